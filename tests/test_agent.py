@@ -79,13 +79,6 @@ async def test_a_subagent_reads_and_hands_in_its_result() -> None:
     assert_append_only(e)
 
 
-async def test_a_parent_ends_by_text() -> None:
-    async with engine(turns(call("look", word="tea"), say("Tea is known."))) as e:
-        ending = await run_agent(e.agent(contract=None))
-
-    assert (ending.stopped_by, ending.text) == ("none", "Tea is known.")
-
-
 async def test_a_subagent_that_ends_by_text_is_told_to_submit() -> None:
     async with engine(turns(say("Here you are."), submitted("Here."))) as e:
         ending = await run_agent(e.agent())
@@ -204,13 +197,6 @@ async def test_an_unknown_stop_reason_gets_one_more_chance() -> None:
     assert "Hm." in settled(agent, ending)["text"]
 
 
-async def test_tool_use_without_a_call_is_an_end_of_turn() -> None:
-    async with engine(turns(Answer([words("Hm.")], "tool_use"), submitted())) as e:
-        ending = await run_agent(e.agent())
-
-    assert (ending.stopped_by, len(e.requests)) == ("none", 2)
-
-
 @pytest.mark.parametrize("content", [[], [{"type": "thinking", "thinking": "Let me see."}]])
 async def test_an_empty_reply_is_a_typed_end(content: list[Json]) -> None:
     async with engine(turns(Answer(content, "end_turn"))) as e:
@@ -253,15 +239,6 @@ async def test_a_tool_that_is_not_offered_is_an_error_result() -> None:
     assert "No tool 'run_subagent' is offered here" in spawned["content"]
     assert posted["is_error"]
     assert [c["is_error"] for c in agent.tool_calls[:3]] == [False, True, True]
-
-
-async def test_advice_of_a_tool_reaches_the_model_as_an_error_result() -> None:
-    async with engine(turns(call("mend"), submitted())) as e:
-        ending = await run_agent(e.agent())
-
-    (answer,) = results(e.requests[1])
-    assert (answer["content"], answer["is_error"]) == ("Not like this. Try look.", True)
-    assert ending.stopped_by == "none"
 
 
 async def test_a_crashing_tool_ends_its_subagent_with_what_the_others_gave() -> None:
@@ -349,22 +326,6 @@ async def test_a_second_invalid_result_is_a_partial_end_with_the_text_there_is()
     assert (result["status"], result["value"]) == ("partial", None)
     assert "I found tea." in result["text"]
     assert "text: Field required" in result["reason"]
-
-
-async def test_what_only_code_can_tell_to_be_wrong_is_named_and_kept_as_partial() -> None:
-    torn = submitted(
-        "Two states.",
-        findings=[
-            finding("It is open.", "x/tea", state="unsolved"),
-            finding("It is solved.", "x/tea", state="solved"),
-        ],
-    )
-    async with engine(turns(call("look", word="tea"), torn)) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert ending.stopped_by in ("none", "invalid_output")  # items without a time are no threads
-    assert ending.value is not None
 
 
 @pytest.mark.parametrize(
@@ -485,13 +446,6 @@ async def test_after_the_last_step_every_other_call_is_refused() -> None:
     assert agent.tool_calls[-1] == {"name": "look", "is_error": True}
     assert len(e.decisions) == 2
     assert "Read 1 item, then stopped" in settled(agent, ending)["text"]
-
-
-async def test_one_step_is_the_final_one() -> None:
-    async with engine(turns(submitted("At once."))) as e:
-        ending = await run_agent(e.agent(max_steps=1))
-    assert len(e.requests) == 1
-    assert ending.value is not None
 
 
 def greedy(body: Json) -> Answer:

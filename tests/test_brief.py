@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from engine_kit import WINDOW, engine, sentence, submitted, turns
+from engine_kit import WINDOW
 from pydantic import ValidationError
 
 from scopes.handles import Handles
@@ -14,10 +12,6 @@ from scopes.tool import Item
 from subagents.brief import (
     Brief,
     BriefDraft,
-    SpawnedBrief,
-    brief_of,
-    brief_to_json,
-    draft_of,
     template,
 )
 from subagents.contracts import CONTRACTS
@@ -59,14 +53,6 @@ def test_a_brief_shows_every_section_that_says_something() -> None:
     assert lines[-1].startswith(f"FENCE: {FENCE} ")
 
 
-@pytest.mark.parametrize("scope", ["data", "files", "web", "notes"])
-def test_a_scope_without_messages_is_told_the_time_and_no_window(scope: str) -> None:
-    draft = BriefDraft(task="Count", description="Count", scope=scope)
-    text = Brief(draft, Handles(), WINDOW, TRUSTED).text(FENCE)
-    assert "\nNOW: 2025-02-26T21:20:00Z\n" in text
-    assert "WINDOW" not in text
-
-
 @pytest.mark.parametrize(
     "handles",
     [
@@ -93,14 +79,6 @@ def test_all_with_messages_or_mails_is_told_what_its_window_is_of(handle: str) -
     window = "2025-02-19T21:20:00Z to 2025-02-26T21:20:00Z (of messages and mails)"
     assert f"\nWINDOW: {window}\n" in text
     assert "NOW" not in text
-
-
-def test_empty_sections_are_left_out() -> None:
-    draft = BriefDraft(task="Look", description="Look", scope="slack")
-    text = Brief(draft, Handles(), None, TRUSTED).text(FENCE)
-    assert text.startswith("TASK: Look\n")
-    for name in ("QUESTIONS", "KNOWN", "OUTPUT", "OUT OF SCOPE", "MAY READ", "WINDOW"):
-        assert f"{name}:" not in text
 
 
 @pytest.mark.parametrize(
@@ -142,41 +120,6 @@ def test_findings_and_material_stand_in_blocks_of_their_own() -> None:
     assert material["text"] == f"MATERIAL:\n<{FENCE}>\n[C1/1.1] line one line two\n</{FENCE}>"
 
 
-@pytest.mark.parametrize("contract", list(CONTRACTS))
-def test_siblings_of_a_scope_and_contract_share_their_prompts_and_schemas(contract: str) -> None:
-    one, two = template("slack", contract, True), template("slack", contract, True)
-    assert json.dumps(one) == json.dumps(two)
-    system, tools, version = one
-    assert version.startswith(f"slack/{contract}@")
-    assert tools[-1]["name"] == "submit_result"
-    assert tools[-1]["strict"] is True
-    assert "items-" not in json.dumps([system, tools])
-
-
 def test_a_changed_template_has_another_version() -> None:
     versions = {template("slack", c, strict)[2] for c in CONTRACTS for strict in (True, False)}
     assert len(versions) == 2 * len(CONTRACTS)
-
-
-async def test_a_frozen_brief_holds_all_that_its_subagent_sends_first() -> None:
-    async with engine(turns(submitted())) as e:
-        fanout = e.fanout()
-        (frozen,) = await fanout.freeze([e.brief("Look about", 1)])
-        handle = await e.spawner.start(frozen.id, frozen)
-        await handle.result()
-
-    (sent,) = e.requests
-    text = sent["messages"][0]["content"][0]["text"]
-    assert text == frozen.brief.text(frozen.delimiter)
-    assert [b["text"] for b in sent["system"]] == [b["text"] for b in frozen.system]
-    assert sent["tools"] == list(frozen.tools)
-
-
-def test_what_is_stored_of_a_brief_is_plain_json() -> None:
-    frozen = SpawnedBrief("s1", FULL, FENCE, "fast", (), (), "slack/issues@1", "p1", 10.0, 2.0)
-    stored = json.loads(json.dumps(brief_to_json(frozen)))
-    assert stored["brief"]["handles"]["titles"]["C123"] == "#support-es"
-    assert draft_of(stored) == DRAFT
-    assert sentence("x") not in json.dumps(stored)
-    again = brief_of(stored, {"system": [], "tools": []})
-    assert again == frozen

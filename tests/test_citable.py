@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from engine_kit import (
     call,
     channel_id,
     child,
-    engine,
     finding,
     is_child,
     led_by,
@@ -26,7 +25,6 @@ from engine_kit import (
     say,
     sentence,
     settings_for,
-    store_at,
     submitted,
     thread_id,
     turn,
@@ -40,19 +38,17 @@ from fleet_kit import fleet
 from serve_kit import ASKER, request_in, ruled, serving
 from test_private_answer import SECRET, TEAM, direct, in_private, markets
 
-from bot.citations import CitationIndex, without_own
+from bot.citations import CitationIndex
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Fault, Faults
 from bot.local.slack.server import LocalSlack
 from bot.messages import SENT_IN_PRIVATE
-from bot.reports.documents import LookedUp
 from bot.reports.text import ask_text
 from bot.tasks.base import cited_items
 from scopes.label import TRUSTED, Label
 from scopes.tool import Item
 from subagents.events import AnswerDelta
 from subagents.evidence import SourceLog
-from subagents.run import PassThrough
 
 THREAD, REPLY, OTHER = thread_id(1, 0), thread_id(1, 0, 1), thread_id(1, 1)
 READS = call("read_thread", thread=THREAD)
@@ -79,25 +75,6 @@ def read(*items: Item, sent: int) -> CitationIndex:
 # ---- what there is to cite
 
 
-def test_items_are_numbered_as_they_were_shown_and_those_that_wait_are_none() -> None:
-    citable = read(NOTE, MESSAGE, Item("note/9", "x", None, TRUSTED), sent=2)
-    assert citable.looked_up() == {"note/7": "F0.1", "C1/1.1": "F0.2"}
-    assert citable.links() == {"F0.1": [], "F0.2": ["https://x.example/1"]}
-    assert citable.findings() == {}
-    assert cited_items(citable, ["F0.1", "F0.2", "F0.3", "F1.1"]) == {
-        "F0.1": LookedUp(item="note/7", text="Lunch: at noon"),
-        "F0.2": LookedUp(item="C1/1.1", text="Ana: Hi all"),
-    }
-
-
-def test_one_id_of_two_tools_is_one_item_with_the_label_of_both() -> None:
-    closed = Label(True, frozenset({"U1"}), frozenset({"C2"}))
-    citable = read(NOTE, MESSAGE, Item("note/7", "Lunch: at noon, in Rome", None, closed), sent=2)
-    assert citable.looked_up() == {"note/7": "F0.1", "C1/1.1": "F0.2"}
-    assert cited_items(citable, ["F0.1"])["F0.1"].text == "Lunch: at noon, in Rome"
-    assert citable.reading.label == Label(True, frozenset({"U1"}), frozenset({"C2"}))
-
-
 def test_a_long_or_secret_beginning_is_cut_and_blackened() -> None:
     secret = "xoxb-1234567890-" + "a1B2c3D4" * 4
     told = read(Item("note/1", f"Key {secret} " + "word " * 90, None, TRUSTED), sent=1)
@@ -106,10 +83,6 @@ def test_a_long_or_secret_beginning_is_cut_and_blackened() -> None:
     assert "xoxb-1" not in text
     assert len(text) <= 80
     assert text.endswith("…")
-
-
-def test_a_later_request_is_shown_no_citation_of_a_look_up() -> None:
-    assert without_own("A [F0.12]. B[F0.1][F1.2] [F10.1].") == "A. B[F1.2] [F10.1]."
 
 
 # ---- answers
@@ -141,12 +114,6 @@ async def test_a_statement_is_cited_by_what_the_parent_read_itself(tmp_path: Pat
     assert f"Coverage: 2 items looked up · {told}" in shown
     assert f"[1] {link(THREAD)} (looked up)" in shown
     assert "0 subagents" not in shown
-
-
-async def test_what_was_streamed_says_the_same(tmp_path: Path) -> None:
-    got = await looked_up(tmp_path, f"It is broken [{THREAD}], not lost [{OTHER}].")
-    streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
-    assert streamed == got.document["answer"] == "It is broken [F0.1], not lost."
 
 
 async def test_what_has_no_link_is_named(tmp_path: Path) -> None:
@@ -297,48 +264,6 @@ async def test_the_label_of_what_was_looked_up_is_that_of_the_answer(tmp_path: P
 
 
 # ---- a run that goes on
-
-
-@dataclass
-class Remembered(PassThrough):
-    """Keeps what steps returned, as JSON; `dies_at`: the name of the step that kills the process,
-    at its second time."""
-
-    dies_at: str = ""
-    done: dict[str, str] = field(default_factory=dict)
-    ran: list[str] = field(default_factory=list)
-
-    def known(self, key: str) -> dict[str, Any] | None:
-        if key in self.done:
-            made: dict[str, Any] = json.loads(self.done[key])
-            return made
-        self.ran.append(key.rpartition("/")[2])
-        if self.dies_at and self.ran.count(self.dies_at) == 2:
-            raise SystemExit
-        return None
-
-    async def keep(self, key: str, body: dict[str, Any]) -> None:
-        self.done[key] = json.dumps(body)
-
-
-async def test_after_a_kill_what_was_read_before_it_is_cited(tmp_path: Path) -> None:
-    mind = turns(READS, say(f"It is broken [{THREAD}], not [{OTHER}]."))
-    kept = Remembered("model")
-    documents = []
-    for _ in range(2):
-        async with engine(mind, slack=LocalSlack(workspace(6))) as e, store_at(tmp_path) as store:
-            await store.start_run("r1", "ask", "What of #support-1?", "claude", {})
-            e.run.checkpoint = kept
-            try:
-                documents.append(await e.ask("What of #support-1?", store).work())
-            except SystemExit:
-                kept.dies_at = ""
-    document = documents[0].to_json()
-    assert len(documents) == 1
-    assert kept.ran == ["opening", "model", "tools", "model", "model"]
-    assert document["answer"] == "It is broken [F0.1], not."
-    assert document["links"] == {"F0.1": [link(THREAD)]}
-    assert document["coverage"]["looked_up"] == 2
 
 
 @pytest.mark.system

@@ -108,11 +108,6 @@ def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
     assert ids_in(own) == wanted
 
 
-def test_a_long_list_of_citations_is_held_back_to_its_end() -> None:
-    many = "[" + ", ".join(["F1.1"] + ["F9.9"] * 40) + "]"
-    assert streamed([f"Open: {many[:120]}", f"{many[120:]}."]) == "Open: [F1.1]."
-
-
 def test_what_cites_nothing_is_passed_on_word_by_word() -> None:
     citations = CitationFilter(index())
     assert citations.add("See [the man") == "See [the "
@@ -211,12 +206,6 @@ def test_what_is_looked_up_while_it_writes_may_be_cited_from_then_on() -> None:
 )
 def test_no_address_stays_alive_but_those_that_were_asked_about(text: str, kept: str) -> None:
     assert whole(text) == kept
-
-
-def test_a_long_text_is_streamed_quickly() -> None:
-    text = "word [F1.1] [F9.9] " * 40 + "[F9.9]" * 60 + "x" * 2000
-    with computed_within(10):
-        assert streamed([text[n : n + 7] for n in range(0, len(text), 7)]) == whole(text)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import inspect
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,18 +20,16 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from dbos import DBOS
 from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
 from fleet_kit import ROOT, Fleet, fleet
 from pg_kit import Kept, execute, of, place, postgres, role
-from serve_kit import serving
 from test_database import drop_connections, refusing
 from timing import waited_within
 
 from bot.errors import StoreError
 from bot.local.model.answer import Answer
 from bot.messages import CRASHED
-from bot.runs.durable import APPLICATION, Durable, LockLost, WorkflowLost
+from bot.runs.durable import APPLICATION, Durable, WorkflowLost
 
 pytestmark = pytest.mark.system
 
@@ -105,12 +100,6 @@ def test_dbos_is_pinned_to_the_version_whose_private_call_we_need() -> None:
     assert version("dbos").startswith("3.4.")
 
 
-def test_the_private_call_for_a_dead_replica_takes_a_list_of_executors() -> None:
-    parameters = inspect.signature(DBOS._recover_pending_workflows).parameters
-
-    assert list(parameters) == ["executor_ids"]
-
-
 def test_dbos_is_imported_in_one_place_only() -> None:
     importers = set()
     for package in ("bot", "subagents", "scopes", "config", "benchmarks"):
@@ -122,22 +111,6 @@ def test_dbos_is_imported_in_one_place_only() -> None:
                     importers.add(path.relative_to(ROOT).as_posix())
 
     assert importers == {"bot/runs/durable.py"}
-
-
-async def test_its_end_waits_for_no_long_sleep_of_dbos(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    sleep = time.sleep
-
-    def noted(seconds: float) -> None:
-        slept.append(seconds)
-        sleep(seconds)
-
-    monkeypatch.setattr(time, "sleep", noted)
-    async with durable(Kept(tmp_path, None)):
-        await until(lambda: slept)
-    assert max(slept) <= 0.05
 
 
 # ---- workflows
@@ -456,17 +429,6 @@ async def test_together_replicas_keep_to_the_concurrency_and_the_rate(postgres: 
         assert {n[2] for n in processes.notes("child")} == {"a", "b"}
 
 
-async def test_a_replica_whose_lock_is_lost_ends(postgres: Kept) -> None:
-    assert postgres.url
-    async with lives(postgres) as processes:
-        process = processes.start("a")
-        await processes.until("open", 1)
-        drop_connections(postgres.url)
-        assert await asyncio.to_thread(process.wait, 30) == 3
-
-        assert "LockLost" in " ".join(processes.notes("ended")[0])
-
-
 async def test_two_replicas_of_one_name_are_refused(postgres: Kept) -> None:
     async with lives(postgres) as processes:
         processes.start("a")
@@ -502,13 +464,6 @@ async def test_a_database_that_cannot_hold_workflows_is_told_in_a_sentence(
     async with durable(Kept(tmp_path, None)) as mine:  # and nothing of it was left open
         await mine.begin("echo", "e/1", 1)
         await ended(Kept(tmp_path, None), 1)
-
-
-async def test_a_second_lock_is_told_as_such(postgres: Kept) -> None:
-    error = LockLost("Another replica is called x")
-    assert str(error) == (
-        "Another replica is called x; what was begun here goes on elsewhere. Start it again."
-    )
 
 
 # ---- requests that crash the bot
@@ -567,13 +522,6 @@ async def test_a_request_that_takes_the_bot_down_twice_ends_with_an_apology(
     await crash_by_crash(tmp_path, place, 2, poisoned=place.shared)
 
 
-@pytest.mark.slow
-async def test_a_request_that_takes_the_bot_down_five_times_ends_with_an_apology(
-    place: Kept, tmp_path: Path
-) -> None:
-    await crash_by_crash(tmp_path, place, 5, poisoned=True)
-
-
 async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
     with fleet(tmp_path, lambda body: say("Fine.")) as bots:
         (first,) = await bots.started()
@@ -607,46 +555,3 @@ async def test_a_bot_whose_postgres_goes_away_ends_and_the_next_one_answers(
         await bots.started()
 
         assert "It is **open**" in (await bots.answer(thread)).text
-
-
-async def test_a_drop_of_the_bots_connections_harms_no_answer_in_a_process(
-    postgres: Kept, tmp_path: Path
-) -> None:
-    """All but the lock's: what a pooler or a firewall does to connections that idle."""
-    assert postgres.url
-    mind = led_by(Answer([brief(2)]), say("It is **open** [F1.1]."))
-    async with serving(tmp_path, mind, url=postgres.url, latency_s=0.3) as bot:
-        asked = bot.ask("What is open in #support-2?")
-        for _ in range(3):
-            await asyncio.sleep(0.3)
-            execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                " AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')",
-                postgres.url,
-            )
-
-        assert "It is **open**" in (await bot.answer(asked)).text
-
-
-async def test_a_full_disk_is_waited_out_and_loses_no_request(tmp_path: Path) -> None:
-    mind = led_by(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
-    with fleet(tmp_path, mind, latency_s=0.5) as bots:
-        (bot,) = await bots.started()
-        begun = bots.ask("What is open in #support-2 and #support-3?")
-        await until(lambda: len(bots.model.recorded) >= 2, 20)
-        free = resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, (60_000, free[1]))
-        unheard = bots.ask("And in #support-3?")
-        await asyncio.sleep(3)
-        assert bot.process.poll() is None
-        assert bots.replies(unheard) == []
-        assert 503 in bots.balancer.acks
-        resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, free)
-        first = await bots.answer(begun, 60)
-        said = bot.log.read_text("utf-8")
-
-        assert "It is **open**" in first.text
-        assert bots.repeated() == 0
-        assert "the disk is full" in said
-        assert bot.tracebacks() == []

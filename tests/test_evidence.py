@@ -177,10 +177,6 @@ def test_an_empty_or_altered_quote_is_no_quote(quote: str) -> None:
     assert check([draft(quotes=[quote])], ITEMS).findings[0].quotes == []
 
 
-def test_the_same_evidence_named_twice_counts_once() -> None:
-    assert check([draft(evidence=["C1/1", "C1/1"])], ITEMS).findings[0].evidence == ["C1/1"]
-
-
 @settings(max_examples=200, deadline=None, database=None)
 @given(st.text(max_size=60), st.text(max_size=20), st.text(max_size=20))
 def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -> None:
@@ -226,26 +222,6 @@ def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
     reading.forget_unsent()
     assert list(reading.items) == ["C1/1", "C1/2"]
     assert reading.label.readers == frozenset({"U1"})
-
-
-def test_items_without_a_time_are_read_and_not_counted_as_messages() -> None:
-    reading = SourceLog()
-    reading.add([Item("F1/R1", "a row", None, LABEL)], {})
-    assert reading.coverage().messages_read == 0
-    assert reading.threads() == {}
-    assert "F1/R1" in reading.items
-
-
-def test_a_label_only_grows() -> None:
-    reading = SourceLog()
-    reading.add([item(1)], {})
-    secret = Label(untrusted=True, readers=frozenset({"U1", "U2"}), sources=frozenset({"G1"}))
-    reading.add([Item("G1/1", "x", None, secret)], {})
-    other = Label(readers=frozenset({"U2", "U3"}), sources=frozenset({"G2"}))
-    reading.add([Item("G2/1", "x", None, other), item(2)], {})
-    assert reading.label.untrusted
-    assert reading.label.readers == frozenset({"U2"})
-    assert reading.label.sources == {"G1", "G2"}
 
 
 def test_disjoint_coverages_add_up() -> None:

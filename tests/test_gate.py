@@ -15,7 +15,6 @@ from engine_kit import (
     brief,
     call,
     channel_id,
-    channel_of,
     engine,
     is_child,
     led_by,
@@ -23,7 +22,6 @@ from engine_kit import (
     results,
     run_agent,
     say,
-    sentence,
     submitted,
     thread_id,
     turn,
@@ -35,14 +33,11 @@ from serve_kit import serving
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.local.slack.server import LocalSlack
-from bot.local.workspace import ListColumn, ListItem, SlackList
 from config.settings import load_settings
 from scopes.effects import Access
 from scopes.intent import Intent
-from scopes.slack_reader import SlackReader
-from scopes.tool import Tool, ToolContext, ToolError, ToolResult, tool
-from subagents.gate import Allow, Card, Deny, Gate
+from scopes.tool import Tool, ToolContext, ToolResult, tool
+from subagents.gate import Allow, Card, Deny
 
 ROOT = Path(__file__).resolve().parent.parent
 SLACK = {t.name: t for t in scopes.scope("slack").tools}
@@ -205,13 +200,6 @@ async def test_an_odd_handle_is_an_error_result_and_never_a_crash(
         assert results(e.requests[1])[0]["is_error"]
 
 
-async def test_a_search_over_all_reads_only_what_is_held() -> None:
-    word = sentence("q2.0").split()[0]
-    async with engine(turns(call("search_messages", query=word), submitted())) as e:
-        await run_agent(e.agent(tools=SLACK.values(), handles=HELD))
-    assert results(e.requests[1])[0]["content"].startswith("0 messages found")
-
-
 async def test_a_subagents_own_listing_opens_nothing() -> None:
     """Listing channels does not widen what a subagent may read."""
     asks = call("list_channels")
@@ -237,32 +225,6 @@ async def test_every_decision_is_logged_without_the_arguments() -> None:
     ]
     assert all(d.at.tzinfo and len(d.args_hash) == 16 for d in e.decisions)
     assert "secret" not in json.dumps([str(d) for d in e.decisions])
-
-
-async def test_a_list_is_read_where_it_is_held() -> None:
-    tracker = SlackList(
-        "F00000001", "Bugs", (ListColumn("Col1", "title", "Title"),),
-        (ListItem("Rec1", {"title": "It breaks"}, 1740000000, "U0ANA"),),
-    )  # fmt: skip
-    made = workspace(1)
-    local = LocalSlack(type(made)(made.team, made.users, (channel_of(1, 1),), (tracker,)))
-    asks = call("list_slack_list_items", list="Bugs")
-    async with engine(turns(asks, submitted()), slack=local) as e:
-        agent = e.agent(tools=SLACK.values(), handles={"F00000001": "Bugs"})
-        await run_agent(agent)
-    assert "F00000001/Rec1" in agent.reading.items
-    assert "It breaks" in results(e.requests[1])[0]["content"]
-
-
-async def test_the_gate_hands_out_what_a_tool_raises() -> None:
-    lines: list[object] = []
-    gate = Gate(lines.append)
-    async with engine(turns()) as e:
-        mend = next(t for t in OWN_TOOLS if t.name == "mend")
-        with pytest.raises(ToolError, match="Try look"):
-            await gate.call("s1", e.context(), mend, {})
-        assert isinstance(e.reader, SlackReader)
-    assert len(lines) == 1
 
 
 LOOK = [use("list_channels") for _ in range(4)]
@@ -318,10 +280,3 @@ def held_number(body: Json) -> int:
 def calls_at_most(**most: int) -> dict[str, Any]:
     usual = load_settings(env={}).limits.tool_calls
     return {"tool_calls": usual.model_copy(update=most)}
-
-
-def test_real_use_is_far_from_the_limits_of_calls() -> None:
-    limits = load_settings(env={}).limits
-    assert limits.tool_calls.turn >= 64, "a folder of forty files, read in one turn"
-    assert limits.tool_calls.context >= 5 * limits.subagent_steps
-    assert limits.tool_calls.request >= limits.max_items * limits.subagent_steps

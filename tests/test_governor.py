@@ -49,13 +49,6 @@ class Crowd:
         self.done += 1
 
 
-async def test_no_more_calls_run_at_once_than_allowed_and_all_of_them_run() -> None:
-    crowd = Crowd(RateLimiter(5))
-    async with asyncio.timeout(5):
-        await asyncio.gather(*(crowd.call() for _ in range(60)))
-    assert (crowd.most, crowd.done) == (5, 60)
-
-
 async def test_the_limit_counts_all_models_together() -> None:
     crowd = Crowd(RateLimiter(4))
     async with asyncio.timeout(5):
@@ -213,25 +206,3 @@ async def test_near_a_limit_calls_are_spread_and_none_is_refused() -> None:
     assert n >= 16  # nothing is held back while there is plenty
     assert gap == pytest.approx(3.0, rel=0.1)
     assert all(r.sound for r in e.served.replies)
-
-
-async def test_a_wait_is_no_longer_than_the_cap() -> None:
-    models = {"retry_after_cap_s": 0.1}
-    faults = Faults([Fault("http_429", retry_after=3600)])
-    async with engine(turns(submitted()), settings_for(models=models), faults=faults) as e:
-        with waited_within(1):
-            ending = await run_agent(e.agent())
-
-    assert ending.stopped_by == "none"
-
-
-async def test_waits_never_outlive_the_run() -> None:
-    models = {"retry_after_cap_s": 60.0, "max_attempts": 5}
-    faults = Faults(lambda index, body: Fault("http_429", retry_after=20))
-    settings_ = settings_for({"seconds": 2.0}, models)
-    async with engine(turns(submitted()), settings_, faults=faults) as e:
-        agents = [e.agent(name=f"s{n}") for n in range(1, 4)]
-        with waited_within(2.5):
-            endings = await asyncio.gather(*(a.run() for a in agents))
-
-    assert {x.stopped_by for x in endings} <= {"rate_limit", "time"}

@@ -16,10 +16,8 @@ from scopes.handles import Handles
 from scopes.notes import Notes
 from scopes.pages.pages import Pages
 from scopes.resources import Resources
-from scopes.sandbox import Sandbox
 from scopes.search_engines import SearchEngine
 from scopes.sheets import Sheets
-from scopes.slack_reader import SlackReader
 from scopes.tool import Tool
 from subagents.brief import Brief, parent_prompt, system_prompt, template
 
@@ -89,11 +87,6 @@ def test_a_scope_that_shares_its_tools_is_told_of_those_that_it_has() -> None:
     assert "chart" not in said
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != scopes.ALL])
-def test_with_all_of_its_tools_a_scope_is_told_every_line(name: str) -> None:
-    assert system_prompt(name, scopes.scope(name).tools) == MARK.sub("", prompt(f"scope_{name}"))
-
-
 def test_a_context_of_all_is_told_of_the_sources_that_it_holds_alone() -> None:
     tools = scopes.scope("all").tools
     for held in scopes.MODULES:
@@ -110,13 +103,6 @@ def test_a_context_of_all_is_told_nothing_of_writing_or_of_web_pages() -> None:
     told = said.removeprefix(prompt("scope_all"))
     assert not re.search(r"\b(post|send|label|draft|commit|keep|write)\b", told, re.IGNORECASE)
     assert said == system_prompt("all", tools, set(scopes.MODULES))
-
-
-def test_a_program_that_is_not_offered_is_not_told_of() -> None:
-    clients: dict[type, object] = dict.fromkeys((Notes, SlackReader))
-    assert "run_python" not in system_prompt("all", scopes.offered("all", clients), {"notes"})
-    clients |= {Sandbox: None}
-    assert "run_python" in system_prompt("all", scopes.offered("all", clients), {"notes"})
 
 
 @pytest.mark.parametrize(
@@ -140,10 +126,6 @@ def test_a_program_that_is_not_offered_is_not_told_of() -> None:
 )
 def test_a_handle_tells_the_scope_that_reads_it(handle: str, scope: str) -> None:
     assert scopes.scope_of(handle) == scope
-
-
-def test_each_scope_has_handles_of_its_own() -> None:
-    assert set(scopes.OPENED.values()) == set(scopes.MODULES)
 
 
 def test_contexts_of_all_that_hold_the_same_kinds_share_their_prefix() -> None:

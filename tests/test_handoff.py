@@ -11,7 +11,6 @@ from engine_kit import (
     asked,
     brief_answer,
     call,
-    channel_id,
     child,
     is_child,
     results,
@@ -25,11 +24,7 @@ from engine_kit import (
 
 from bot.local.model.answer import Answer
 from config.settings import Settings
-from scopes.label import TRUSTED
-from scopes.tool import estimate_tokens
-from subagents.conversation import Ending
 from subagents.events import ParentHandedOver
-from subagents.handoff import package
 
 ROLES = {"parent": {"max_tokens": 1_000}}
 
@@ -40,22 +35,6 @@ def small(context: int = 10_000, **limits: float) -> Settings:
 
 def handed_over(body: Json) -> bool:
     return len(body["messages"][0]["content"]) == 2
-
-
-def reads_until_told(body: Json) -> Answer:
-    """Delegates once, then reads threads itself, then does what reminders say."""
-    if is_child(body):
-        return child(body)
-    if handed_over(body):
-        return say("Open is [F1.1], as was found before.")
-    if turn(body) == 0:
-        return brief_answer(1)
-    if "REMINDER: Your context is filling up" in json.dumps(body["messages"]):
-        blocked = results(body)[-1]["content"]
-        if "delegate this with run_subagent" in blocked:
-            return brief_answer(2, known="word " * 400)
-        return call("read_thread", thread=thread_id(1, 1))
-    return call("read_thread", thread=thread_id(1, turn(body) % 2))
 
 
 async def test_above_thirty_percent_a_parent_is_reminded_and_must_delegate(tmp_path: Path) -> None:
@@ -177,21 +156,4 @@ async def test_sessions_share_their_steps_and_their_number_is_limited(tmp_path: 
     assert len(got.parent) <= 20
     assert got.document["answer"] == "Enough: [F1.1]."
     assert got.document["stopped_by"] in ("steps", "tokens")
-    assert got.report.leaks == ()
-
-
-def test_a_package_keeps_every_id_within_its_share() -> None:
-    views = {f"s{n}": f"s{n} complete: text {'long ' * 300}\n[F{n}.1] claim" for n in range(1, 21)}
-    ending = Ending("handoff", text="I was about to compare. " * 100)
-    text = package("What is open? " * 300, ending, views, TRUSTED, 6_000)["text"]
-    assert estimate_tokens(text) <= 6_000
-    for n in range(1, 21):
-        assert f"\ns{n} complete" in text
-
-
-async def test_a_parent_reads_until_it_is_told_and_then_delegates(tmp_path: Path) -> None:
-    got = await asked(reads_until_told, tmp_path, small(9_000))
-    assert got.document["answer"].startswith("Open is [F1.1]")
-    assert got.document["sessions"] == 2
-    assert channel_id(2) in json.dumps(got.children)
     assert got.report.leaks == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -262,22 +261,6 @@ async def test_what_a_foreign_error_says_reaches_no_parent(tmp_path: Path) -> No
     assert WORDS not in json.dumps(e.requests) + json.dumps(document)
 
 
-async def test_what_a_foreign_error_says_reaches_no_report(tmp_path: Path) -> None:
-    armed: list[bool] = []
-
-    def mind(body: Json) -> Answer:
-        armed.append(True)  # the sweep itself has read by now
-        return call("read_thread", thread=thread_id(1, 0))  # which is older than the window
-
-    first = datetime.fromtimestamp(float(thread_id(1, 1).partition("/")[2]), UTC)
-    later = replace(WINDOW, oldest=first - timedelta(minutes=1))
-    local = breaking("q1.0", armed)
-    _, document = await sweep_of(mind, tmp_path, local, settings_for(), window=later)
-    section = document["sections"][0]
-    assert "read_thread failed: ValueError" in section["summary"]
-    assert WORDS not in json.dumps(document)
-
-
 async def test_what_slack_refuses_is_told_in_words(tmp_path: Path) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body):
@@ -388,9 +371,3 @@ def test_a_customer_is_a_whole_name_that_its_evidence_holds(
     found, dropped = said_of(text, name)
     assert found.customers == ([name] if held else [])
     assert len(dropped) == (not held)
-
-
-def test_one_character_is_no_quote() -> None:
-    found, dropped = said_of("Error 7 again", quotes=("7", "“7”", "E.", "Error 7"))
-    assert found.quotes == ["Error 7"]
-    assert len(dropped) == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,14 +18,12 @@ from engine_kit import (
     say,
     settings_for,
     submitted,
-    turn,
     turns,
     until,
     words,
 )
 from timing import waited_within
 
-from bot.local.model.answer import Answer
 from bot.local.model.faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault, Faults
 from subagents.budget import Budget, Caps
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
@@ -168,29 +165,6 @@ async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
     assert e.run.budget.spent.nanousd > 2 * e.served.cost_nanousd()  # it may have been paid for
 
 
-async def test_an_error_event_in_a_stream_of_status_200_is_retried_by_its_type() -> None:
-    heard: list[str] = []
-    faults = Faults(["sse_error"])
-    async with engine(turns(say("Word for word. " * 30)), faults=faults) as e:
-        reply = await complete(e, on_text=heard.append)
-
-    first, second = e.sink.trajectory("r1").replies
-    assert reply.attempts == 2
-    assert "overloaded_error 200" in first.outcome["error"]
-    assert second.outcome["stop_reason"] == "end_turn"
-    assert e.run.budget.spent.nanousd > e.served.cost_nanousd()  # what came before it was paid for
-
-
-@pytest.mark.parametrize("kind", ["drop_stream", "sse_error", "truncated_stream"])
-async def test_after_a_broken_stream_the_whole_answer_is_heard_again(kind: str) -> None:
-    heard: list[str] = []
-    text = "".join(f"Sentence {n}. " for n in range(60))
-    async with engine(turns(say(text)), faults=Faults([kind])) as e:
-        reply = await complete(e, on_text=heard.append)
-    assert reply.content[0]["text"] == text
-    assert "".join(heard).endswith(text)
-
-
 async def test_what_never_gets_better_is_not_tried_again() -> None:
     async with engine(turns(say("Hi."))) as e:
         with pytest.raises(ModelFailed, match="invalid_request_error 400") as failed:
@@ -313,27 +287,6 @@ async def test_every_wire_fault_counts_at_least_what_the_server_charged() -> Non
         assert spent >= charged, kind
 
     await each((*WIRE_KINDS, "drop"), probe)
-
-
-async def test_a_reply_survives_a_round_trip_as_json() -> None:
-    async with engine(turns(Answer([words("Hi."), {"type": "thinking", "thinking": "x"}]))) as e:
-        reply = await complete(e)
-    kept = json.loads(json.dumps(reply.to_json()))
-    assert kept["stop_reason"] == "end_turn"
-    assert kept["usage"]["total"] == reply.usage.total
-    assert replace(reply, attempts=2).to_json()["attempts"] == 2
-
-
-async def test_a_parent_whose_stream_breaks_answers_whole() -> None:
-    text = "".join(f"Line {n}. " for n in range(40))
-
-    def choose(index: int, body: Json) -> str | None:
-        return "drop_stream" if turn(body) == 1 and index == 1 else None
-
-    async with engine(turns(call("look", word="tea"), say(text)), faults=Faults(choose)) as e:
-        ending = await run_agent(e.agent(contract=None, name="p1", on_text=print))
-    assert ending.text == text.strip()
-    assert len(e.requests) == 3
 
 
 async def test_a_subagent_survives_any_single_fault() -> None:

@@ -7,7 +7,6 @@ from slack_sdk.models.messages.chunk import Chunk
 
 from bot.slack.plan import MAX_TITLE, Plan, block, lines, short_heading, tasks
 from subagents.events import (
-    AnswerDelta,
     BriefWasRefused,
     Event,
     ParentHandedOver,
@@ -37,16 +36,6 @@ def done(n: int, status: str = "complete") -> Event:
 
 def said(plan: Plan, max_rows: int = 40, shown: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     return [(task.title, task.status) for task in tasks(plan, max_rows, shown)]
-
-
-def test_before_anything_is_known_the_request_is_being_read() -> None:
-    plan = Plan()
-    assert short_heading(plan) == "On it …"
-    assert said(plan) == [("Reading the request", "in_progress")]
-    plan.take(ToolsCalled("p1", ("list_channels", "list_channels")))
-    assert said(plan) == [("Reading the request · list_channels", "in_progress")]
-    plan.take(AnswerDelta("So"))
-    assert said(plan) == [("Reading the request", "complete")]
 
 
 def test_each_subagent_has_a_row_that_follows_it() -> None:
@@ -95,11 +84,6 @@ def test_rows_that_a_stream_shows_stay_and_the_rest_is_counted() -> None:
 def test_nothing_goes_on_moving_when_it_is_over() -> None:
     plan = planned(*queued(2), SubagentStarted("s1"))
     assert {task.status for task in tasks(plan, 40, over=True)} == {"complete", "error"}
-
-
-def test_events_in_any_order_hurt_nothing() -> None:
-    plan = planned(SubagentStarted("s9"), done(8, "exploded"), *queued(1, start=8), done(7))
-    assert len(said(plan)) == 3
 
 
 def test_what_strangers_wrote_is_calm_and_short() -> None:

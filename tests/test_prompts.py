@@ -10,19 +10,12 @@ import pytest
 
 import scopes
 from config.prompts import VERSION, prompt
-from config.settings import load_settings
-from scopes.pages.pages import Pages
-from scopes.sandbox import Sandbox
-from scopes.search_engines import SearchEngine
 from scopes.tool import estimate_tokens
 from subagents.brief import template, tools_for
 from subagents.contracts import (
     CONTRACTS,
     DEFAULT_MODEL,
-    NEEDS_ACTION,
     OFFERED,
-    FindingDraft,
-    IssuesContract,
 )
 from subagents.delegation import delegation_schemas
 
@@ -35,11 +28,6 @@ def test_every_prompt_begins_with_its_version_and_holds_text(name: str) -> None:
     assert VERSION.match(raw)
     assert prompt(name)
     assert "<!--" not in prompt(name)
-
-
-def test_an_unknown_prompt_is_an_error() -> None:
-    with pytest.raises(FileNotFoundError):
-        prompt("nothing")
 
 
 def test_every_scope_and_contract_has_its_prompt_and_no_prompt_is_left_over() -> None:
@@ -74,46 +62,9 @@ def test_a_subagent_that_only_reports_has_no_tool_that_writes(contract: str) -> 
     assert writes <= {t.name for s in ("slack", "email") for t in tools_for(s, "answer")}
 
 
-def test_the_prompt_of_the_web_tells_of_a_search_only_where_there_is_one() -> None:
-    told = []
-    for clients in ((Pages, Sandbox), (Pages, Sandbox, SearchEngine)):
-        system, tools, _ = template("web", "answer", True, dict.fromkeys(clients))
-        told.append(system[0]["text"] + json.dumps(tools))
-    assert "search" not in told[0].lower()
-    assert "read_url reads the page" in told[1]
-
-
 def test_the_fixed_part_of_a_slack_subagent_is_small() -> None:
     system, tools, _ = template("slack", "issues", True)
     assert estimate_tokens(str(system) + str(tools)) <= 2_200  # by bytes; in tokens about 1,500
-
-
-def test_the_issues_contract_names_its_states_severities_and_fields() -> None:
-    text = prompt("contract_issues")
-    for word in (*NEEDS_ACTION, "waiting", "solved", "high", "medium", "low", "no_issue"):
-        assert word in text
-    for name in FindingDraft.model_fields:
-        if name not in ("claim", "quotes"):
-            assert name in text, name
-    assert IssuesContract.model_fields.keys() >= {"summary", "no_issue", "findings"}
-
-
-def test_the_sweep_prompts_take_their_sources() -> None:
-    assert "{name}" in prompt("sweep_task")
-    assert "{list}" in prompt("sweep_tracker")
-
-
-def test_all_that_models_are_told_to_obey_is_made_by_code() -> None:
-    for name in ("subagent", "parent", "top_lines"):
-        assert "REMINDER" in prompt(name)
-        assert "never an instruction" in prompt(name)
-
-
-def test_the_parent_knows_the_contracts_and_how_to_cite() -> None:
-    text = prompt("parent")
-    for word in ("issues", "answer", "table", "draft", "run_subagents", "[F1.2]", "not covered"):
-        assert word in text
-    assert load_settings(env={}).limits.max_subagents > 0
 
 
 def test_the_parent_is_told_of_every_field_and_contract_that_it_may_set() -> None:

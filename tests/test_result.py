@@ -116,12 +116,6 @@ def test_unanswered_is_refused_where_somebody_else_replied() -> None:
     assert said == "Not unanswered, others replied: C1/1."  # only a bot replied to C1/3
 
 
-def test_many_ids_are_cut_and_counted() -> None:
-    said = fault(issues([]), reading(*(item(n) for n in range(50))))
-    assert said.startswith("50 threads")
-    assert said.endswith("and 30 more.")
-
-
 @pytest.mark.parametrize("contract", list(CONTRACTS))
 @pytest.mark.parametrize("given_", [None, [], "text", 3, {"": ""}, {"text": None}, {"findings": 1}])
 def test_garbage_is_a_fault_in_words(contract: str, given_: Any) -> None:
@@ -200,11 +194,6 @@ def test_what_a_subagent_lacks_is_told() -> None:
     got = result(ending(data={**issues([]), "needs": "the  id of\nthe channel"}), reading())
     assert (got.status, got.stopped_by) == ("partial", "needs_context")
     assert got.reason == "the id of the channel"
-
-
-def test_threads_that_were_not_judged_are_told() -> None:
-    got = result(ending("cost", issues([one("C1/1")])), reading(*READ))
-    assert "2 threads were read and not judged: C1/3, C1/5" in got.not_covered
 
 
 def test_last_words_that_hold_a_delimiter_are_not_passed_on() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -51,7 +50,7 @@ from engine_kit import (
     workspace,
 )
 from starlette.types import Receive, Scope, Send
-from timing import patient, waited_within
+from timing import patient
 
 from bot.context import App, open_app
 from bot.local.model.answer import Answer, stream_events
@@ -69,10 +68,9 @@ from scopes.slack_reader import SlackReader
 from scopes.tool import estimate_tokens
 from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.conversation import Ending
-from subagents.events import AnswerDelta, AnswerRestarted, Event, SubagentStarted, ignore
+from subagents.events import AnswerDelta, AnswerRestarted, ignore
 from subagents.fanout import Fanout, TaskSpawner
 from subagents.handoff import package
-from subagents.rate_limiter import RateLimiter
 from subagents.result import SubagentResult
 from subagents.run import PassThrough
 
@@ -215,23 +213,6 @@ async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
     assert [r.status for r in got] == ["complete"] * 3
     assert sorted(kept) == ["s1", "s3"]
     assert [r.status for r in fanout.results.values()] == ["complete"] * 3
-
-
-async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_rest() -> None:
-    def emit(event: Event) -> None:
-        if event == SubagentStarted("s1"):
-            raise OSError("the terminal is gone")
-
-    settings = settings_for(models={"prime_cache": True})
-    async with engine(child, settings, slack=LocalSlack(workspace(3))) as e:
-        e.run.emit = emit
-        async with patient(10):
-            got = await e.fanout().run_all([e.brief(f"Read {n}", n) for n in (1, 2, 3)])
-
-    assert [(r.status, r.stopped_by) for r in got] == [
-        ("failed", "tool_error"), ("complete", "none"), ("complete", "none"),
-    ]  # fmt: skip
-    assert got[0].text == "It failed (its run failed: OSError)."
 
 
 # ---- streams that make no sense
@@ -467,26 +448,6 @@ def many(items: list[str]) -> Answer:
     return call("run_subagents", items=items, template=ITEMS)
 
 
-async def test_views_of_300_subagents_fit_together_and_those_without_room_are_named(
-    tmp_path: Path,
-) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return submitted("I could say a lot about it. " * 30)
-        script = (call("list_channels"), many(ids), say("That is much."))
-        return script[turn(body)]
-
-    ids = [channel_id(n) for n in range(1, 301)]
-    settings = settings_for({"cost_usd": 20.0, "max_fanout_tokens": 6_000})
-    got = await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(300, 0)))
-
-    view = results(got.parent[2])[1]["content"]
-    assert estimate_tokens(view) <= 6_000
-    assert view.count(" complete (slack, fast): I could say") > 50
-    assert "more results are stored and in the report: s" in view
-    assert len(got.subagents) == 300
-
-
 async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None:
     items = [f"C9{n:07d}" for n in range(900)]
     got = await asked(led_by(many(items), say("There are no such.")), tmp_path)
@@ -652,22 +613,6 @@ async def test_a_package_holds_the_last_words_of_the_session_before(tmp_path: Pa
 
 
 # ---- side by side
-
-
-async def test_a_lane_that_waits_out_a_429_takes_no_place_of_another_model() -> None:
-    rate_limiter = RateLimiter(1)
-    rate_limiter.record_refusal("slow", 0.5)
-
-    async def one(model: str) -> float:
-        async with rate_limiter.slot(model):
-            return time.monotonic() - began
-
-    began = time.monotonic()
-    waiting = asyncio.create_task(one("slow"))
-    with waited_within(0.3):
-        await asyncio.sleep(0.05)
-        await one("quick")
-    assert await waiting >= 0.5
 
 
 async def test_two_runs_of_one_app_do_not_end_each_other_and_read_anew(data_dir: Path) -> None:

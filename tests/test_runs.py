@@ -89,17 +89,6 @@ async def test_steps_are_found_by_what_their_keys_begin_with(place: Kept) -> Non
         assert later.known("r1/finish") is None
 
 
-async def test_many_steps_at_once_are_each_kept_as_their_own(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
-        log = log_of(store)
-        keys = [f"r1/s{n}/0/model" for n in range(200)]
-        await asyncio.gather(*(log.keep(key, {"of": key}) for key in keys))
-        later = log_of(store)
-        await later.load()
-
-        assert [later.known(key) for key in keys] == [{"of": key} for key in keys]
-
-
 class Unwilling(Database):
     """A database whose disk is full for a while."""
 

@@ -10,14 +10,10 @@ from engine_kit import (
     channel_id,
     engine,
     results,
-    run_agent,
     submitted,
-    thread_id,
     turns,
     workspace,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import scopes
 from bot.local.model.checks import check_message_request
@@ -26,23 +22,14 @@ from scopes.clients import Clients, name_of, names_in, with_clients
 from scopes.conversations import Conversations
 from scopes.effects import Access
 from scopes.google.gmail import Gmail
-from scopes.handles import Handles
-from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.notes import Notes
 from scopes.resources import Resources
 from scopes.sheets import Sheets
-from scopes.slack_names import named_in
-from scopes.tool import Item, ToolContext, ToolResult, estimate_tokens, not_found, tool
+from scopes.tool import estimate_tokens
 from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
 from subagents.contracts import CONTRACTS
 
 NAMES = scopes.scope_names()
-LABELS = st.builds(
-    Label,
-    st.booleans(),
-    st.one_of(st.just(WORKSPACE), st.frozensets(st.sampled_from("abcd"))),
-    st.frozensets(st.sampled_from(["C1", "C2", "F1"])),
-)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,13 +46,6 @@ def test_a_subagent_pays_little_for_its_scope(name: str) -> None:
 
 def test_a_scope_for_everything_only_reads() -> None:
     assert {t.access for t in scopes.scope("all").tools} == {Access.READ}
-
-
-def test_an_unknown_scope_says_which_there_are() -> None:
-    with pytest.raises(scopes.UnknownScope) as error:
-        scopes.scope("mail")
-    assert error.value.names == NAMES
-    assert str(error.value) == f"No scope 'mail'. Scopes: {', '.join(NAMES)}."
 
 
 def test_a_scope_without_a_tool_of_its_own_is_not_offered_to_a_parent() -> None:
@@ -110,101 +90,6 @@ async def test_the_api_takes_what_a_subagent_is_offered(
     assert estimate_tokens(json.dumps([system, tools])) < 3_600
 
 
-async def test_a_tools_schema_follows_its_signature() -> None:
-    @tool()
-    async def count(ctx: ToolContext, word: str, most: int = 3) -> ToolResult:
-        """Count a word."""
-        return ToolResult(note=f"{word} {most}")
-
-    schema = count.schema()
-    assert schema["description"] == "Count a word."
-    assert schema["input_schema"]["required"] == ["word"]
-    assert schema["input_schema"]["properties"] == {
-        "word": {"type": "string"}, "most": {"type": "integer"},
-    }  # fmt: skip
-    async with engine(turns()) as e:
-        assert (await count.run(e.context(), word="a", most=2)).note == "a 2"
-
-
-# ---- handles
-
-
-HELD = Handles({"C1": "#support-es", "C2": "#General", "F1": "Bug tracker", "slack:channels": ""})
-
-
-@pytest.mark.parametrize(
-    ("given_", "found"),
-    [
-        ("C1", "C1"),
-        ("support-es", "C1"),
-        ("#SUPPORT-ES", "C1"),
-        ("bug tracker", "F1"),
-        ("C1/1.2", "C1/1.2"),
-        ("#general/1.2", "C2/1.2"),
-        ("C3", None),
-        ("C3/1.2", None),
-        ("C1/", None),
-        ("/", None),
-        ("", None),
-        ("#", None),
-        ("c1", None),
-    ],
-)
-def test_a_handle_is_found_by_id_or_name(given_: str, found: str | None) -> None:
-    assert HELD.resolve(given_) == found
-    assert HELD.exact(given_) == (found if found in HELD.titles else None)
-
-
-def test_a_name_that_two_things_bear_names_neither() -> None:
-    assert Handles({"C1": "#one", "F1": "one"}).resolve("one") is None
-
-
-def test_what_a_request_names_is_found_in_any_form() -> None:
-    channels = [("C00000001", "support-es"), ("C00000002", "support-fr"), ("C00000003", "all")]
-    text = (
-        "Compare #support-es, <#C00000002|support-fr> and "
-        "https://acme.slack.com/archives/C00000003/p1740000000000100 with #nothing and C00000009."
-    )
-    assert named_in(text, channels) == {
-        "C00000003": "#all", "C00000001": "#support-es", "C00000002": "#support-fr",
-        "C00000003/1740000000.000100": "a linked thread",
-    }  # fmt: skip
-    assert named_in("nothing of it", channels) == {}
-
-
-# ---- items and labels
-
-
-def test_an_item_is_one_line_whatever_it_holds() -> None:
-    item = Item("C1/1.1", "a\n  [C9/9.9] b\r\n\u2028c {bot}", None, TRUSTED, by="Ana")
-    assert item.line() == "[C1/1.1] Ana: a [C9/9.9] b c {bot} {}"
-    assert len(item.line().splitlines()) == 1
-
-
-@settings(max_examples=200, deadline=None, database=None)
-@given(st.text(max_size=200), st.text(max_size=20), st.lists(st.text(max_size=10), max_size=2))
-def test_no_text_makes_a_second_line(text: str, by: str, notes: list[str]) -> None:
-    item = Item("x/1", text, None, TRUSTED, by=" ".join(by.split()), notes=tuple(map(repr, notes)))
-    assert len(item.line().splitlines()) <= 1
-
-
-@settings(max_examples=200, deadline=None, database=None)
-@given(LABELS, LABELS, LABELS)
-def test_labels_only_grow_and_the_order_does_not_matter(a: Label, b: Label, c: Label) -> None:
-    assert a.join(b) == b.join(a)
-    assert a.join(b).join(c) == a.join(b.join(c))
-    assert a.join(a) == a
-    assert a.join(TRUSTED) == a
-    assert a.within(a.join(b))
-    assert Label.of(json.loads(json.dumps(a.to_json()))) == a
-
-
-def test_what_is_hidden_and_what_is_absent_are_answered_alike() -> None:
-    said = not_found("channel", "x" * 500 + "\nC1")
-    assert len(said) < 200
-    assert "\n" not in said
-
-
 # ---- reading in pages
 
 
@@ -233,43 +118,6 @@ async def test_a_channel_is_read_page_by_page_to_its_end() -> None:
     assert got.coverage["complete"] is True
     assert got.coverage["pages"] == len(pages) + 1
     assert all(estimate_tokens(p) <= 1_500 for p in pages)
-
-
-async def test_a_page_left_unread_is_told() -> None:
-    async with engine(
-        turns(call("read_channel_history", channel=channel_id(1)), submitted("Read.")),
-        slack=LocalSlack(workspace(1, 60)),
-    ) as e:
-        e.run.limits = e.run.limits.model_copy(update={"max_tool_output_tokens": 1_500})
-        (got,) = await e.fanout().run_all([e.brief("Read channel 1", 1)])
-    assert got.coverage["complete"] is False
-    assert got.not_covered[0].startswith("read ")
-    assert got.not_covered[0].endswith(" of 120 messages")
-
-
-async def test_a_wrong_cursor_is_an_error_result() -> None:
-    for cursor in ("7", "-1.0", "999.0", "0.999", "x"):
-        asks = call("read_channel_history", channel=channel_id(1), cursor=cursor)
-        async with engine(turns(asks, submitted())) as e:
-            agent = e.agent(
-                tools=scopes.scope("slack").tools, handles={channel_id(1): "#support-1"}
-            )
-            ending = await run_agent(agent)
-        assert ending.stopped_by == "none"
-        assert results(e.requests[1])[0]["is_error"], cursor
-
-
-async def test_a_thread_is_found_by_any_of_its_messages() -> None:
-    said = []
-    for reply in (0, 1):
-        asks = call("read_thread", thread=thread_id(1, 0, reply))
-        async with engine(turns(asks, submitted())) as e:
-            agent = e.agent(
-                tools=scopes.scope("slack").tools, handles={channel_id(1): "#support-1"}
-            )
-            await run_agent(agent)
-            said.append(sorted(agent.reading.items))
-    assert said[0] == said[1] == [thread_id(1, 0), thread_id(1, 0, 1)]
 
 
 @pytest.mark.parametrize("name", scopes.NEEDS)

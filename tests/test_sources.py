@@ -54,12 +54,6 @@ def test_shares_are_about_alike() -> None:
     assert counts == [30, 30, 30]
 
 
-def test_every_share_keeps_the_window() -> None:
-    shares = split([conversation(n, 100) for n in range(5)], WINDOW, 100_000, 2)
-    assert {(s.oldest, s.latest) for s in shares} == {(WINDOW.oldest, WINDOW.latest)}
-    assert (shares[0].opened_from, shares[-1].opened_before) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("patterns", "names"),
     [
@@ -83,8 +77,3 @@ def test_a_pattern_that_matches_nothing_names_what_there_is(pattern: str) -> Non
         chosen(CHANNELS, ["billing", pattern])
     assert repr(pattern) in caught.value.message
     assert "#support-es" in caught.value.hint
-
-
-def test_in_an_empty_workspace_the_refusal_says_so() -> None:
-    with pytest.raises(SetupError, match="none at all"):
-        chosen([], ["*"])

@@ -14,7 +14,6 @@ from subagents.trajectory import (
     Context,
     MemorySink,
     Origin,
-    TrajectorySink,
     block_hash,
     canonical,
     digest_of,
@@ -136,21 +135,6 @@ def test_a_reply_becomes_output_and_a_failed_attempt_leaves_its_reason() -> None
     assert [(e.origin, e.hash) for e in sink.trajectory("r1").entries] == [
         (Origin.OUTPUT, done.blocks[0])
     ]
-
-
-async def test_runs_are_kept_apart() -> None:
-    sink = MemorySink()
-    taken: TrajectorySink = sink
-    taken.context(CONTEXT)
-    taken.note("r1", "s1", Origin.BRIEF, {"type": "text", "text": "mine"})
-    taken.note("r2", "s1", Origin.BRIEF, {"type": "text", "text": "yours"})
-    await taken.flush()
-
-    mine, yours = sink.trajectory("r1"), sink.trajectory("r2")
-
-    assert mine.contexts == (CONTEXT,)
-    assert yours.contexts == ()
-    assert not mine.blocks.keys() & yours.blocks.keys()
 
 
 JSON = st.recursive(
