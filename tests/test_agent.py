@@ -79,52 +79,22 @@ async def test_a_subagent_reads_and_hands_in_its_result() -> None:
     assert_append_only(e)
 
 
-async def test_a_subagent_that_ends_by_text_is_told_to_submit() -> None:
-    async with engine(turns(say("Here you are."), submitted("Here."))) as e:
-        ending = await run_agent(e.agent())
+@pytest.mark.parametrize("said", [[words("I look.")], []], ids=["words and a call", "a call alone"])
+async def test_a_cut_off_tool_call_is_never_sent_back(said: list[Json]) -> None:
+    cut = Answer([*said, use("look", word="te")], "max_tokens")
 
-    assert ending.stopped_by == "none"
-    assert since(e.requests[1]) == "REMINDER: end by calling submit_result."
-    assert_append_only(e)
-
-
-async def test_a_subagent_that_never_submits_leaves_its_words() -> None:
-    async with engine(turns(say("Only words."))) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-        result = settled(agent, ending)
-
-    assert (ending.stopped_by, len(e.requests)) == ("invalid_output", 2)
-    assert result["status"] == "partial"
-    assert "Only words." in result["text"]
-
-
-async def test_a_cut_off_tool_call_is_never_sent_back() -> None:
-    cut = Answer([words("I look."), use("look", word="te")], "max_tokens")
-    async with engine(turns(cut, submitted())) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert ending.stopped_by == "none"
-    assert "your output was cut at 8000 tokens" in since(e.requests[1])
-    sent = json.dumps([m for b in e.requests for m in b["messages"]])
-    assert "tool_use" not in sent
-    assert "I look." in sent
-    assert e.decisions == []
-    assert_append_only(e)
-
-
-async def test_a_reply_that_is_nothing_but_a_cut_off_call_leaves_no_turn_behind() -> None:
     def mind(body: Json) -> Answer:
-        if "REMINDER" in since(body):
-            return submitted()
-        return Answer([use("look", word="te")], "max_tokens")
+        return submitted() if "REMINDER" in since(body) else cut
 
     async with engine(mind) as e:
         ending = await run_agent(e.agent())
 
     assert ending.stopped_by == "none"
-    assert [m["role"] for m in e.requests[1]["messages"]] == ["user", "user"]
+    assert "cut at 8000 tokens" in since(e.requests[1])
+    sent = json.dumps([m for b in e.requests for m in b["messages"]])
+    assert "tool_use" not in sent
+    assert ("I look." in sent) == bool(said)
+    assert e.decisions == []
     assert_append_only(e)
 
 
@@ -149,64 +119,65 @@ async def test_a_paused_turn_is_sent_back_as_it_came_and_goes_on() -> None:
     assert_append_only(e)
 
 
-async def test_a_refusal_ends_with_its_reason() -> None:
-    async with engine(turns(call("look", word="tea"), Answer([], "refusal"))) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-        result = settled(agent, ending)
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (say("Here you are."), "end by calling submit_result"),
+        (Answer([words("I stop here")], "stop_sequence", "###"), "submit_result"),
+        (Answer([words("Hm.")], "tool_use"), "submit_result"),
+        (Answer([words("Hm."), use("look", word="x")], "brand_new_reason"), "'brand_new_reason'"),
+    ],
+    ids=["text", "stop sequence", "no call", "unknown"],
+)
+async def test_an_odd_end_gets_one_more_chance(answer: Answer, told: str) -> None:
+    async with engine(turns(answer, submitted("Here."))) as e:
+        ending = await run_agent(e.agent())
 
-    assert (ending.stopped_by, len(e.requests)) == ("model_error", 2)
-    assert result["status"] == "partial"
-    assert "refused" in result["reason"]
-
-
-async def test_a_full_context_window_ends_as_tokens() -> None:
-    full = Answer([words("So far: tea.")], "model_context_window_exceeded")
-    async with engine(turns(full)) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, len(e.requests)) == ("tokens", 1)
-    assert "So far: tea." in settled(agent, ending)["text"]
-
-
-async def test_a_stop_sequence_is_an_end_of_turn() -> None:
-    stopped = Answer([words("I stop here")], "stop_sequence", "###")
-    async with engine(turns(stopped)) as e:
-        parent = await run_agent(e.agent(contract=None, name="p1"))
-    async with engine(turns(stopped, submitted())) as e:
-        child = await run_agent(e.agent())
-
-    assert (parent.stopped_by, parent.text) == ("none", "I stop here")
-    assert (child.stopped_by, len(e.requests)) == ("none", 2)
-
-
-async def test_an_unknown_stop_reason_gets_one_more_chance() -> None:
-    odd = Answer([words("Hm."), use("look", word="x")], "brand_new_reason")
-    async with engine(turns(odd, submitted())) as e:
-        mended = await run_agent(e.agent())
-    assert mended.stopped_by == "none"
-    assert "'brand_new_reason'" in since(e.requests[1])
+    assert (ending.stopped_by, len(e.requests)) == ("none", 2)
+    assert told in since(e.requests[1])
     assert e.decisions == []
-
-    async with engine(turns(odd)) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-    assert (ending.stopped_by, len(e.requests)) == ("model_error", 2)
-    assert "brand_new_reason" in ending.reason
-    assert "Hm." in settled(agent, ending)["text"]
+    assert_append_only(e)
 
 
-@pytest.mark.parametrize("content", [[], [{"type": "thinking", "thinking": "Let me see."}]])
-async def test_an_empty_reply_is_a_typed_end(content: list[Json]) -> None:
-    async with engine(turns(Answer(content, "end_turn"))) as e:
+UNKNOWN = Answer([words("Hm."), use("look", word="x")], "brand_new_reason")
+FULL = Answer([words("So far: tea.")], "model_context_window_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("answer", "stopped_by", "requests", "status", "text"),
+    [
+        (say("Only words."), "invalid_output", 2, "partial", "Only words."),
+        (Answer([], "refusal"), "model_error", 1, "failed", "refused"),
+        (
+            Answer([words("So far.")], "model_context_window_exceeded"),
+            "tokens",
+            1,
+            "partial",
+            "far",
+        ),
+        (UNKNOWN, "model_error", 2, "partial", "Hm."),
+        (Answer([], "end_turn"), "invalid_output", 2, "failed", "Read 0 items, then stopped ("),
+        (
+            Answer([{"type": "thinking", "thinking": "Let me see."}], "end_turn"),
+            "invalid_output",
+            2,
+            "failed",
+            "Read 0 items, then stopped (",
+        ),
+    ],
+    ids=["words", "refusal", "context window", "unknown", "empty", "thinking"],
+)
+async def test_an_end_without_a_result_is_typed_and_keeps_what_was_said(
+    answer: Answer, stopped_by: str, requests: int, status: str, text: str
+) -> None:
+    async with engine(turns(answer)) as e:
         agent = e.agent()
         ending = await run_agent(agent)
         result = settled(agent, ending)
 
-    assert (ending.stopped_by, len(e.requests)) == ("invalid_output", 2)
-    assert result["status"] == "failed"
-    assert result["text"].startswith("Read 0 items, then stopped (")
+    assert (ending.stopped_by, len(e.requests)) == (stopped_by, requests)
+    assert text in result["text"]
+    assert result["status"] == status
 
 
 # ---- tools within a turn
@@ -226,50 +197,35 @@ async def test_calls_of_a_turn_run_side_by_side_and_are_answered_in_call_order()
     assert "is_error" not in got[0]
 
 
-async def test_a_tool_that_is_not_offered_is_an_error_result() -> None:
-    asks = Answer([use("look", word="tea"), use("run_subagent", task="more"), use("post_message")])
-    async with engine(turns(asks, submitted())) as e:
+async def test_what_goes_wrong_in_a_call_is_an_error_result_of_its_own() -> None:
+    asks = Answer([use("look", word="tea"), use("run_subagent", task="more"), use("mend"),
+                   use("rest", seconds=30)])  # fmt: skip
+    async with engine(turns(asks, submitted()), settings_for({"tool_timeout_s": 0.2})) as e:
         agent = e.agent()
         ending = await run_agent(agent)
 
-    looked, spawned, posted = results(e.requests[1])
+    looked, spawned, advised, late = results(e.requests[1])
     assert ending.stopped_by == "none"
     assert "what is known of tea" in looked["content"]
-    assert spawned["is_error"]
     assert "No tool 'run_subagent' is offered here" in spawned["content"]
-    assert posted["is_error"]
-    assert [c["is_error"] for c in agent.tool_calls[:3]] == [False, True, True]
+    assert advised["content"] == "Not like this. Try look."
+    assert "within 0.2 s" in late["content"]
+    assert [c["is_error"] for c in agent.tool_calls[:4]] == [False, True, True, True]
 
 
-async def test_a_crashing_tool_ends_its_subagent_with_what_the_others_gave() -> None:
+async def test_a_crashing_tool_ends_a_subagent_and_is_an_error_result_to_a_parent() -> None:
     both = Answer([use("boom"), use("look", word="tea")])
-    async with engine(turns(both, submitted())) as e:
+    async with engine(turns(both, say("It is broken."))) as e:
         agent = e.agent()
         ending = await run_agent(agent)
         result = settled(agent, ending)
+        parent = await run_agent(e.agent(contract=None, name="p1"))
 
-    assert (ending.stopped_by, len(e.requests)) == ("tool_error", 1)
+    assert ending.stopped_by == "tool_error"
     assert (result["status"], result["reason"]) == ("partial", "boom failed: RuntimeError")
     assert list(agent.reading.items) == ["x/tea"]
-
-
-async def test_a_crashing_tool_of_a_parent_is_an_error_result() -> None:
-    async with engine(turns(call("boom"), say("It is broken."))) as e:
-        ending = await run_agent(e.agent(contract=None))
-
-    assert (ending.stopped_by, ending.text) == ("none", "It is broken.")
-    assert results(e.requests[1])[0]["is_error"]
-
-
-async def test_a_tool_that_takes_too_long_is_an_error_result() -> None:
-    asks = Answer([use("rest", seconds=30), use("look", word="tea")])
-    async with engine(turns(asks, submitted()), settings_for({"tool_timeout_s": 0.2})) as e:
-        ending = await run_agent(e.agent())
-
-    late, fine = results(e.requests[1])
-    assert ending.stopped_by == "none"
-    assert late["content"] == "rest gave no answer within 0.2 s."
-    assert "is_error" not in fine
+    assert (parent.stopped_by, parent.text) == ("none", "It is broken.")
+    assert results(e.requests[-1])[0]["is_error"]
 
 
 async def test_tool_output_is_fenced_and_cut_with_a_word_on_what_is_missing() -> None:
@@ -455,16 +411,33 @@ def greedy(body: Json) -> Answer:
     return call("flood", items=1000, name=f"f{turn(body)}")
 
 
-async def test_a_small_budget_leaves_a_final_call() -> None:
-    async with engine(greedy, settings_for({"cost_usd": 0.017})) as e:
-        agent = e.agent()
+@pytest.mark.parametrize(
+    ("limits", "fields", "stopped_by"),
+    [
+        ({"cost_usd": 0.017}, {}, "cost"),
+        ({"tokens": 60_000}, {}, "tokens"),
+        ({"steps": 4}, {}, "steps"),
+        ({}, {"context_limit": 40_000}, "tokens"),
+    ],
+    ids=["cost", "tokens of the run", "steps of the run", "context"],
+)
+async def test_each_limit_leaves_a_final_call_and_is_kept(
+    limits: Json, fields: Json, stopped_by: str
+) -> None:
+    async with engine(greedy, settings_for(limits)) as e:
+        agent = e.agent(**fields)
         ending = await run_agent(agent)
 
-    assert (ending.stopped_by, settled(agent, ending)["text"]) == ("cost", "What I have.")
-    assert "REMINDER: limit reached (cost)" in since(e.requests[-1])
+    assert (ending.stopped_by, settled(agent, ending)["text"]) == (stopped_by, "What I have.")
+    assert f"REMINDER: limit reached ({stopped_by})" in since(e.requests[-1])
     assert len(e.requests) > 2
-    assert e.run.budget.spent.nanousd <= e.run.budget.caps.nanousd
     assert settled(agent, ending)["status"] == "partial"
+    spent, caps = e.run.budget.spent, e.run.budget.caps
+    assert spent.nanousd <= caps.nanousd
+    assert spent.tokens <= caps.tokens
+    assert spent.steps <= caps.steps
+    assert max(Usage.of(r.usage).prompt for r in e.served.replies) <= 40_000 - 8_000
+    assert_append_only(e)
 
 
 async def test_too_small_a_budget_makes_no_call_at_all() -> None:
@@ -475,35 +448,6 @@ async def test_too_small_a_budget_makes_no_call_at_all() -> None:
     assert (ending.stopped_by, e.requests) == ("cost", [])
     assert settled(agent, ending)["status"] == "failed"
     assert e.run.budget.spent.nanousd == 0
-
-
-async def test_the_runs_tokens_leave_a_final_call() -> None:
-    async with engine(ended, settings_for({"tokens": 60_000})) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, settled(agent, ending)["text"]) == ("tokens", "What I have.")
-    assert e.run.budget.spent.tokens <= 60_000
-
-
-async def test_the_runs_steps_leave_a_final_call() -> None:
-    async with engine(ended, settings_for({"steps": 4})) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, len(e.requests)) == ("steps", 4)
-    assert settled(agent, ending)["text"] == "What I have."
-
-
-async def test_a_filling_context_leaves_a_final_call_within_its_limit() -> None:
-    async with engine(greedy) as e:
-        agent = e.agent(context_limit=40_000)
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, settled(agent, ending)["text"]) == ("tokens", "What I have.")
-    assert len(e.requests) > 3
-    assert max(Usage.of(r.usage).prompt for r in e.served.replies) <= 40_000 - 8_000
-    assert_append_only(e)
 
 
 async def test_time_leaves_a_final_call() -> None:
@@ -520,36 +464,29 @@ async def test_time_leaves_a_final_call() -> None:
     assert (ending.stopped_by, settled(agent, ending)["text"]) == ("time", "What I have.")
 
 
-async def test_a_silent_api_leaves_a_salvage_in_time() -> None:
-    def choose(index: int, body: Json) -> Fault | None:
-        return Fault("slow") if turn(body) else None
-
-    async with engine(turns(call("look", word="tea")), faults=Faults(choose)) as e:
-        agent = e.agent(seconds=1.5)
-        with waited_within(2.5):
-            ending = await run_agent(agent)
-        result = settled(agent, ending)
-
-    assert ending.stopped_by == "time"
-    assert result["status"] == "partial"
-    assert "then stopped (time)" in result["text"]
-
-
-@pytest.mark.parametrize("kind", ["http_500", "http_529", "drop", "malformed"])
-async def test_a_dead_api_leaves_a_salvage(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "stopped_by"),
+    [
+        ("http_500", "model_error"),
+        ("http_529", "rate_limit"),
+        ("drop", "model_error"),
+        ("malformed", "model_error"),
+        ("slow", "time"),
+    ],
+)
+async def test_a_dead_api_leaves_a_salvage(kind: str, stopped_by: str) -> None:
     def choose(index: int, body: Json) -> Fault | None:
         return Fault(kind, retry_after=0.01) if turn(body) else None
 
     async with engine(turns(call("look", word="tea")), faults=Faults(choose)) as e:
-        agent = e.agent()
+        agent = e.agent(seconds=1.5 if kind == "slow" else 30)
         ending = await run_agent(agent)
         result = settled(agent, ending)
 
-    assert ending.stopped_by == ("rate_limit" if kind == "http_529" else "model_error")
-    assert "after 2 attempts" in ending.reason
+    assert ending.stopped_by == stopped_by
+    assert kind == "slow" or "after 2 attempts" in ending.reason
     assert (result["status"], result["value"]) == ("partial", None)
     assert result["text"].startswith("Read 1 item, then stopped (")
-    assert len(e.requests) == 3
 
 
 @pytest.mark.parametrize("waiting_for", ["a tool", "the model"])
@@ -567,16 +504,6 @@ async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) ->
     assert ending.stopped_by == "user"
     assert settled(agent, ending)["status"] == "cancelled"
     assert e.run.budget.reserved.nanousd == 0
-
-
-async def test_after_the_stop_flag_nothing_more_is_paid_for() -> None:
-    async with engine(ended) as e:
-        e.run.stop.set()
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert ending.stopped_by == "user"
-    assert e.served.replies == []
 
 
 # ---- streaming

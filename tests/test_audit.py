@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subagents.audit import AuditReport, audit
-from subagents.overlap import excerpts, shingles, texts
+from subagents.overlap import shingles
 from subagents.result import SubagentResult
 from subagents.summary import parent_view
 from subagents.trajectory import Context, MemorySink, Origin, Trajectory
@@ -256,21 +256,6 @@ def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own(
     assert kinds(run.audit()) == {("it", "content")}, "nothing shows that the parent knew it before"
 
 
-def test_words_that_a_parent_wrote_before_a_subagent_said_them_are_its_own() -> None:
-    words = "which customers have been waiting for an answer for more than one week"
-    run = Run()
-    run.parent.turn(text(f"Two of them shall look for {words}."))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
-    quick = run.brief("es")
-    quick.turn(text("I shall look."))
-    quick.told(Origin.REMINDER, "REMINDER: go on.")
-    slow = run.brief("fr", f"Look for {words}.")  # started beside it, recorded after its first word
-    quick.submit(summary=f"Nobody says {words}.")
-    slow.submit(summary="Nothing.")
-
-    assert run.audit().leaks == ()
-
-
 def test_two_channels_that_hold_the_same_text_are_no_leak() -> None:
     run = Run()
     run.child("es", SPANISH, f"Open: {SPANISH}")
@@ -297,23 +282,17 @@ def test_material_placed_by_code_is_source_text_of_its_own_context_only() -> Non
 # Each exemption of law 2: needed, and no cover for a real leak.
 
 
-def test_words_of_the_request_may_be_anywhere() -> None:
+def test_words_of_the_request_may_be_anywhere_and_later_ones_excuse_nothing() -> None:
     run = Run()
     run.parent.told(Origin.REQUEST, f"A customer wrote: {SPANISH}")
     run.child("es", SPANISH)
     run.brief("fr", f"Does anybody else say {SPANISH}?").submit(summary=SPANISH)
-
     assert run.audit().leaks == ()
 
-
-def test_a_request_recorded_after_the_reading_excuses_nothing() -> None:
-    run = Run()
-    run.child("es", LEAKED)
+    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
+    run.child("de", LEAKED)
     run.parent.told(Origin.REQUEST, f"WRITE: top lines. {LEAKED}")
-
-    report = run.audit()
-
-    assert kinds(report) == {("p", "content")}
+    assert kinds(run.audit()) == {("p", "content")}
 
 
 def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
@@ -364,16 +343,6 @@ def test_a_view_passes_on_what_its_subagent_wrote_and_only_that() -> None:
     assert kinds(report) == {("p", "content")}
     assert report.leaks[0].source_context == "de"
     assert "view" in report.leaks[0].detail
-
-
-def test_a_view_of_one_subagent_does_not_excuse_words_of_another() -> None:
-    run = two_markets()
-    run.view("fr", f"fr complete: {SPANISH} {LEAKED}")
-    run.child("de", LEAKED, "")
-
-    report = run.audit()
-
-    assert {leak.source_context for leak in report.leaks} == {"de"}
 
 
 def test_findings_copied_by_code_excuse_only_what_a_subagent_had_written() -> None:
@@ -549,33 +518,21 @@ def test_a_copied_text_directly_behind_an_id_is_found(id: str) -> None:
     assert report.leaks[0].source_context == "de"
 
 
-def test_a_view_of_somebody_elses_child_is_found() -> None:
-    run = two_markets()
-    stranger = run.start_parent("q")
-    stranger.told(Origin.REQUEST, "Another request.")
-    stranger.turn(text("Nothing to do."))
-    run.brief("x", parent="q").submit(summary="Done.")
-    run.view("x", "x complete: Done.")
-
-    report = run.audit()
-
-    assert kinds(report) == {("p", "provenance")}
-    assert "a view of x" in details(report)
-
-
 def test_a_view_of_several_subagents_may_hold_its_own_and_refused_ones_and_no_others() -> None:
     run = two_markets()
+    run.parent.result(run.parent.call("run_subagent"), "known: too long.", Origin.ERROR)
     run.view("es, fr refused", "es and fr complete. One brief was refused: known is too long.")
     assert run.audit().leaks == ()
 
     run.start_parent("q").turn(text("Nothing to do."))
     run.brief("x", parent="q").submit(summary="Done.")
-    for refs in ("es x", "refused", ""):
+    for refs in ("x", "es x", "refused", ""):
         run.parent.told(Origin.REMINDER, "REMINDER: go on.")
         run.view(refs, f"A view of {refs}.")
     report = run.audit()
 
     assert [leak.detail.split(": ")[1] for leak in report.leaks if leak.context == "p"] == [
+        "a view of x, not its own child",
         "a view of x, not its own child",
         "a view of refused, not its own child",
         "a view of nobody, not its own child",
@@ -604,36 +561,18 @@ def test_a_result_of_a_tool_that_was_not_called_or_not_offered_is_found() -> Non
     assert "it answers search, which is not offered here" in details(report)
 
 
-def test_a_parent_that_holds_a_brief_is_found() -> None:
-    run = two_markets()
-    run.parent.told(Origin.BRIEF, "TASK: Look.")
-
-    assert "a parent holds a brief" in details(run.audit())
-
-
-def test_a_refused_brief_may_be_answered_with_an_error() -> None:
-    run = two_markets()
-    run.parent.result(run.parent.call("run_subagent"), "known: too long.", Origin.ERROR)
-
-    assert run.audit().leaks == ()
-
-
-def test_an_answer_that_no_reply_gave_is_found() -> None:
+def test_an_answer_that_no_reply_gave_before_it_was_sent_is_found() -> None:
     run = two_markets()
     forged = run.parent.hold(Origin.OUTPUT, text("I never said this."))
     run.parent.messages.append({"role": "assistant", "content": [forged]})
-
     assert "no reply of this context gave it" in details(run.audit())
 
-
-def test_an_answer_sent_before_it_was_given_is_found() -> None:
     run = Run()
     child = run.brief("es")
     early = {"type": "text", "text": "I know it already."}
     child.messages.append({"role": "assistant", "content": [early]})
     child.told(Origin.REMINDER, "REMINDER: go on.")
     child.turn(early)
-
     assert "no reply of this context gave it" in details(run.audit())
     assert "a subagent begins with an answer" in details(run.audit())
 
@@ -657,14 +596,17 @@ def test_a_subagent_begins_with_nothing_but_its_brief(origin: Origin, words: str
     assert words in details(run.audit())
 
 
-def test_a_brief_after_the_first_message_is_found() -> None:
+def test_a_brief_anywhere_else_is_found() -> None:
     run = Run()
     child = run.brief("es")
     child.read(items(SPANISH))
     child.told(Origin.BRIEF, "TASK: Now do something else.")
     child.submit(summary="Done.")
+    run.parent.told(Origin.BRIEF, "TASK: Look.")
 
-    assert "origin brief after the first user message" in details(run.audit())
+    found = details(run.audit())
+    assert "origin brief after the first user message" in found
+    assert "a parent holds a brief" in found
 
 
 def test_a_subagent_without_a_brief_or_a_prompt_is_found() -> None:
@@ -677,53 +619,29 @@ def test_a_subagent_without_a_brief_or_a_prompt_is_found() -> None:
     assert "without its brief" in details(run.audit())
 
 
-def offered(run: Run, child: Speaker, name: str) -> None:
-    child.tools.append(child.hold(Origin.SCHEMA, {"name": name}, name))
-
-
-def test_a_tool_beyond_the_scope_is_found() -> None:
+@pytest.mark.parametrize(
+    ("declared", "offered", "words"),
+    [
+        (("read_channel", "submit_result"), "post_message", "beyond its scope: post_message"),
+        (("read_channel", "submit_result"), "read_channel", "offered twice"),
+        (("read_channel", "submit_result"), None, "missing: submit_result"),
+        (("run_subagent", "submit_result"), "", "a subagent declared run_subagent"),
+        (("read_channel",), "", "a subagent declared read_channel"),
+    ],
+)
+def test_a_subagent_has_the_tools_of_its_scope_its_end_and_no_others(
+    declared: tuple[str, ...], offered: str | None, words: str
+) -> None:
     run = Run()
-    child = run.brief("es")
-    offered(run, child, "post_message")
-    child.submit(summary="Done.")
-
-    assert "beyond its scope: post_message" in details(run.audit())
-
-
-def test_a_tool_offered_twice_is_found() -> None:
-    run = Run()
-    child = run.brief("es")
-    offered(run, child, "read_channel")
-    child.submit(summary="Done.")
-
-    assert "offered twice" in details(run.audit())
-
-
-def test_a_missing_tool_is_found() -> None:
-    run = Run()
-    child = run.brief("es")
-    child.tools.pop()
-    child.submit(summary="Done.")
-
-    assert "missing: submit_result" in details(run.audit())
-
-
-def test_a_subagent_that_could_start_subagents_is_found() -> None:
-    run = Run()
-    child = Speaker(run.sink, "es", "p", ("run_subagent", "submit_result"))
+    child = Speaker(run.sink, "es", "p", declared)
     child.told(Origin.BRIEF, "TASK: Look.")
-    child.submit(summary="Done.")
-
-    assert "a subagent declared run_subagent" in details(run.audit())
-
-
-def test_a_subagent_that_could_not_end_is_found() -> None:
-    run = Run()
-    child = Speaker(run.sink, "es", "p", ("read_channel",))
-    child.told(Origin.BRIEF, "TASK: Look.")
+    if offered:
+        child.tools.append(child.hold(Origin.SCHEMA, {"name": offered}, offered))
+    elif offered is None:
+        child.tools.pop()
     child.turn(text("I have nothing to hand in."))
 
-    assert "a subagent declared read_channel" in details(run.audit())
+    assert words in details(run.audit())
 
 
 def test_siblings_of_one_template_with_different_prompts_are_found() -> None:
@@ -790,29 +708,19 @@ def test_a_repeated_attempt_and_a_reminder_after_a_failed_one_are_no_change() ->
     assert run.audit().leaks == ()
 
 
-def tampered(trajectory: Trajectory, words: str, other: str) -> Trajectory:
-    blocks = {key: body.replace(words, other) for key, body in trajectory.blocks.items()}
-    return dataclasses.replace(trajectory, blocks=blocks)
-
-
 def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
     run = two_markets()
-    run.audit()
+    run.sink.request(RUN, "ghost", 0, 1, {"messages": [{"role": "user", "content": "Hello."}]})
+    assert ("ghost", "provenance") in kinds(run.audit())
     trajectory = run.trajectory()
 
-    changed = audit(tampered(trajectory, SPANISH, "todo está bien"))
+    blocks = {k: v.replace(SPANISH, "todo está bien") for k, v in trajectory.blocks.items()}
+    changed = audit(dataclasses.replace(trajectory, blocks=blocks))
     assert "changed after it was recorded" in details(changed)
 
     kept: Mapping[str, str] = {k: v for k, v in trajectory.blocks.items() if SPANISH not in v}
     lost = audit(dataclasses.replace(trajectory, blocks=kept))
     assert "its body was not recorded" in details(lost)
-
-
-def test_requests_of_an_undeclared_context_are_found() -> None:
-    run = two_markets()
-    run.sink.request(RUN, "ghost", 0, 1, {"messages": [{"role": "user", "content": "Hello."}]})
-
-    assert ("ghost", "provenance") in kinds(run.audit())
 
 
 # Words, as the audit sees them.
@@ -920,13 +828,3 @@ def test_texts_without_eight_words_in_common_share_nothing(
 
     runs = {tuple(source[i : i + 8]) for i in range(len(source) - 7)}
     assert bool(shared) == any(tuple(other[i : i + 8]) in runs for i in range(len(other) - 7))
-
-
-def test_excerpts_give_the_whole_passage_once() -> None:
-    words = "one two three four five six seven eight nine ten eleven twelve"
-
-    assert excerpts(f"Before it. {words}. After.", shingles(words)) == [words]
-    assert list(texts({"type": "tool_use", "id": "x", "input": {"a": ["b", {"c": "d"}]}})) == [
-        "b",
-        "d",
-    ]

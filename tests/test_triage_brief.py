@@ -42,21 +42,13 @@ def result(*facts: str) -> SubagentResult:
     return SubagentResult(**ended, scope="email", model="fast", contract="triage", value=value)
 
 
-def test_a_brief_says_which_language_where_the_settings_name_none() -> None:
-    text = brief(None).text(new_delimiter())
-    assert "LANGUAGE: as OUTPUT says" in text
-    assert "OUTPUT: Write in the language of the last mail. category is one of:\n- " in text
-
-
-def test_a_brief_names_the_language_of_the_settings_alone() -> None:
-    text = brief("de").text(new_delimiter())
-    assert "LANGUAGE: de" in text
-    assert "language of the last mail" not in text
-
-
-def test_a_brief_names_every_category_with_its_use() -> None:
-    text = brief(None).text(new_delimiter())
-    assert all(f"\n- {name}: {when}" in text for name, when in TRIAGE.categories.items())
+def test_a_brief_names_its_language_and_every_category_with_its_use() -> None:
+    open_, german = (brief(language).text(new_delimiter()) for language in (None, "de"))
+    assert "LANGUAGE: as OUTPUT says" in open_
+    assert "language of the last mail" in open_
+    assert "LANGUAGE: de" in german
+    assert "language of the last mail" not in german
+    assert all(f"\n- {name}: {when}" in open_ for name, when in TRIAGE.categories.items())
 
 
 @pytest.mark.parametrize("field", ["to", "cc"])
