@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from engine_kit import (
+    WINDOW,
     Asked,
     Json,
     asked,
@@ -22,6 +23,7 @@ from engine_kit import (
     line,
     results,
     say,
+    sentence,
     settings_for,
     submitted,
     thread_id,
@@ -33,9 +35,14 @@ from engine_kit import (
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.server import LocalSlack
+from scopes.handles import Handles
+from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.tool import estimate_tokens
+from subagents.brief import Brief, BriefDraft, is_isolable
 from subagents.delegation import Delegation, SpawnGuard
+from subagents.errors import BriefRefused
+from subagents.overlap import shingles
 from subagents.toolbox import ToolCall
 
 ONE = channel_id(1)
@@ -100,16 +107,12 @@ REFUSED = [
     ({"task": None}, "task: Field required"),
     ({"task": "word " * 40_000}, "task: the brief holds"),
     ({"known": "word " * 8_000}, "known: the brief holds"),
-    ({"out_of_scope": "word " * 8_000}, "out_of_scope: the brief holds"),
     ({"description": "x" * 121}, "description: String should have at most 120 characters"),
     ({"scope": "mail"}, "scope: No scope 'mail'"),
-    ({"contract": "poem"}, "contract: no contract 'poem'"),
     ({"contract": "triage"}, "no contract 'triage'; known: answer, issues, table, draft"),
-    ({"contract": "tracker"}, "no contract 'tracker'; known: answer, issues, table, draft"),
     ({"model_preference": "huge"}, "model_preference: Input should be 'fast' or 'main'"),
     ({"handles": []}, "handles: names no source"),
     ({"handles": ["C00000003"]}, "handles: No source C00000003."),
-    ({"handles": ["C99999999"]}, "handles: No source C99999999."),
     ({"handles": ["#support-3"]}, "handles: No source #support-3."),
     ({"findings": ["F7.1"]}, "findings: no finding 'F7.1'"),
     ({"known": "items-" + "0" * 32}, "known: holds a delimiter"),
@@ -172,9 +175,11 @@ async def test_more_than_allowed_are_refused_by_name_and_free(tmp_path: Path) ->
 
 
 async def test_with_none_allowed_the_tools_are_not_offered(tmp_path: Path) -> None:
-    script = led_by(brief_answer(), say("I looked myself."))
+    direct = call("read_thread", thread=thread_id(1, 0))
+    script = led_by(brief_answer(), direct, say("I looked myself."))
     got = await asked(script, tmp_path, settings_for({"max_subagents": 0}))
     assert "run_subagent" not in {t["name"] for t in got.parent[0]["tools"]}
+    assert sentence("q1.0") in results(got.parent[2])[1]["content"]
     assert got.document["degraded"] is True
     assert got.children == []
     assert got.document["answer"] == "I looked myself."
@@ -192,6 +197,44 @@ async def test_a_list_beyond_max_items_is_refused_whole(tmp_path: Path) -> None:
 # ---- text of one subagent, in the brief of another
 
 
+VIEW = "s1 complete: the printer on the second floor eats every third page since Monday morning"
+COPIED = " ".join(VIEW.split()[2:12])
+
+
+def draft(**fields: object) -> BriefDraft:
+    given = {"task": "Find out", "description": "Find out", "scope": "slack", **fields}
+    return BriefDraft.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    "field", ["task", "known", "output", "out_of_scope", "description", "questions"]
+)
+def test_words_of_another_subagent_are_refused_in_every_field(field: str) -> None:
+    def refused(text: str) -> BriefRefused | None:
+        given: object = ("Why?", text) if field == "questions" else text
+        made = Brief(draft(**{field: given}), Handles({ONE: ""}), WINDOW, TRUSTED)
+        return is_isolable(made, settings_for().limits, shingles(VIEW))
+
+    refusal = refused(f"Check that {COPIED}")
+    assert refusal is not None
+    assert refusal.field == field
+    assert "pass the ids of its findings" in refusal.reason
+    assert refused("Check the printer on floor two") is None
+
+
+def test_a_brief_that_rests_on_what_its_requester_may_not_read_is_refused() -> None:
+    secret = Label(readers=frozenset({"U0ANA"}))
+
+    def refused(requester: str) -> BriefRefused | None:
+        made = Brief(draft(), Handles({ONE: ""}), WINDOW, secret, requester=requester)
+        return is_isolable(made, settings_for().limits)
+
+    refusal = refused("U0LUIS")
+    assert refusal is not None
+    assert refusal.field == "findings"
+    assert refused("U0ANA") is None
+
+
 async def test_a_siblings_words_are_refused_and_its_finding_goes_by_id(tmp_path: Path) -> None:
     def retype(body: Json) -> Answer:
         claim = results(body)[0]["content"].split("[F1.1] ")[1].split(" | ")[0]
@@ -200,9 +243,7 @@ async def test_a_siblings_words_are_refused_and_its_finding_goes_by_id(tmp_path:
     by_id = brief_answer(2, task="Check the finding", findings=["F1.1"])
     got = await asked(led_by(brief_answer(1), retype, by_id, say("So: [F1.1] [F3.1].")), tmp_path)
 
-    refused = results(got.parent[2])[1]
-    assert refused["is_error"]
-    assert "task: repeats what another subagent returned" in refused["content"]
+    assert "task: repeats what another subagent" in results(got.parent[2])[1]["content"]
     assert [s["status"] for s in got.subagents] == ["complete", "refused", "complete"]
     first = got.children[2]["messages"][0]["content"]
     assert len(first) == 2
@@ -242,13 +283,6 @@ async def test_a_parent_sees_views_of_a_bounded_size(tmp_path: Path) -> None:
     assert len(view.encode()) <= 3 * 1500
     assert "(cut: " in view
     assert len(got.subagents[0]["findings"]) == 80
-
-
-async def test_the_answer_waits_for_every_subagent(tmp_path: Path) -> None:
-    """No answer is given while a subagent still runs."""
-    got = await asked(led_by(Answer([brief(1), brief(2)]), say("Done [F1.1].")), tmp_path)
-    kinds = ["child" if is_child(b) else "parent" for b in got.e.requests]
-    assert kinds == ["parent", *["child"] * 4, "parent"]
 
 
 # ---- what a parent sees of very many

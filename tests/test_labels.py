@@ -50,7 +50,8 @@ from bot.tasks.base import Request
 from bot.tasks.sweep import Sweep
 from config.settings import Settings
 from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
-from scopes.tool import Item, Window
+from scopes.tool import Item
+from subagents.budget import Amount
 from subagents.contracts import AnswerContract, FindingDraft
 from subagents.evidence import SourceLog, distinct
 from subagents.result import checked_findings
@@ -66,7 +67,6 @@ async def sweep_of(
     slack: LocalSlack,
     settings: Settings,
     per_subagent: int = 40,
-    window: Window = WINDOW,
 ) -> tuple[Engine, Json]:
     """A sweep of all channels, split at so many threads."""
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
@@ -75,7 +75,8 @@ async def sweep_of(
         whole = settings.model_copy(update={"sweep": parts})
         app = replace(cast(App, e.ask("", store).app), settings=whole)
         channels = await e.reader.channels()
-        document = await Sweep(app, e.run, Request("*", window), channels).work()
+        document = await Sweep(app, e.run, Request("*", WINDOW), channels).work()
+        assert e.run.budget.reserved == Amount()
         return e, document.to_json()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,7 +17,6 @@ from engine_kit import (
     MUX,
     QUESTION,
     WINDOW,
-    Engine,
     Json,
     Lax,
     asked,
@@ -25,7 +24,6 @@ from engine_kit import (
     brief_answer,
     call,
     channel_id,
-    channel_of,
     child,
     engine,
     finding,
@@ -35,7 +33,6 @@ from engine_kit import (
     results,
     run_agent,
     say,
-    sentence,
     settings_for,
     since,
     store_at,
@@ -52,15 +49,13 @@ from engine_kit import (
 from starlette.types import Receive, Scope, Send
 from timing import patient
 
-from bot.context import App, open_app
+from bot.context import open_app
 from bot.local.model.answer import Answer, stream_events
 from bot.local.model.faults import Fault, Faults
 from bot.local.model.server import ModelServer
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
-from bot.tasks.base import Request
-from bot.tasks.sweep import Sweep
 from bot.tooling.provider import Options
-from config.settings import Settings, load_settings
+from config.settings import load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import connect
@@ -285,14 +280,6 @@ async def test_after_a_broken_stream_the_live_answer_begins_anew(tmp_path: Path)
 # ---- replies that mix things up
 
 
-async def test_a_result_under_end_turn_is_a_result() -> None:
-    lax = Lax(lambda body: [{**submit("All is said."), "id": "t1"}], {"stop_reason": "end_turn"})
-    async with engine(turns(), lax=lax) as e:
-        ending = await run_agent(e.agent())
-    assert (ending.stopped_by, len(lax.recorded)) == ("none", 1)
-    assert ending.value is not None
-
-
 async def test_two_calls_of_one_id_are_never_answered_crosswise() -> None:
     def twice(body: Json) -> list[Json]:
         if results(body):
@@ -410,29 +397,6 @@ async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_
     assert got.e.run.budget.spent.nanousd <= got.e.run.budget.caps.nanousd
 
 
-async def test_a_sweep_that_finds_nothing_leaves_nothing_reserved(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        n = number(body)
-        if not results(body):
-            return call("read_channel_history", channel=channel_id(n))
-        read = [thread_id(n, 0), thread_id(n, 1)]
-        return Answer([use("submit_result", summary="Nothing is open.", no_issue=read)])
-
-    async with engine(mind) as e, store_at(tmp_path) as store:
-        document = await swept(e, store)
-        assert e.run.budget.reserved.nanousd == e.run.budget.reserved.tokens == 0
-        assert e.run.budget.reserved.steps == 0
-    assert (document["status"], document["top_lines"]) == ("complete", [])
-
-
-async def swept(e: Engine, store: Any, settings: Settings | None = None) -> Json:
-    """A sweep of all channels."""
-    await store.start_run("r1", "sweep", "*", "claude", {})
-    app = replace(cast(App, e.ask("", store).app), settings=settings or e.settings)
-    work = Sweep(app, e.run, Request("*", WINDOW), await e.reader.channels())
-    return (await work.work()).to_json()
-
-
 def number(body: Json) -> int:
     """The channel that a subagent may read."""
     return int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
@@ -459,15 +423,6 @@ async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None
     assert "and for 880 further reasons" in told["content"]
     assert got.document["coverage"]["refused"] == 900
     assert got.children == []
-
-
-async def test_items_refused_for_one_reason_are_told_together(tmp_path: Path) -> None:
-    items = [f"C9{n:07d}" for n in range(200)]
-    tried = call("run_subagents", items=items, template={**ITEMS, "contract": "poem"})
-    got = await asked(led_by(tried, say("No.")), tmp_path)
-    (told,) = results(got.parent[1])
-    assert told["content"].count("no contract 'poem'") == 1
-    assert "20 (Read C90000019) and 180 more" in told["content"]
 
 
 def test_a_package_of_300_results_stays_within_its_share() -> None:
@@ -506,18 +461,16 @@ async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_ab
         assert f"No source {item}." in refused[1]
 
 
-async def test_an_item_that_is_named_200_times_runs_once(tmp_path: Path) -> None:
+async def test_an_item_that_is_named_200_times_runs_once_and_fails_twice(tmp_path: Path) -> None:
     script = led_by(many([channel_id(1)] * 200), say("Open: [F1.1]."))
     got = await asked(script, tmp_path, settings_for({"max_items": 1}))
     assert [s["id"] for s in got.subagents] == ["s1"]
     assert len(got.children) == 2  # one reads and hands in
 
-
-async def test_a_brief_that_fails_200_times_over_is_tried_twice(tmp_path: Path) -> None:
     faults = Faults(lambda index, body: "refusal")
     async with engine(child, slack=LocalSlack(workspace(2)), faults=faults) as e:
-        got = await e.fanout().run_all([e.brief("Read", 1)] * 200)
-    assert {r.id for r in got} == {"s1", "s2"}
+        failed = await e.fanout().run_all([e.brief("Read", 1)] * 200)
+    assert {r.id for r in failed} == {"s1", "s2"}
     assert len(e.requests) == 2
 
 
@@ -563,53 +516,6 @@ async def test_no_link_of_an_answer_is_alive_but_those_that_were_asked_about(
         assert "our page (evil[.]example/?q=x)" in text
         assert "[here](evil[.]example/x)" in text
         assert "https://status.example/now is right [F1.1]." in text
-
-
-# ---- a search
-
-
-async def test_a_search_goes_on_where_one_channel_cannot_be_read() -> None:
-    left = replace(channel_of(3, 1), is_archived=True, members=())
-    small = workspace(2)
-    local = LocalSlack(replace(small, channels=(*small.channels, left)), invite_bot=False)
-    for n in (1, 2):
-        local.state.members[channel_id(n)]["U0ASSISTANT"] = None
-    word = sentence("q1.0").split()[0]
-
-    async with engine(turns(call("search_messages", query=word), submitted()), slack=local) as e:
-        held = {channel_id(n): f"#support-{n}" for n in (1, 2, 3)} | {thread_id(1, 0): "a thread"}
-        made = e.brief("Search", 1, 2, 3)
-        (got,) = await e.fanout().run_all([replace(made, handles=Handles(held))])
-
-    (found,) = results(e.requests[1])
-    assert got.status == "partial"
-    assert len(got.not_covered) == 1
-    assert not found.get("is_error")
-    assert f"[{thread_id(1, 0)}]" in found["content"]
-    assert "1 messages found (2 channels searched)." in found["content"]
-    assert f"Could not be read: {channel_id(3)}." in found["content"]
-
-
-# ---- a fresh session
-
-
-async def test_a_package_holds_the_last_words_of_the_session_before(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if len(body["messages"][0]["content"]) == 2:
-            return say("It is [F1.1].")
-        said = words(f"Both channels seem to be about printers, number {turn(body)}.")
-        n = turn(body) + 1
-        return Answer([said, brief(1, task=f"Question {n} on it", known="word " * 500)])
-
-    settings = settings_for({"parent_context": 12_000}, roles={"parent": {"max_tokens": 1_000}})
-    got = await asked(mind, tmp_path, settings)
-    assert got.document["sessions"] == 2
-    handed = got.parent[-1]["messages"][0]["content"][1]["text"]
-    (state,) = [each for each in handed.splitlines() if each.startswith("STATE: ")]
-    last = len(got.parent) - 2
-    assert f"Both channels seem to be about printers, number {last}." in state
 
 
 # ---- side by side
