@@ -21,7 +21,6 @@ from engine_kit import (
     is_child,
     led_by,
     opening,
-    results,
     say,
     sentence,
     settings_for,
@@ -45,15 +44,13 @@ from bot.local.slack.server import LocalSlack
 from bot.messages import SENT_IN_PRIVATE
 from bot.reports.text import ask_text
 from bot.tasks.base import cited_items
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED
 from scopes.tool import Item
 from subagents.events import AnswerDelta
 from subagents.evidence import SourceLog
 
 THREAD, REPLY, OTHER = thread_id(1, 0), thread_id(1, 0, 1), thread_id(1, 1)
 READS = call("read_thread", thread=THREAD)
-NOTE = Item("note/7", "Lunch: at noon", None, Label(untrusted=True))
-MESSAGE = Item("C1/1.1", "Hi\nall", "https://x.example/1", Label(untrusted=True), by="Ana")
 
 
 def link(id: str, root: str = "") -> str:
@@ -66,19 +63,11 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def read(*items: Item, sent: int) -> CitationIndex:
-    reading = SourceLog(sent=sent)
-    reading.add(items, {})
-    return CitationIndex({}, {}, reading)
-
-
-# ---- what there is to cite
-
-
 def test_a_long_or_secret_beginning_is_cut_and_blackened() -> None:
     secret = "xoxb-1234567890-" + "a1B2c3D4" * 4
-    told = read(Item("note/1", f"Key {secret} " + "word " * 90, None, TRUSTED), sent=1)
-    text = cited_items(told, ["F0.1"])["F0.1"].text
+    reading = SourceLog(sent=1)
+    reading.add([Item("note/1", f"Key {secret} " + "word " * 90, None, TRUSTED)], {})
+    text = cited_items(CitationIndex({}, {}, reading), ["F0.1"])["F0.1"].text
     assert secret not in text
     assert "xoxb-1" not in text
     assert len(text) <= 80
@@ -151,40 +140,31 @@ async def test_what_is_cited_before_it_is_read_is_dropped(tmp_path: Path) -> Non
     assert streamed.replace(" ", "") == "Iknowthat.NowIdo[F0.1]."
 
 
-async def test_what_no_request_held_is_not_cited_by_the_words_before_it(tmp_path: Path) -> None:
-    """The call that was to read it failed: these words are the last there are."""
-    first = Answer([words(f"I look at [{THREAD}] first."), use("read_thread", thread=THREAD)])
-    faults = Faults(lambda index, body: Fault("http_500") if turn(body) else None)
-    got = await looked_up(tmp_path, "never", first, faults=faults)
-    assert got.document["answer"] == "I look at first."
-    assert (got.document["cited"], got.document["looked_up"]) == (0, {})
-    assert got.document["coverage"]["looked_up"] == 0
+FIRST = Answer([words(f"I look at [{THREAD}] first."), use("read_thread", thread=THREAD)])
+CUT = Answer([words(f"It is [{THREAD}]. ")], stop_reason="max_tokens")
 
 
-async def test_last_words_cite_nothing_that_was_shown_behind_them(tmp_path: Path) -> None:
-    first = Answer([words(f"I look at [{THREAD}] first."), use("read_thread", thread=THREAD)])
-    faults = Faults(lambda index, body: Fault("http_500") if turn(body) > 1 else None)
-    got = await looked_up(tmp_path, "never", first, READS, faults=faults)
-    assert got.document["answer"] == "I look at first."
-    assert got.document["coverage"]["looked_up"] == 2
-
-
-async def test_the_first_part_of_an_answer_cites_nothing_that_was_shown_behind_it(
+@pytest.mark.parametrize(
+    ("steps", "fails_after", "answer", "looked_up_items"),
+    [
+        ((FIRST,), 0, "I look at first.", 0),
+        ((FIRST, READS), 1, "I look at first.", 2),
+        ((CUT, READS), 9, "It is. The end.", 2),
+    ],
+    ids=["never shown", "shown behind the last words", "shown behind the first part"],
+)
+async def test_words_cite_nothing_that_was_shown_behind_them(
     tmp_path: Path,
+    steps: tuple[Answer, ...],
+    fails_after: int,
+    answer: str,
+    looked_up_items: int,
 ) -> None:
-    cut = Answer([words(f"It is [{THREAD}]. ")], stop_reason="max_tokens")
-    got = await looked_up(tmp_path, "The end.", cut, READS)
-    assert got.document["answer"] == "It is. The end."
-    assert got.document["cited"] == 0
-
-
-async def test_a_refused_or_failed_look_up_shows_nothing_to_cite(tmp_path: Path) -> None:
-    gone = call("read_thread", thread="C9/1.000100")
-    got = await looked_up(tmp_path, "It is gone [C9/1.000100].", gone)
-    assert results(got.parent[-1])[0]["is_error"]
-    assert got.document["answer"] == "It is gone."
-    assert got.document["coverage"]["looked_up"] == 0
-    assert "looked up" not in ask_text(answer_document(got.document))
+    faults = Faults(lambda index, body: Fault("http_500") if turn(body) > fails_after else None)
+    got = await looked_up(tmp_path, "The end.", *steps, faults=faults)
+    assert got.document["answer"] == answer
+    assert (got.document["cited"], got.document["looked_up"]) == (0, {})
+    assert got.document["coverage"]["looked_up"] == looked_up_items
 
 
 async def test_findings_and_look_ups_stand_side_by_side_and_are_told_apart(tmp_path: Path) -> None:

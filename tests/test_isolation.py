@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
 
 from engine_kit import (
     Engine,
@@ -30,10 +29,10 @@ from bot.local.model.answer import Answer
 from bot.local.slack.server import LocalSlack
 from scopes.label import TRUSTED
 from scopes.tool import Item
-from subagents.audit import AuditReport, audit
+from subagents.audit import audit
 from subagents.brief import Brief, text_block
 from subagents.result import SubagentResult
-from subagents.trajectory import Origin, Trajectory
+from subagents.trajectory import Origin
 
 FENCE = re.compile(r"items-[0-9a-f]{32}")
 
@@ -55,23 +54,15 @@ async def read_all(e: Engine, count: int) -> list[SubagentResult]:
     return await e.fanout().run_all(briefs)
 
 
-def declared(e: Engine) -> Trajectory:
-    """What was recorded; subagents started here have no parent context of their own."""
-    return e.sink.trajectory("r1")
-
-
-async def many_at_once(count: int) -> AuditReport:
+async def test_forty_at_once_leak_nothing() -> None:
+    count = 40
     limits = {"cost_usd": 20.0, "seconds": 100.0}
     async with engine(reader, settings_for(limits), slack=LocalSlack(workspace(count, 1))) as e:
         got = await read_all(e, count)
     assert [r.status for r in got] == ["complete"] * count
     assert all(r.findings[0].quotes for r in got)
-    return audit(declared(e))
-
-
-async def test_forty_at_once_leak_nothing() -> None:
-    report = await many_at_once(40)
-    assert (report.contexts, report.leaks) == (40, ())
+    report = audit(e.sink.trajectory("r1"))
+    assert (report.contexts, report.leaks) == (count, ())
 
 
 async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -> None:
@@ -92,7 +83,7 @@ async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -
         assert first.keys() <= known | {"output_config", "thinking"}
 
 
-async def test_siblings_share_their_beginning_to_the_byte_and_no_delimiter() -> None:
+async def test_siblings_share_their_beginning_to_the_byte_and_nothing_else() -> None:
     async with engine(reader, slack=LocalSlack(workspace(10))) as e:
         await read_all(e, 10)
     firsts = [b for b in e.requests if turn(b) == 0]
@@ -106,28 +97,26 @@ async def test_siblings_share_their_beginning_to_the_byte_and_no_delimiter() -> 
         (own,) = set(FENCE.findall(opening(body)))
         assert set(FENCE.findall(json.dumps(body))) == {own}
         assert all(r["content"].startswith(f"<{own}>") for r in results(body))
+        mine = int(line(body, "TASK").split()[-1])
+        said = json.dumps(body["messages"])
+        others = set(range(1, 11)) - {mine}
+        assert not [n for n in others if sentence(f"q{n}.0")[:30] in said]
+        assert (sentence(f"q{mine}.0")[:30] in said) == bool(results(body))
 
 
 # ---- planted leaks are found
 
 
-async def leaky(plant: Any) -> tuple[Engine, AuditReport]:
+async def test_a_childs_raw_tool_result_in_the_parent_is_found() -> None:
     async with engine(reader) as e:
         await read_all(e, 2)
-        await plant(e)
-    return e, audit(declared(e))
-
-
-async def test_a_childs_raw_tool_result_in_the_parent_is_found() -> None:
-    async def plant(e: Engine) -> None:
         raw = results(next(b for b in e.requests if turn(b) == 1))[0]["content"]
         block = text_block(f"A view: {raw}")
         e.agent(contract=None, name="p1")
         e.sink.note("r1", "p1", Origin.REQUEST, block)
         e.sink.request("r1", "p1", 0, 1, {"messages": [{"role": "user", "content": [block]}]})
-
-    _, report = await leaky(plant)
-    assert ("p1", "content") in {(leak.context, leak.kind) for leak in report.leaks}
+    found = audit(e.sink.trajectory("r1")).leaks
+    assert ("p1", "content") in {(leak.context, leak.kind) for leak in found}
 
 
 async def test_a_brief_with_material_is_no_leak_of_its_own() -> None:
@@ -145,4 +134,4 @@ async def test_a_brief_with_material_is_no_leak_of_its_own() -> None:
         (got,) = await e.fanout().run_all([made])
     assert got.findings[0].evidence == [item.id]
     assert got.unsupported == []
-    assert audit(declared(e)).leaks == ()
+    assert audit(e.sink.trajectory("r1")).leaks == ()
