@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from engine_kit import (
-    Asked,
     Json,
     asked,
+    brief,
     brief_answer,
     call,
     child,
@@ -19,12 +19,19 @@ from engine_kit import (
     since,
     thread_id,
     turn,
+    turns,
     use,
+    words,
 )
 
 from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
 from config.settings import Settings
+from scopes.label import TRUSTED
+from scopes.tool import estimate_tokens
+from subagents.conversation import Ending
 from subagents.events import ParentHandedOver
+from subagents.handoff import package
 
 ROLES = {"parent": {"max_tokens": 1_000}}
 
@@ -62,15 +69,7 @@ async def test_above_thirty_percent_a_parent_is_reminded_and_must_delegate(tmp_p
 async def test_above_seventy_percent_a_fresh_session_goes_on_and_still_cites(
     tmp_path: Path,
 ) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if handed_over(body):
-            return say("Open is [F1.1], as was found before.")
-        n = turn(body) + 1
-        return brief_answer(1, task=f"Question number {n} on this channel", known="word " * 500)
-
-    got = await asked(mind, tmp_path, small(12_000))
+    got = await asked(filling(turns(say("Open is [F1.1], as before."))), tmp_path, small(12_000))
     assert got.document["sessions"] == 2
     assert [x.session for x in got.e.events if isinstance(x, ParentHandedOver)] == [2]
     last = got.parent[-1]
@@ -78,6 +77,8 @@ async def test_above_seventy_percent_a_fresh_session_goes_on_and_still_cites(
     assert request == got.parent[0]["messages"][0]["content"][0]["text"]
     assert "GOAL: What is open in #support-1 and in #support-2?" in handed
     assert "LABEL: " in handed
+    (state,) = [each for each in handed.splitlines() if each.startswith("STATE: ")]
+    assert f"about printers, number {len(got.parent) - 2}." in state
     for s in got.subagents:
         assert f"{s['id']} complete (slack, fast): Channel 1 is read." in handed
         assert f"[{s['findings'][0]['id']}] The " in handed
@@ -88,23 +89,27 @@ async def test_above_seventy_percent_a_fresh_session_goes_on_and_still_cites(
     assert json.dumps(last["system"]) == json.dumps(got.parent[0]["system"])
     assert json.dumps(last["tools"]) == json.dumps(got.parent[0]["tools"])
     assert got.report.leaks == ()
-    assert_costs(got)
-
-
-def assert_costs(got: Asked) -> None:
     assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
 
 
-async def test_a_new_session_goes_on_delegating_under_new_ids(tmp_path: Path) -> None:
+def filling(after: Mind) -> Mind:
+    """A parent that delegates until its context is full; `after` answers in the next session."""
+
     def mind(body: Json) -> Answer:
         if is_child(body):
             return child(body)
         if handed_over(body):
-            return brief_answer(2) if turn(body) == 0 else say("Open: [F1.1] and [F5.1] [F9.9].")
-        n = turn(body) + 1
-        return brief_answer(1, task=f"Question number {n} on this channel", known="word " * 500)
+            return after(body)
+        n = turn(body)
+        asks = brief(1, task=f"Question number {n} on this channel", known="word " * 500)
+        return Answer([words(f"Both seem to be about printers, number {n}."), asks])
 
-    got = await asked(mind, tmp_path, small(12_000))
+    return mind
+
+
+async def test_a_new_session_goes_on_delegating_under_new_ids(tmp_path: Path) -> None:
+    after = turns(brief_answer(2), say("Open: [F1.1] and [F5.1] [F9.9]."))
+    got = await asked(filling(after), tmp_path, small(12_000))
     assert got.document["sessions"] == 2
     ids = [s["id"] for s in got.subagents]
     assert ids == [f"s{n}" for n in range(1, len(ids) + 1)]
@@ -157,3 +162,12 @@ async def test_sessions_share_their_steps_and_their_number_is_limited(tmp_path: 
     assert got.document["answer"] == "Enough: [F1.1]."
     assert got.document["stopped_by"] in ("steps", "tokens")
     assert got.report.leaks == ()
+
+
+def test_a_package_of_300_results_stays_within_its_share() -> None:
+    views = {f"s{n}": f"s{n} complete: text {'long ' * 300}\n[F{n}.1] claim" for n in range(300)}
+    ending = Ending("handoff", text="I was about to compare. " * 100)
+    text = package("What is open? " * 300, ending, views, TRUSTED, 6_000)["text"]
+    assert estimate_tokens(text) <= 6_000
+    assert text.count("complete: text") > 50
+    assert "more results are stored and in the report: s" in text

@@ -28,24 +28,22 @@ CLIFF = 100_000
 """Tokens of prompt above which the fast model's price is five times as high."""
 
 
-def listed(model: str, usage: Usage) -> int:
-    return listed_nanousd(
-        model,
-        {
-            "input_tokens": usage.input,
-            "output_tokens": usage.output,
-            "cache_read_input_tokens": usage.cache_read,
-            "cache_creation_input_tokens": usage.cache_write,
-        },
-    )
+def assert_listed(model: str, usage: Usage) -> None:
+    counts = {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cache_read_input_tokens": usage.cache_read,
+        "cache_creation_input_tokens": usage.cache_write,
+    }
+    cost = cost_nanousd(model, usage)
+    assert cost is not None
+    assert abs(cost - listed_nanousd(model, counts)) <= 1  # a nanodollar of rounding
 
 
 @settings(max_examples=300, deadline=None, database=None)
 @given(st.sampled_from(NAMES), st.builds(Usage, COUNT, COUNT, COUNT, COUNT))
 def test_any_usage_costs_what_the_price_list_says(model: str, usage: Usage) -> None:
-    cost = cost_nanousd(model, usage)
-    assert cost is not None
-    assert abs(cost - listed(model, usage)) <= 1  # a nanodollar of rounding
+    assert_listed(model, usage)
 
 
 @settings(max_examples=100, deadline=None, database=None)
@@ -59,10 +57,7 @@ def test_any_usage_costs_what_the_price_list_says(model: str, usage: Usage) -> N
 def test_the_cliff_between_price_tiers_is_where_the_list_has_it(
     model: str, prompt: int, output: int, read: int, written: int
 ) -> None:
-    usage = Usage(prompt - read - written, output, read, written)
-    cost = cost_nanousd(model, usage)
-    assert cost is not None
-    assert abs(cost - listed(model, usage)) <= 1
+    assert_listed(model, Usage(prompt - read - written, output, read, written))
 
 
 @settings(max_examples=200, deadline=None, database=None)

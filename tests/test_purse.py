@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 from dataclasses import fields
 from typing import Any
@@ -18,18 +17,12 @@ from subagents.errors import BudgetExceeded
 FIELDS = [f.name for f in fields(Amount)]
 
 
-class Clock:
-    """Seconds that pass only when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+def no_time() -> float:
+    return 100.0
 
 
 def budget(nanousd: int = 100, tokens: int = 100, steps: int = 100) -> Budget:
-    return Budget(Caps(nanousd, tokens, steps, 60.0), Clock())
+    return Budget(Caps(nanousd, tokens, steps, 60.0), no_time)
 
 
 def assert_within(p: Budget) -> None:
@@ -97,7 +90,7 @@ async def worker(
 def test_no_schedule_passes_a_cap_or_leaks_a_reservation(
     seed: int, workers: int, caps: tuple[int, int, int]
 ) -> None:
-    p = Budget(Caps(*caps, 60.0), Clock())
+    p = Budget(Caps(*caps, 60.0), no_time)
     refused: list[str] = []
     settled: dict[str, Amount] = {}
 
@@ -138,25 +131,6 @@ async def test_the_same_key_again_changes_what_it_holds() -> None:
     assert p.reserved.nanousd == 10
 
 
-async def test_a_key_is_paid_for_once() -> None:
-    p = budget()
-    await p.reserve("r/s1/0/1", Amount(50, 50, 1))
-    await p.settle("r/s1/0/1", Amount(20, 30, 1))
-    await p.settle("r/s1/0/1", Amount(20, 30, 1))
-    await p.reserve("r/s1/0/1", Amount(50, 50, 1))
-
-    assert (p.spent, p.reserved) == (Amount(20, 30, 1), Amount())
-
-
-async def test_what_nobody_settles_counts_as_spent() -> None:
-    p = budget()
-    await p.reserve("lost", Amount(nanousd=70))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await p.reserve("next", Amount(nanousd=31))
-    await p.reserve("next", Amount(nanousd=30))
-
-
 async def test_holding_less_is_never_refused() -> None:
     """Where an actual cost was above its worst case, a held final call may still shrink."""
     p = budget()
@@ -165,24 +139,6 @@ async def test_holding_less_is_never_refused() -> None:
     await p.settle("call", Amount(nanousd=90))  # a server that reports more than was possible
     await p.reserve("final", Amount(nanousd=20))
     assert p.reserved.nanousd == 20
-
-
-async def test_sums_are_exact_for_any_number_of_calls() -> None:
-    p = Budget(Caps(10**12, 10**12, 10**6, 1.0), Clock())
-    for n in itertools.islice(itertools.count(), 10_000):
-        await p.reserve(f"{n}", Amount(333_333_333, 3, 1))
-        await p.settle(f"{n}", Amount(33_333_333, 3, 1))
-    assert p.spent == Amount(333_333_330_000, 30_000, 10_000)
-    assert p.spent.usd == pytest.approx(333.33333)
-
-
-async def test_time_runs_from_the_beginning_of_the_run() -> None:
-    clock = Clock()
-    p = Budget(Caps(1, 1, 1, 60.0), clock)
-    clock.now += 45
-    assert p.seconds_left() == 15
-    clock.now += 45
-    assert p.seconds_left() == -30
 
 
 # ---- waiting
@@ -265,10 +221,10 @@ async def test_those_who_all_hold_a_final_call_do_not_wait_for_each_other_for_ev
     await asked[1]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 async def test_contexts_in_slow_tools_leave_room_for_the_next_call_of_one(seed: int) -> None:
     """While their tools run they hold only their final call, and others begin in their room."""
-    p, dice = Budget(Caps(1_300, 10**6, 10**6, 60.0), Clock()), random.Random(seed)
+    p, dice = Budget(Caps(1_300, 10**6, 10**6, 60.0), no_time), random.Random(seed)
 
     async def subagent(name: str) -> None:
         final, size = f"{name}/final", 100

@@ -60,12 +60,9 @@ from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
-from scopes.tool import estimate_tokens
 from subagents.brief import Brief, BriefDraft, SpawnedBrief
-from subagents.conversation import Ending
 from subagents.events import AnswerDelta, AnswerRestarted, ignore
 from subagents.fanout import Fanout, TaskSpawner
-from subagents.handoff import package
 from subagents.result import SubagentResult
 from subagents.run import PassThrough
 
@@ -423,15 +420,6 @@ async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None
     assert "and for 880 further reasons" in told["content"]
     assert got.document["coverage"]["refused"] == 900
     assert got.children == []
-
-
-def test_a_package_of_300_results_stays_within_its_share() -> None:
-    views = {f"s{n}": f"s{n} complete: text {'long ' * 300}\n[F{n}.1] claim" for n in range(300)}
-    ending = Ending("handoff", text="I was about to compare. " * 100)
-    text = package("What is open? " * 300, ending, views, TRUSTED, 6_000)["text"]
-    assert estimate_tokens(text) <= 6_000
-    assert text.count("complete: text") > 50
-    assert "more results are stored and in the report: s" in text
 
 
 # ---- what may be handed over

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import pytest
-
 from bot.storage.database import BatchWriter
 
 
@@ -81,14 +79,3 @@ async def asked_in_vain(together: BatchWriter[int, int]) -> str:
         return "left waiting"
     except asyncio.CancelledError:
         return "cancelled"
-
-
-async def test_after_the_work_was_cancelled_it_goes_on_with_what_is_asked_next() -> None:
-    together = BatchWriter(work)
-    waiting = together.ask(0)
-    await asyncio.sleep(0)
-    (working,) = (task for task in asyncio.all_tasks() if "_work_on_all" in repr(task))
-    working.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert await together.ask(1) == 1
