@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,24 +75,6 @@ async def test_changes_are_made_in_the_order_asked_for(place: Kept) -> None:
         assert told == list(range(1, 202))
 
 
-async def test_changes_that_are_asked_for_together_share_transactions(place: Kept) -> None:
-    async with opened(place) as database:
-        seen: set[Any] = set()
-
-        def which(connection: sa.Connection) -> None:
-            query = "SELECT txid_current()" if place.shared else "SELECT 1"
-            seen.add(connection.exec_driver_sql(query).scalar())
-            put(f"{len(seen)}/{id(connection)}/{next(numbers)}")(connection)
-
-        numbers = iter(range(1_000))
-        if not place.shared:
-            engine: Any = database._engine
-            sa.event.listen(engine, "commit", lambda connection: seen.add(object()))
-        await asyncio.gather(*(database.change(which) for _ in range(200)))
-
-        assert len(seen) <= 4
-
-
 async def test_a_change_that_fails_harms_no_other_and_leaves_nothing_behind(place: Kept) -> None:
     async with opened(place) as database:
         works = [spoil(f"bad {n}") if n % 7 == 3 else put(f"good {n}") for n in range(50)]
@@ -125,24 +107,6 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert all(isinstance(each, asyncio.CancelledError) for each in told[::2])
         assert all(isinstance(each, int) for each in told[1::2])
         assert len(await marks(database)) == 20
-
-
-async def test_a_read_that_comes_while_it_closes_leaves_no_connection(
-    place: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    database = await Database.open(place.path, place.url)
-    loop, engine = asyncio.get_running_loop(), database._engine
-    dispose = engine.dispose
-
-    def late() -> None:
-        dispose()
-        read = asyncio.run_coroutine_threadsafe(database.read(sa.select(1)), loop)
-        with suppress(RuntimeError):
-            read.result(5)
-
-    monkeypatch.setattr(engine, "dispose", late)
-    await database.aclose()
-    assert engine.pool.checkedin() == 0  # type: ignore[attr-defined]
 
 
 # ---- a store keeps the same in both
@@ -275,16 +239,14 @@ async def test_a_server_that_cannot_be_reached_is_told_in_a_sentence(tmp_path: P
     assert "hidden-word" not in told
 
 
-async def test_a_wrong_password_is_told_in_a_sentence_without_it(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_server_is_told_in_a_sentence_without_the_password(
+    tmp_path: Path,
+) -> None:
     said = 'password authentication failed for user "bot"'
     async with refusing("28P01", said) as port:
         told = await complaint(tmp_path, f"postgresql://bot:hidden-word@127.0.0.1:{port}/x")
-
     assert said in told
     assert "hidden-word" not in told
-
-
-async def test_an_unknown_account_or_database_is_told_in_a_sentence(tmp_path: Path) -> None:
     assert '"nobody" does not exist' in await complaint(tmp_path, of(server(), username="nobody"))
     assert '"nowhere" does not exist' in await complaint(tmp_path, of(server(), database="nowhere"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -16,7 +15,6 @@ import pytest
 from engine_kit import (
     MUX,
     QUESTION,
-    WINDOW,
     Json,
     Lax,
     asked,
@@ -41,7 +39,6 @@ from engine_kit import (
     thread_id,
     turn,
     turns,
-    until,
     use,
     words,
     workspace,
@@ -49,19 +46,13 @@ from engine_kit import (
 from starlette.types import Receive, Scope, Send
 from timing import patient
 
-from bot.context import open_app
 from bot.local.model.answer import Answer, stream_events
-from bot.local.model.faults import Fault, Faults
-from bot.local.model.server import ModelServer
+from bot.local.model.faults import Faults
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
-from bot.tooling.provider import Options
-from config.settings import load_settings
-from scopes.handles import Handles
-from scopes.label import TRUSTED
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
-from subagents.brief import Brief, BriefDraft, SpawnedBrief
-from subagents.events import AnswerDelta, AnswerRestarted, ignore
+from subagents.brief import SpawnedBrief
+from subagents.events import AnswerDelta, AnswerRestarted
 from subagents.fanout import Fanout, TaskSpawner
 from subagents.result import SubagentResult
 from subagents.run import PassThrough
@@ -507,42 +498,6 @@ async def test_no_link_of_an_answer_is_alive_but_those_that_were_asked_about(
 
 
 # ---- side by side
-
-
-async def test_two_runs_of_one_app_do_not_end_each_other_and_read_anew(data_dir: Path) -> None:
-    def choose(index: int, body: Json) -> Fault | None:
-        return Fault("slow", seconds=0.6) if len(server.recorded) == 1 else None
-
-    local = LocalSlack(workspace(2))
-    server = ModelServer(child, faults=Faults(choose), record=True)
-    with MUX.serving(server.app) as model_url, MUX.serving(local.app) as slack_url:
-        env = {
-            "ASSISTANT_DATA_DIR": str(data_dir),
-            "ANTHROPIC_BASE_URL": model_url,
-            "ANTHROPIC_API_KEY": "k",
-            "SLACK_API_URL": slack_url + API_PATH,
-            "SLACK_BOT_TOKEN": BOT_TOKEN,
-        }
-        options = Options(model="claude", as_of=WINDOW.latest)
-        async with (
-            open_app(load_settings(env=env), options, ignore) as app,
-            app.run("ask", "one") as one,
-        ):
-            first = asyncio.create_task(Fanout(one, app.spawner(one)).run_all([to_read(1)]))
-            await until(lambda: server.recorded)
-            async with app.run("ask", "two") as two:
-                (second,) = await Fanout(two, app.spawner(two)).run_all([to_read(1)])
-            assert not first.done()
-            (slow,) = await first
-
-    assert (second.status, slow.status) == ("complete", "complete")
-    assert local.calls["conversations.history"] == local.calls["users.list"] == 2
-
-
-def to_read(n: int) -> Brief:
-    """A brief over one channel."""
-    draft = BriefDraft(task="Read", description="Read", scope="slack", handles=(channel_id(n),))
-    return Brief(draft, Handles({channel_id(n): f"#support-{n}"}), WINDOW, TRUSTED)
 
 
 @pytest.mark.parametrize("cursors", [["again"], ["one", "other"]], ids=["one", "two in turn"])

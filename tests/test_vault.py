@@ -256,3 +256,26 @@ async def test_what_is_deleted_is_overwritten(tmp_path: Path) -> None:
     connection: Any = sqlite3.connect(tmp_path / "assistant.sqlite")
     assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
     connection.close()
+
+
+async def test_files_of_the_data_are_their_owners_only(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    before = os.umask(0o022)
+    try:
+        store = await Store.open(folder)
+        await store.start_run("r1", "ask", "?", "offline", {})
+        modes = _modes(folder)
+        assert {"assistant.sqlite", "assistant.sqlite-wal", "assistant.sqlite-shm"} <= modes.keys()
+        assert set(modes.values()) == {0o600}
+        assert folder.stat().st_mode & 0o777 == 0o700
+        await store.aclose()
+        (folder / "assistant.sqlite").chmod(0o644)  # as a copy from a backup is
+        store = await Store.open(folder)
+        assert set(_modes(folder).values()) == {0o600}
+        await store.aclose()
+    finally:
+        os.umask(before)
+
+
+def _modes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
