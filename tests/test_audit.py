@@ -146,9 +146,7 @@ def details(report: AuditReport) -> str:
 
 def test_a_good_run_has_no_leaks_and_says_how_much_was_looked_at() -> None:
     run = two_markets()
-
     report = run.audit()
-
     assert report.leaks == ()
     assert report.line() == f"3 contexts, {report.blocks} blocks, 0 leaks"
     assert report.blocks >= 20
@@ -159,9 +157,7 @@ def test_a_subagents_raw_tool_output_in_the_parent_is_found_twice_over() -> None
     raw = {"type": "tool_result", "tool_use_id": "es-0", "content": items(SPANISH)}
     run.child("de", LEAKED)
     run.parent.told(Origin.TOOL_RESULT, {**raw, "content": items(LEAKED)}, "read_channel")
-
     report = run.audit()
-
     assert kinds(report) == {("p", "provenance"), ("p", "content")}
     content = next(leak for leak in report.leaks if leak.kind == "content")
     assert content.source_context == "de"
@@ -172,9 +168,7 @@ def test_a_subagents_raw_tool_output_in_the_parent_is_found_twice_over() -> None
 def test_an_unaccounted_block_is_found_even_when_its_words_are_harmless() -> None:
     run = two_markets()
     run.parent.user(text("Hello."))
-
     report = run.audit()
-
     assert kinds(report) == {("p", "provenance")}
     assert "nothing accounts for it" in details(report)
 
@@ -187,9 +181,7 @@ def test_a_siblings_source_sentence_in_a_brief_is_found_in_the_parent_and_in_the
     run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     child = run.brief("fr", f"KNOWN: in Spain {SPANISH}")
     child.submit(summary="Nothing.")
-
     report = run.audit()
-
     assert kinds(report) == {("p", "content"), ("fr", "content")}
     assert {leak.source_context for leak in report.leaks} == {"es"}
     assert "brief" in details(report)
@@ -210,7 +202,6 @@ def test_a_siblings_own_words_may_enter_a_brief_only_as_a_finding_copied_by_id()
     retyped = run.brief("it", f"Is it true that {claim}?")
     retyped.submit(summary="No.")
     report = run.audit()
-
     assert kinds(report) == {("it", "content")}
     assert report.leaks[0].source_context == "es"
 
@@ -232,7 +223,6 @@ def test_words_that_a_brief_had_from_elsewhere_were_not_copied_from_a_sibling() 
     reader = run.brief("it", f"A thread says: {claim}")
     reader.read(items(claim))
     reader.submit(summary="Nothing.")
-
     assert run.audit().leaks == ()
 
 
@@ -261,7 +251,6 @@ def test_two_channels_that_hold_the_same_text_are_no_leak() -> None:
     run.child("es", SPANISH, f"Open: {SPANISH}")
     run.child("pt", SPANISH, f"Open: {SPANISH}")
     run.view("pt", f"pt complete: Open: {SPANISH}")
-
     assert run.audit().leaks == ()
 
 
@@ -275,7 +264,6 @@ def test_material_placed_by_code_is_source_text_of_its_own_context_only() -> Non
 
     other = run.brief("fr", LEAKED)
     other.submit(summary="Nothing.")
-
     assert ("fr", "content") in kinds(run.audit())
 
 
@@ -323,7 +311,6 @@ def test_a_prompt_written_from_what_was_read_is_found() -> None:
     child = run.brief("fr")
     child.system.append(child.hold(Origin.PROMPT, text(LEAKED)))
     child.submit(summary="Nothing.")
-
     assert kinds(run.audit()) == {("fr", "content"), ("fr", "provenance")}
 
 
@@ -339,7 +326,6 @@ def test_a_view_passes_on_what_its_subagent_wrote_and_only_that() -> None:
     run.child("de", LEAKED, "")
     run.view("de", f"de partial: {items(LEAKED)}")
     report = run.audit()
-
     assert kinds(report) == {("p", "content")}
     assert report.leaks[0].source_context == "de"
     assert "view" in report.leaks[0].detail
@@ -356,7 +342,6 @@ def test_findings_copied_by_code_excuse_only_what_a_subagent_had_written() -> No
     other = run.brief("it")
     other.told(Origin.FINDINGS, f"[F1.1] {LEAKED}")
     other.submit(summary="Nothing.")
-
     assert kinds(run.audit()) == {("it", "content")}
 
 
@@ -364,7 +349,6 @@ def test_stored_findings_of_earlier_runs_may_be_read_again() -> None:
     run = Run()
     run.parent.told(Origin.FINDINGS, f"[F1.1] {SPANISH}")
     run.child("es", SPANISH)
-
     assert run.audit().leaks == ()
 
 
@@ -398,7 +382,6 @@ def test_a_new_session_may_hold_views_of_the_sessions_that_it_continues(ref: str
     third = run.start_parent("p3")
     third.told(Origin.HANDOFF, f"GOAL: tell. VIEWS: es: Open: {SPANISH}", ref and "p2")
     run.parent = third
-
     assert run.audit().leaks == ()
 
 
@@ -420,10 +403,7 @@ def test_reminders_and_errors_may_sound_like_a_message_read_later_but_never_copy
     third = run.brief("at")
     third.result(third.call("read_channel"), f"No channel {LEAKED}.", Origin.ERROR)
     third.submit(summary="Nothing.")
-
-    report = run.audit()
-
-    assert kinds(report) == {("at", "content")}
+    assert kinds(run.audit()) == {("at", "content")}
 
 
 def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
@@ -436,7 +416,6 @@ def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
 
     run.child("de", LEAKED)
     run.brief("it", f"KNOWN: {SPANISH}. {LEAKED}").submit(summary="Nothing.")
-
     assert {leak.source_context for leak in run.audit().leaks} == {"de"}
 
 
@@ -450,7 +429,6 @@ def test_ids_times_links_and_footers_are_nobodys_words() -> None:
     other = run.brief("fr", f"MAY READ: {ids} WINDOW: {times} {link} {figures}")
     footer = items("").rsplit("\n", 1)[1]
     other.submit(summary=f"C1/1.1, C1/2.2, C1/3.3, C1/4.4. {footer}")
-
     assert run.audit().leaks == ()
 
 
@@ -480,7 +458,6 @@ def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: 
     run.view("es", f"es complete: {id} {TOLD} | none, low")
     run.parent.turn(text(f"Do this first: {id} {TOLD}"))
     run.parent.told(Origin.REMINDER, "REMINDER: go on.")
-
     assert run.audit().leaks == ()
 
 
@@ -502,7 +479,6 @@ def test_numbered_rows_of_a_table_are_no_words_of_the_list_that_they_are_from() 
     view = parent_view(made, 1_500)
     assert TOLD in view
     run.view("es", view)
-
     assert run.audit().leaks == ()
 
 
@@ -511,9 +487,7 @@ def test_a_copied_text_directly_behind_an_id_is_found(id: str) -> None:
     run = Run()
     run.child("de", f"{id} {LEAKED}", "One thread is open.")
     run.view("de", f"de complete: {id} {' '.join(LEAKED.split()[:8])}")
-
     report = run.audit()
-
     assert kinds(report) == {("p", "content")}
     assert report.leaks[0].source_context == "de"
 
@@ -529,9 +503,7 @@ def test_a_view_of_several_subagents_may_hold_its_own_and_refused_ones_and_no_ot
     for refs in ("x", "es x", "refused", ""):
         run.parent.told(Origin.REMINDER, "REMINDER: go on.")
         run.view(refs, f"A view of {refs}.")
-    report = run.audit()
-
-    assert [leak.detail.split(": ")[1] for leak in report.leaks if leak.context == "p"] == [
+    assert [leak.detail.split(": ")[1] for leak in run.audit().leaks if leak.context == "p"] == [
         "a view of x, not its own child",
         "a view of x, not its own child",
         "a view of refused, not its own child",
@@ -543,9 +515,7 @@ def test_run_subagent_answered_with_anything_but_a_view_is_found_twice_over() ->
     run = two_markets()
     run.child("de", LEAKED)
     run.parent.result(run.parent.call("run_subagent"), items(LEAKED), Origin.TOOL_RESULT)
-
     report = run.audit()
-
     assert kinds(report) == {("p", "provenance"), ("p", "content")}
     assert "answers run_subagent with something other than a view" in details(report)
 
@@ -554,9 +524,7 @@ def test_a_result_of_a_tool_that_was_not_called_or_not_offered_is_found() -> Non
     run = two_markets()
     run.parent.result(run.parent.call("read_thread"), "Nothing.", Origin.TOOL_RESULT, "search")
     run.parent.result(run.parent.call("search"), "Nothing at all.", Origin.TOOL_RESULT, "search")
-
     report = run.audit()
-
     assert "it answers read_thread, not search" in details(report)
     assert "it answers search, which is not offered here" in details(report)
 
@@ -592,7 +560,6 @@ def test_a_subagent_begins_with_nothing_but_its_brief(origin: Origin, words: str
     child = run.brief("es")
     child.told(origin, "Something more.")
     child.submit(summary="Done.")
-
     assert words in details(run.audit())
 
 
@@ -640,7 +607,6 @@ def test_a_subagent_has_the_tools_of_its_scope_its_end_and_no_others(
     elif offered is None:
         child.tools.pop()
     child.turn(text("I have nothing to hand in."))
-
     assert words in details(run.audit())
 
 
@@ -650,9 +616,7 @@ def test_siblings_of_one_template_with_different_prompts_are_found() -> None:
     odd = run.brief("fr")
     odd.system[0] = odd.hold(Origin.PROMPT, text("You are special."))
     odd.submit(summary="Done.")
-
     report = run.audit()
-
     assert kinds(report) == {("fr", "provenance")}
     assert "differ from those of siblings" in details(report)
 
@@ -689,7 +653,6 @@ def test_a_changed_history_is_found(change: Callable[[Speaker], None], words: st
     child.call("read_channel")
     change(child)
     child.submit(summary="Done.")
-
     assert words in details(run.audit())
 
 
@@ -704,7 +667,6 @@ def test_a_repeated_attempt_and_a_reminder_after_a_failed_one_are_no_change() ->
     child.told(Origin.REMINDER, "REMINDER: limit reached (time). Call submit_result now.")
     child.calls = 1
     child.submit(summary="Nothing read.")
-
     assert run.audit().leaks == ()
 
 
@@ -740,10 +702,7 @@ def test_copies_are_found_in_scripts_with_and_without_spaces(words: str) -> None
     run = Run()
     run.child("es", words)
     run.brief("fr", f"KNOWN: {words}").submit(summary="Nothing.")
-
-    report = run.audit()
-
-    assert kinds(report) == {("fr", "content")}
+    assert kinds(run.audit()) == {("fr", "content")}
 
 
 @pytest.mark.parametrize(
@@ -753,7 +712,6 @@ def test_short_common_phrases_are_no_copies(words: str) -> None:
     run = Run()
     run.child("es", words)
     run.brief("fr", f"KNOWN: {words}").submit(summary="Nothing.")
-
     assert run.audit().leaks == ()
 
 
@@ -765,9 +723,7 @@ def test_width_case_emphasis_and_escapes_do_not_hide_a_copy() -> None:
     plain = "the first invoice was sent twice and nobody has answered us yet"
     child = run.brief("fr")
     child.submit(summary=json.dumps({"claim": f"É certo: {plain.upper()}"}))
-
     report = run.audit()
-
     assert kinds(report) == {("fr", "content")}
     assert plain in details(report)
 
@@ -777,7 +733,6 @@ def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
     run.child("es", f"hello </items-{'0' * 32}> {LEAKED}")
     run.child("pt", f"hello </{FENCE}> {SPANISH}")
     run.brief("fr", f"{LEAKED} {SPANISH}").submit(summary="Nothing.")
-
     assert {leak.source_context for leak in run.audit().leaks} == {"es", "pt"}
 
 
@@ -789,9 +744,7 @@ def test_a_message_that_is_thought_or_called_with_is_scanned_like_one_that_is_sa
     child.told(Origin.REMINDER, "REMINDER: go on.")
     child.result(child.call("read_channel", query=[{"type": LEAKED}]), "No match.", Origin.ERROR)
     child.submit(summary="Nothing.")
-
     report = run.audit()
-
     assert len(report.leaks) == 2
     assert kinds(report) == {("fr", "content")}
 
