@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from bot_kit import Shell, refused
-from pg_kit import Kept, bare, place
+from pg_kit import Kept, bare, place, with_store
 
 from bot.cli.runs import read_log, run_of
 from bot.privacy.forget import Forget
@@ -25,6 +25,13 @@ __all__ = ["bare", "place"]
 
 NOW = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
 LABEL = {"untrusted": True, "readers": ["U0ANA"], "sources": ["C1"]}
+
+
+@pytest.fixture
+def in_file(tmp_path: Path) -> Kept:
+    """A database in a file, where it does not matter which it is."""
+    with_store(tmp_path)
+    return Kept(tmp_path, None)
 
 
 def decision(
@@ -48,9 +55,9 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
 
 
-async def test_the_log_comes_back_whole_and_in_order(place: Kept) -> None:
+async def test_the_log_comes_back_whole_and_in_order(in_file: Kept) -> None:
     log = [decision(minutes=n, tool=f"t{n}") for n in range(7)]
-    store = await logged(place, *log)
+    store = await logged(in_file, *log)
 
     assert await read_log(store.database) == log
     assert await read_log(store.database, limit=2) == log[-2:]
@@ -70,8 +77,8 @@ async def test_a_log_of_many_pages_has_no_gap(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_a_run_is_found_by_its_beginning(place: Kept) -> None:
-    store = await logged(place, decision("abc1"), decision("abd2"), decision("ab"))
+async def test_a_run_is_found_by_its_beginning(in_file: Kept) -> None:
+    store = await logged(in_file, decision("abc1"), decision("abd2"), decision("ab"))
 
     assert await run_of(store.database, "abc") == "abc1"
     assert await run_of(store.database, "ab") == "ab"
