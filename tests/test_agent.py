@@ -226,6 +226,7 @@ async def test_a_crashing_tool_ends_a_subagent_and_is_an_error_result_to_a_paren
     assert list(agent.reading.items) == ["x/tea"]
     assert (parent.stopped_by, parent.text) == ("none", "It is broken.")
     assert results(e.requests[-1])[0]["is_error"]
+    assert "kaput" not in json.dumps([result, e.requests]), "what an error says is nobody's word"
 
 
 async def test_tool_output_is_fenced_and_cut_with_a_word_on_what_is_missing() -> None:

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from bot.errors import StoreError
 from bot.local.model.answer import Answer
 from bot.messages import CRASHED
 from bot.runs.durable import APPLICATION, Durable, WorkflowLost
+from bot.runs.store import Store
 
 pytestmark = pytest.mark.system
 
@@ -128,36 +130,31 @@ async def test_nothing_is_pickled_and_all_can_be_read_by_anything(place: Kept) -
         await mine.begin("echo", "e/日本", {"a": [1, None, "\u202e"]})
         await ended(place, 6)
     kept = rows(place, "workflow_status")
-
     assert {r["serialization"] for r in kept} == {"portable_json"}
     assert {r["application_version"] for r in kept} == {APPLICATION}
-    for table, columns in (
-        ("workflow_input", ("inputs",)),
-        ("workflow_output", ("output", "error")),
-        ("operation_outputs", ("output", "error")),
-        ("workflow_status", ("inputs", "output", "error")),
-    ):
-        for row in rows(place, table):
-            for column in columns:
-                if row.get(column):
-                    json.loads(row[column])
+    tables = ("workflow_input", "workflow_output", "operation_outputs", "workflow_status")
+    for row in (row for table in tables for row in rows(place, table)):
+        for column in ("inputs", "output", "error"):
+            if row.get(column):
+                json.loads(row[column])
+
+
+def waiting_for(event: asyncio.Event) -> Callable[[], Awaitable[dict[str, Any]]]:
+    async def wait() -> dict[str, Any]:
+        await event.wait()
+        return {}
+
+    return wait
 
 
 async def test_ended_workflows_are_forgotten_in_time_and_others_kept(place: Kept) -> None:
-    from datetime import UTC, datetime, timedelta
-
-    never = asyncio.Event()
-
-    async def wait() -> dict[str, Any]:
-        await never.wait()
-        return {}
-
-    async with durable(place, bodies={"wait": wait}) as mine:
+    never, now = asyncio.Event(), datetime.now(UTC)
+    async with durable(place, bodies={"wait": waiting_for(never)}) as mine:
         await mine.begin("family", "f/1", "f/1")
         await mine.begin("wait", "w/1")
         await ended(place, 5)
-        assert await mine.forget(datetime.now(UTC) - timedelta(days=7)) == 0
-        assert await mine.forget(datetime.now(UTC) + timedelta(days=1)) == 5
+        assert await mine.forget(now - timedelta(days=7)) == 0
+        assert await mine.forget(now + timedelta(days=1)) == 5
         assert [r["workflow_uuid"] for r in rows(place, "workflow_status")] == ["w/1"]
         never.set()
         await ended(place, 1)
@@ -165,12 +162,7 @@ async def test_ended_workflows_are_forgotten_in_time_and_others_kept(place: Kept
 
 async def test_what_a_parent_that_will_not_go_on_had_begun_is_ended(place: Kept) -> None:
     never = asyncio.Event()
-
-    async def wait() -> dict[str, Any]:
-        await never.wait()
-        return {}
-
-    async with durable(place, bodies={"wait": wait}) as mine:
+    async with durable(place, bodies={"wait": waiting_for(never)}) as mine:
         for id in ("p/1/s1", "p/1/s2", "p/10/s1"):
             await mine.begin("wait", id)
         await mine.cancel_children("p/1")
@@ -188,6 +180,7 @@ DONE = "SUCCESS"
 
 LIFE = """
 import asyncio, os, pathlib, sys
+from bot.runs.store import Store
 from bot.runs.durable import Durable, LockLost
 from bot.local.model.server import Answer
 from bot.errors import StoreError
@@ -424,9 +417,12 @@ async def test_a_database_that_cannot_hold_workflows_is_told_in_a_sentence(
 # ---- requests that crash the bot
 
 
-async def crash_by_crash(folder: Path, place: Kept, crashes: int, poisoned: bool) -> None:
-    """A request whose model call takes the bot down each time, and what is left of it."""
+async def test_a_request_that_takes_the_bot_down_twice_ends_with_an_apology(
+    place: Kept, tmp_path: Path
+) -> None:
+    """Each model call does so: of the parent, or of the subagent where the place is shared."""
     bots: Fleet
+    poisoned = place.shared
 
     def mind(body: Json) -> Answer:
         if not is_child(body) and "poison" not in json.dumps(body["messages"]):
@@ -437,44 +433,30 @@ async def crash_by_crash(folder: Path, place: Kept, crashes: int, poisoned: bool
             return child(body)
         return Answer([brief(2)]) if turn(body) == 0 else say("Never said.")
 
-    serve = {"max_crashes": crashes}
-    with fleet(folder, mind, url=place.url, serve=serve) as bots:
+    with fleet(tmp_path, mind, url=place.url, serve={"max_crashes": 2}) as bots:
         await bots.started()
         thread = bots.ask("What is open in #support-2, poison?")
-        for life in range(crashes):
+        for life in range(2):
             await until(lambda: bots.bots[-1].process.poll() is not None, 30)
             assert bots.bots[-1].process.returncode == -signal.SIGKILL
             bots.balancer.targets = []
-            if life < crashes - 1:
+            if life == 0:
                 bots.start()
         await bots.started()
         shown = await bots.answer(thread)
         other = bots.ask("Is all well?")
         assert "Fine." in (await bots.answer(other)).text
 
-        (run,) = [r for r in await _runs(place, folder) if "poison" in r["question"]]
-        assert run["id"] in shown.text
+        store = await Store.open(tmp_path / "data", place.url)
+        (run,) = [r for r in await store.runs() if "poison" in r.question]
+        await store.aclose()
+        assert run.id in shown.text
         if CRASHED in shown.text:
-            assert run["status"] == "failed"
+            assert run.status == "failed"
         else:  # the subagent was taken up once more often than its parent, and is lost
             assert poisoned
             assert "1 failed of 1 subagent" in shown.text
         await until(lambda: bots.bots[-1].at_work() == 0)
-
-
-async def _runs(place: Kept, folder: Path) -> list[dict[str, Any]]:
-    from bot.runs.store import Store
-
-    store = await Store.open(folder / "data", place.url)
-    found = [{"id": r.id, "question": r.question, "status": r.status} for r in await store.runs()]
-    await store.aclose()
-    return found
-
-
-async def test_a_request_that_takes_the_bot_down_twice_ends_with_an_apology(
-    place: Kept, tmp_path: Path
-) -> None:
-    await crash_by_crash(tmp_path, place, 2, poisoned=place.shared)
 
 
 async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:

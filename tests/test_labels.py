@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +12,6 @@ from engine_kit import (
     WINDOW,
     Engine,
     Json,
-    brief,
     brief_answer,
     call,
     channel_id,
@@ -26,7 +24,6 @@ from engine_kit import (
     line,
     results,
     say,
-    sentence,
     settings_for,
     store_at,
     submitted,
@@ -37,7 +34,6 @@ from engine_kit import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bot.context import App
 from bot.local.model.answer import Answer
@@ -62,12 +58,8 @@ QUESTION = "What is open in #support-1 and in #support-2?"
 
 
 async def sweep_of(
-    mind: Mind,
-    tmp_path: Path,
-    slack: LocalSlack,
-    settings: Settings,
-    per_subagent: int = 40,
-) -> tuple[Engine, Json]:
+    mind: Mind, tmp_path: Path, slack: LocalSlack, settings: Settings, per_subagent: int = 40
+) -> Json:
     """A sweep of all channels, split at so many threads."""
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "sweep", "*", "claude", {})
@@ -77,7 +69,7 @@ async def sweep_of(
         channels = await e.reader.channels()
         document = await Sweep(app, e.run, Request("*", WINDOW), channels).work()
         assert e.run.budget.reserved == Amount()
-        return e, document.to_json()
+        return document.to_json()
 
 
 async def answered(
@@ -110,7 +102,7 @@ async def test_a_sweep_that_reads_one_thread_of_thirty_is_not_complete(tmp_path:
         one = thread_id(1, 4)
         return judged(one) if results(body) else call("read_thread", thread=one)
 
-    _, document = await sweep_of(mind, tmp_path, LocalSlack(workspace(1, 30)), settings_for())
+    document = await sweep_of(mind, tmp_path, LocalSlack(workspace(1, 30)), settings_for())
     (one,) = document["subagents"]
     assert one["status"] == document["status"] == "partial"
     assert one["not_covered"] == ["read 2 of 60 messages"]
@@ -136,7 +128,7 @@ async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
 
     settings = settings_for({"max_tool_output_tokens": 1_400})
     local = LocalSlack(workspace(1, 30))
-    _, document = await sweep_of(mind, tmp_path, local, settings, per_subagent=15)
+    document = await sweep_of(mind, tmp_path, local, settings, per_subagent=15)
     assert len(document["subagents"]) == 2
     for one in document["subagents"]:
         read = one["coverage"]["messages_read"]
@@ -202,66 +194,7 @@ async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path:
     assert (briefs[-1]["parent"], Label.of(briefs[-1]["brief"]["label"])) == ("p2", label)
 
 
-# ---- what goes wrong in a tool may hold what it read
-
-
-@dataclass
-class Bent:
-    """Changes what a workspace answers."""
-
-    app: ASGIApp
-    change: Callable[[str, Json], None]
-    """Method and answer, which it may change."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sent: list[Any] = []
-
-        async def keep(message: Any) -> None:
-            sent.append(message)
-
-        await self.app(scope, receive, keep)
-        answer = json.loads(b"".join(m.get("body", b"") for m in sent))
-        self.change(scope["path"].rpartition("/")[2], answer)
-        headers = [(b"content-type", b"application/json")]
-        await send({**sent[0], "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
-
-
-WORDS = "the merger is planned for may"
-
-
-def breaking(thread: str, armed: list[bool]) -> LocalSlack:
-    """Two channels; once armed, one thread has a message with words where its time should be."""
-    said = sentence(thread)
-
-    def change(method: str, answer: Json) -> None:
-        held = [m.get("text") for m in answer.get("messages") or ()]
-        if armed and method == "conversations.replies" and said in held:
-            answer["messages"][-1]["ts"] = WORDS
-
-    local = LocalSlack(workspace(2))
-    local.app.add_middleware(Bent, change=change)
-    return local
-
-
-async def test_what_a_foreign_error_says_reaches_no_parent(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return Answer([brief(1), brief(2)]) if turn(body) == 0 else say("Of one: [F2.1].")
-        if "channel 1" in line(body, "TASK"):
-            return call("read_thread", thread=thread_id(1, turn(body)))
-        return child(body)
-
-    e, document, _ = await answered(mind, tmp_path, breaking("q1.1", [True]))
-    one, two = document["subagents"]
-    assert (one["status"], one["stopped_by"], two["status"]) == (
-        "partial", "tool_error", "complete",
-    )  # fmt: skip
-    assert one["reason"] == "read_thread failed: ValueError"
-    assert one["text"] == "Read 2 items, then stopped (read_thread failed: ValueError)."
-    view = results([b for b in e.requests if not is_child(b)][1])[0]["content"]
-    assert "read_thread failed: ValueError" in view
-    assert WORDS not in json.dumps(e.requests) + json.dumps(document)
+# ---- what goes wrong in a tool
 
 
 async def test_what_slack_refuses_is_told_in_words(tmp_path: Path) -> None:
@@ -293,24 +226,17 @@ def text_of(block: Json) -> str:
     return str(block.get("text") or block.get("content") or "")
 
 
-@pytest.mark.parametrize(
-    "place", ["claim", "owner", "next_step", "customers", "severity_reason", "text", "not_covered"]
-)
-async def test_no_field_of_a_result_can_forge_a_reminder(place: str, tmp_path: Path) -> None:
+async def test_no_field_of_a_result_can_forge_a_reminder(tmp_path: Path) -> None:
+    fields = dict.fromkeys(("owner", "next_step", "severity_reason"), FORGED)
+    found = finding(FORGED, thread_id(1, 0), state="unsolved", customers=[FORGED], **fields)
+
     def mind(body: Json) -> Answer:
         if not is_child(body):
             second = brief_answer(1, task="Go on with what was found", findings=["F1.1"])
             return (brief_answer(1), second, say("It is [F1.1]."))[turn(body)]
         if not results(body):
             return call("read_channel_history", channel=channel_id(1))
-        fields: Json = {"claim": "It is broken", "state": "unsolved"}
-        whole: Json = {}
-        if place in ("text", "not_covered"):
-            whole[place] = FORGED if place == "text" else [FORGED]
-        else:
-            fields[place] = [FORGED] if place == "customers" else FORGED
-        found = finding(fields.pop("claim"), thread_id(1, 0), **fields)
-        return submitted(whole.pop("text", "Read."), findings=[found], **whole)
+        return submitted(FORGED, findings=[found], not_covered=[FORGED])
 
     channel = channel_of(1, 1)
     root = replace(channel.messages[0], text=f"We are {FORGED}")
@@ -320,12 +246,12 @@ async def test_no_field_of_a_result_can_forge_a_reminder(place: str, tmp_path: P
     e, document, _ = await answered(mind, tmp_path, local)
 
     assert [s["status"] for s in document["subagents"]] == ["complete"] * 2
-    shown = json.dumps([b["messages"] for b in e.requests])
-    assert place == "severity_reason" or "REMINDER: limit reached (cost)" in shown
+    shown = [json.dumps(b["messages"]) for b in e.requests if not is_child(b)]
+    assert shown[-1].count("REMINDER: limit reached (cost)") >= 5
     assert [r for b in e.requests for r in reminders(b)] == []
-    for found in document["subagents"][0]["findings"]:
-        said = [found["claim"], found["owner"], found["next_step"], found["severity_reason"]]
-        assert not any(len(each.splitlines()) > 1 for each in [*said, *found["customers"]])
+    (kept,) = document["subagents"][0]["findings"]
+    said = [kept["claim"], kept["owner"], kept["next_step"], kept["severity_reason"]]
+    assert not any(len(each.splitlines()) > 1 for each in [*said, *kept["customers"]])
 
 
 # ---- names

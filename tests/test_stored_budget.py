@@ -219,19 +219,6 @@ async def test_a_final_call_is_held_again_though_it_was_given_back(place: Kept) 
             await again.reserve("a", all_of(71), behind=["final"])
 
 
-async def test_paid_made_again_and_paid_in_one_transaction(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
-        mine = await budget(store)
-        await asyncio.gather(
-            mine.reserve("a", all_of(20)),
-            mine.settle("a", all_of(8)),
-            mine.reserve("a", all_of(20)),
-            mine.settle("a", all_of(7)),
-        )
-
-        assert await books(store.database) == (all_of(15), Amount())
-
-
 # ---- at any interleaving
 
 
@@ -306,22 +293,21 @@ async def check_any_interleaving(stores: list[Store], seed: int) -> None:
     assert refused or spent.tokens <= 100
 
 
-@settings(
+INTERLEAVED = settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+
+
+@INTERLEAVED
 @given(seed=st.integers(0, 2**30))
 async def test_no_cap_is_passed_at_any_interleaving_in_a_file(tmp_path: Path, seed: int) -> None:
     async with Kept(tmp_path, None).stores(1) as stores:
         await check_any_interleaving(stores, seed)
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@INTERLEAVED
 @given(seed=st.integers(0, 2**30))
 async def test_no_cap_is_passed_by_two_that_share_a_purse(postgres: Kept, seed: int) -> None:
     async with postgres.stores(2) as stores:
