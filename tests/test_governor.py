@@ -8,13 +8,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from engine_kit import engine, run_agent, settings_for, submitted, turns
+from engine_kit import engine, settings_for, submitted, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import waited_within
 
 from bot.local.model.faults import Fault, Faults
-from bot.local.model.limits import RateLimits
 from subagents.pricing import Usage
 from subagents.rate_limiter import PREFIX, RateLimiter
 
@@ -189,18 +188,3 @@ async def test_the_servers_count_of_open_calls_never_passes_the_limit() -> None:
 
     assert [x.stopped_by for x in endings] == ["none"] * 40
     assert e.server.in_flight_max == 7
-
-
-async def test_near_a_limit_calls_are_spread_and_none_is_refused() -> None:
-    """20 requests a minute: the bucket refills by one in three seconds."""
-    limits = RateLimits(requests=20)
-    async with engine(turns(submitted()), settings_for({"max_concurrency": 4}), limits=limits) as e:
-        for n in range(18):
-            await run_agent(e.agent(name=f"s{n + 1}"))
-            if e.run.rate_limiter.limit(MODEL).gap:
-                break
-        gap = e.run.rate_limiter.limit(MODEL).gap
-
-    assert n >= 16  # nothing is held back while there is plenty
-    assert gap == pytest.approx(3.0, rel=0.1)
-    assert all(r.sound for r in e.served.replies)

@@ -180,8 +180,10 @@ async def test_of_a_run_that_nobody_asked_for_nothing_is_written_and_nobody_is_a
             (mail, {"to": "a@b.example", "text": "x"}),
             (append, {"row": "x"}),
         ):
-            assert isinstance(await world(tool_, **args), Deny)
+            assert isinstance(await world(tool_, **args), Deny), tool_.name
         assert world.proposed == []
+    kept = await World(home="", thread="")(note, text="x")
+    assert (type(kept), kept.rule) == (Deny, "consequence")
     named = World(text="Tell #other x.", home="", thread="")
     verdict = await named(append, row="x")
     assert isinstance(verdict, Deny)
@@ -223,13 +225,6 @@ async def compute(ctx: ToolContext, code: str) -> ToolResult:
 async def test_code_runs_in_a_sandbox_or_not_at_all() -> None:
     assert isinstance(await World()(run_code, code="1"), Deny)
     assert isinstance(await World()(compute, code="2+2"), Allow)
-
-
-async def test_an_argument_that_a_tool_does_not_have_ends_the_call() -> None:
-    for extra in ({"cc": "x"}, {"as_user": True}, {"blocks": []}):
-        verdict = await World(named=frozenset({OTHER}))(say, channel=OTHER, text="x", **extra)
-        assert isinstance(verdict, Deny)
-        assert verdict.rule == "arguments"
 
 
 async def test_what_was_read_in_private_goes_only_to_its_readers() -> None:
