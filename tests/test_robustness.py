@@ -477,24 +477,6 @@ async def test_the_users_own_words_may_stand_in_a_brief_though_a_subagent_repeat
 # ---- links
 
 
-async def test_no_link_of_an_answer_is_alive_but_those_that_were_asked_about(
-    tmp_path: Path,
-) -> None:
-    question = "What do they say of https://status.example/now in #support-1?"
-    answer = (
-        "See <https://evil.example/?q=x|our page>, [here](https://evil.example/x), "
-        "https://evil.example/bare or www.evil.example; "
-        "they say https://status.example/now is right [F1.1]."
-    )
-    got = await asked(led_by(brief_answer(1), say(answer)), tmp_path, question=question)
-
-    streamed = "".join(x.text for x in got.e.events if isinstance(x, AnswerDelta))
-    for text in (got.document["answer"], streamed):
-        assert "https://evil" not in text
-        assert "www.evil" not in text
-        assert "our page (evil[.]example/?q=x)" in text
-        assert "[here](evil[.]example/x)" in text
-        assert "https://status.example/now is right [F1.1]." in text
 
 
 # ---- side by side
