@@ -6,23 +6,22 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
 import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
 from test_store import decision, integrity, python, record, result
+
 from bot.errors import StoreError
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import RunNotFound, Store
-from bot.storage.database import KEY_CHECK, SCHEMA, Database, _file_engine, server_url
+from bot.storage.database import KEY_CHECK, SCHEMA, BatchWriter, Database, _file_engine, server_url
 from bot.storage.tables import METADATA
 from subagents.trajectory import MemorySink, Trajectory
-import asyncio
-from collections.abc import Sequence
-from bot.storage.database import BatchWriter
 
 __all__ = ["bare", "bare_postgres", "place", "postgres"]
 
@@ -366,6 +365,7 @@ asyncio.run(main())
 
 
 # ---- writes in batches
+
 
 async def test_what_is_asked_meanwhile_is_done_in_one_go() -> None:
     gone: list[Sequence[int]] = []

@@ -20,11 +20,10 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
 from fleet_kit import ROOT, Fleet, fleet
-from pg_kit import Kept, execute, of, place, postgres, role
-from test_database import drop_connections, refusing
+from pg_kit import Kept, execute, place, postgres
+from test_database import drop_connections
 from timing import waited_within
 
-from bot.errors import StoreError
 from bot.local.model.answer import Answer
 from bot.messages import CRASHED
 from bot.runs.durable import APPLICATION, Durable, LockLost, WorkflowLost
@@ -352,33 +351,6 @@ async def test_two_replicas_of_one_name_are_refused(postgres: Kept) -> None:
         with pytest.raises(LockLost, match="Another replica is called a"):
             async with durable(postgres, "a"):
                 pass
-
-
-# ---- faults
-
-
-async def test_a_database_that_cannot_hold_workflows_is_told_in_a_sentence(
-    postgres: Kept, tmp_path: Path
-) -> None:
-    assert postgres.url
-    with role() as (name, password):
-        url = of(postgres.url, username=name, password=password)
-        with pytest.raises(StoreError, match=r"permission denied.*Check that Postgres runs"):
-            async with durable(Kept(tmp_path, url)):
-                pass
-    async with refusing("28P01", "password authentication failed") as port:
-        url = of(postgres.url, port=port, password="hidden-word")
-        with pytest.raises(StoreError, match="password authentication failed") as error:
-            async with durable(Kept(tmp_path, url)):
-                pass
-        assert "hidden-word" not in str(error.value)
-    (tmp_path / "taken").write_text("not a folder")
-    with pytest.raises(StoreError):
-        async with durable(Kept(tmp_path / "taken", None)):
-            pass
-    async with durable(Kept(tmp_path, None)) as mine:  # and nothing of it was left open
-        await mine.begin("echo", "e/1", 1)
-        await ended(Kept(tmp_path, None), 1)
 
 
 # ---- requests that crash the bot

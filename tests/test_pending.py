@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+
 import pytest
 from bot_kit import Shell, refused
+from pg_kit import Kept, place
+
 from bot.approvals.store import Actions, CardPlace
 from bot.policy.directory import Grants
 from bot.runs.store import Store
+from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from config.settings import load_settings
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 from subagents.gate import Action
-import asyncio
-from pg_kit import Kept, place
-from bot.policy.directory import Grants
-from bot.storage.database import Database
 
 NOW = datetime.now(UTC)
 TEXT = "Line one \u202e\n<!channel> line two"

@@ -6,14 +6,21 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from importlib.resources import files
+from typing import Any
+
 import pytest
 from engine_kit import WINDOW, engine, submitted, turns
 from pydantic import ValidationError
+
 import scopes
+from bot.tasks.triage import Reader, brief_of
 from config.prompts import VERSION, prompt
+from config.settings import load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
+from scopes.mail import SHOWN, MailMessage, MailText, item_of
 from scopes.notes import Notes
 from scopes.pages.pages import Pages
 from scopes.resources import Resources
@@ -30,15 +37,6 @@ from subagents.brief import (
 )
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delegation import delegation_schemas
-from subagents.delimiter import new_delimiter
-from datetime import UTC, date, datetime
-from typing import Any
-import pytest
-from bot.tasks.triage import Reader, brief_of
-from config.settings import load_settings
-from scopes.mail import SHOWN, MailMessage, MailText, item_of
-from scopes.tool import Item
-from subagents.brief import Brief
 from subagents.delimiter import new_delimiter
 from subagents.overlap import shingles
 from subagents.result import SubagentResult

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from engine_kit import (
     WINDOW,
     brief_answer,
-    child,
     engine,
     led_by,
     say,
@@ -41,7 +40,6 @@ from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of, brief_to_
 from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
 from subagents.result import SubagentResult
-from subagents.subagent import run_subagent
 
 __all__ = ["place"]
 
@@ -237,19 +235,6 @@ async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(pla
         statuses = [s.status for s in await store.subagents("r1")]
         assert statuses == ["waiting"] * 6 + ["complete"] + ["waiting"] * 43
         assert (await store.subagent("r1", "s7")).result == ended
-
-
-async def test_a_brief_frozen_by_the_engine_is_answered_alike_when_it_comes_back() -> None:
-    async with engine(child) as e:
-        (made,) = await e.fanout().freeze([e.brief("Find out", 2)])
-        template = {"system": list(made.system), "tools": list(made.tools)}
-        stored = json.loads(json.dumps([brief_to_json(made), template]))
-        first = await run_subagent(e.run, made)
-        second = await run_subagent(e.run, brief_of(*stored))
-
-    assert (second.status, second.findings, second.text) == ("complete", first.findings, first.text)
-    half = len(e.requests) // 2
-    assert e.requests[0] == e.requests[half]
 
 
 # ---- subagents that are lost

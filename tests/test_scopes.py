@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
+
 import pytest
+from bot_kit import configure
 from engine_kit import (
     Json,
     call,
@@ -16,10 +20,17 @@ from engine_kit import (
     turns,
     workspace,
 )
+
 import scopes
+from bot.cli.scopes import list_scopes
 from bot.local.model.answer import Answer
 from bot.local.model.checks import check_message_request
 from bot.local.slack.server import LocalSlack
+from bot.mailbox.accounts import GOOGLE, OPERATOR
+from bot.mailbox.credentials import Credentials, MailboxTokens
+from bot.runs.store import Store
+from bot.storage.encryption import cipher_of
+from config.settings import load_settings
 from scopes.clients import Clients, name_of, names_in, with_clients
 from scopes.conversations import Conversations
 from scopes.effects import Access
@@ -30,19 +41,6 @@ from scopes.sheets import Sheets
 from scopes.tool import estimate_tokens
 from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
 from subagents.contracts import CONTRACTS
-import asyncio
-import json
-from typing import Any
-import pytest
-from bot_kit import configure
-import scopes
-from bot.cli.scopes import list_scopes
-from bot.mailbox.accounts import GOOGLE, OPERATOR
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.runs.store import Store
-from bot.storage.encryption import cipher_of
-from config.settings import load_settings
-from scopes.google.gmail import Gmail
 
 NAMES = scopes.scope_names()
 

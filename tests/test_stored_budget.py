@@ -332,27 +332,6 @@ async def test_a_call_waits_for_what_another_process_settles(place: Kept) -> Non
         assert await books(mine._database) == (all_of(10), all_of(60))
 
 
-async def test_those_who_wait_for_each_other_are_refused_one_at_a_time(place: Kept) -> None:
-    async with shared(place) as sharing:
-        processes = [sharing[0], sharing[-1], sharing[0]]
-        asked = []
-        for n, process in enumerate(processes):
-            await process.hold({f"s{n}/final": all_of(25)})
-        for n, process in enumerate(processes):
-            wish = process.hold({f"s{n}/0/1": all_of(45)}, behind=[f"s{n}/final"])
-            asked.append(asyncio.create_task(wish))
-        await asyncio.wait(asked, timeout=5, return_when=asyncio.FIRST_COMPLETED)
-        (refused,) = (n for n, task in enumerate(asked) if task.done())
-        assert isinstance(asked[refused].exception(), BudgetExceeded)
-        await processes[refused].settle(f"s{refused}/final", all_of(1))
-        async with asyncio.timeout(5):
-            for n in {0, 1, 2} - {refused}:
-                await asked[n]
-                await processes[n].settle(f"s{n}/0/1", all_of(1))
-                await processes[n].settle(f"s{n}/final", NOTHING)
-        assert await books(sharing[0]._database) == (all_of(3), NOTHING)
-
-
 async def test_a_call_that_waits_when_its_process_dies_leaves_nothing(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
         mine = await budget(store)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 import os
 import sqlite3
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
 import pytest
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
 from pg_kit import Kept, execute, place, postgres
-from test_store import ROOT, record
+from test_store import record
+
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
 from bot.mailbox.credentials import Credentials, MailboxTokens
@@ -24,16 +24,9 @@ from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.encryption import Cipher, WrongKey, cipher_of
-from bot.storage.tables import blocks, runs
+from bot.storage.tables import blocks, credentials, runs
 from config.keys import keys_of
 from config.settings import Settings, SettingsError, load_settings
-import logging
-import pytest
-import sqlalchemy as sa
-from pg_kit import Kept, execute, place
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.storage.database import Database
-from bot.storage.tables import credentials
 
 __all__ = ["place", "postgres"]
 
@@ -59,8 +52,6 @@ def test_an_encrypted_text_says_nothing_and_differs_each_time() -> None:
     assert not any(CANARY in each for each in tokens)
     assert tokens[0] != tokens[1]
     assert len(tokens[2]) < len(long) / 10  # compressed first
-
-
 
 
 def test_no_key_shows_in_a_repr() -> None:
@@ -105,8 +96,6 @@ def test_the_key_file_lies_in_the_configuration_and_not_with_the_data(
     assert not chosen.key_file.is_relative_to(chosen.data_dir)
 
 
-
-
 def test_a_key_file_among_the_data_is_refused(tmp_path: Path) -> None:
     inside = tmp_path / "data" / "keys" / "key"
     link = tmp_path / "link"
@@ -132,8 +121,6 @@ def test_what_is_no_key_is_told_without_showing_it(tmp_path: Path, text: str) ->
         with pytest.raises(SettingsError, match=named) as error:
             keys_of(settings(assistant_encryption_key=text))
         assert "short" not in str(error.value)
-
-
 
 
 async def test_a_key_that_others_may_read_is_warned_of(
@@ -270,7 +257,6 @@ def _modes(folder: Path) -> dict[str, int]:
 
 # ---- tokens
 
-__all__ = ["place"]
 
 TOKEN, FRESH = "ya29.first-secret", "ya29.second-secret"
 
