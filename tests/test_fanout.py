@@ -169,29 +169,6 @@ async def test_ten_percent_of_all_calls_fail_in_every_way_and_all_are_accounted_
     assert sum(reported, Usage()) == sum(charged, Usage())
 
 
-async def test_one_that_fails_for_good_leaves_its_siblings_untouched() -> None:
-    """Every kind of fault, side by side in runs of their own."""
-
-    async def probe(kind: str) -> None:
-        def choose(index: int, body: Json) -> Fault | None:
-            return Fault(kind, retry_after=0.01) if "number 2 " in opening(body) else None
-
-        async with engine(reader, slack=slack(), faults=Faults(choose)) as e:
-            got = await e.fanout().run_all(briefs(e, 5))
-
-        assert_accounted(e, got, 5)
-        assert {r.status for r in got if r.id != "s3"} == {"complete"}
-        assert got[2].status in ("failed", "partial")
-        limited = kind in ("http_429", "http_529", "sse_error")
-        own = {"empty": "invalid_output", "max_tokens": "tokens", "context_window": "tokens"}
-        assert got[2].stopped_by == own.get(kind, "rate_limit" if limited else "model_error"), kind
-
-    async with asyncio.TaskGroup() as group:
-        for kind in KINDS:
-            if kind != "slow":
-                group.create_task(probe(kind), name=kind)
-
-
 async def test_a_silent_sibling_costs_no_more_than_its_time() -> None:
     def choose(index: int, body: Json) -> Fault | None:
         return Fault("slow") if "number 1 " in opening(body) else None
