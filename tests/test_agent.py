@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +16,15 @@ from engine_kit import (
     Engine,
     Json,
     Lax,
+    asked,
+    brief,
+    brief_answer,
     call,
     engine,
     finding,
+    is_child,
+    led_by,
+    line,
     opening,
     results,
     run_agent,
@@ -23,19 +34,24 @@ from engine_kit import (
     submit,
     submitted,
     texts,
+    thread_id,
     turn,
     turns,
     until,
     use,
     words,
+    workspace,
 )
+from starlette.types import Receive, Scope, Send
 from timing import waited_within
 
-from bot.local.model.answer import Answer
+from bot.local.model.answer import Answer, stream_events
 from bot.local.model.faults import Fault, Faults
+from bot.local.slack.server import LocalSlack
 from scopes.tool import estimate_tokens
 from subagents.agent import Agent
 from subagents.conversation import Ending
+from subagents.events import AnswerDelta, AnswerRestarted
 from subagents.pricing import Usage
 from subagents.result import settle
 
@@ -546,3 +562,190 @@ async def test_nothing_that_was_sent_is_ever_changed() -> None:
     assert len(set(prefix)) == 1
     assert opening(e.requests[4]) == "TASK: try"
     assert all(texts(m) for m in e.requests[4]["messages"])
+
+
+# ---- servers that answer oddly
+
+
+HALF = "half \ud83d of it"
+"""Half of a surrogate pair: JSON can spell it, UTF-8 cannot."""
+
+
+ONCE = {"max_attempts": 1}
+
+
+@dataclass
+class Raw(Lax):
+    """A server whose answers to some requests are sent as they are."""
+
+    raw: Callable[[Json], bytes | None] = lambda body: None
+    """Request body -> what is sent; None leaves it to the strict server."""
+    media_type: bytes = b"text/event-stream"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first = await receive()
+        while first.get("more_body"):
+            part = await receive()
+            first = {**part, "body": first["body"] + part["body"]}
+        sent = self.raw(json.loads(first["body"]))
+        if sent is None:
+            again = iter([first])
+
+            async def replay() -> Any:
+                return next(again, None) or await receive()
+
+            await self.strict(scope, replay, send)
+            return
+        headers = [(b"content-type", self.media_type)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": sent})
+
+
+def message(body: Json, *content: Json, **fields: Any) -> Json:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"],
+        "content": list(content),
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "stop_details": None,
+        "usage": {"input_tokens": 100, "output_tokens": 10},
+        **fields,
+    }
+
+
+def events_of(made: Json) -> list[Json]:
+    return [{"type": kind, **data} for kind, data in stream_events(made)]
+
+
+def sse(events: list[Json]) -> bytes:
+    return "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events).encode()
+
+
+def late(answer: Callable[[Json], bytes]) -> Callable[[Json], bytes | None]:
+    """The parent's answers after its first one."""
+    return lambda body: None if is_child(body) or turn(body) == 0 else answer(body)
+
+
+def assert_no_crash(caplog: pytest.LogCaptureFixture) -> None:
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+async def test_half_a_surrogate_pair_in_slack_or_in_a_reply_spoils_nothing(tmp_path: Path) -> None:
+    def broken(body: Json) -> list[Json] | None:
+        if not is_child(body) or "Channel 2" not in line(body, "TASK") or not results(body):
+            return None
+        found = finding(HALF, thread_id(2, 0), next_step=HALF, state="unsolved")
+        return [{**submit(HALF, findings=[found]), "id": "t1"}]
+
+    small = workspace(3)
+    first = small.channels[0]
+    odd = replace(first.messages[0], text=f"{HALF} {first.messages[0].text}")
+    spoilt = replace(first, messages=(odd, *first.messages[1:]), topic=HALF)
+    local = LocalSlack(replace(small, channels=(spoilt, *small.channels[1:])))
+    two = Answer([brief(1), brief(2, task="Channel 2: what is open?"), brief(3)])
+    script = led_by(call("list_channels"), two, say("Open: [F1.1] [F2.1] [F3.1]."))
+    got = await asked(script, tmp_path, lax=Lax(broken), slack=local)
+
+    assert [s["status"] for s in got.subagents] == ["complete"] * 3
+    assert "half ? of it" in json.dumps(got.children)
+    assert got.subagents[1]["findings"][0]["claim"] == "half ? of it"
+    assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1", "F3.1"]
+    json.dumps(got.document, ensure_ascii=False).encode()
+
+
+async def test_half_a_surrogate_pair_in_a_streamed_answer_is_shown_as_a_mark(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Raw(
+        lambda body: None,
+        raw=late(lambda body: sse(events_of(message(body, words(f"It is {HALF} [F1.1]."))))),
+    )
+    got = await asked(led_by(brief_answer(1)), tmp_path, lax=server)
+
+    assert got.document["answer"] == "It is half ? of it [F1.1]."
+    assert got.document["status"] == "complete"
+    heard = "".join(x.text for x in got.e.events if isinstance(x, AnswerDelta))
+    assert heard.encode() == b"It is half ? of it [F1.1]."
+    assert_no_crash(caplog)
+
+
+def no_usage(body: Json) -> bytes:
+    begun, *rest = events_of(message(body, words("An answer without an account.")))
+    del begun["message"]["usage"]
+    return sse([begun, *rest])
+
+
+def bad_arguments(body: Json) -> bytes:
+    made = message(body, use("list_channels", id="t1", match="x"), stop_reason="tool_use")
+    made["content"][0] |= {"id": "t1"}
+    events = events_of(made)
+    for each in events:
+        if each.get("delta", {}).get("type") == "input_json_delta":
+            each["delta"]["partial_json"] = '{"match": ]'
+    return sse(events)
+
+
+def gap(body: Json) -> bytes:
+    events = events_of(message(body, words("An answer at a place that was not begun.")))
+    return sse([{**e, "index": 7} if e["type"] == "content_block_delta" else e for e in events])
+
+
+def plain_json(body: Json) -> bytes:
+    return json.dumps(message(body, words("Nobody asked for this."))).encode()
+
+
+@pytest.mark.parametrize("odd", [plain_json, no_usage, bad_arguments, gap])
+async def test_a_stream_that_makes_no_sense_leaves_what_the_subagents_found(
+    odd: Callable[[Json], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind = b"application/json" if odd is plain_json else b"text/event-stream"
+    server = Raw(lambda body: None, raw=late(odd), media_type=kind)
+    both = Answer([brief(1), brief(2)])
+    got = await asked(led_by(both), tmp_path, settings_for(models=ONCE), lax=server)
+
+    assert (got.document["status"], got.document["stopped_by"]) == ("partial", "model_error")
+    assert "made no sense" in got.document["answer"]
+    assert "Channel 1 is read. [F1.1]" in got.document["answer"]
+    assert "Channel 2 is read. [F2.1]" in got.document["answer"]
+    assert set(got.document["links"]) == {"F1.1", "F2.1"}
+    assert_no_crash(caplog)
+
+
+async def test_after_a_broken_stream_the_live_answer_begins_anew(tmp_path: Path) -> None:
+    text = "".join(f"Sentence number {n} of the answer. " for n in range(40))
+    tries = count()
+
+    def choose(index: int, body: Json) -> str | None:
+        answers = not is_child(body) and turn(body) == 1
+        return "drop_stream" if answers and next(tries) == 0 else None
+
+    got = await asked(led_by(brief_answer(1), say(text)), tmp_path, faults=Faults(choose))
+
+    shown = [x for x in got.e.events if isinstance(x, AnswerDelta | AnswerRestarted)]
+    begun = shown.index(AnswerRestarted())
+    assert shown.count(AnswerRestarted()) == 1
+    assert begun > 0  # some of the first copy had been shown
+    after = "".join(x.text for x in shown[begun:] if isinstance(x, AnswerDelta))
+    assert after.strip() == got.document["answer"] == text.strip()
+
+
+async def test_two_calls_of_one_id_are_never_answered_crosswise() -> None:
+    def twice(body: Json) -> list[Json]:
+        if results(body):
+            return [{**submit("Looked."), "id": "t9"}]
+        second = "t1" if len(lax.recorded) == 1 else "t2"
+        return [{**use("look", word="tea"), "id": "t1"}, {**use("look", word="cake"), "id": second}]
+
+    lax = Lax(twice)
+    async with engine(turns(), lax=lax) as e:
+        agent = e.agent()
+        ending = await run_agent(agent)
+
+    assert ending.stopped_by == "none"
+    assert len(lax.recorded) == 3  # the first reply was asked for again
+    answered = {r["tool_use_id"]: r["content"] for r in results(lax.recorded[-1])}
+    assert "known of tea" in answered["t1"]
+    assert "known of cake" in answered["t2"]

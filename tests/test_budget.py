@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from dataclasses import fields
@@ -13,16 +14,22 @@ import pytest
 from engine_kit import (
     Json,
     Lax,
+    asked,
     brief,
+    brief_answer,
     call,
     channel_id,
     child,
     engine,
     is_child,
+    led_by,
     listed_nanousd,
+    results,
     run_agent,
     say,
     settings_for,
+    since,
+    submit,
     submitted,
     turn,
     turns,
@@ -37,6 +44,7 @@ from timing import waited_within
 
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Fault, Faults
+from bot.local.slack.server import LocalSlack
 from config.settings import load_settings
 from subagents.budget import Amount, Budget, Caps
 from subagents.errors import BudgetExceeded
@@ -249,30 +257,6 @@ async def test_those_who_all_hold_a_final_call_do_not_wait_for_each_other_for_ev
     await asked[1]
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_contexts_in_slow_tools_leave_room_for_the_next_call_of_one(seed: int) -> None:
-    """While their tools run they hold only their final call, and others begin in their room."""
-    p, dice = Budget(Caps(1_300, 10**6, 10**6, 60.0), no_time), random.Random(seed)
-
-    async def subagent(name: str) -> None:
-        final, size = f"{name}/final", 100
-        for step in range(4):
-            key = f"{name}/{step}/1"
-            await p.hold({final: Amount(nanousd=size), key: Amount(nanousd=size)}, behind=[final])
-            await asyncio.sleep(dice.random() / 1_000)
-            await p.settle(key, Amount(nanousd=1))
-            await p.hold({final: Amount(nanousd=size + 30)}, behind=[final])
-            await asyncio.sleep(dice.random() / 20)  # a tool
-            size += 10  # what it said
-        await p.settle(final, Amount())
-
-    async with asyncio.TaskGroup() as group:  # BudgetExceeded would be raised here
-        for n in range(64):
-            group.create_task(subagent(f"s{n}"))
-
-    assert (p.spent.nanousd, p.reserved.nanousd) == (64 * 4, 0)
-
-
 async def test_who_is_cancelled_while_waiting_leaves_nothing_and_lets_the_next_one_in() -> None:
     p = budget()
     await p.reserve("a", Amount(nanousd=60))
@@ -438,13 +422,104 @@ async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() 
         assert e.run.budget.reserved.nanousd == 0
 
 
-async def test_who_waits_for_money_ends_when_the_time_is_up() -> None:
-    settings = settings_for({"cost_usd": 0.6, "seconds": 3.0})
-    faults = Faults(lambda index, body: Fault("slow"))
-    async with engine(child, settings, faults=faults) as e:
-        briefs = [e.brief(f"Read {n}", 1, model_preference="main") for n in range(4)]
-        with waited_within(4):
-            got = await e.fanout().run_all(briefs)
-        assert {r.stopped_by for r in got} == {"time"}
-        assert e.run.budget.spent.nanousd <= e.run.budget.caps.nanousd
-        assert e.run.budget.reserved.nanousd == 0
+# ---- servers without an account, and too little money
+
+
+NO_ACCOUNT: list[Json] = [
+    {"usage": None},
+    {"usage": {}},
+    {"usage": {"input_tokens": 0, "output_tokens": 0}},
+    {"usage": {"input_tokens": -90_000, "output_tokens": -1}},
+]
+
+
+@pytest.mark.parametrize("fields", NO_ACCOUNT, ids=["none", "empty", "zeros", "negative"])
+async def test_caps_hold_where_a_server_gives_no_account(fields: Json) -> None:
+    def content(body: Json) -> list[Json]:
+        if "REMINDER: limit reached" in since(body):
+            return [{**submit("What I have."), "id": "t0"}]
+        return [{**use("flood", items=200, name=f"f{turn(body)}"), "id": f"t{turn(body)}"}]
+
+    lax = Lax(content, fields)
+    async with engine(turns(), settings_for({"tokens": 80_000}), lax=lax) as e:
+        ending = await run_agent(e.agent())
+        spent = e.run.budget.spent.tokens
+    assert ending.stopped_by == "tokens"
+    assert 0.25 * 80_000 < spent <= 80_000
+    assert len(lax.recorded) < 8
+
+    lax = Lax(content, fields)
+    async with engine(turns(), lax=lax) as e:
+        ending = await run_agent(e.agent(context_limit=30_000))
+    assert (ending.stopped_by, ending.value and ending.value.model_dump()["text"]) == (
+        "tokens", "What I have.",
+    )  # fmt: skip
+    assert max(len(json.dumps(b)) for b in lax.recorded) / 3 <= 30_000
+
+
+async def test_a_count_below_zero_takes_nothing_off_the_others() -> None:
+    usage = {"input_tokens": 20_000, "cache_read_input_tokens": -19_000, "output_tokens": 9}
+    lax = Lax(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
+    async with engine(turns(), lax=lax) as e:
+        await run_agent(e.agent())
+        assert e.run.budget.spent.tokens == 20_009
+
+
+async def test_thinking_counts_into_the_next_prompt() -> None:
+    thought: Json = {"type": "thinking", "thinking": "Well.", "signature": "x" * 24_000}
+    estimates: list[int] = []
+    reported: list[int] = []
+
+    def content(body: Json) -> list[Json]:
+        estimates.append(agent.talk.prompt_tokens)
+        reported.append(-(-len(json.dumps(body)) // 3))
+        if turn(body) == 4:
+            return [{**submit("Thought."), "id": "t9"}]
+        return [thought, {**use("look", word="tea"), "id": f"t{turn(body)}"}]
+
+    async with engine(turns(), lax=Lax(content)) as e:
+        agent = e.agent()
+        await run_agent(agent)
+    assert len(reported) == 5
+    assert reported[-1] > 4 * 8_000
+    for estimate, known in zip(estimates[1:], reported[1:], strict=True):
+        assert estimate >= known - 150  # the JSON round the blocks of one turn
+
+
+async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_path: Path) -> None:
+    """The call that reads what subagents return must stay affordable before any is started."""
+    settings = settings_for({"cost_usd": 0.06}, roles={"parent": {"max_tokens": 1_000}})
+    script = led_by(brief_answer(1), say("There is no money to read for this."))
+    got = await asked(script, tmp_path, settings)
+
+    assert got.children == []
+    assert [r["content"] for r in results(got.parent[1])] == ["Not run: limit reached."]
+    assert got.document["stopped_by"] == "cost"
+    assert got.document["answer"].startswith("There is no money to read for this.")
+
+
+async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_results(
+    tmp_path: Path,
+) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            if "REMINDER: limit reached" in since(body):
+                return submitted("What I have. " * 320)
+            return call("read_channel_history", channel=channel_id(1))
+        twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
+        return Answer(twelve) if turn(body) == 0 else say("That is what there was money for.")
+
+    roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
+    settings = settings_for({"cost_usd": 0.14}, roles=roles)
+    one = LocalSlack(workspace(1, 12))
+    got = await asked(
+        mind,
+        tmp_path,
+        settings,
+        slack=LocalSlack(workspace(1, 12)),
+        question="What is open in #support-1?",
+    )
+    assert {s["stopped_by"] for s in got.subagents} == {"cost"}
+    assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
+    assert got.document["answer"].startswith("That is what there was money for.")
+    assert got.e.run.budget.spent.nanousd <= got.e.run.budget.caps.nanousd

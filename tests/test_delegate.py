@@ -37,6 +37,7 @@ from engine_kit import (
 )
 
 from bot.local.model.answer import Answer
+from bot.local.model.faults import Faults
 from bot.local.model.server import Mind
 from bot.local.slack.server import LocalSlack
 from config.settings import Settings
@@ -54,6 +55,20 @@ from subagents.overlap import shingles
 from subagents.toolbox import ToolCall
 
 ONE = channel_id(1)
+ITEMS: Json = {
+    "task": "Find out what is open in {item}",
+    "description": "Read {item}",
+    "scope": "slack",
+}
+
+
+def many(items: list[str]) -> Answer:
+    return call("run_subagents", items=items, template=ITEMS)
+
+
+def number(body: Json) -> int:
+    """The channel that a subagent may read."""
+    return int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
 
 
 # ---- the good way
@@ -76,15 +91,9 @@ async def test_two_briefs_of_a_turn_run_side_by_side_and_are_answered_in_order(
 
 
 async def test_a_list_of_items_is_accounted_for_item_by_item(tmp_path: Path) -> None:
-    template = {
-        "task": "Find out what is open in {item}",
-        "description": "Read {item}",
-        "scope": "slack",
-    }
     items = [channel_id(n) for n in (1, 2, 3)] + ["C99999999", ONE]
     listed = call("list_channels", match="support")
-    many = call("run_subagents", items=items, template=template)
-    got = await asked(led_by(listed, many, say("Done [F1.1].")), tmp_path)
+    got = await asked(led_by(listed, many(items), say("Done [F1.1].")), tmp_path)
 
     view = results(got.parent[2])[1]["content"]
     assert sorted(s["status"] for s in got.subagents) == ["complete"] * 3 + ["refused"]
@@ -194,10 +203,8 @@ async def test_with_none_allowed_the_tools_are_not_offered(tmp_path: Path) -> No
 
 
 async def test_a_list_beyond_max_items_is_refused_whole(tmp_path: Path) -> None:
-    template = {"task": "Read", "description": "Read", "scope": "slack"}
-    items = [f"C{n:08d}" for n in range(1, 12)]
-    many = call("run_subagents", items=items, template=template)
-    got = await asked(led_by(many, say("No.")), tmp_path, settings_for({"max_items": 10}))
+    items = [channel_id(n) for n in range(1, 12)]
+    got = await asked(led_by(many(items), say("No.")), tmp_path, settings_for({"max_items": 10}))
     assert got.children == []
     assert "items: 11 items; 10 more are allowed" in results(got.parent[1])[0]["content"]
 
@@ -296,17 +303,11 @@ async def test_a_parent_sees_views_of_a_bounded_size(tmp_path: Path) -> None:
 # ---- what a parent sees of very many
 
 
-def many_on(count: int) -> Answer:
-    template = {"task": "Find out what is open in {item}", "description": "Read {item}"}
-    items = [channel_id(n) for n in range(1, count + 1)]
-    return call("run_subagents", items=items, template={**template, "scope": "slack"})
-
-
 def finder(claim: str) -> Mind:
     """A subagent that reads its channel and finds one thing; `{n}` is the channel's number."""
 
     def mind(body: Json) -> Answer:
-        n = int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
+        n = number(body)
         if not results(body):
             return call("read_channel_history", channel=channel_id(n))
         found = finding(claim.format(n=n), thread_id(n, 0), state="unsolved")
@@ -317,7 +318,8 @@ def finder(claim: str) -> Mind:
 
 async def of_many(tmp_path: Path, count: int, claim: str, answer: str) -> Asked:
     child_ = finder(claim)
-    script = (call("list_channels"), many_on(count), say(answer))
+    items = [channel_id(n) for n in range(1, count + 1)]
+    script = (call("list_channels"), many(items), say(answer))
 
     def mind(body: Json) -> Answer:
         return child_(body) if is_child(body) else script[turn(body)]
@@ -499,3 +501,74 @@ def test_a_package_of_300_results_stays_within_its_share() -> None:
     assert estimate_tokens(text) <= 6_000
     assert text.count("complete: text") > 50
     assert "more results are stored and in the report: s" in text
+
+
+async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None:
+    items = [f"C9{n:07d}" for n in range(900)]
+    got = await asked(led_by(many(items), say("There are no such.")), tmp_path)
+
+    (told,) = results(got.parent[1])
+    assert told["is_error"]
+    assert len(told["content"]) < 5_000
+    assert "No source C90000000" in told["content"]
+    assert "and for 880 further reasons" in told["content"]
+    assert got.document["coverage"]["refused"] == 900
+    assert got.children == []
+
+
+async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_absent(
+    tmp_path: Path,
+) -> None:
+    items = [f"{channel_id(1)}/0", f"{channel_id(1)}/1.0", thread_id(1, 1), "C99999999"]
+    script = led_by(
+        call("read_thread", thread=thread_id(1, 1, 1)), many(items), say("Of one: [F3.1].")
+    )
+
+    def mind(body: Json) -> Answer:
+        if is_child(body) and not results(body):
+            return call("read_thread", thread=thread_id(1, 1))
+        return submitted("Read the thread.") if is_child(body) else script(body)
+
+    got = await asked(mind, tmp_path)
+    states = {s["text"]: (s["status"], s["reason"]) for s in got.subagents}
+    assert len(got.children) == 2
+    assert [s["status"] for s in got.subagents].count("complete") == 1
+    for item in (items[0], items[1], items[3]):
+        refused = states[f"Read {item}"]
+        assert refused[0] == "refused"
+        assert refused[1].replace(item, "X") == states["Read C99999999"][1].replace(items[3], "X")
+        assert f"No source {item}." in refused[1]
+
+
+async def test_an_item_that_is_named_200_times_runs_once_and_fails_twice(tmp_path: Path) -> None:
+    script = led_by(many([channel_id(1)] * 200), say("Open: [F1.1]."))
+    got = await asked(script, tmp_path, settings_for({"max_items": 1}))
+    assert [s["id"] for s in got.subagents] == ["s1"]
+    assert len(got.children) == 2  # one reads and hands in
+
+    faults = Faults(lambda index, body: "refusal")
+    async with engine(child, slack=LocalSlack(workspace(2)), faults=faults) as e:
+        failed = await e.fanout().run_all([e.brief("Read", 1)] * 200)
+    assert {r.id for r in failed} == {"s1", "s2"}
+    assert len(e.requests) == 2
+
+
+async def test_the_users_own_words_may_stand_in_a_brief_though_a_subagent_repeats_them(
+    tmp_path: Path,
+) -> None:
+    question = (
+        "Is it true that the blue printer in #support-1 or in #support-2 eats every third page "
+        "of a long letter since last Monday?"
+    )
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            if not results(body):
+                return call("read_channel_history", channel=channel_id(number(body)))
+            return submitted(f"You ask: {question} I saw nothing of it.")
+        again = brief_answer(2, task=f"Answer this: {question}")
+        return (brief_answer(1), again, say("Nobody wrote of it."))[turn(body)]
+
+    got = await asked(mind, tmp_path, question=question)
+    assert question in results(got.parent[1])[0]["content"]
+    assert [s["status"] for s in got.subagents] == ["complete"] * 2

@@ -9,13 +9,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
+import aiohttp
 import pytest
 from engine_kit import (
+    MUX,
     Engine,
     Json,
     call,
     channel_id,
+    child,
     engine,
     finding,
     line,
@@ -32,20 +36,29 @@ from engine_kit import (
     until,
     workspace,
 )
-from timing import waited_within
+from starlette.types import Receive, Scope, Send
+from timing import patient, waited_within
 
 from bot.local.model.answer import Answer
 from bot.local.model.faults import KINDS, Fault, Faults
 from bot.local.slack.faults import Fault as SlackFault
-from bot.local.slack.server import LocalSlack
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from scopes.label import TRUSTED
+from scopes.slack_client import connect
+from scopes.slack_reader import SlackReader
 from scopes.tool import Item
 from subagents.audit import audit
-from subagents.brief import Brief, text_block
+from subagents.brief import Brief, SpawnedBrief, text_block
 from subagents.budget import Amount
-from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
+from subagents.events import (
+    SubagentFinished,
+    SubagentQueued,
+    SubagentStarted,
+)
+from subagents.fanout import Fanout, TaskSpawner
 from subagents.pricing import Usage
 from subagents.result import SubagentResult
+from subagents.run import PassThrough
 from subagents.trajectory import Origin
 
 CHANNELS = 5
@@ -403,3 +416,43 @@ async def test_a_brief_with_material_is_no_leak_of_its_own() -> None:
     assert got.findings[0].evidence == [item.id]
     assert got.unsupported == []
     assert audit(e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
+    kept: list[str] = []
+
+    class Faulty(PassThrough):
+        async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+            if frozen.id == "s2":
+                raise ValueError("no such column")
+            kept.append(result.id)
+
+    async with engine(child, slack=LocalSlack(workspace(3))) as e:
+        e.run.checkpoint = Faulty()
+        fanout = Fanout(e.run, TaskSpawner(e.run))
+        got = await fanout.run_all([e.brief(f"Read {n}", n) for n in (1, 2, 3)])
+
+    assert [r.status for r in got] == ["complete"] * 3
+    assert sorted(kept) == ["s1", "s3"]
+    assert [r.status for r in fanout.results.values()] == ["complete"] * 3
+
+
+@pytest.mark.parametrize("cursors", [["again"], ["one", "other"]], ids=["one", "two in turn"])
+async def test_pages_end_where_a_server_repeats_its_cursors(cursors: list[str]) -> None:
+    asked_for = 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal asked_for
+        asked_for += 1
+        more = {"next_cursor": cursors[asked_for % len(cursors)]}
+        body = {"ok": True, "members": [{"id": "U0ANA"}], "response_metadata": more}
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+
+    with MUX.serving(app) as url:
+        async with aiohttp.ClientSession() as session, patient(5):
+            web = connect(session, BOT_TOKEN, url + API_PATH, settings_for().slack)
+            people = await SlackReader(web, timedelta(0)).people()
+    assert list(people) == ["U0ANA"]
+    assert asked_for <= 4

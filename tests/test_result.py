@@ -210,13 +210,6 @@ def test_a_finding_on_rows_tells_the_statements_that_found_them() -> None:
     assert made.queries == ["data:shop: SELECT 2", "data:shop: SELECT 1"]
 
 
-def test_what_was_read_before_an_end_is_told_in_words_that_hold_for_every_scope() -> None:
-    read = SourceLog()
-    read.add([Item(f"q-1#row{n}", "n: 0", None, Label(untrusted=True)) for n in range(5)], {})
-    ended = settle(Ending("steps", text="I count."), 3, "table", read)
-    assert ended["text"] == "Read 5 items, then stopped (steps). Its last words: I count."
-
-
 # ---- the view
 
 

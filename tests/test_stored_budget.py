@@ -330,18 +330,3 @@ async def test_a_call_waits_for_what_another_process_settles(place: Kept) -> Non
         async with asyncio.timeout(5):
             await asked
         assert await books(mine._database) == (all_of(10), all_of(60))
-
-
-async def test_a_call_that_waits_when_its_process_dies_leaves_nothing(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
-        mine = await budget(store)
-        await mine.reserve("a", all_of(60))
-        await mine.hold({"final": all_of(30)})
-        asked = asyncio.create_task(mine.hold({"b": all_of(30)}, behind=["final"]))
-        await asyncio.sleep(0.1)
-        assert not asked.done()
-        asked.cancel()
-        await asyncio.gather(asked, return_exceptions=True)
-        await mine.aclose()
-        await die(store, "me")
-        assert await books(store.database) == (all_of(60), NOTHING)
