@@ -512,13 +512,7 @@ async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_
     roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
     settings = settings_for({"cost_usd": 0.14}, roles=roles)
     one = LocalSlack(workspace(1, 12))
-    got = await asked(
-        mind,
-        tmp_path,
-        settings,
-        slack=LocalSlack(workspace(1, 12)),
-        question="What is open in #support-1?",
-    )
+    got = await asked(mind, tmp_path, settings, "What of #support-1?", slack=one)
     assert {s["stopped_by"] for s in got.subagents} == {"cost"}
     assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
     assert got.document["answer"].startswith("That is what there was money for.")
