@@ -180,16 +180,18 @@ def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -
 def test_coverage_counts_each_message_inside_the_window_once() -> None:
     reading = SourceLog()
     old = item(0, notes=(BEFORE_WINDOW,))
-    note = item(9, author=None, by=None)
     for _ in range(2):
-        reading.add([old, item(1, thread="C1/0"), item(2), note], {"C1": ["C1/1", "C1/2", "C1/3"]})
+        reading.add([old, item(1, thread="C1/0"), item(2)], {"C1": ["C1/1", "C1/2", "C1/3"]})
     first = reading.coverage()
     assert (first.messages_read, first.threads_read, first.complete) == (2, 2, False)
-    assert (first.pages, first.items_read) == (1, 4)
+    assert (first.pages, first.items_read) == (1, 3)
     reading.add([item(3)], {"C1": ["C1/1", "C1/2", "C1/3"]})
     coverage = reading.coverage()
     assert (coverage.messages_read, coverage.pages, coverage.complete) == (3, 2, True)
     assert (coverage.oldest, coverage.latest) == (AT + timedelta(hours=1), AT + timedelta(hours=3))
+    notes = SourceLog()
+    notes.add([item(1), item(2, author=None, by=None)], {})
+    assert (notes.coverage().messages_read, notes.coverage().items_read) == (1, 2)
 
 
 def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
