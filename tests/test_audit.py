@@ -256,6 +256,21 @@ def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own(
     assert kinds(run.audit()) == {("it", "content")}, "nothing shows that the parent knew it before"
 
 
+def test_words_that_a_parent_wrote_before_a_subagent_said_them_are_its_own() -> None:
+    words = "which customers have been waiting for an answer for more than one week"
+    run = Run()
+    run.parent.turn(text(f"Two of them shall look for {words}."))
+    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
+    quick = run.brief("es")
+    quick.turn(text("I shall look."))
+    quick.told(Origin.REMINDER, "REMINDER: go on.")
+    slow = run.brief("fr", f"Look for {words}.")  # started beside it, recorded after its first word
+    quick.submit(summary=f"Nobody says {words}.")
+    slow.submit(summary="Nothing.")
+
+    assert run.audit().leaks == ()
+
+
 def test_two_channels_that_hold_the_same_text_are_no_leak() -> None:
     run = Run()
     run.child("es", SPANISH, f"Open: {SPANISH}")
@@ -339,6 +354,13 @@ def test_a_view_passes_on_what_its_subagent_wrote_and_only_that() -> None:
     assert kinds(report) == {("p", "content")}
     assert report.leaks[0].source_context == "de"
     assert "view" in report.leaks[0].detail
+
+
+def test_a_view_of_one_subagent_does_not_excuse_words_of_another() -> None:
+    run = two_markets()
+    run.view("fr", f"fr complete: {SPANISH} {LEAKED}")
+    run.child("de", LEAKED, "")
+    assert {leak.source_context for leak in run.audit().leaks} == {"de"}
 
 
 def test_findings_copied_by_code_excuse_only_what_a_subagent_had_written() -> None:

@@ -293,6 +293,14 @@ def test_all_is_told_its_window_where_it_holds_messages_or_mails(
     assert (f"\nWINDOW: {window}\n" in text) == windowed
 
 
+@pytest.mark.parametrize("scope", ["data", "files", "web", "notes"])
+def test_a_scope_without_messages_is_told_the_time_and_no_window(scope: str) -> None:
+    draft = BriefDraft(task="Count", description="Count", scope=scope)
+    text = Brief(draft, Handles(), WINDOW, TRUSTED).text(FENCE)
+    assert "\nNOW: 2025-02-26T21:20:00Z\n" in text
+    assert "WINDOW" not in text
+
+
 @pytest.mark.parametrize(
     "given",
     [
