@@ -275,6 +275,14 @@ async def test_a_result_beside_other_calls_is_taken_and_the_others_do_not_run() 
     assert [c["name"] for c in agent.tool_calls] == ["look", "submit_result", "boom"]
 
 
+async def test_a_result_under_end_turn_is_a_result() -> None:
+    lax = Lax(lambda body: [{**submit("All is said."), "id": "t1"}], {"stop_reason": "end_turn"})
+    async with engine(turns(), lax=lax) as e:
+        ending = await run_agent(e.agent())
+    assert (ending.stopped_by, len(lax.recorded)) == ("none", 1)
+    assert ending.value is not None
+
+
 async def test_an_invalid_result_is_sent_back_once_with_the_exact_errors() -> None:
     bad = Answer([use("look", word="tea"), use("submit_result", txet="Done.")])
     async with engine(turns(bad, submitted("Done."))) as e:

@@ -6,8 +6,6 @@ import asyncio
 import logging
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
 from pg_kit import Kept, execute, place, postgres
-from test_store import ROOT, record
+from test_store import record
 
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
@@ -96,20 +94,6 @@ def test_the_key_file_lies_in_the_configuration_and_not_with_the_data(
 
     assert chosen.key_file.is_relative_to(tmp_path / "config")
     assert not chosen.key_file.is_relative_to(chosen.data_dir)
-
-
-def test_processes_that_start_together_make_one_key(tmp_path: Path) -> None:
-    code = (
-        "from config.keys import keys_of; from config.settings import load_settings;"
-        "print(keys_of(load_settings()).values[0].get_secret_value())"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "ASSISTANT_KEY_FILE": str(tmp_path / "k" / "key")}
-    command = [sys.executable, "-c", code]
-    begun = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE) for _ in range(4)]
-    told = {process.communicate()[0] for process in begun}
-
-    assert len(told) == 1
-    assert Fernet(told.pop().strip())
 
 
 def test_a_key_file_among_the_data_is_refused(tmp_path: Path) -> None:
