@@ -107,17 +107,6 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert len(await marks(database)) == 20
 
 
-async def test_a_close_waits_for_what_was_asked_for(place: Kept) -> None:
-    database = await Database.open(place.path, place.url)
-    waiting = [asyncio.create_task(database.change(put(f"{n}"))) for n in range(20)]
-    await asyncio.sleep(0)
-    await database.aclose()
-    await asyncio.gather(*waiting)
-
-    async with opened(place) as database:
-        assert len(await marks(database)) == 20
-
-
 # ---- a store keeps the same in both
 
 
