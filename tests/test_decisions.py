@@ -15,6 +15,7 @@ from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
+from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import runs
 from config.settings import load_settings
@@ -67,6 +68,10 @@ async def test_the_log_comes_back_whole_and_in_order(in_file: Kept) -> None:
     await store.aclose()
 
 
+async def attempt(database: Database, statement: str) -> None:
+    await database.change(lambda connection: connection.exec_driver_sql(statement))
+
+
 async def test_nothing_in_the_log_can_be_changed_or_deleted(place: Kept) -> None:
     store = await logged(place, decision(verdict="deny"))
 
@@ -78,7 +83,7 @@ async def test_nothing_in_the_log_can_be_changed_or_deleted(place: Kept) -> None
         *(["TRUNCATE decisions"] if place.shared else []),
     ):
         with pytest.raises(Exception, match="append-only"):
-            await store.database.write(sa.text(statement))
+            await attempt(store.database, statement)
     assert [d.verdict for d in await read_log(store.database)] == ["deny"]
     await store.aclose()
 
