@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import sqlalchemy as sa
 from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
 from fleet_kit import ROOT, Fleet, fleet
 from pg_kit import Kept, execute, place, postgres
+from serve_kit import serving
 from test_database import drop_connections
 from timing import waited_within
 
@@ -398,6 +400,23 @@ async def test_a_request_that_takes_the_bot_down_twice_ends_with_an_apology(
         await until(lambda: bots.bots[-1].at_work() == 0)
 
 
+async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
+    with fleet(tmp_path, lambda body: say("Fine.")) as bots:
+        (first,) = await bots.started()
+        second = bots.start()
+        code = await asyncio.to_thread(second.process.wait, 30)
+        said = second.log.read_text("utf-8").splitlines()
+
+        assert code == 2
+        assert [line for line in said if "Traceback" in line] == []
+        assert f"(pid {first.process.pid})" in said[-1]
+        assert said[-1].startswith("error: Another `assistant serve`")
+        assert "DATABASE_URL" in said[-1]
+        assert first.unready() == ""
+        first.kill()
+        await bots.started()  # a lock dies with its process
+
+
 async def test_a_bot_whose_postgres_goes_away_ends_and_the_next_one_answers(
     postgres: Kept, tmp_path: Path
 ) -> None:
@@ -414,3 +433,46 @@ async def test_a_bot_whose_postgres_goes_away_ends_and_the_next_one_answers(
         await bots.started()
 
         assert "It is **open**" in (await bots.answer(thread)).text
+
+
+async def test_a_drop_of_the_bots_connections_harms_no_answer_in_a_process(
+    postgres: Kept, tmp_path: Path
+) -> None:
+    """All but the lock's: what a pooler or a firewall does to connections that idle."""
+    assert postgres.url
+    mind = led_by(Answer([brief(2)]), say("It is **open** [F1.1]."))
+    async with serving(tmp_path, mind, url=postgres.url, latency_s=0.3) as bot:
+        asked = bot.ask("What is open in #support-2?")
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                " AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')",
+                postgres.url,
+            )
+
+        assert "It is **open**" in (await bot.answer(asked)).text
+
+
+async def test_a_full_disk_is_waited_out_and_loses_no_request(tmp_path: Path) -> None:
+    mind = led_by(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
+    with fleet(tmp_path, mind, latency_s=0.5) as bots:
+        (bot,) = await bots.started()
+        begun = bots.ask("What is open in #support-2 and #support-3?")
+        await until(lambda: len(bots.model.recorded) >= 2, 20)
+        free = resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, (60_000, free[1]))
+        unheard = bots.ask("And in #support-3?")
+        await asyncio.sleep(3)
+        assert bot.process.poll() is None
+        assert bots.replies(unheard) == []
+        assert 503 in bots.balancer.acks
+        resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, free)
+        first = await bots.answer(begun, 60)
+        said = bot.log.read_text("utf-8")
+
+        assert "It is **open**" in first.text
+        assert bots.repeated() == 0
+        assert "the disk is full" in said
+        assert bot.tracebacks() == []

@@ -7,6 +7,7 @@ from slack_sdk.models.messages.chunk import Chunk
 
 from bot.slack.plan import MAX_TITLE, Plan, block, lines, short_heading, tasks
 from subagents.events import (
+    AnswerDelta,
     BriefWasRefused,
     Event,
     ParentHandedOver,
@@ -36,6 +37,16 @@ def done(n: int, status: str = "complete") -> Event:
 
 def said(plan: Plan, max_rows: int = 40, shown: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     return [(task.title, task.status) for task in tasks(plan, max_rows, shown)]
+
+
+def test_before_anything_is_known_the_request_is_being_read() -> None:
+    plan = Plan()
+    assert short_heading(plan) == "On it …"
+    assert said(plan) == [("Reading the request", "in_progress")]
+    plan.take(ToolsCalled("p1", ("list_channels", "list_channels")))
+    assert said(plan) == [("Reading the request · list_channels", "in_progress")]
+    plan.take(AnswerDelta("So"))
+    assert said(plan) == [("Reading the request", "complete")]
 
 
 def test_each_subagent_has_a_row_that_follows_it() -> None:

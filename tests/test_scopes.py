@@ -35,10 +35,11 @@ from scopes.clients import Clients, name_of, names_in, with_clients
 from scopes.conversations import Conversations
 from scopes.effects import Access
 from scopes.google.gmail import Gmail
+from scopes.handles import Handles
 from scopes.notes import Notes
 from scopes.resources import Resources
 from scopes.sheets import Sheets
-from scopes.tool import estimate_tokens
+from scopes.tool import ToolContext, ToolResult, estimate_tokens, not_found, tool
 from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
 from subagents.contracts import CONTRACTS
 
@@ -77,6 +78,68 @@ def test_every_tool_says_in_its_first_line_what_it_does(name: str) -> None:
         schema = each.schema()["input_schema"]
         assert schema["type"] == "object"
         assert "ctx" not in schema["properties"]
+
+
+async def test_a_tools_schema_follows_its_signature() -> None:
+    @tool()
+    async def count(ctx: ToolContext, word: str, most: int = 3) -> ToolResult:
+        """Count a word."""
+        return ToolResult(note=f"{word} {most}")
+
+    schema = count.schema()
+    assert schema["description"] == "Count a word."
+    assert schema["input_schema"]["required"] == ["word"]
+    assert schema["input_schema"]["properties"] == {
+        "word": {"type": "string"}, "most": {"type": "integer"},
+    }  # fmt: skip
+    async with engine(turns()) as e:
+        assert (await count.run(e.context(), word="a", most=2)).note == "a 2"
+
+
+def test_an_unknown_scope_says_which_there_are() -> None:
+    with pytest.raises(scopes.UnknownScope) as error:
+        scopes.scope("mail")
+    assert error.value.names == NAMES
+    assert str(error.value) == f"No scope 'mail'. Scopes: {', '.join(NAMES)}."
+
+
+# ---- handles
+
+
+HELD = Handles({"C1": "#support-es", "C2": "#General", "F1": "Bug tracker", "slack:channels": ""})
+
+
+@pytest.mark.parametrize(
+    ("given_", "found"),
+    [
+        ("C1", "C1"),
+        ("support-es", "C1"),
+        ("#SUPPORT-ES", "C1"),
+        ("bug tracker", "F1"),
+        ("C1/1.2", "C1/1.2"),
+        ("#general/1.2", "C2/1.2"),
+        ("C3", None),
+        ("C3/1.2", None),
+        ("C1/", None),
+        ("/", None),
+        ("", None),
+        ("#", None),
+        ("c1", None),
+    ],
+)
+def test_a_handle_is_found_by_id_or_name(given_: str, found: str | None) -> None:
+    assert HELD.resolve(given_) == found
+    assert HELD.exact(given_) == (found if found in HELD.titles else None)
+
+
+def test_a_name_that_two_things_bear_names_neither() -> None:
+    assert Handles({"C1": "#one", "F1": "one"}).resolve("one") is None
+
+
+def test_what_is_hidden_and_what_is_absent_are_answered_alike() -> None:
+    said = not_found("channel", "x" * 500 + "\nC1")
+    assert len(said) < 200
+    assert "\n" not in said
 
 
 @pytest.mark.parametrize("strict", [True, False])
