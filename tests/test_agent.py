@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +16,15 @@ from engine_kit import (
     Engine,
     Json,
     Lax,
+    asked,
+    brief,
+    brief_answer,
     call,
     engine,
     finding,
+    is_child,
+    led_by,
+    line,
     opening,
     results,
     run_agent,
@@ -23,19 +34,24 @@ from engine_kit import (
     submit,
     submitted,
     texts,
+    thread_id,
     turn,
     turns,
     until,
     use,
     words,
+    workspace,
 )
+from starlette.types import Receive, Scope, Send
 from timing import waited_within
 
-from bot.local.model.answer import Answer
+from bot.local.model.answer import Answer, stream_events
 from bot.local.model.faults import Fault, Faults
+from bot.local.slack.server import LocalSlack
 from scopes.tool import estimate_tokens
 from subagents.agent import Agent
 from subagents.conversation import Ending
+from subagents.events import AnswerDelta, AnswerRestarted
 from subagents.pricing import Usage
 from subagents.result import settle
 
@@ -79,59 +95,22 @@ async def test_a_subagent_reads_and_hands_in_its_result() -> None:
     assert_append_only(e)
 
 
-async def test_a_parent_ends_by_text() -> None:
-    async with engine(turns(call("look", word="tea"), say("Tea is known."))) as e:
-        ending = await run_agent(e.agent(contract=None))
+@pytest.mark.parametrize("said", [[words("I look.")], []], ids=["words and a call", "a call alone"])
+async def test_a_cut_off_tool_call_is_never_sent_back(said: list[Json]) -> None:
+    cut = Answer([*said, use("look", word="te")], "max_tokens")
 
-    assert (ending.stopped_by, ending.text) == ("none", "Tea is known.")
-
-
-async def test_a_subagent_that_ends_by_text_is_told_to_submit() -> None:
-    async with engine(turns(say("Here you are."), submitted("Here."))) as e:
-        ending = await run_agent(e.agent())
-
-    assert ending.stopped_by == "none"
-    assert since(e.requests[1]) == "REMINDER: end by calling submit_result."
-    assert_append_only(e)
-
-
-async def test_a_subagent_that_never_submits_leaves_its_words() -> None:
-    async with engine(turns(say("Only words."))) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-        result = settled(agent, ending)
-
-    assert (ending.stopped_by, len(e.requests)) == ("invalid_output", 2)
-    assert result["status"] == "partial"
-    assert "Only words." in result["text"]
-
-
-async def test_a_cut_off_tool_call_is_never_sent_back() -> None:
-    cut = Answer([words("I look."), use("look", word="te")], "max_tokens")
-    async with engine(turns(cut, submitted())) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert ending.stopped_by == "none"
-    assert "your output was cut at 8000 tokens" in since(e.requests[1])
-    sent = json.dumps([m for b in e.requests for m in b["messages"]])
-    assert "tool_use" not in sent
-    assert "I look." in sent
-    assert e.decisions == []
-    assert_append_only(e)
-
-
-async def test_a_reply_that_is_nothing_but_a_cut_off_call_leaves_no_turn_behind() -> None:
     def mind(body: Json) -> Answer:
-        if "REMINDER" in since(body):
-            return submitted()
-        return Answer([use("look", word="te")], "max_tokens")
+        return submitted() if "REMINDER" in since(body) else cut
 
     async with engine(mind) as e:
         ending = await run_agent(e.agent())
 
     assert ending.stopped_by == "none"
-    assert [m["role"] for m in e.requests[1]["messages"]] == ["user", "user"]
+    assert "cut at 8000 tokens" in since(e.requests[1])
+    sent = json.dumps([m for b in e.requests for m in b["messages"]])
+    assert "tool_use" not in sent
+    assert ("I look." in sent) == bool(said)
+    assert e.decisions == []
     assert_append_only(e)
 
 
@@ -156,71 +135,65 @@ async def test_a_paused_turn_is_sent_back_as_it_came_and_goes_on() -> None:
     assert_append_only(e)
 
 
-async def test_a_refusal_ends_with_its_reason() -> None:
-    async with engine(turns(call("look", word="tea"), Answer([], "refusal"))) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-        result = settled(agent, ending)
-
-    assert (ending.stopped_by, len(e.requests)) == ("model_error", 2)
-    assert result["status"] == "partial"
-    assert "refused" in result["reason"]
-
-
-async def test_a_full_context_window_ends_as_tokens() -> None:
-    full = Answer([words("So far: tea.")], "model_context_window_exceeded")
-    async with engine(turns(full)) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, len(e.requests)) == ("tokens", 1)
-    assert "So far: tea." in settled(agent, ending)["text"]
-
-
-async def test_a_stop_sequence_is_an_end_of_turn() -> None:
-    stopped = Answer([words("I stop here")], "stop_sequence", "###")
-    async with engine(turns(stopped)) as e:
-        parent = await run_agent(e.agent(contract=None, name="p1"))
-    async with engine(turns(stopped, submitted())) as e:
-        child = await run_agent(e.agent())
-
-    assert (parent.stopped_by, parent.text) == ("none", "I stop here")
-    assert (child.stopped_by, len(e.requests)) == ("none", 2)
-
-
-async def test_an_unknown_stop_reason_gets_one_more_chance() -> None:
-    odd = Answer([words("Hm."), use("look", word="x")], "brand_new_reason")
-    async with engine(turns(odd, submitted())) as e:
-        mended = await run_agent(e.agent())
-    assert mended.stopped_by == "none"
-    assert "'brand_new_reason'" in since(e.requests[1])
-    assert e.decisions == []
-
-    async with engine(turns(odd)) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-    assert (ending.stopped_by, len(e.requests)) == ("model_error", 2)
-    assert "brand_new_reason" in ending.reason
-    assert "Hm." in settled(agent, ending)["text"]
-
-
-async def test_tool_use_without_a_call_is_an_end_of_turn() -> None:
-    async with engine(turns(Answer([words("Hm.")], "tool_use"), submitted())) as e:
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (say("Here you are."), "end by calling submit_result"),
+        (Answer([words("I stop here")], "stop_sequence", "###"), "submit_result"),
+        (Answer([words("Hm.")], "tool_use"), "submit_result"),
+        (Answer([words("Hm."), use("look", word="x")], "brand_new_reason"), "'brand_new_reason'"),
+    ],
+    ids=["text", "stop sequence", "no call", "unknown"],
+)
+async def test_an_odd_end_gets_one_more_chance(answer: Answer, told: str) -> None:
+    async with engine(turns(answer, submitted("Here."))) as e:
         ending = await run_agent(e.agent())
 
     assert (ending.stopped_by, len(e.requests)) == ("none", 2)
+    assert told in since(e.requests[1])
+    assert e.decisions == []
+    assert_append_only(e)
 
 
-@pytest.mark.parametrize("content", [[], [{"type": "thinking", "thinking": "Let me see."}]])
-async def test_an_empty_reply_is_a_typed_end(content: list[Json]) -> None:
-    async with engine(turns(Answer(content, "end_turn"))) as e:
+UNKNOWN = Answer([words("Hm."), use("look", word="x")], "brand_new_reason")
+FULL = Answer([words("So far: tea.")], "model_context_window_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("answer", "stopped_by", "requests", "status", "text"),
+    [
+        (say("Only words."), "invalid_output", 2, "partial", "Only words."),
+        (Answer([], "refusal"), "model_error", 1, "failed", "refused"),
+        (
+            Answer([words("So far.")], "model_context_window_exceeded"),
+            "tokens",
+            1,
+            "partial",
+            "far",
+        ),
+        (UNKNOWN, "model_error", 2, "partial", "Hm."),
+        (Answer([], "end_turn"), "invalid_output", 2, "failed", "Read 0 items, then stopped ("),
+        (
+            Answer([{"type": "thinking", "thinking": "Let me see."}], "end_turn"),
+            "invalid_output",
+            2,
+            "failed",
+            "Read 0 items, then stopped (",
+        ),
+    ],
+    ids=["words", "refusal", "context window", "unknown", "empty", "thinking"],
+)
+async def test_an_end_without_a_result_is_typed_and_keeps_what_was_said(
+    answer: Answer, stopped_by: str, requests: int, status: str, text: str
+) -> None:
+    async with engine(turns(answer)) as e:
         agent = e.agent()
         ending = await run_agent(agent)
         result = settled(agent, ending)
 
-    assert (ending.stopped_by, len(e.requests)) == ("invalid_output", 2)
-    assert result["status"] == "failed"
-    assert result["text"].startswith("Read 0 items, then stopped (")
+    assert (ending.stopped_by, len(e.requests)) == (stopped_by, requests)
+    assert text in result["text"]
+    assert result["status"] == status
 
 
 # ---- tools within a turn
@@ -240,59 +213,36 @@ async def test_calls_of_a_turn_run_side_by_side_and_are_answered_in_call_order()
     assert "is_error" not in got[0]
 
 
-async def test_a_tool_that_is_not_offered_is_an_error_result() -> None:
-    asks = Answer([use("look", word="tea"), use("run_subagent", task="more"), use("post_message")])
-    async with engine(turns(asks, submitted())) as e:
+async def test_what_goes_wrong_in_a_call_is_an_error_result_of_its_own() -> None:
+    asks = Answer([use("look", word="tea"), use("run_subagent", task="more"), use("mend"),
+                   use("rest", seconds=30)])  # fmt: skip
+    async with engine(turns(asks, submitted()), settings_for({"tool_timeout_s": 0.2})) as e:
         agent = e.agent()
         ending = await run_agent(agent)
 
-    looked, spawned, posted = results(e.requests[1])
+    looked, spawned, advised, late = results(e.requests[1])
     assert ending.stopped_by == "none"
     assert "what is known of tea" in looked["content"]
-    assert spawned["is_error"]
     assert "No tool 'run_subagent' is offered here" in spawned["content"]
-    assert posted["is_error"]
-    assert [c["is_error"] for c in agent.tool_calls[:3]] == [False, True, True]
+    assert advised["content"] == "Not like this. Try look."
+    assert "within 0.2 s" in late["content"]
+    assert [c["is_error"] for c in agent.tool_calls[:4]] == [False, True, True, True]
 
 
-async def test_advice_of_a_tool_reaches_the_model_as_an_error_result() -> None:
-    async with engine(turns(call("mend"), submitted())) as e:
-        ending = await run_agent(e.agent())
-
-    (answer,) = results(e.requests[1])
-    assert (answer["content"], answer["is_error"]) == ("Not like this. Try look.", True)
-    assert ending.stopped_by == "none"
-
-
-async def test_a_crashing_tool_ends_its_subagent_with_what_the_others_gave() -> None:
+async def test_a_crashing_tool_ends_a_subagent_and_is_an_error_result_to_a_parent() -> None:
     both = Answer([use("boom"), use("look", word="tea")])
-    async with engine(turns(both, submitted())) as e:
+    async with engine(turns(both, say("It is broken."))) as e:
         agent = e.agent()
         ending = await run_agent(agent)
         result = settled(agent, ending)
+        parent = await run_agent(e.agent(contract=None, name="p1"))
 
-    assert (ending.stopped_by, len(e.requests)) == ("tool_error", 1)
+    assert ending.stopped_by == "tool_error"
     assert (result["status"], result["reason"]) == ("partial", "boom failed: RuntimeError")
     assert list(agent.reading.items) == ["x/tea"]
-
-
-async def test_a_crashing_tool_of_a_parent_is_an_error_result() -> None:
-    async with engine(turns(call("boom"), say("It is broken."))) as e:
-        ending = await run_agent(e.agent(contract=None))
-
-    assert (ending.stopped_by, ending.text) == ("none", "It is broken.")
-    assert results(e.requests[1])[0]["is_error"]
-
-
-async def test_a_tool_that_takes_too_long_is_an_error_result() -> None:
-    asks = Answer([use("rest", seconds=30), use("look", word="tea")])
-    async with engine(turns(asks, submitted()), settings_for({"tool_timeout_s": 0.2})) as e:
-        ending = await run_agent(e.agent())
-
-    late, fine = results(e.requests[1])
-    assert ending.stopped_by == "none"
-    assert late["content"] == "rest gave no answer within 0.2 s."
-    assert "is_error" not in fine
+    assert (parent.stopped_by, parent.text) == ("none", "It is broken.")
+    assert results(e.requests[-1])[0]["is_error"]
+    assert "kaput" not in json.dumps([result, e.requests]), "what an error says is nobody's word"
 
 
 async def test_tool_output_is_fenced_and_cut_with_a_word_on_what_is_missing() -> None:
@@ -325,6 +275,14 @@ async def test_a_result_beside_other_calls_is_taken_and_the_others_do_not_run() 
     assert [c["name"] for c in agent.tool_calls] == ["look", "submit_result", "boom"]
 
 
+async def test_a_result_under_end_turn_is_a_result() -> None:
+    lax = Lax(lambda body: [{**submit("All is said."), "id": "t1"}], {"stop_reason": "end_turn"})
+    async with engine(turns(), lax=lax) as e:
+        ending = await run_agent(e.agent())
+    assert (ending.stopped_by, len(lax.recorded)) == ("none", 1)
+    assert ending.value is not None
+
+
 async def test_an_invalid_result_is_sent_back_once_with_the_exact_errors() -> None:
     bad = Answer([use("look", word="tea"), use("submit_result", txet="Done.")])
     async with engine(turns(bad, submitted("Done."))) as e:
@@ -351,36 +309,27 @@ async def test_a_second_invalid_result_is_a_partial_end_with_the_text_there_is()
     assert "text: Field required" in result["reason"]
 
 
-async def test_what_only_code_can_tell_to_be_wrong_is_named_and_kept_as_partial() -> None:
-    torn = submitted(
-        "Two states.",
-        findings=[
-            finding("It is open.", "x/tea", state="unsolved"),
-            finding("It is solved.", "x/tea", state="solved"),
-        ],
-    )
-    async with engine(turns(call("look", word="tea"), torn)) as e:
+async def typed_end(content: Any, fields: Json) -> tuple[Ending, Json, list[Json]]:
+    """How a subagent ends whose server answers this and nothing else, and what it was sent."""
+    lax = Lax(lambda body: content, fields)
+    async with engine(turns(), settings_for(models={"max_attempts": 1}), lax=lax) as e:
         agent = e.agent()
         ending = await run_agent(agent)
-
-    assert ending.stopped_by in ("none", "invalid_output")  # items without a time are no threads
-    assert ending.value is not None
+        result = settled(agent, ending)
+    assert result["text"]
+    assert result["status"] in ("partial", "failed")
+    return ending, result, lax.recorded
 
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"text": None}, {"text": ["a"]}, {"text": "x" * 13_000}, {"": ""}, {"text": "\ud800"}],
-    ids=["nothing", "null", "list", "too long", "empty key", "half a letter"],
+    [{}, {"text": None}, {"text": ["a"]}, {"text": "x" * 13_000}, {"": ""}],
+    ids=["nothing", "null", "list", "too long", "empty key"],
 )
 async def test_garbage_is_a_typed_end(given: Json) -> None:
-    async with engine(turns(Answer([use("submit_result", **given)]))) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-        result = settled(agent, ending)
-
-    assert ending.stopped_by in ("invalid_output", "none", "model_error")
-    assert result["text"]
-    assert len(e.requests) <= 2
+    ending, _, sent = await typed_end([{**use("submit_result", **given), "id": "t1"}], {})
+    assert ending.stopped_by == "invalid_output"
+    assert len(sent) == 2
 
 
 MEGABYTE = "tea and cake " * 80_000
@@ -389,27 +338,21 @@ MEGABYTE = "tea and cake " * 80_000
 @pytest.mark.parametrize(
     "content",
     [
-        [words(MEGABYTE)],
-        [{**submit(MEGABYTE), "id": "t1"}],
-        [{**use("submit_result", **{MEGABYTE: 1}), "id": "t1"}],
-        [{**submit("Fine.", findings=[finding(MEGABYTE, MEGABYTE)]), "id": "t1"}],
-        [{**use("look", word=MEGABYTE), "id": "t1"}],
-        [{**use("look", **{MEGABYTE: 1}), "id": "t1"}],
-        [{**use(MEGABYTE), "id": "t1"}],
+        words(MEGABYTE),
+        submit(MEGABYTE),
+        use("submit_result", **{MEGABYTE: 1}),
+        submit("Fine.", findings=[finding(MEGABYTE, MEGABYTE)]),
+        use("look", word=MEGABYTE),
+        use("look", **{MEGABYTE: 1}),
+        use(MEGABYTE),
     ],
     ids=["text", "result", "key", "finding", "argument", "unknown argument", "tool name"],
 )
-async def test_a_megabyte_is_a_typed_end_and_is_not_sent_round(content: list[Json]) -> None:
-    lax = Lax(lambda body: content)
-    async with engine(turns(), lax=lax) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-        result = settled(agent, ending)
-
+async def test_a_megabyte_is_a_typed_end_and_is_not_sent_round(content: Json) -> None:
+    ending, result, sent = await typed_end([{**content, "id": "t1"}], {})
     assert ending.stopped_by in ("invalid_output", "tokens")
-    assert result["status"] in ("partial", "failed")
     assert len(json.dumps(result)) < 10_000
-    assert [len(json.dumps(b)) < 100_000 for b in lax.recorded] == [True]
+    assert [len(json.dumps(b)) < 100_000 for b in sent] == [True]
 
 
 @pytest.mark.parametrize(
@@ -431,14 +374,8 @@ async def test_a_megabyte_is_a_typed_end_and_is_not_sent_round(content: list[Jso
     ],
 )
 async def test_a_garbled_message_is_a_typed_end(content: Any, fields: Json) -> None:
-    once = settings_for(models={"max_attempts": 1})
-    async with engine(turns(), once, lax=Lax(lambda body: content, fields)) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-        result = settled(agent, ending)
-
+    ending, _, _ = await typed_end(content, fields)
     assert ending.stopped_by in ("invalid_output", "model_error")
-    assert result["text"]
 
 
 async def test_a_result_that_holds_the_delimiter_is_rejected() -> None:
@@ -487,13 +424,6 @@ async def test_after_the_last_step_every_other_call_is_refused() -> None:
     assert "Read 1 item, then stopped" in settled(agent, ending)["text"]
 
 
-async def test_one_step_is_the_final_one() -> None:
-    async with engine(turns(submitted("At once."))) as e:
-        ending = await run_agent(e.agent(max_steps=1))
-    assert len(e.requests) == 1
-    assert ending.value is not None
-
-
 def greedy(body: Json) -> Answer:
     """Reads as much as it can get until the first word of a limit."""
     if "REMINDER: limit reached" in since(body):
@@ -501,16 +431,33 @@ def greedy(body: Json) -> Answer:
     return call("flood", items=1000, name=f"f{turn(body)}")
 
 
-async def test_a_small_budget_leaves_a_final_call() -> None:
-    async with engine(greedy, settings_for({"cost_usd": 0.017})) as e:
-        agent = e.agent()
+@pytest.mark.parametrize(
+    ("limits", "fields", "stopped_by"),
+    [
+        ({"cost_usd": 0.017}, {}, "cost"),
+        ({"tokens": 60_000}, {}, "tokens"),
+        ({"steps": 4}, {}, "steps"),
+        ({}, {"context_limit": 40_000}, "tokens"),
+    ],
+    ids=["cost", "tokens of the run", "steps of the run", "context"],
+)
+async def test_each_limit_leaves_a_final_call_and_is_kept(
+    limits: Json, fields: Json, stopped_by: str
+) -> None:
+    async with engine(greedy, settings_for(limits)) as e:
+        agent = e.agent(**fields)
         ending = await run_agent(agent)
 
-    assert (ending.stopped_by, settled(agent, ending)["text"]) == ("cost", "What I have.")
-    assert "REMINDER: limit reached (cost)" in since(e.requests[-1])
+    assert (ending.stopped_by, settled(agent, ending)["text"]) == (stopped_by, "What I have.")
+    assert f"REMINDER: limit reached ({stopped_by})" in since(e.requests[-1])
     assert len(e.requests) > 2
-    assert e.run.budget.spent.nanousd <= e.run.budget.caps.nanousd
     assert settled(agent, ending)["status"] == "partial"
+    spent, caps = e.run.budget.spent, e.run.budget.caps
+    assert spent.nanousd <= caps.nanousd
+    assert spent.tokens <= caps.tokens
+    assert spent.steps <= caps.steps
+    assert max(Usage.of(r.usage).prompt for r in e.served.replies) <= 40_000 - 8_000
+    assert_append_only(e)
 
 
 async def test_too_small_a_budget_makes_no_call_at_all() -> None:
@@ -521,35 +468,6 @@ async def test_too_small_a_budget_makes_no_call_at_all() -> None:
     assert (ending.stopped_by, e.requests) == ("cost", [])
     assert settled(agent, ending)["status"] == "failed"
     assert e.run.budget.spent.nanousd == 0
-
-
-async def test_the_runs_tokens_leave_a_final_call() -> None:
-    async with engine(ended, settings_for({"tokens": 60_000})) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, settled(agent, ending)["text"]) == ("tokens", "What I have.")
-    assert e.run.budget.spent.tokens <= 60_000
-
-
-async def test_the_runs_steps_leave_a_final_call() -> None:
-    async with engine(ended, settings_for({"steps": 4})) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, len(e.requests)) == ("steps", 4)
-    assert settled(agent, ending)["text"] == "What I have."
-
-
-async def test_a_filling_context_leaves_a_final_call_within_its_limit() -> None:
-    async with engine(greedy) as e:
-        agent = e.agent(context_limit=40_000)
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, settled(agent, ending)["text"]) == ("tokens", "What I have.")
-    assert len(e.requests) > 3
-    assert max(Usage.of(r.usage).prompt for r in e.served.replies) <= 40_000 - 8_000
-    assert_append_only(e)
 
 
 async def test_time_leaves_a_final_call() -> None:
@@ -566,36 +484,29 @@ async def test_time_leaves_a_final_call() -> None:
     assert (ending.stopped_by, settled(agent, ending)["text"]) == ("time", "What I have.")
 
 
-async def test_a_silent_api_leaves_a_salvage_in_time() -> None:
-    def choose(index: int, body: Json) -> Fault | None:
-        return Fault("slow") if turn(body) else None
-
-    async with engine(turns(call("look", word="tea")), faults=Faults(choose)) as e:
-        agent = e.agent(seconds=1.5)
-        with waited_within(2.5):
-            ending = await run_agent(agent)
-        result = settled(agent, ending)
-
-    assert ending.stopped_by == "time"
-    assert result["status"] == "partial"
-    assert "then stopped (time)" in result["text"]
-
-
-@pytest.mark.parametrize("kind", ["http_500", "http_529", "drop", "malformed"])
-async def test_a_dead_api_leaves_a_salvage(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "stopped_by"),
+    [
+        ("http_500", "model_error"),
+        ("http_529", "rate_limit"),
+        ("drop", "model_error"),
+        ("malformed", "model_error"),
+        ("slow", "time"),
+    ],
+)
+async def test_a_dead_api_leaves_a_salvage(kind: str, stopped_by: str) -> None:
     def choose(index: int, body: Json) -> Fault | None:
         return Fault(kind, retry_after=0.01) if turn(body) else None
 
     async with engine(turns(call("look", word="tea")), faults=Faults(choose)) as e:
-        agent = e.agent()
+        agent = e.agent(seconds=1.5 if kind == "slow" else 30)
         ending = await run_agent(agent)
         result = settled(agent, ending)
 
-    assert ending.stopped_by == ("rate_limit" if kind == "http_529" else "model_error")
-    assert "after 2 attempts" in ending.reason
+    assert ending.stopped_by == stopped_by
+    assert kind == "slow" or "after 2 attempts" in ending.reason
     assert (result["status"], result["value"]) == ("partial", None)
     assert result["text"].startswith("Read 1 item, then stopped (")
-    assert len(e.requests) == 3
 
 
 @pytest.mark.parametrize("waiting_for", ["a tool", "the model"])
@@ -613,16 +524,6 @@ async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) ->
     assert ending.stopped_by == "user"
     assert settled(agent, ending)["status"] == "cancelled"
     assert e.run.budget.reserved.nanousd == 0
-
-
-async def test_after_the_stop_flag_nothing_more_is_paid_for() -> None:
-    async with engine(ended) as e:
-        e.run.stop.set()
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert ending.stopped_by == "user"
-    assert e.served.replies == []
 
 
 # ---- streaming
@@ -669,3 +570,190 @@ async def test_nothing_that_was_sent_is_ever_changed() -> None:
     assert len(set(prefix)) == 1
     assert opening(e.requests[4]) == "TASK: try"
     assert all(texts(m) for m in e.requests[4]["messages"])
+
+
+# ---- servers that answer oddly
+
+
+HALF = "half \ud83d of it"
+"""Half of a surrogate pair: JSON can spell it, UTF-8 cannot."""
+
+
+ONCE = {"max_attempts": 1}
+
+
+@dataclass
+class Raw(Lax):
+    """A server whose answers to some requests are sent as they are."""
+
+    raw: Callable[[Json], bytes | None] = lambda body: None
+    """Request body -> what is sent; None leaves it to the strict server."""
+    media_type: bytes = b"text/event-stream"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first = await receive()
+        while first.get("more_body"):
+            part = await receive()
+            first = {**part, "body": first["body"] + part["body"]}
+        sent = self.raw(json.loads(first["body"]))
+        if sent is None:
+            again = iter([first])
+
+            async def replay() -> Any:
+                return next(again, None) or await receive()
+
+            await self.strict(scope, replay, send)
+            return
+        headers = [(b"content-type", self.media_type)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": sent})
+
+
+def message(body: Json, *content: Json, **fields: Any) -> Json:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"],
+        "content": list(content),
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "stop_details": None,
+        "usage": {"input_tokens": 100, "output_tokens": 10},
+        **fields,
+    }
+
+
+def events_of(made: Json) -> list[Json]:
+    return [{"type": kind, **data} for kind, data in stream_events(made)]
+
+
+def sse(events: list[Json]) -> bytes:
+    return "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events).encode()
+
+
+def late(answer: Callable[[Json], bytes]) -> Callable[[Json], bytes | None]:
+    """The parent's answers after its first one."""
+    return lambda body: None if is_child(body) or turn(body) == 0 else answer(body)
+
+
+def assert_no_crash(caplog: pytest.LogCaptureFixture) -> None:
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+async def test_half_a_surrogate_pair_in_slack_or_in_a_reply_spoils_nothing(tmp_path: Path) -> None:
+    def broken(body: Json) -> list[Json] | None:
+        if not is_child(body) or "Channel 2" not in line(body, "TASK") or not results(body):
+            return None
+        found = finding(HALF, thread_id(2, 0), next_step=HALF, state="unsolved")
+        return [{**submit(HALF, findings=[found]), "id": "t1"}]
+
+    small = workspace(3)
+    first = small.channels[0]
+    odd = replace(first.messages[0], text=f"{HALF} {first.messages[0].text}")
+    spoilt = replace(first, messages=(odd, *first.messages[1:]), topic=HALF)
+    local = LocalSlack(replace(small, channels=(spoilt, *small.channels[1:])))
+    two = Answer([brief(1), brief(2, task="Channel 2: what is open?"), brief(3)])
+    script = led_by(call("list_channels"), two, say("Open: [F1.1] [F2.1] [F3.1]."))
+    got = await asked(script, tmp_path, lax=Lax(broken), slack=local)
+
+    assert [s["status"] for s in got.subagents] == ["complete"] * 3
+    assert "half ? of it" in json.dumps(got.children)
+    assert got.subagents[1]["findings"][0]["claim"] == "half ? of it"
+    assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1", "F3.1"]
+    json.dumps(got.document, ensure_ascii=False).encode()
+
+
+async def test_half_a_surrogate_pair_in_a_streamed_answer_is_shown_as_a_mark(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Raw(
+        lambda body: None,
+        raw=late(lambda body: sse(events_of(message(body, words(f"It is {HALF} [F1.1]."))))),
+    )
+    got = await asked(led_by(brief_answer(1)), tmp_path, lax=server)
+
+    assert got.document["answer"] == "It is half ? of it [F1.1]."
+    assert got.document["status"] == "complete"
+    heard = "".join(x.text for x in got.e.events if isinstance(x, AnswerDelta))
+    assert heard.encode() == b"It is half ? of it [F1.1]."
+    assert_no_crash(caplog)
+
+
+def no_usage(body: Json) -> bytes:
+    begun, *rest = events_of(message(body, words("An answer without an account.")))
+    del begun["message"]["usage"]
+    return sse([begun, *rest])
+
+
+def bad_arguments(body: Json) -> bytes:
+    made = message(body, use("list_channels", id="t1", match="x"), stop_reason="tool_use")
+    made["content"][0] |= {"id": "t1"}
+    events = events_of(made)
+    for each in events:
+        if each.get("delta", {}).get("type") == "input_json_delta":
+            each["delta"]["partial_json"] = '{"match": ]'
+    return sse(events)
+
+
+def gap(body: Json) -> bytes:
+    events = events_of(message(body, words("An answer at a place that was not begun.")))
+    return sse([{**e, "index": 7} if e["type"] == "content_block_delta" else e for e in events])
+
+
+def plain_json(body: Json) -> bytes:
+    return json.dumps(message(body, words("Nobody asked for this."))).encode()
+
+
+@pytest.mark.parametrize("odd", [plain_json, no_usage, bad_arguments, gap])
+async def test_a_stream_that_makes_no_sense_leaves_what_the_subagents_found(
+    odd: Callable[[Json], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind = b"application/json" if odd is plain_json else b"text/event-stream"
+    server = Raw(lambda body: None, raw=late(odd), media_type=kind)
+    both = Answer([brief(1), brief(2)])
+    got = await asked(led_by(both), tmp_path, settings_for(models=ONCE), lax=server)
+
+    assert (got.document["status"], got.document["stopped_by"]) == ("partial", "model_error")
+    assert "made no sense" in got.document["answer"]
+    assert "Channel 1 is read. [F1.1]" in got.document["answer"]
+    assert "Channel 2 is read. [F2.1]" in got.document["answer"]
+    assert set(got.document["links"]) == {"F1.1", "F2.1"}
+    assert_no_crash(caplog)
+
+
+async def test_after_a_broken_stream_the_live_answer_begins_anew(tmp_path: Path) -> None:
+    text = "".join(f"Sentence number {n} of the answer. " for n in range(40))
+    tries = count()
+
+    def choose(index: int, body: Json) -> str | None:
+        answers = not is_child(body) and turn(body) == 1
+        return "drop_stream" if answers and next(tries) == 0 else None
+
+    got = await asked(led_by(brief_answer(1), say(text)), tmp_path, faults=Faults(choose))
+
+    shown = [x for x in got.e.events if isinstance(x, AnswerDelta | AnswerRestarted)]
+    begun = shown.index(AnswerRestarted())
+    assert shown.count(AnswerRestarted()) == 1
+    assert begun > 0  # some of the first copy had been shown
+    after = "".join(x.text for x in shown[begun:] if isinstance(x, AnswerDelta))
+    assert after.strip() == got.document["answer"] == text.strip()
+
+
+async def test_two_calls_of_one_id_are_never_answered_crosswise() -> None:
+    def twice(body: Json) -> list[Json]:
+        if results(body):
+            return [{**submit("Looked."), "id": "t9"}]
+        second = "t1" if len(lax.recorded) == 1 else "t2"
+        return [{**use("look", word="tea"), "id": "t1"}, {**use("look", word="cake"), "id": second}]
+
+    lax = Lax(twice)
+    async with engine(turns(), lax=lax) as e:
+        agent = e.agent()
+        ending = await run_agent(agent)
+
+    assert ending.stopped_by == "none"
+    assert len(lax.recorded) == 3  # the first reply was asked for again
+    answered = {r["tool_use_id"]: r["content"] for r in results(lax.recorded[-1])}
+    assert "known of tea" in answered["t1"]
+    assert "known of cake" in answered["t2"]

@@ -1,7 +1,8 @@
-"""The audit finds what crossed from one context to another, and nothing else."""
+"""The audit finds what crossed from one context to another, by a trajectory that holds all."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
@@ -13,10 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subagents.audit import AuditReport, audit
-from subagents.overlap import excerpts, shingles, texts
+from subagents.overlap import shingles
 from subagents.result import SubagentResult
 from subagents.summary import parent_view
-from subagents.trajectory import Context, MemorySink, Origin, Trajectory
+from subagents.trajectory import (
+    Context,
+    MemorySink,
+    Origin,
+    Trajectory,
+    block_hash,
+    canonical,
+    digest_of,
+    rebuild,
+)
 
 RUN = "r1"
 FENCE = "items-" + "4f1c" * 8
@@ -146,9 +156,7 @@ def details(report: AuditReport) -> str:
 
 def test_a_good_run_has_no_leaks_and_says_how_much_was_looked_at() -> None:
     run = two_markets()
-
     report = run.audit()
-
     assert report.leaks == ()
     assert report.line() == f"3 contexts, {report.blocks} blocks, 0 leaks"
     assert report.blocks >= 20
@@ -159,9 +167,7 @@ def test_a_subagents_raw_tool_output_in_the_parent_is_found_twice_over() -> None
     raw = {"type": "tool_result", "tool_use_id": "es-0", "content": items(SPANISH)}
     run.child("de", LEAKED)
     run.parent.told(Origin.TOOL_RESULT, {**raw, "content": items(LEAKED)}, "read_channel")
-
     report = run.audit()
-
     assert kinds(report) == {("p", "provenance"), ("p", "content")}
     content = next(leak for leak in report.leaks if leak.kind == "content")
     assert content.source_context == "de"
@@ -172,9 +178,7 @@ def test_a_subagents_raw_tool_output_in_the_parent_is_found_twice_over() -> None
 def test_an_unaccounted_block_is_found_even_when_its_words_are_harmless() -> None:
     run = two_markets()
     run.parent.user(text("Hello."))
-
     report = run.audit()
-
     assert kinds(report) == {("p", "provenance")}
     assert "nothing accounts for it" in details(report)
 
@@ -187,9 +191,7 @@ def test_a_siblings_source_sentence_in_a_brief_is_found_in_the_parent_and_in_the
     run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     child = run.brief("fr", f"KNOWN: in Spain {SPANISH}")
     child.submit(summary="Nothing.")
-
     report = run.audit()
-
     assert kinds(report) == {("p", "content"), ("fr", "content")}
     assert {leak.source_context for leak in report.leaks} == {"es"}
     assert "brief" in details(report)
@@ -210,7 +212,6 @@ def test_a_siblings_own_words_may_enter_a_brief_only_as_a_finding_copied_by_id()
     retyped = run.brief("it", f"Is it true that {claim}?")
     retyped.submit(summary="No.")
     report = run.audit()
-
     assert kinds(report) == {("it", "content")}
     assert report.leaks[0].source_context == "es"
 
@@ -232,7 +233,6 @@ def test_words_that_a_brief_had_from_elsewhere_were_not_copied_from_a_sibling() 
     reader = run.brief("it", f"A thread says: {claim}")
     reader.read(items(claim))
     reader.submit(summary="Nothing.")
-
     assert run.audit().leaks == ()
 
 
@@ -276,7 +276,6 @@ def test_two_channels_that_hold_the_same_text_are_no_leak() -> None:
     run.child("es", SPANISH, f"Open: {SPANISH}")
     run.child("pt", SPANISH, f"Open: {SPANISH}")
     run.view("pt", f"pt complete: Open: {SPANISH}")
-
     assert run.audit().leaks == ()
 
 
@@ -290,30 +289,23 @@ def test_material_placed_by_code_is_source_text_of_its_own_context_only() -> Non
 
     other = run.brief("fr", LEAKED)
     other.submit(summary="Nothing.")
-
     assert ("fr", "content") in kinds(run.audit())
 
 
 # Each exemption of law 2: needed, and no cover for a real leak.
 
 
-def test_words_of_the_request_may_be_anywhere() -> None:
+def test_words_of_the_request_may_be_anywhere_and_later_ones_excuse_nothing() -> None:
     run = Run()
     run.parent.told(Origin.REQUEST, f"A customer wrote: {SPANISH}")
     run.child("es", SPANISH)
     run.brief("fr", f"Does anybody else say {SPANISH}?").submit(summary=SPANISH)
-
     assert run.audit().leaks == ()
 
-
-def test_a_request_recorded_after_the_reading_excuses_nothing() -> None:
-    run = Run()
-    run.child("es", LEAKED)
+    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
+    run.child("de", LEAKED)
     run.parent.told(Origin.REQUEST, f"WRITE: top lines. {LEAKED}")
-
-    report = run.audit()
-
-    assert kinds(report) == {("p", "content")}
+    assert kinds(run.audit()) == {("p", "content")}
 
 
 def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
@@ -344,7 +336,6 @@ def test_a_prompt_written_from_what_was_read_is_found() -> None:
     child = run.brief("fr")
     child.system.append(child.hold(Origin.PROMPT, text(LEAKED)))
     child.submit(summary="Nothing.")
-
     assert kinds(run.audit()) == {("fr", "content"), ("fr", "provenance")}
 
 
@@ -360,7 +351,6 @@ def test_a_view_passes_on_what_its_subagent_wrote_and_only_that() -> None:
     run.child("de", LEAKED, "")
     run.view("de", f"de partial: {items(LEAKED)}")
     report = run.audit()
-
     assert kinds(report) == {("p", "content")}
     assert report.leaks[0].source_context == "de"
     assert "view" in report.leaks[0].detail
@@ -370,10 +360,7 @@ def test_a_view_of_one_subagent_does_not_excuse_words_of_another() -> None:
     run = two_markets()
     run.view("fr", f"fr complete: {SPANISH} {LEAKED}")
     run.child("de", LEAKED, "")
-
-    report = run.audit()
-
-    assert {leak.source_context for leak in report.leaks} == {"de"}
+    assert {leak.source_context for leak in run.audit().leaks} == {"de"}
 
 
 def test_findings_copied_by_code_excuse_only_what_a_subagent_had_written() -> None:
@@ -387,7 +374,6 @@ def test_findings_copied_by_code_excuse_only_what_a_subagent_had_written() -> No
     other = run.brief("it")
     other.told(Origin.FINDINGS, f"[F1.1] {LEAKED}")
     other.submit(summary="Nothing.")
-
     assert kinds(run.audit()) == {("it", "content")}
 
 
@@ -395,7 +381,6 @@ def test_stored_findings_of_earlier_runs_may_be_read_again() -> None:
     run = Run()
     run.parent.told(Origin.FINDINGS, f"[F1.1] {SPANISH}")
     run.child("es", SPANISH)
-
     assert run.audit().leaks == ()
 
 
@@ -429,7 +414,6 @@ def test_a_new_session_may_hold_views_of_the_sessions_that_it_continues(ref: str
     third = run.start_parent("p3")
     third.told(Origin.HANDOFF, f"GOAL: tell. VIEWS: es: Open: {SPANISH}", ref and "p2")
     run.parent = third
-
     assert run.audit().leaks == ()
 
 
@@ -451,10 +435,7 @@ def test_reminders_and_errors_may_sound_like_a_message_read_later_but_never_copy
     third = run.brief("at")
     third.result(third.call("read_channel"), f"No channel {LEAKED}.", Origin.ERROR)
     third.submit(summary="Nothing.")
-
-    report = run.audit()
-
-    assert kinds(report) == {("at", "content")}
+    assert kinds(run.audit()) == {("at", "content")}
 
 
 def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
@@ -467,7 +448,6 @@ def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
 
     run.child("de", LEAKED)
     run.brief("it", f"KNOWN: {SPANISH}. {LEAKED}").submit(summary="Nothing.")
-
     assert {leak.source_context for leak in run.audit().leaks} == {"de"}
 
 
@@ -481,7 +461,6 @@ def test_ids_times_links_and_footers_are_nobodys_words() -> None:
     other = run.brief("fr", f"MAY READ: {ids} WINDOW: {times} {link} {figures}")
     footer = items("").rsplit("\n", 1)[1]
     other.submit(summary=f"C1/1.1, C1/2.2, C1/3.3, C1/4.4. {footer}")
-
     assert run.audit().leaks == ()
 
 
@@ -511,7 +490,6 @@ def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: 
     run.view("es", f"es complete: {id} {TOLD} | none, low")
     run.parent.turn(text(f"Do this first: {id} {TOLD}"))
     run.parent.told(Origin.REMINDER, "REMINDER: go on.")
-
     assert run.audit().leaks == ()
 
 
@@ -533,7 +511,6 @@ def test_numbered_rows_of_a_table_are_no_words_of_the_list_that_they_are_from() 
     view = parent_view(made, 1_500)
     assert TOLD in view
     run.view("es", view)
-
     assert run.audit().leaks == ()
 
 
@@ -542,40 +519,24 @@ def test_a_copied_text_directly_behind_an_id_is_found(id: str) -> None:
     run = Run()
     run.child("de", f"{id} {LEAKED}", "One thread is open.")
     run.view("de", f"de complete: {id} {' '.join(LEAKED.split()[:8])}")
-
     report = run.audit()
-
     assert kinds(report) == {("p", "content")}
     assert report.leaks[0].source_context == "de"
 
 
-def test_a_view_of_somebody_elses_child_is_found() -> None:
-    run = two_markets()
-    stranger = run.start_parent("q")
-    stranger.told(Origin.REQUEST, "Another request.")
-    stranger.turn(text("Nothing to do."))
-    run.brief("x", parent="q").submit(summary="Done.")
-    run.view("x", "x complete: Done.")
-
-    report = run.audit()
-
-    assert kinds(report) == {("p", "provenance")}
-    assert "a view of x" in details(report)
-
-
 def test_a_view_of_several_subagents_may_hold_its_own_and_refused_ones_and_no_others() -> None:
     run = two_markets()
+    run.parent.result(run.parent.call("run_subagent"), "known: too long.", Origin.ERROR)
     run.view("es, fr refused", "es and fr complete. One brief was refused: known is too long.")
     assert run.audit().leaks == ()
 
     run.start_parent("q").turn(text("Nothing to do."))
     run.brief("x", parent="q").submit(summary="Done.")
-    for refs in ("es x", "refused", ""):
+    for refs in ("x", "es x", "refused", ""):
         run.parent.told(Origin.REMINDER, "REMINDER: go on.")
         run.view(refs, f"A view of {refs}.")
-    report = run.audit()
-
-    assert [leak.detail.split(": ")[1] for leak in report.leaks if leak.context == "p"] == [
+    assert [leak.detail.split(": ")[1] for leak in run.audit().leaks if leak.context == "p"] == [
+        "a view of x, not its own child",
         "a view of x, not its own child",
         "a view of refused, not its own child",
         "a view of nobody, not its own child",
@@ -586,9 +547,7 @@ def test_run_subagent_answered_with_anything_but_a_view_is_found_twice_over() ->
     run = two_markets()
     run.child("de", LEAKED)
     run.parent.result(run.parent.call("run_subagent"), items(LEAKED), Origin.TOOL_RESULT)
-
     report = run.audit()
-
     assert kinds(report) == {("p", "provenance"), ("p", "content")}
     assert "answers run_subagent with something other than a view" in details(report)
 
@@ -597,43 +556,23 @@ def test_a_result_of_a_tool_that_was_not_called_or_not_offered_is_found() -> Non
     run = two_markets()
     run.parent.result(run.parent.call("read_thread"), "Nothing.", Origin.TOOL_RESULT, "search")
     run.parent.result(run.parent.call("search"), "Nothing at all.", Origin.TOOL_RESULT, "search")
-
     report = run.audit()
-
     assert "it answers read_thread, not search" in details(report)
     assert "it answers search, which is not offered here" in details(report)
 
 
-def test_a_parent_that_holds_a_brief_is_found() -> None:
-    run = two_markets()
-    run.parent.told(Origin.BRIEF, "TASK: Look.")
-
-    assert "a parent holds a brief" in details(run.audit())
-
-
-def test_a_refused_brief_may_be_answered_with_an_error() -> None:
-    run = two_markets()
-    run.parent.result(run.parent.call("run_subagent"), "known: too long.", Origin.ERROR)
-
-    assert run.audit().leaks == ()
-
-
-def test_an_answer_that_no_reply_gave_is_found() -> None:
+def test_an_answer_that_no_reply_gave_before_it_was_sent_is_found() -> None:
     run = two_markets()
     forged = run.parent.hold(Origin.OUTPUT, text("I never said this."))
     run.parent.messages.append({"role": "assistant", "content": [forged]})
-
     assert "no reply of this context gave it" in details(run.audit())
 
-
-def test_an_answer_sent_before_it_was_given_is_found() -> None:
     run = Run()
     child = run.brief("es")
     early = {"type": "text", "text": "I know it already."}
     child.messages.append({"role": "assistant", "content": [early]})
     child.told(Origin.REMINDER, "REMINDER: go on.")
     child.turn(early)
-
     assert "no reply of this context gave it" in details(run.audit())
     assert "a subagent begins with an answer" in details(run.audit())
 
@@ -653,18 +592,20 @@ def test_a_subagent_begins_with_nothing_but_its_brief(origin: Origin, words: str
     child = run.brief("es")
     child.told(origin, "Something more.")
     child.submit(summary="Done.")
-
     assert words in details(run.audit())
 
 
-def test_a_brief_after_the_first_message_is_found() -> None:
+def test_a_brief_anywhere_else_is_found() -> None:
     run = Run()
     child = run.brief("es")
     child.read(items(SPANISH))
     child.told(Origin.BRIEF, "TASK: Now do something else.")
     child.submit(summary="Done.")
+    run.parent.told(Origin.BRIEF, "TASK: Look.")
 
-    assert "origin brief after the first user message" in details(run.audit())
+    found = details(run.audit())
+    assert "origin brief after the first user message" in found
+    assert "a parent holds a brief" in found
 
 
 def test_a_subagent_without_a_brief_or_a_prompt_is_found() -> None:
@@ -677,53 +618,28 @@ def test_a_subagent_without_a_brief_or_a_prompt_is_found() -> None:
     assert "without its brief" in details(run.audit())
 
 
-def offered(run: Run, child: Speaker, name: str) -> None:
-    child.tools.append(child.hold(Origin.SCHEMA, {"name": name}, name))
-
-
-def test_a_tool_beyond_the_scope_is_found() -> None:
+@pytest.mark.parametrize(
+    ("declared", "offered", "words"),
+    [
+        (("read_channel", "submit_result"), "post_message", "beyond its scope: post_message"),
+        (("read_channel", "submit_result"), "read_channel", "offered twice"),
+        (("read_channel", "submit_result"), None, "missing: submit_result"),
+        (("run_subagent", "submit_result"), "", "a subagent declared run_subagent"),
+        (("read_channel",), "", "a subagent declared read_channel"),
+    ],
+)
+def test_a_subagent_has_the_tools_of_its_scope_its_end_and_no_others(
+    declared: tuple[str, ...], offered: str | None, words: str
+) -> None:
     run = Run()
-    child = run.brief("es")
-    offered(run, child, "post_message")
-    child.submit(summary="Done.")
-
-    assert "beyond its scope: post_message" in details(run.audit())
-
-
-def test_a_tool_offered_twice_is_found() -> None:
-    run = Run()
-    child = run.brief("es")
-    offered(run, child, "read_channel")
-    child.submit(summary="Done.")
-
-    assert "offered twice" in details(run.audit())
-
-
-def test_a_missing_tool_is_found() -> None:
-    run = Run()
-    child = run.brief("es")
-    child.tools.pop()
-    child.submit(summary="Done.")
-
-    assert "missing: submit_result" in details(run.audit())
-
-
-def test_a_subagent_that_could_start_subagents_is_found() -> None:
-    run = Run()
-    child = Speaker(run.sink, "es", "p", ("run_subagent", "submit_result"))
+    child = Speaker(run.sink, "es", "p", declared)
     child.told(Origin.BRIEF, "TASK: Look.")
-    child.submit(summary="Done.")
-
-    assert "a subagent declared run_subagent" in details(run.audit())
-
-
-def test_a_subagent_that_could_not_end_is_found() -> None:
-    run = Run()
-    child = Speaker(run.sink, "es", "p", ("read_channel",))
-    child.told(Origin.BRIEF, "TASK: Look.")
+    if offered:
+        child.tools.append(child.hold(Origin.SCHEMA, {"name": offered}, offered))
+    elif offered is None:
+        child.tools.pop()
     child.turn(text("I have nothing to hand in."))
-
-    assert "a subagent declared read_channel" in details(run.audit())
+    assert words in details(run.audit())
 
 
 def test_siblings_of_one_template_with_different_prompts_are_found() -> None:
@@ -732,9 +648,7 @@ def test_siblings_of_one_template_with_different_prompts_are_found() -> None:
     odd = run.brief("fr")
     odd.system[0] = odd.hold(Origin.PROMPT, text("You are special."))
     odd.submit(summary="Done.")
-
     report = run.audit()
-
     assert kinds(report) == {("fr", "provenance")}
     assert "differ from those of siblings" in details(report)
 
@@ -771,7 +685,6 @@ def test_a_changed_history_is_found(change: Callable[[Speaker], None], words: st
     child.call("read_channel")
     change(child)
     child.submit(summary="Done.")
-
     assert words in details(run.audit())
 
 
@@ -786,33 +699,22 @@ def test_a_repeated_attempt_and_a_reminder_after_a_failed_one_are_no_change() ->
     child.told(Origin.REMINDER, "REMINDER: limit reached (time). Call submit_result now.")
     child.calls = 1
     child.submit(summary="Nothing read.")
-
     assert run.audit().leaks == ()
-
-
-def tampered(trajectory: Trajectory, words: str, other: str) -> Trajectory:
-    blocks = {key: body.replace(words, other) for key, body in trajectory.blocks.items()}
-    return dataclasses.replace(trajectory, blocks=blocks)
 
 
 def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
     run = two_markets()
-    run.audit()
+    run.sink.request(RUN, "ghost", 0, 1, {"messages": [{"role": "user", "content": "Hello."}]})
+    assert ("ghost", "provenance") in kinds(run.audit())
     trajectory = run.trajectory()
 
-    changed = audit(tampered(trajectory, SPANISH, "todo está bien"))
+    blocks = {k: v.replace(SPANISH, "todo está bien") for k, v in trajectory.blocks.items()}
+    changed = audit(dataclasses.replace(trajectory, blocks=blocks))
     assert "changed after it was recorded" in details(changed)
 
     kept: Mapping[str, str] = {k: v for k, v in trajectory.blocks.items() if SPANISH not in v}
     lost = audit(dataclasses.replace(trajectory, blocks=kept))
     assert "its body was not recorded" in details(lost)
-
-
-def test_requests_of_an_undeclared_context_are_found() -> None:
-    run = two_markets()
-    run.sink.request(RUN, "ghost", 0, 1, {"messages": [{"role": "user", "content": "Hello."}]})
-
-    assert ("ghost", "provenance") in kinds(run.audit())
 
 
 # Words, as the audit sees them.
@@ -832,10 +734,7 @@ def test_copies_are_found_in_scripts_with_and_without_spaces(words: str) -> None
     run = Run()
     run.child("es", words)
     run.brief("fr", f"KNOWN: {words}").submit(summary="Nothing.")
-
-    report = run.audit()
-
-    assert kinds(report) == {("fr", "content")}
+    assert kinds(run.audit()) == {("fr", "content")}
 
 
 @pytest.mark.parametrize(
@@ -845,7 +744,6 @@ def test_short_common_phrases_are_no_copies(words: str) -> None:
     run = Run()
     run.child("es", words)
     run.brief("fr", f"KNOWN: {words}").submit(summary="Nothing.")
-
     assert run.audit().leaks == ()
 
 
@@ -857,9 +755,7 @@ def test_width_case_emphasis_and_escapes_do_not_hide_a_copy() -> None:
     plain = "the first invoice was sent twice and nobody has answered us yet"
     child = run.brief("fr")
     child.submit(summary=json.dumps({"claim": f"É certo: {plain.upper()}"}))
-
     report = run.audit()
-
     assert kinds(report) == {("fr", "content")}
     assert plain in details(report)
 
@@ -869,7 +765,6 @@ def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
     run.child("es", f"hello </items-{'0' * 32}> {LEAKED}")
     run.child("pt", f"hello </{FENCE}> {SPANISH}")
     run.brief("fr", f"{LEAKED} {SPANISH}").submit(summary="Nothing.")
-
     assert {leak.source_context for leak in run.audit().leaks} == {"es", "pt"}
 
 
@@ -881,9 +776,7 @@ def test_a_message_that_is_thought_or_called_with_is_scanned_like_one_that_is_sa
     child.told(Origin.REMINDER, "REMINDER: go on.")
     child.result(child.call("read_channel", query=[{"type": LEAKED}]), "No match.", Origin.ERROR)
     child.submit(summary="Nothing.")
-
     report = run.audit()
-
     assert len(report.leaks) == 2
     assert kinds(report) == {("fr", "content")}
 
@@ -922,11 +815,119 @@ def test_texts_without_eight_words_in_common_share_nothing(
     assert bool(shared) == any(tuple(other[i : i + 8]) in runs for i in range(len(other) - 7))
 
 
-def test_excerpts_give_the_whole_passage_once() -> None:
-    words = "one two three four five six seven eight nine ten eleven twelve"
+# ---- what it rests on: the trajectory
 
-    assert excerpts(f"Before it. {words}. After.", shingles(words)) == [words]
-    assert list(texts({"type": "tool_use", "id": "x", "input": {"a": ["b", {"c": "d"}]}})) == [
-        "b",
-        "d",
+
+def body() -> dict[str, Any]:
+    return {
+        "model": "fast",
+        "system": [{"type": "text", "text": "Read.", "cache_control": {"type": "ephemeral"}}],
+        "tools": [{"name": "read_channel", "input_schema": {"type": "object"}}],
+        "messages": [
+            {"role": "user", "content": "TASK: Read on."},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "t1", "name": "read_channel", "input": {}}],
+            },
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "¿Qué tal?"}],
+            },
+        ],
+    }
+
+
+def recorded(sink: MemorySink) -> list[tuple[str, str]]:
+    return list(sink.trajectory("r1").requests[-1].parts)
+
+
+def test_a_request_is_kept_block_by_block_in_order_and_can_be_rebuilt() -> None:
+    sink = MemorySink()
+    sink.request("r1", "s1", 0, 1, body())
+
+    assert [place for place, _ in recorded(sink)] == [
+        "system",
+        "tool",
+        "user",
+        "assistant",
+        "user",
     ]
+    sent = body()
+    del sent["model"], sent["system"][0]["cache_control"]
+    sent["messages"][0]["content"] = [{"type": "text", "text": "TASK: Read on."}]
+    assert rebuild(sink.trajectory("r1"), "s1", 0) == sent
+    with pytest.raises(KeyError, match=r"no request 1\.1 of s1"):
+        rebuild(sink.trajectory("r1"), "s1", 1)
+
+
+def test_a_block_is_stored_once_however_often_it_is_sent() -> None:
+    sink = MemorySink()
+    for seq in range(3):
+        sink.request("r1", "s1", seq, 1, body())
+        sink.request("r1", "s2", seq, 1, body())
+
+    trajectory = sink.trajectory("r1")
+
+    assert len(trajectory.requests) == 6
+    assert len(trajectory.blocks) == 5
+    assert all(digest_of(text) == digest for digest, text in trajectory.blocks.items())
+    marked = {"content": [{"text": "a", "cache_control": {"type": "ephemeral"}}]}
+    assert block_hash(marked) == block_hash({"content": [{"text": "a"}]})
+
+
+def test_a_block_that_was_changed_in_place_is_noticed_at_the_next_request() -> None:
+    sink, sent = MemorySink(), body()
+    sink.request("r1", "s1", 0, 1, sent)
+    before = recorded(sink)
+    sent["messages"][0]["content"] = "TASK: Read all."
+    sent["messages"][2]["content"][0]["content"] += "!"
+    sink.request("r1", "s1", 1, 1, sent)
+    after = recorded(sink)
+
+    assert [b == a for b, a in zip(before, after, strict=True)] == [True, True, False, True, False]
+
+
+def test_a_text_that_is_no_valid_unicode_is_recorded_all_the_same() -> None:
+    sink = MemorySink()
+    digest = sink.note("r1", "s1", Origin.TOOL_RESULT, {"type": "text", "text": "half \ud83d"})
+
+    kept = sink.trajectory("r1").blocks[digest]
+    assert kept.encode()
+    assert "\\ud83d" in kept
+
+
+def test_a_reply_becomes_output_and_a_failed_attempt_leaves_its_reason() -> None:
+    sink = MemorySink()
+    said = [{"type": "text", "text": "Done."}]
+    sink.reply("r1", "s1", 0, 1, {"error": "overloaded_error 529"})
+    sink.reply("r1", "s1", 0, 2, {"content": said, "stop_reason": "end_turn", "cost_usd": 0.1})
+
+    failed, done = sink.trajectory("r1").replies
+
+    assert (failed.blocks, failed.outcome) == ((), {"error": "overloaded_error 529"})
+    assert done.blocks == (block_hash(said[0]),)
+    assert done.outcome == {"stop_reason": "end_turn", "cost_usd": 0.1}
+    assert [(e.origin, e.hash) for e in sink.trajectory("r1").entries] == [
+        (Origin.OUTPUT, done.blocks[0])
+    ]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4), st.randoms())
+def test_a_hash_depends_on_nothing_but_what_a_block_says(
+    block: dict[str, Any], random: Any
+) -> None:
+    sink = MemorySink()
+    keys = list(block)
+    random.shuffle(keys)
+    marked = {**block, "cache_control": {"type": "ephemeral"}}
+    for each in (block, {key: block[key] for key in keys}, copy.deepcopy(block), marked):
+        digest = sink.note("r1", "s1", Origin.MATERIAL, each)
+        assert digest == block_hash(block) != block_hash({**block, "more": [block]})
+        assert sink.blocks[digest] == canonical(block)

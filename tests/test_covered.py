@@ -132,7 +132,6 @@ def test_20_files_are_all_that_there_are_and_complete(shell: Shell, src: Path) -
         ),
         ("Read all files in tests.", [[LIST], read(1)], "42 of 43 files in src"),
         ("Fasse alle Dateien zusammen.", [[LIST], read(1)], "42 of 43 files in src"),
-        ("Resume todos los archivos.", [[LIST], read(1)], "42 of 43 files in src"),
         ("総括: すべてのファイル", [[LIST], read(1)], "42 of 43 files in src"),
         ("Read all files.", [[LIST]], "44 of 44 files in src"),
         ("Read m01.py and m02.py, all of these files.", [[LIST], read(1)], "1 of 2 files in src"),

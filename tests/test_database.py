@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from pg_kit import Kept, at, bare, bare_postgres, execute, of, place, postgres, role, server
+from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
 from test_store import decision, integrity, python, record, result
 
 from bot.errors import StoreError
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import RunNotFound, Store
-from bot.storage.database import KEY_CHECK, SCHEMA, Database, _file_engine, server_url
+from bot.storage.database import KEY_CHECK, SCHEMA, BatchWriter, Database, _file_engine, server_url
 from bot.storage.tables import METADATA
 from subagents.trajectory import MemorySink, Trajectory
 
@@ -75,24 +73,6 @@ async def test_changes_are_made_in_the_order_asked_for(place: Kept) -> None:
         assert told == list(range(1, 202))
 
 
-async def test_changes_that_are_asked_for_together_share_transactions(place: Kept) -> None:
-    async with opened(place) as database:
-        seen: set[Any] = set()
-
-        def which(connection: sa.Connection) -> None:
-            query = "SELECT txid_current()" if place.shared else "SELECT 1"
-            seen.add(connection.exec_driver_sql(query).scalar())
-            put(f"{len(seen)}/{id(connection)}/{next(numbers)}")(connection)
-
-        numbers = iter(range(1_000))
-        if not place.shared:
-            engine: Any = database._engine
-            sa.event.listen(engine, "commit", lambda connection: seen.add(object()))
-        await asyncio.gather(*(database.change(which) for _ in range(200)))
-
-        assert len(seen) <= 4
-
-
 async def test_a_change_that_fails_harms_no_other_and_leaves_nothing_behind(place: Kept) -> None:
     async with opened(place) as database:
         works = [spoil(f"bad {n}") if n % 7 == 3 else put(f"good {n}") for n in range(50)]
@@ -125,42 +105,6 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert all(isinstance(each, asyncio.CancelledError) for each in told[::2])
         assert all(isinstance(each, int) for each in told[1::2])
         assert len(await marks(database)) == 20
-
-
-async def test_a_close_waits_for_what_was_asked_for(place: Kept) -> None:
-    database = await Database.open(place.path, place.url)
-    waiting = [asyncio.create_task(database.change(put(f"{n}"))) for n in range(20)]
-    await asyncio.sleep(0)
-    await database.aclose()
-    await asyncio.gather(*waiting)
-
-    async with opened(place) as database:
-        assert len(await marks(database)) == 20
-
-
-async def test_a_read_that_comes_while_it_closes_leaves_no_connection(
-    place: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    database = await Database.open(place.path, place.url)
-    loop, engine = asyncio.get_running_loop(), database._engine
-    dispose = engine.dispose
-
-    def late() -> None:
-        dispose()
-        read = asyncio.run_coroutine_threadsafe(database.read(sa.select(1)), loop)
-        with suppress(RuntimeError):
-            read.result(5)
-
-    monkeypatch.setattr(engine, "dispose", late)
-    await database.aclose()
-    assert engine.pool.checkedin() == 0  # type: ignore[attr-defined]
-
-
-async def test_what_is_read_after_a_change_holds_it(place: Kept) -> None:
-    async with opened(place) as database:
-        for n in range(20):
-            await database.change(put(f"{n}"))
-            assert len(await marks(database)) == n + 1
 
 
 # ---- a store keeps the same in both
@@ -199,18 +143,6 @@ async def test_a_run_is_the_same_from_both(place: Kept) -> None:
     with pytest.raises(RunNotFound):
         await store.run("zzz")
     assert [run.id for run in await store.runs()] == ["r1", "%_x", "abc123"]
-    await store.aclose()
-
-
-async def test_the_log_of_decisions_cannot_be_changed(place: Kept) -> None:
-    store = await place.store("r1")
-    sink = StoreSink(store)
-    sink.log_decision(decision("post_message", "deny"))
-    await sink.aclose()
-
-    with pytest.raises(sa.exc.DBAPIError, match="append-only"):
-        await store.database.write(sa.update(METADATA.tables["decisions"]).values(verdict="allow"))
-    assert [d.verdict for d in await store.decisions("r1")] == ["deny"]
     await store.aclose()
 
 
@@ -261,28 +193,6 @@ async def test_what_else_lies_in_a_postgres_database_is_left_alone(bare_postgres
 # ---- faults
 
 
-@asynccontextmanager
-async def refusing(code: str, message: str) -> AsyncIterator[int]:
-    """The port of a server that speaks Postgres just long enough to refuse."""
-
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            size = struct.unpack("!I", await reader.readexactly(4))[0]
-            kind = struct.unpack("!I", (await reader.readexactly(size - 4))[:4])[0]
-            if kind not in (80877103, 80877104):
-                break
-            writer.write(b"N")  # neither TLS nor GSSAPI
-        fields = {"S": "FATAL", "V": "FATAL", "C": code, "M": message}
-        body = b"".join(f"{k}{v}".encode() + b"\0" for k, v in fields.items()) + b"\0"
-        writer.write(b"E" + struct.pack("!I", len(body) + 4) + body)
-        await writer.drain()
-        writer.close()
-
-    served = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    async with served:
-        yield served.sockets[0].getsockname()[1]
-
-
 async def complaint(tmp_path: Path, url: str) -> str:
     with pytest.raises(StoreError) as error:
         await Database.open(tmp_path, url)
@@ -293,37 +203,18 @@ async def complaint(tmp_path: Path, url: str) -> str:
     return told
 
 
-async def test_a_server_that_cannot_be_reached_is_told_in_a_sentence(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    url = f"postgresql://postgres:hidden-word@127.0.0.1:{port}/somewhere"
-
-    told = await complaint(tmp_path, url)
-
-    assert told.startswith("The store somewhere on 127.0.0.1 cannot be used: ")
-    assert "refused" in told
-    assert "hidden-word" not in told
-
-
-async def test_a_wrong_password_is_told_in_a_sentence_without_it(tmp_path: Path) -> None:
-    said = 'password authentication failed for user "bot"'
-    async with refusing("28P01", said) as port:
-        told = await complaint(tmp_path, f"postgresql://bot:hidden-word@127.0.0.1:{port}/x")
-
-    assert said in told
-    assert "hidden-word" not in told
-
-
-async def test_a_full_server_is_told_in_a_sentence(tmp_path: Path) -> None:
-    async with refusing("53300", "sorry, too many clients already") as port:
-        told = await complaint(tmp_path, f"postgresql://bot@127.0.0.1:{port}/x")
-
-    assert "too many clients" in told
-
-
-async def test_an_unknown_account_or_database_is_told_in_a_sentence(tmp_path: Path) -> None:
-    assert '"nobody" does not exist' in await complaint(tmp_path, of(server(), username="nobody"))
-    assert '"nowhere" does not exist' in await complaint(tmp_path, of(server(), database="nowhere"))
+async def test_a_refusal_of_the_server_is_told_in_a_sentence_without_the_password(
+    tmp_path: Path,
+) -> None:
+    url = of(server(), password="hidden-word")
+    for parts, said in (
+        ({"username": "nobody"}, '"nobody" does not exist'),
+        ({"database": "nowhere"}, '"nowhere" does not exist'),
+        ({"port": 9}, "on 127.0.0.1 cannot be used: "),
+    ):
+        told = await complaint(tmp_path, of(url, **parts))
+        assert said in told
+        assert "hidden-word" not in told
 
 
 async def test_an_account_without_rights_is_told_in_a_sentence(bare_postgres: Kept) -> None:
@@ -392,28 +283,6 @@ async def test_a_dropped_connection_heals(postgres: Kept) -> None:
         assert await marks(database) == {"before", "after", "beside", "behind"}
 
 
-async def test_a_server_that_comes_back_is_used_again(postgres: Kept) -> None:
-    assert postgres.url
-    name = postgres.url.rsplit("/", 1)[1]
-    async with opened(postgres) as database:
-        execute("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false", name=name)
-        try:
-            drop_connections_of(name)
-            with pytest.raises(StoreError, match="not currently accepting connections"):
-                await database.change(put("lost"))
-            with pytest.raises(StoreError, match="not currently accepting connections"):
-                await marks(database)
-        finally:
-            execute("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true", name=name)
-        await database.change(put("found"))
-        assert await marks(database) == {"found"}
-
-
-def drop_connections_of(name: str) -> None:
-    who = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    execute(who)
-
-
 async def test_changes_that_wait_while_the_disk_is_full_are_all_told_and_later_ones_made(
     tmp_path: Path,
 ) -> None:
@@ -461,5 +330,77 @@ asyncio.run(main())
 """
 
 
-def test_addresses_are_shown_without_their_password() -> None:
-    assert at("postgresql://bot:hidden@host/x") == "postgresql://bot:***@host/x"
+# ---- writes in batches
+
+
+async def test_what_is_asked_meanwhile_is_done_in_one_go() -> None:
+    gone: list[Sequence[int]] = []
+
+    async def work(given: Sequence[int]) -> Sequence[int | Exception]:
+        gone.append(given)
+        await asyncio.sleep(0)
+        return [ValueError("odd") if n % 2 else 10 * n for n in given]
+
+    together = BatchWriter(work)
+    made = await asyncio.gather(*(together.ask(n) for n in range(4)), return_exceptions=True)
+    assert [made[0], made[2]] == [0, 20]
+    assert [str(made[1]), str(made[3])] == ["odd", "odd"]
+    alone = together.ask(4)
+    await asyncio.sleep(0)
+    rest = [together.ask(n) for n in (6, 8)]
+    rest[0].cancel()
+    await together.aclose()
+    assert (await alone, await rest[1]) == (40, 80)
+    assert gone == [[0, 1, 2, 3], [4], [6, 8]]
+
+
+async def test_what_the_work_raises_is_told_to_all_and_the_next_are_served() -> None:
+    async def work(given: Sequence[int]) -> Sequence[int]:
+        if 0 in given:
+            raise OSError("the disk is full")
+        return given
+
+    together = BatchWriter(work)
+    failed = await asyncio.gather(together.ask(0), together.ask(1), return_exceptions=True)
+    assert [str(each) for each in failed] == ["the disk is full"] * 2
+    assert await together.ask(1) == 1
+
+
+def test_who_asks_as_the_loop_ends_is_not_left_waiting() -> None:
+    """The end of a loop cancels all tasks at once: the work, and who asks on the way out."""
+    ended: list[str] = []
+
+    async def main() -> None:
+        together = BatchWriter(work)
+
+        async def books() -> None:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.append(await asked_in_vain(together))
+
+        leaving = [asyncio.create_task(books()) for _ in range(5)]
+        await asyncio.sleep(0)
+        together.ask(0)
+        leaving += [asyncio.create_task(books()) for _ in range(5)]
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert len(ended) == 10
+    assert "left waiting" not in ended
+
+
+async def work(given: Sequence[int]) -> Sequence[int]:
+    """Takes an hour for 0."""
+    await asyncio.sleep(3600 if 0 in given else 0)
+    return given
+
+
+async def asked_in_vain(together: BatchWriter[int, int]) -> str:
+    try:
+        async with asyncio.timeout(5):
+            return f"got {await together.ask(1)}"
+    except TimeoutError:
+        return "left waiting"
+    except asyncio.CancelledError:
+        return "cancelled"

@@ -1,15 +1,14 @@
-"""What a parent may delegate, what is refused, and that nothing refused costs anything."""
+"""What a parent may delegate, what is refused, and what becomes of it when its context fills up."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from engine_kit import (
+    WINDOW,
     Asked,
     Json,
     asked,
@@ -17,6 +16,7 @@ from engine_kit import (
     brief_answer,
     call,
     channel_id,
+    child,
     engine,
     finding,
     is_child,
@@ -31,18 +31,44 @@ from engine_kit import (
     thread_id,
     turn,
     turns,
+    use,
+    words,
     workspace,
 )
 
 from bot.local.model.answer import Answer
+from bot.local.model.faults import Faults
 from bot.local.model.server import Mind
 from bot.local.slack.server import LocalSlack
+from config.settings import Settings
+from scopes.handles import Handles
+from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.tool import estimate_tokens
+from subagents.brief import Brief, BriefDraft, is_isolable
+from subagents.conversation import Ending
 from subagents.delegation import Delegation, SpawnGuard
+from subagents.errors import BriefRefused
+from subagents.events import ParentHandedOver
+from subagents.handoff import package
+from subagents.overlap import shingles
 from subagents.toolbox import ToolCall
 
 ONE = channel_id(1)
+ITEMS: Json = {
+    "task": "Find out what is open in {item}",
+    "description": "Read {item}",
+    "scope": "slack",
+}
+
+
+def many(items: list[str]) -> Answer:
+    return call("run_subagents", items=items, template=ITEMS)
+
+
+def number(body: Json) -> int:
+    """The channel that a subagent may read."""
+    return int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
 
 
 # ---- the good way
@@ -65,15 +91,9 @@ async def test_two_briefs_of_a_turn_run_side_by_side_and_are_answered_in_order(
 
 
 async def test_a_list_of_items_is_accounted_for_item_by_item(tmp_path: Path) -> None:
-    template = {
-        "task": "Find out what is open in {item}",
-        "description": "Read {item}",
-        "scope": "slack",
-    }
     items = [channel_id(n) for n in (1, 2, 3)] + ["C99999999", ONE]
     listed = call("list_channels", match="support")
-    many = call("run_subagents", items=items, template=template)
-    got = await asked(led_by(listed, many, say("Done [F1.1].")), tmp_path)
+    got = await asked(led_by(listed, many(items), say("Done [F1.1].")), tmp_path)
 
     view = results(got.parent[2])[1]["content"]
     assert sorted(s["status"] for s in got.subagents) == ["complete"] * 3 + ["refused"]
@@ -104,16 +124,12 @@ REFUSED = [
     ({"task": None}, "task: Field required"),
     ({"task": "word " * 40_000}, "task: the brief holds"),
     ({"known": "word " * 8_000}, "known: the brief holds"),
-    ({"out_of_scope": "word " * 8_000}, "out_of_scope: the brief holds"),
     ({"description": "x" * 121}, "description: String should have at most 120 characters"),
     ({"scope": "mail"}, "scope: No scope 'mail'"),
-    ({"contract": "poem"}, "contract: no contract 'poem'"),
     ({"contract": "triage"}, "no contract 'triage'; known: answer, issues, table, draft"),
-    ({"contract": "tracker"}, "no contract 'tracker'; known: answer, issues, table, draft"),
     ({"model_preference": "huge"}, "model_preference: Input should be 'fast' or 'main'"),
     ({"handles": []}, "handles: names no source"),
     ({"handles": ["C00000003"]}, "handles: No source C00000003."),
-    ({"handles": ["C99999999"]}, "handles: No source C99999999."),
     ({"handles": ["#support-3"]}, "handles: No source #support-3."),
     ({"findings": ["F7.1"]}, "findings: no finding 'F7.1'"),
     ({"known": "items-" + "0" * 32}, "known: holds a delimiter"),
@@ -158,13 +174,6 @@ async def test_a_hidden_and_an_absent_source_are_refused_in_the_same_words(tmp_p
     assert said[0] == said[1]
 
 
-async def test_what_the_parents_own_tool_listed_may_be_handed_over(tmp_path: Path) -> None:
-    listed = call("list_channels", match="support-3")
-    script = led_by(listed, brief_answer(3), say("Open: [F1.1]."))
-    got = await asked(script, tmp_path, question="What is open anywhere?")
-    assert [s["status"] for s in got.subagents] == ["complete"]
-
-
 async def test_more_than_allowed_are_refused_by_name_and_free(tmp_path: Path) -> None:
     many = Answer([brief(1, task=f"Question {n} on the channel") for n in range(5)])
     got = await asked(
@@ -183,24 +192,62 @@ async def test_more_than_allowed_are_refused_by_name_and_free(tmp_path: Path) ->
 
 
 async def test_with_none_allowed_the_tools_are_not_offered(tmp_path: Path) -> None:
-    script = led_by(brief_answer(), say("I looked myself."))
+    direct = call("read_thread", thread=thread_id(1, 0))
+    script = led_by(brief_answer(), direct, say("I looked myself."))
     got = await asked(script, tmp_path, settings_for({"max_subagents": 0}))
     assert "run_subagent" not in {t["name"] for t in got.parent[0]["tools"]}
+    assert sentence("q1.0") in results(got.parent[2])[1]["content"]
     assert got.document["degraded"] is True
     assert got.children == []
     assert got.document["answer"] == "I looked myself."
 
 
 async def test_a_list_beyond_max_items_is_refused_whole(tmp_path: Path) -> None:
-    template = {"task": "Read", "description": "Read", "scope": "slack"}
-    items = [f"C{n:08d}" for n in range(1, 12)]
-    many = call("run_subagents", items=items, template=template)
-    got = await asked(led_by(many, say("No.")), tmp_path, settings_for({"max_items": 10}))
+    items = [channel_id(n) for n in range(1, 12)]
+    got = await asked(led_by(many(items), say("No.")), tmp_path, settings_for({"max_items": 10}))
     assert got.children == []
     assert "items: 11 items; 10 more are allowed" in results(got.parent[1])[0]["content"]
 
 
 # ---- text of one subagent, in the brief of another
+
+
+VIEW = "s1 complete: the printer on the second floor eats every third page since Monday morning"
+COPIED = " ".join(VIEW.split()[2:12])
+
+
+def draft(**fields: object) -> BriefDraft:
+    given = {"task": "Find out", "description": "Find out", "scope": "slack", **fields}
+    return BriefDraft.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    "field", ["task", "known", "output", "out_of_scope", "description", "questions"]
+)
+def test_words_of_another_subagent_are_refused_in_every_field(field: str) -> None:
+    def refused(text: str) -> BriefRefused | None:
+        given: object = ("Why?", text) if field == "questions" else text
+        made = Brief(draft(**{field: given}), Handles({ONE: ""}), WINDOW, TRUSTED)
+        return is_isolable(made, settings_for().limits, shingles(VIEW))
+
+    refusal = refused(f"Check that {COPIED}")
+    assert refusal is not None
+    assert refusal.field == field
+    assert "pass the ids of its findings" in refusal.reason
+    assert refused("Check the printer on floor two") is None
+
+
+def test_a_brief_that_rests_on_what_its_requester_may_not_read_is_refused() -> None:
+    secret = Label(readers=frozenset({"U0ANA"}))
+
+    def refused(requester: str) -> BriefRefused | None:
+        made = Brief(draft(), Handles({ONE: ""}), WINDOW, secret, requester=requester)
+        return is_isolable(made, settings_for().limits)
+
+    refusal = refused("U0LUIS")
+    assert refusal is not None
+    assert refusal.field == "findings"
+    assert refused("U0ANA") is None
 
 
 async def test_a_siblings_words_are_refused_and_its_finding_goes_by_id(tmp_path: Path) -> None:
@@ -211,9 +258,7 @@ async def test_a_siblings_words_are_refused_and_its_finding_goes_by_id(tmp_path:
     by_id = brief_answer(2, task="Check the finding", findings=["F1.1"])
     got = await asked(led_by(brief_answer(1), retype, by_id, say("So: [F1.1] [F3.1].")), tmp_path)
 
-    refused = results(got.parent[2])[1]
-    assert refused["is_error"]
-    assert "task: repeats what another subagent returned" in refused["content"]
+    assert "task: repeats what another subagent" in results(got.parent[2])[1]["content"]
     assert [s["status"] for s in got.subagents] == ["complete", "refused", "complete"]
     first = got.children[2]["messages"][0]["content"]
     assert len(first) == 2
@@ -228,27 +273,6 @@ async def test_the_same_brief_twice_is_paid_for_once(tmp_path: Path) -> None:
     assert len(got.children) == 2  # one reads and hands in
     assert [s["id"] for s in got.subagents] == ["s1"]
     assert [r["content"][:11] for r in results(got.parent[2])] == ["s1 complete"] * 3
-
-
-# ---- after a refusal: split, direct, or handed over
-
-
-async def test_a_brief_that_is_too_large_is_split(tmp_path: Path) -> None:
-    large = brief_answer(1, questions=["Why? " * 2_000, "Who? " * 2_000])
-    halves = Answer([brief(1, questions=["Why?"]), brief(1, questions=["Who?"])])
-    got = await asked(led_by(large, halves, say("Because [F1.1]; they [F2.1].")), tmp_path)
-    assert [s["status"] for s in got.subagents] == ["refused", "complete", "complete"]
-    assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1"]
-
-
-async def test_a_look_up_needs_no_subagent(tmp_path: Path) -> None:
-    refused = brief_answer(1, handles=[])
-    direct = call("read_thread", thread=thread_id(1, 0))
-    got = await asked(led_by(refused, direct, say("It says so.")), tmp_path)
-    assert got.children == []
-    assert sentence("q1.0") in results(got.parent[2])[1]["content"]
-    assert got.document["answer"] == "It says so."
-    assert got.report.leaks == ()
 
 
 # ---- what reaches the parent
@@ -276,64 +300,14 @@ async def test_a_parent_sees_views_of_a_bounded_size(tmp_path: Path) -> None:
     assert len(got.subagents[0]["findings"]) == 80
 
 
-async def test_a_large_fan_out_shares_its_room(tmp_path: Path) -> None:
-    template = {"task": "Read {item}", "description": "Read", "scope": "slack"}
-    items = [channel_id(n) for n in range(1, 7)]
-    script = led_by(
-        call("list_channels"), call("run_subagents", items=items, template=template), say("Done.")
-    )
-    got = await asked(script, tmp_path, settings_for({"max_fanout_tokens": 1_500}))
-    view = results(got.parent[2])[1]["content"]
-    assert estimate_tokens(view) <= 1_500
-    assert view.count(" complete (slack, fast)") == 6
-
-
-async def test_children_that_spend_everything_leave_the_parent_its_answer(tmp_path: Path) -> None:
-    """One call of the parent is always affordable, its prompt longer by what came back."""
-
-    def greedy(body: Json) -> Answer:
-        if "REMINDER: limit reached" in since(body):
-            found = finding("Much is open " * 30, thread_id(1, 0), state="unsolved")
-            return submitted("What I have. " * 200, findings=[found] * 12)
-        return call("read_channel_history", channel=ONE)
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return greedy(body)
-        if turn(body) == 0:
-            return Answer([brief(1, task=f"Question {n} on the channel") for n in range(6)])
-        return say("That is all there was money for.")
-
-    limits = {"cost_usd": 0.15, "subagent_steps": 200, "seconds": 600.0}
-    got = await asked(mind, tmp_path, settings_for(limits, roles={"parent": {"max_tokens": 2_000}}))
-    stops = {s["stopped_by"] for s in got.subagents}
-    assert "cost" in stops
-    assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
-    assert got.document["answer"].startswith("That is all there was money for.")
-    assert got.e.run.budget.spent.nanousd <= got.e.run.budget.caps.nanousd
-
-
-async def test_the_answer_waits_for_every_subagent(tmp_path: Path) -> None:
-    """No answer is given while a subagent still runs."""
-    got = await asked(led_by(Answer([brief(1), brief(2)]), say("Done [F1.1].")), tmp_path)
-    kinds = ["child" if is_child(b) else "parent" for b in got.e.requests]
-    assert kinds == ["parent", *["child"] * 4, "parent"]
-
-
 # ---- what a parent sees of very many
-
-
-def many_on(count: int) -> Answer:
-    template = {"task": "Find out what is open in {item}", "description": "Read {item}"}
-    items = [channel_id(n) for n in range(1, count + 1)]
-    return call("run_subagents", items=items, template={**template, "scope": "slack"})
 
 
 def finder(claim: str) -> Mind:
     """A subagent that reads its channel and finds one thing; `{n}` is the channel's number."""
 
     def mind(body: Json) -> Answer:
-        n = int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
+        n = number(body)
         if not results(body):
             return call("read_channel_history", channel=channel_id(n))
         found = finding(claim.format(n=n), thread_id(n, 0), state="unsolved")
@@ -344,7 +318,8 @@ def finder(claim: str) -> Mind:
 
 async def of_many(tmp_path: Path, count: int, claim: str, answer: str) -> Asked:
     child_ = finder(claim)
-    script = (call("list_channels"), many_on(count), say(answer))
+    items = [channel_id(n) for n in range(1, count + 1)]
+    script = (call("list_channels"), many(items), say(answer))
 
     def mind(body: Json) -> Answer:
         return child_(body) if is_child(body) else script[turn(body)]
@@ -353,32 +328,22 @@ async def of_many(tmp_path: Path, count: int, claim: str, answer: str) -> Asked:
     return await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(count, 1)))
 
 
-async def test_findings_of_200_subagents_can_be_cited_and_none_is_passed_over(
-    tmp_path: Path,
+@pytest.mark.parametrize(("repeats", "least"), [(1, 150), (8, 50)], ids=["short", "long"])
+async def test_what_is_not_shown_of_many_is_counted_and_named(
+    tmp_path: Path, repeats: int, least: int
 ) -> None:
-    claim = "In channel {n} the export of invoices has been failing for customers since Monday"
+    claim = "In channel {n} " + "the export of invoices has been failing for customers " * repeats
     got = await of_many(tmp_path, 200, claim, "Open: [F1.1] and [F200.1].")
     view = results(got.parent[2])[1]["content"]
 
     assert estimate_tokens(view) <= got.e.run.limits.max_fanout_tokens
-    ids = [f"F{n}.1" for n in range(1, 201)]
-    assert sum(f"[{i}] In channel" in view for i in ids) >= 150
-    assert all(re.search(rf"\b{re.escape(i)}\b", view) for i in ids)
+    shown = view.count("] In channel")
+    assert shown >= least
+    left = 200 - shown
+    assert not left or f"(not shown: {left} findings, {left} open, stored" in view
+    assert all(re.search(rf"\bF{n}\.1\b", view) for n in range(1, 201))
     assert got.document["statements"][0]["findings"] == ["F1.1", "F200.1"]
     assert got.report.leaks == ()
-
-
-async def test_what_is_not_shown_of_many_is_counted_and_named(tmp_path: Path) -> None:
-    claim = "In channel {n} " + "the export of invoices has been failing for customers " * 8
-    got = await of_many(tmp_path, 200, claim, "Open: [F1.1].")
-    view = results(got.parent[2])[1]["content"]
-
-    assert estimate_tokens(view) <= got.e.run.limits.max_fanout_tokens
-    shown = view.count("] In channel")
-    assert shown >= 50
-    assert f"(not shown: {200 - shown} findings, {200 - shown} open, stored" in view
-    assert "give its id in `findings` of a new brief" in view
-    assert all(re.search(rf"\bF{n}\.1\b", view) for n in range(1, 201))
 
 
 async def test_equal_findings_of_500_subagents_are_one_line_and_each_can_be_cited(
@@ -396,36 +361,214 @@ async def test_equal_findings_of_500_subagents_are_one_line_and_each_can_be_cite
     assert got.report.leaks == ()
 
 
-async def test_the_work_on_a_brief_does_not_grow_with_those_before_it() -> None:
-    """Counted in calls of functions; and others get their turn after each brief."""
-    async with engine(lambda body: submitted("Nothing.")) as e:
+# ---- a context that fills up
 
-        async def admitted(count: int) -> int:
-            guard = SpawnGuard(e.run.limits)
-            guard.own.append("What is open?")
-            guard.delivered.append("s0 complete: " + sentence("earlier", 40))
-            briefs = [e.brief(f"Read channel {n}: {sentence(str(n))}", 1) for n in range(count)]
-            calls = turns_ = 0
+ROLES = {"parent": {"max_tokens": 1_000}}
 
-            def counted(frame: object, event: str, arg: object) -> None:
-                nonlocal calls
-                calls += event in ("call", "c_call")
 
-            async def others() -> None:
-                nonlocal turns_
-                while True:
-                    turns_ += 1
-                    await asyncio.sleep(0)
+def small(context: int = 10_000, **limits: float) -> Settings:
+    return settings_for({"parent_context": context, **limits}, roles=ROLES)
 
-            task = asyncio.create_task(others())
-            sys.setprofile(counted)
-            try:
-                for each in briefs:
-                    await guard.check(each)
-            finally:
-                sys.setprofile(None)
-                task.cancel()
-            assert turns_ >= count
-            return calls
 
-        assert await admitted(400) < 5 * await admitted(100)
+def handed_over(body: Json) -> bool:
+    return len(body["messages"][0]["content"]) == 2
+
+
+async def test_above_thirty_percent_a_parent_is_reminded_and_must_delegate(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if "REMINDER: Your context is filling up" in since(body):
+            return Answer([use("read_thread", thread=thread_id(1, 0)), use("list_channels")])
+        if results(body) and "delegate this" in results(body)[-1]["content"]:
+            return say("I stop reading.")
+        return call("read_thread", thread=thread_id(1, 0))
+
+    got = await asked(mind, tmp_path, small(12_000))
+    reminders = [b for b in got.parent if "REMINDER: Your context is filling up" in since(b)]
+    assert len(reminders) == 1
+    thread, listed = results(got.parent[-1])[-2:]
+    assert thread["is_error"]
+    assert listed["is_error"]
+    assert thread["content"] == "Your context is filling up: delegate this with run_subagent."
+    assert got.document["answer"] == "I stop reading."
+    assert got.document["sessions"] == 1
+    assert got.report.leaks == ()
+
+
+async def test_above_seventy_percent_a_fresh_session_goes_on_and_still_cites(
+    tmp_path: Path,
+) -> None:
+    got = await asked(filling(turns(say("Open is [F1.1], as before."))), tmp_path, small(12_000))
+    assert got.document["sessions"] == 2
+    assert [x.session for x in got.e.events if isinstance(x, ParentHandedOver)] == [2]
+    last = got.parent[-1]
+    request, handed = (b["text"] for b in last["messages"][0]["content"])
+    assert request == got.parent[0]["messages"][0]["content"][0]["text"]
+    assert "GOAL: What is open in #support-1 and in #support-2?" in handed
+    assert "LABEL: " in handed
+    (state,) = [each for each in handed.splitlines() if each.startswith("STATE: ")]
+    assert f"about printers, number {len(got.parent) - 2}." in state
+    for s in got.subagents:
+        assert f"{s['id']} complete (slack, fast): Channel 1 is read." in handed
+        assert f"[{s['findings'][0]['id']}] The " in handed
+    assert got.document["statements"][0]["findings"] == ["F1.1"]
+    assert got.document["links"]["F1.1"]
+    assert got.document["status"] == "complete"
+    assert [c.id for c in got.e.sink.contexts if c.kind == "parent"] == ["p1", "p2"]
+    assert json.dumps(last["system"]) == json.dumps(got.parent[0]["system"])
+    assert json.dumps(last["tools"]) == json.dumps(got.parent[0]["tools"])
+    assert got.report.leaks == ()
+    assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
+
+
+def filling(after: Mind) -> Mind:
+    """A parent that delegates until its context is full; `after` answers in the next session."""
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if handed_over(body):
+            return after(body)
+        n = turn(body)
+        asks = brief(1, task=f"Question number {n} on this channel", known="word " * 500)
+        return Answer([words(f"Both seem to be about printers, number {n}."), asks])
+
+    return mind
+
+
+async def test_a_new_session_goes_on_delegating_under_new_ids(tmp_path: Path) -> None:
+    after = turns(brief_answer(2), say("Open: [F1.1] and [F5.1] [F9.9]."))
+    got = await asked(filling(after), tmp_path, small(12_000))
+    assert got.document["sessions"] == 2
+    ids = [s["id"] for s in got.subagents]
+    assert ids == [f"s{n}" for n in range(1, len(ids) + 1)]
+    parents = {c.id: c.parent for c in got.e.sink.contexts if c.kind == "subagent"}
+    assert parents[ids[-1]] == "p2"
+    assert parents["s1"] == "p1"
+    assert "[F9.9]" not in got.document["answer"]
+    assert got.report.leaks == ()
+
+
+async def test_what_a_brief_may_not_hold_is_done_by_the_parent_and_handed_over(
+    tmp_path: Path,
+) -> None:
+    """Refused because it retypes a view: the parent reads itself, and its session is replaced."""
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if handed_over(body):
+            return say("It holds: [F1.1].")
+        match turn(body):
+            case 0:
+                return brief_answer(1)
+            case 1:
+                claim = results(body)[0]["content"].split("[F1.1] ")[1].split(" | ")[0]
+                return brief_answer(2, task=f"Compare: {claim}", known="word " * 300)
+        again = brief_answer(2, task="", known="word " * 500)  # refused: it says no task
+        return Answer([use("read_thread", thread=thread_id(1, 0)), *again.content])
+
+    got = await asked(mind, tmp_path, small(12_000))
+    assert got.subagents[1]["status"] == "refused"
+    assert "task: repeats what another subagent returned" in got.subagents[1]["reason"]
+    assert got.document["sessions"] == 2
+    assert got.document["answer"] == "It holds: [F1.1]."
+    assert got.report.leaks == ()
+
+
+async def test_sessions_share_their_steps_and_their_number_is_limited(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if "REMINDER: limit reached" in since(body):
+            return say("Enough: [F1.1].")
+        n = len(body["messages"][0]["content"]) * 100 + turn(body)
+        return brief_answer(1, task=f"Question {n} {turn(body)}", known=f"word{n} " * 250)
+
+    got = await asked(mind, tmp_path, small(12_000, parent_steps=20, max_subagents=24))
+    assert 2 <= got.document["sessions"] <= 5
+    assert len(got.parent) <= 20
+    assert got.document["answer"] == "Enough: [F1.1]."
+    assert got.document["stopped_by"] in ("steps", "tokens")
+    assert got.report.leaks == ()
+
+
+def test_a_package_of_300_results_stays_within_its_share() -> None:
+    views = {f"s{n}": f"s{n} complete: text {'long ' * 300}\n[F{n}.1] claim" for n in range(300)}
+    ending = Ending("handoff", text="I was about to compare. " * 100)
+    text = package("What is open? " * 300, ending, views, TRUSTED, 6_000)["text"]
+    assert estimate_tokens(text) <= 6_000
+    assert text.count("complete: text") > 50
+    assert "more results are stored and in the report: s" in text
+
+
+async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None:
+    items = [f"C9{n:07d}" for n in range(900)]
+    got = await asked(led_by(many(items), say("There are no such.")), tmp_path)
+
+    (told,) = results(got.parent[1])
+    assert told["is_error"]
+    assert len(told["content"]) < 5_000
+    assert "No source C90000000" in told["content"]
+    assert "and for 880 further reasons" in told["content"]
+    assert got.document["coverage"]["refused"] == 900
+    assert got.children == []
+
+
+async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_absent(
+    tmp_path: Path,
+) -> None:
+    items = [f"{channel_id(1)}/0", f"{channel_id(1)}/1.0", thread_id(1, 1), "C99999999"]
+    script = led_by(
+        call("read_thread", thread=thread_id(1, 1, 1)), many(items), say("Of one: [F3.1].")
+    )
+
+    def mind(body: Json) -> Answer:
+        if is_child(body) and not results(body):
+            return call("read_thread", thread=thread_id(1, 1))
+        return submitted("Read the thread.") if is_child(body) else script(body)
+
+    got = await asked(mind, tmp_path)
+    states = {s["text"]: (s["status"], s["reason"]) for s in got.subagents}
+    assert len(got.children) == 2
+    assert [s["status"] for s in got.subagents].count("complete") == 1
+    for item in (items[0], items[1], items[3]):
+        refused = states[f"Read {item}"]
+        assert refused[0] == "refused"
+        assert refused[1].replace(item, "X") == states["Read C99999999"][1].replace(items[3], "X")
+        assert f"No source {item}." in refused[1]
+
+
+async def test_an_item_that_is_named_200_times_runs_once_and_fails_twice(tmp_path: Path) -> None:
+    script = led_by(many([channel_id(1)] * 200), say("Open: [F1.1]."))
+    got = await asked(script, tmp_path, settings_for({"max_items": 1}))
+    assert [s["id"] for s in got.subagents] == ["s1"]
+    assert len(got.children) == 2  # one reads and hands in
+
+    faults = Faults(lambda index, body: "refusal")
+    async with engine(child, slack=LocalSlack(workspace(2)), faults=faults) as e:
+        failed = await e.fanout().run_all([e.brief("Read", 1)] * 200)
+    assert {r.id for r in failed} == {"s1", "s2"}
+    assert len(e.requests) == 2
+
+
+async def test_the_users_own_words_may_stand_in_a_brief_though_a_subagent_repeats_them(
+    tmp_path: Path,
+) -> None:
+    question = (
+        "Is it true that the blue printer in #support-1 or in #support-2 eats every third page "
+        "of a long letter since last Monday?"
+    )
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            if not results(body):
+                return call("read_channel_history", channel=channel_id(number(body)))
+            return submitted(f"You ask: {question} I saw nothing of it.")
+        again = brief_answer(2, task=f"Answer this: {question}")
+        return (brief_answer(1), again, say("Nobody wrote of it."))[turn(body)]
+
+    got = await asked(mind, tmp_path, question=question)
+    assert question in results(got.parent[1])[0]["content"]
+    assert [s["status"] for s in got.subagents] == ["complete"] * 2

@@ -45,23 +45,25 @@ def draft(**fields: Any) -> FindingDraft:
     return FindingDraft.model_validate({"claim": "It fails", "evidence": ["C1/1"], **fields})
 
 
-def test_a_finding_keeps_what_its_evidence_carries() -> None:
-    found = draft(evidence=["C1/1", "C1/2"], quotes=["ERROR 12"], customers=["Acme", "Luis Gil"])
-    checked = check([found], ITEMS)
-    assert checked.findings == (found,)
-    assert checked.unsupported == ()
-
-
-def test_what_was_not_read_is_dropped_and_counted() -> None:
-    found = draft(
-        evidence=["C1/1", "C1/404"], quotes=["ERROR 12", "ERROR 13"], customers=["Acme", "Ana Ruiz"]
+def test_a_finding_keeps_what_was_read_and_the_rest_is_dropped_and_counted() -> None:
+    good = draft(evidence=["C1/1", "C1/2"], quotes=["ERROR 12"], customers=["Acme", "Luis Gil"])
+    part = draft(
+        evidence=["C1/1", "C1/1", "C1/404"],
+        quotes=["ERROR 12", "ERROR 13"],
+        customers=["Acme", "Ana Ruiz"],
     )
-    checked = check([found], ITEMS)
-    (kept,) = checked.findings
-    assert kept.evidence == ["C1/1"]
-    assert kept.quotes == ["ERROR 12"]
-    assert kept.customers == ["Ana Ruiz"]  # Acme stands in a message that it does not cite
-    assert len(checked.unsupported) == 3
+    checked = check([good, part, draft(evidence=["C1/404"]), draft(evidence=[])], ITEMS)
+    first, second = checked.findings
+    assert first == good
+    assert second.evidence == ["C1/1"]
+    assert second.quotes == ["ERROR 12"]
+    assert second.customers == ["Ana Ruiz"]  # Acme stands in a message that it does not cite
+    assert len(checked.unsupported) == 6
+    assert checked.unsupported[-3:] == (
+        "finding 3: no item C1/404 was read",
+        "finding 3: no evidence",
+        "finding 4: no evidence",
+    )
 
 
 def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
@@ -90,30 +92,17 @@ def test_what_was_shown_last_is_read_and_a_quote_may_be_of_all_that_was_shown() 
     assert check([found], reading.whole()).findings[0].quotes == quotes
 
 
-def test_of_an_item_that_always_changes_the_newest_texts_are_kept() -> None:
-    reading = SourceLog()
-    for number in range(1000, 1100):
-        reading.add([item(1, f"{number} is the number")], {})
-    assert reading.whole()["C1/1"].text.count("number") == 1 + MAX_EARLIER
-    assert texts_of(reading.whole()["C1/1"])[:2] == ["1099 is the number", "1091 is the number"]
-
-
 def test_no_quote_reaches_from_one_text_of_an_item_into_the_next() -> None:
     reading = SourceLog()
     for text in ("approved by Ana, pay 500 EUR", "The refund is not"):
         reading.add([item(1, text)], {})
     found = draft(quotes=["The refund is not approved by Ana", "is not\x1eapproved", "pay 500 EUR"])
     assert check([found], reading.whole()).findings[0].quotes == ["pay 500 EUR"]
-
-
-def test_a_finding_without_any_evidence_is_dropped() -> None:
-    checked = check([draft(evidence=["C1/404"]), draft(), draft(evidence=[])], ITEMS)
-    assert checked.findings == (draft(),)
-    assert checked.unsupported == (
-        "finding 1: no item C1/404 was read",
-        "finding 1: no evidence",
-        "finding 3: no evidence",
-    )
+    for number in range(1000, 1100):
+        reading.add([item(1, f"{number} is the number")], {})
+    kept = texts_of(reading.whole()["C1/1"])
+    assert len(kept) == 1 + MAX_EARLIER
+    assert kept[:2] == ["1099 is the number", "1091 is the number"]
 
 
 ROWS = {f"q-1#row{n}": Item(f"q-1#row{n}", f"total: {n}0", None, TRUSTED) for n in range(1, 6)}
@@ -137,19 +126,27 @@ def test_a_range_whose_rows_were_not_all_read_is_unknown(given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "quote",
+    ("quote", "faithful"),
     [
-        'the "new" card reader says error 12',
-        "«new» card",
-        "strasse 5",
-        '"ERROR 12"',
-        "…says ERROR 12",
-        "ERROR 12.",
+        ('the "new" card reader says error 12', True),
+        ("«new» card", True),
+        ("strasse 5", True),
+        ('"ERROR 12"', True),
+        ("…says ERROR 12", True),
+        ("ERROR 12.", True),
+        ("", False),
+        ("  ", False),
+        ('""', False),
+        ("...", False),
+        ("ERROR 21", False),
+        ("card reader ERROR 12", False),
     ],
 )
-def test_a_faithful_copy_may_differ_in_case_spacing_and_quotation_marks(quote: str) -> None:
-    checked = check([draft(quotes=[quote])], ITEMS)
-    assert (len(checked.unsupported) == 0) == occurs(quote, normal(ITEMS["C1/1"].text))
+def test_a_copy_may_differ_in_case_spacing_and_quotation_marks_alone(
+    quote: str, faithful: bool
+) -> None:
+    kept = check([draft(quotes=[quote])], ITEMS).findings[0].quotes
+    assert kept == ([quote] if faithful else [])
 
 
 @pytest.mark.parametrize(
@@ -172,15 +169,6 @@ def test_a_copy_of_a_page_may_be_of_what_the_page_shows(quote: str, kept: bool) 
     assert [finding.quotes == [quote] for finding in checked.findings] == [kept]
 
 
-@pytest.mark.parametrize("quote", ["", "  ", '""', "...", "ERROR 21", "card reader ERROR 12"])
-def test_an_empty_or_altered_quote_is_no_quote(quote: str) -> None:
-    assert check([draft(quotes=[quote])], ITEMS).findings[0].quotes == []
-
-
-def test_the_same_evidence_named_twice_counts_once() -> None:
-    assert check([draft(evidence=["C1/1", "C1/1"])], ITEMS).findings[0].evidence == ["C1/1"]
-
-
 @settings(max_examples=200, deadline=None, database=None)
 @given(st.text(max_size=60), st.text(max_size=20), st.text(max_size=20))
 def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -> None:
@@ -189,30 +177,21 @@ def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -
         assert occurs(text, whole)
 
 
-def test_coverage_counts_messages_inside_the_window_only() -> None:
+def test_coverage_counts_each_message_inside_the_window_once() -> None:
     reading = SourceLog()
     old = item(0, notes=(BEFORE_WINDOW,))
-    reading.add([old, item(1, thread="C1/0"), item(2)], {"C1": ["C1/1", "C1/2", "C1/3"]})
+    for _ in range(2):
+        reading.add([old, item(1, thread="C1/0"), item(2)], {"C1": ["C1/1", "C1/2", "C1/3"]})
     first = reading.coverage()
     assert (first.messages_read, first.threads_read, first.complete) == (2, 2, False)
+    assert (first.pages, first.items_read) == (1, 3)
     reading.add([item(3)], {"C1": ["C1/1", "C1/2", "C1/3"]})
     coverage = reading.coverage()
     assert (coverage.messages_read, coverage.pages, coverage.complete) == (3, 2, True)
     assert (coverage.oldest, coverage.latest) == (AT + timedelta(hours=1), AT + timedelta(hours=3))
-
-
-def test_a_note_has_a_time_and_is_no_message() -> None:
-    reading = SourceLog()
-    reading.add([item(1), item(2, author=None, by=None)], {})
-    assert (reading.coverage().messages_read, reading.coverage().items_read) == (1, 2)
-
-
-def test_a_page_read_twice_counts_once() -> None:
-    reading = SourceLog()
-    for _ in range(3):
-        reading.add([item(1), item(2)], {"C1": ["C1/1", "C1/2"]})
-    assert reading.coverage().pages == 1
-    assert reading.coverage().messages_read == 2
+    notes = SourceLog()
+    notes.add([item(1), item(2, author=None, by=None)], {})
+    assert (notes.coverage().messages_read, notes.coverage().items_read) == (1, 2)
 
 
 def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
@@ -226,26 +205,6 @@ def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
     reading.forget_unsent()
     assert list(reading.items) == ["C1/1", "C1/2"]
     assert reading.label.readers == frozenset({"U1"})
-
-
-def test_items_without_a_time_are_read_and_not_counted_as_messages() -> None:
-    reading = SourceLog()
-    reading.add([Item("F1/R1", "a row", None, LABEL)], {})
-    assert reading.coverage().messages_read == 0
-    assert reading.threads() == {}
-    assert "F1/R1" in reading.items
-
-
-def test_a_label_only_grows() -> None:
-    reading = SourceLog()
-    reading.add([item(1)], {})
-    secret = Label(untrusted=True, readers=frozenset({"U1", "U2"}), sources=frozenset({"G1"}))
-    reading.add([Item("G1/1", "x", None, secret)], {})
-    other = Label(readers=frozenset({"U2", "U3"}), sources=frozenset({"G2"}))
-    reading.add([Item("G2/1", "x", None, other), item(2)], {})
-    assert reading.label.untrusted
-    assert reading.label.readers == frozenset({"U2"})
-    assert reading.label.sources == {"G1", "G2"}
 
 
 def test_disjoint_coverages_add_up() -> None:

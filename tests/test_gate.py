@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from engine_kit import (
     brief,
     call,
     channel_id,
-    channel_of,
     engine,
     is_child,
     led_by,
@@ -23,7 +21,6 @@ from engine_kit import (
     results,
     run_agent,
     say,
-    sentence,
     submitted,
     thread_id,
     turn,
@@ -35,25 +32,15 @@ from serve_kit import serving
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.local.slack.server import LocalSlack
-from bot.local.workspace import ListColumn, ListItem, SlackList
 from config.settings import load_settings
 from scopes.effects import Access
-from scopes.intent import Intent
-from scopes.slack_reader import SlackReader
-from scopes.tool import Tool, ToolContext, ToolError, ToolResult, tool
-from subagents.gate import Allow, Card, Deny, Gate
+from scopes.tool import Tool, ToolContext, ToolResult, tool
+from subagents.gate import Allow, Card, Deny
 
 ROOT = Path(__file__).resolve().parent.parent
 SLACK = {t.name: t for t in scopes.scope("slack").tools}
 Json = dict[str, Any]
 HELD = {channel_id(1): "#support-1"}
-
-
-@tool(Access.WRITE)
-async def jot(ctx: ToolContext, text: str) -> ToolResult:
-    """Write a note of one's own."""
-    return ToolResult(note=f"kept: {text}")
 
 
 @tool(needs="web:search")
@@ -132,15 +119,6 @@ async def test_what_leaves_without_a_request_for_it_is_denied_and_has_no_effect(
     assert [(d.tool, d.verdict, d.rule) for d in e.decisions] == [(name, "deny", "consequence")]
 
 
-async def test_a_note_of_ones_own_is_kept_where_somebody_asked_for_something() -> None:
-    async with engine(turns()) as e:
-        asked = replace(e.context(), intent=Intent(text="Keep a note of x.", home="C1"))
-        assert isinstance(await e.run.gate.decide("s1", asked, jot, {"text": "x"}), Allow)
-        assert isinstance(await e.run.gate.decide("s1", e.context(), jot, {"text": "x"}), Deny)
-    kept = [("allow", "keep within all rules"), ("deny", "consequence")]
-    assert [(d.verdict, d.rule) for d in e.decisions] == kept
-
-
 async def test_an_open_handle_is_needed_where_a_tool_says_so() -> None:
     async with engine(turns()) as e:
         assert isinstance(await e.run.gate.decide("s1", e.context(), roam, {}), Deny)
@@ -163,53 +141,42 @@ async def test_what_is_not_held_is_answered_like_what_does_not_exist(
 ) -> None:
     """Neither the words nor a call to Slack tells that something is there."""
     more = {"query": "word"} if name == "search_messages" else {}
-    there, nowhere = channel_id(2), "C99999999"
-    asks = Answer(
-        [use(name, **{argument: form.format(i), **more}) for i in (there, nowhere, "#support-2")]
-    )
+    asked = (channel_id(2), "C99999999", "#support-2")
+    asks = Answer([use(name, **{argument: form.format(i), **more}) for i in asked])
     async with engine(turns(asks, submitted())) as e:
         await run_agent(e.agent(tools=SLACK.values(), handles=HELD))
 
-    hidden, absent, named = (r["content"] for r in results(e.requests[1]))
-    assert hidden.replace(there, "X") == absent.replace(nowhere, "X")
-    assert named.replace("#support-2", "X") == absent.replace(nowhere, "X")
-    assert absent.startswith("No ")
+    answers = [r["content"] for r in results(e.requests[1])]
+    said = {answer.replace(id, "X") for answer, id in zip(answers, asked, strict=True)}
+    assert len(said) == 1
+    assert said.pop().startswith("No ")
     assert e.slack.calls.total() == 0
 
 
 async def test_a_held_thing_that_slack_does_not_show_is_answered_the_same() -> None:
-    held = {"C99999999": "#gone", **HELD}
-    asks = Answer(
-        [use("read_channel_history", channel="C99999999"),
-         use("read_channel_history", channel="C88888888")]
-    )  # fmt: skip
+    ids = ("C99999999", "C88888888")
+    asks = Answer([use("read_channel_history", channel=id) for id in ids])
     async with engine(turns(asks, submitted())) as e:
-        await run_agent(e.agent(tools=SLACK.values(), handles=held))
+        await run_agent(e.agent(tools=SLACK.values(), handles={ids[0]: "#gone", **HELD}))
     first, second = (r["content"] for r in results(e.requests[1]))
-    assert first.replace("C99999999", "X") == second.replace("C88888888", "X")
+    assert first.replace(ids[0], "X") == second.replace(ids[1], "X")
+
+
+ODD = ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"]
 
 
 @pytest.mark.parametrize(("name", "argument", "form"), READS)
-@pytest.mark.parametrize(
-    "value", ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"]
-)
 async def test_an_odd_handle_is_an_error_result_and_never_a_crash(
-    name: str, argument: str, form: str, value: str
+    name: str, argument: str, form: str
 ) -> None:
-    more = {"query": "word"} if name == "search_messages" else {}
-    async with engine(turns(call(name, **{argument: value, **more}), submitted())) as e:
-        agent = e.agent(tools=SLACK.values(), handles=HELD)
-        ending = await run_agent(agent)
+    searches = name == "search_messages"
+    more = {"query": "word"} if searches else {}
+    asks = Answer([use(name, **{argument: value, **more}) for value in ODD])
+    async with engine(turns(asks, submitted())) as e:
+        ending = await run_agent(e.agent(tools=SLACK.values(), handles=HELD))
     assert ending.stopped_by == "none"
-    if not (name == "search_messages" and value == ""):  # there it means all that is held
-        assert results(e.requests[1])[0]["is_error"]
-
-
-async def test_a_search_over_all_reads_only_what_is_held() -> None:
-    word = sentence("q2.0").split()[0]
-    async with engine(turns(call("search_messages", query=word), submitted())) as e:
-        await run_agent(e.agent(tools=SLACK.values(), handles=HELD))
-    assert results(e.requests[1])[0]["content"].startswith("0 messages found")
+    failed = [bool(each.get("is_error")) for each in results(e.requests[1])]
+    assert failed == [not searches, *[True] * 5]  # an empty one means all that is held
 
 
 async def test_a_subagents_own_listing_opens_nothing() -> None:
@@ -237,32 +204,6 @@ async def test_every_decision_is_logged_without_the_arguments() -> None:
     ]
     assert all(d.at.tzinfo and len(d.args_hash) == 16 for d in e.decisions)
     assert "secret" not in json.dumps([str(d) for d in e.decisions])
-
-
-async def test_a_list_is_read_where_it_is_held() -> None:
-    tracker = SlackList(
-        "F00000001", "Bugs", (ListColumn("Col1", "title", "Title"),),
-        (ListItem("Rec1", {"title": "It breaks"}, 1740000000, "U0ANA"),),
-    )  # fmt: skip
-    made = workspace(1)
-    local = LocalSlack(type(made)(made.team, made.users, (channel_of(1, 1),), (tracker,)))
-    asks = call("list_slack_list_items", list="Bugs")
-    async with engine(turns(asks, submitted()), slack=local) as e:
-        agent = e.agent(tools=SLACK.values(), handles={"F00000001": "Bugs"})
-        await run_agent(agent)
-    assert "F00000001/Rec1" in agent.reading.items
-    assert "It breaks" in results(e.requests[1])[0]["content"]
-
-
-async def test_the_gate_hands_out_what_a_tool_raises() -> None:
-    lines: list[object] = []
-    gate = Gate(lines.append)
-    async with engine(turns()) as e:
-        mend = next(t for t in OWN_TOOLS if t.name == "mend")
-        with pytest.raises(ToolError, match="Try look"):
-            await gate.call("s1", e.context(), mend, {})
-        assert isinstance(e.reader, SlackReader)
-    assert len(lines) == 1
 
 
 LOOK = [use("list_channels") for _ in range(4)]
@@ -318,10 +259,3 @@ def held_number(body: Json) -> int:
 def calls_at_most(**most: int) -> dict[str, Any]:
     usual = load_settings(env={}).limits.tool_calls
     return {"tool_calls": usual.model_copy(update=most)}
-
-
-def test_real_use_is_far_from_the_limits_of_calls() -> None:
-    limits = load_settings(env={}).limits
-    assert limits.tool_calls.turn >= 64, "a folder of forty files, read in one turn"
-    assert limits.tool_calls.context >= 5 * limits.subagent_steps
-    assert limits.tool_calls.request >= limits.max_items * limits.subagent_steps

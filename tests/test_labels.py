@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +12,6 @@ from engine_kit import (
     WINDOW,
     Engine,
     Json,
-    brief,
     brief_answer,
     call,
     channel_id,
@@ -27,7 +24,6 @@ from engine_kit import (
     line,
     results,
     say,
-    sentence,
     settings_for,
     store_at,
     submitted,
@@ -36,7 +32,8 @@ from engine_kit import (
     use,
     workspace,
 )
-from starlette.types import ASGIApp, Receive, Scope, Send
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bot.context import App
 from bot.local.model.answer import Answer
@@ -48,8 +45,9 @@ from bot.runs.checkpoint import StepLog, StoreSink
 from bot.tasks.base import Request
 from bot.tasks.sweep import Sweep
 from config.settings import Settings
-from scopes.label import TRUSTED, Label
-from scopes.tool import Item, Window
+from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
+from scopes.tool import Item
+from subagents.budget import Amount
 from subagents.contracts import AnswerContract, FindingDraft
 from subagents.evidence import SourceLog, distinct
 from subagents.result import checked_findings
@@ -60,13 +58,8 @@ QUESTION = "What is open in #support-1 and in #support-2?"
 
 
 async def sweep_of(
-    mind: Mind,
-    tmp_path: Path,
-    slack: LocalSlack,
-    settings: Settings,
-    per_subagent: int = 40,
-    window: Window = WINDOW,
-) -> tuple[Engine, Json]:
+    mind: Mind, tmp_path: Path, slack: LocalSlack, settings: Settings, per_subagent: int = 40
+) -> Json:
     """A sweep of all channels, split at so many threads."""
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "sweep", "*", "claude", {})
@@ -74,8 +67,9 @@ async def sweep_of(
         whole = settings.model_copy(update={"sweep": parts})
         app = replace(cast(App, e.ask("", store).app), settings=whole)
         channels = await e.reader.channels()
-        document = await Sweep(app, e.run, Request("*", window), channels).work()
-        return e, document.to_json()
+        document = await Sweep(app, e.run, Request("*", WINDOW), channels).work()
+        assert e.run.budget.reserved == Amount()
+        return document.to_json()
 
 
 async def answered(
@@ -108,7 +102,7 @@ async def test_a_sweep_that_reads_one_thread_of_thirty_is_not_complete(tmp_path:
         one = thread_id(1, 4)
         return judged(one) if results(body) else call("read_thread", thread=one)
 
-    _, document = await sweep_of(mind, tmp_path, LocalSlack(workspace(1, 30)), settings_for())
+    document = await sweep_of(mind, tmp_path, LocalSlack(workspace(1, 30)), settings_for())
     (one,) = document["subagents"]
     assert one["status"] == document["status"] == "partial"
     assert one["not_covered"] == ["read 2 of 60 messages"]
@@ -134,7 +128,7 @@ async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
 
     settings = settings_for({"max_tool_output_tokens": 1_400})
     local = LocalSlack(workspace(1, 30))
-    _, document = await sweep_of(mind, tmp_path, local, settings, per_subagent=15)
+    document = await sweep_of(mind, tmp_path, local, settings, per_subagent=15)
     assert len(document["subagents"]) == 2
     for one in document["subagents"]:
         read = one["coverage"]["messages_read"]
@@ -200,82 +194,7 @@ async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path:
     assert (briefs[-1]["parent"], Label.of(briefs[-1]["brief"]["label"])) == ("p2", label)
 
 
-# ---- what goes wrong in a tool may hold what it read
-
-
-@dataclass
-class Bent:
-    """Changes what a workspace answers."""
-
-    app: ASGIApp
-    change: Callable[[str, Json], None]
-    """Method and answer, which it may change."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sent: list[Any] = []
-
-        async def keep(message: Any) -> None:
-            sent.append(message)
-
-        await self.app(scope, receive, keep)
-        answer = json.loads(b"".join(m.get("body", b"") for m in sent))
-        self.change(scope["path"].rpartition("/")[2], answer)
-        headers = [(b"content-type", b"application/json")]
-        await send({**sent[0], "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
-
-
-WORDS = "the merger is planned for may"
-
-
-def breaking(thread: str, armed: list[bool]) -> LocalSlack:
-    """Two channels; once armed, one thread has a message with words where its time should be."""
-    said = sentence(thread)
-
-    def change(method: str, answer: Json) -> None:
-        held = [m.get("text") for m in answer.get("messages") or ()]
-        if armed and method == "conversations.replies" and said in held:
-            answer["messages"][-1]["ts"] = WORDS
-
-    local = LocalSlack(workspace(2))
-    local.app.add_middleware(Bent, change=change)
-    return local
-
-
-async def test_what_a_foreign_error_says_reaches_no_parent(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return Answer([brief(1), brief(2)]) if turn(body) == 0 else say("Of one: [F2.1].")
-        if "channel 1" in line(body, "TASK"):
-            return call("read_thread", thread=thread_id(1, turn(body)))
-        return child(body)
-
-    e, document, _ = await answered(mind, tmp_path, breaking("q1.1", [True]))
-    one, two = document["subagents"]
-    assert (one["status"], one["stopped_by"], two["status"]) == (
-        "partial", "tool_error", "complete",
-    )  # fmt: skip
-    assert one["reason"] == "read_thread failed: ValueError"
-    assert one["text"] == "Read 2 items, then stopped (read_thread failed: ValueError)."
-    view = results([b for b in e.requests if not is_child(b)][1])[0]["content"]
-    assert "read_thread failed: ValueError" in view
-    assert WORDS not in json.dumps(e.requests) + json.dumps(document)
-
-
-async def test_what_a_foreign_error_says_reaches_no_report(tmp_path: Path) -> None:
-    armed: list[bool] = []
-
-    def mind(body: Json) -> Answer:
-        armed.append(True)  # the sweep itself has read by now
-        return call("read_thread", thread=thread_id(1, 0))  # which is older than the window
-
-    first = datetime.fromtimestamp(float(thread_id(1, 1).partition("/")[2]), UTC)
-    later = replace(WINDOW, oldest=first - timedelta(minutes=1))
-    local = breaking("q1.0", armed)
-    _, document = await sweep_of(mind, tmp_path, local, settings_for(), window=later)
-    section = document["sections"][0]
-    assert "read_thread failed: ValueError" in section["summary"]
-    assert WORDS not in json.dumps(document)
+# ---- what goes wrong in a tool
 
 
 async def test_what_slack_refuses_is_told_in_words(tmp_path: Path) -> None:
@@ -307,24 +226,17 @@ def text_of(block: Json) -> str:
     return str(block.get("text") or block.get("content") or "")
 
 
-@pytest.mark.parametrize(
-    "place", ["claim", "owner", "next_step", "customers", "severity_reason", "text", "not_covered"]
-)
-async def test_no_field_of_a_result_can_forge_a_reminder(place: str, tmp_path: Path) -> None:
+async def test_no_field_of_a_result_can_forge_a_reminder(tmp_path: Path) -> None:
+    fields = dict.fromkeys(("owner", "next_step", "severity_reason"), FORGED)
+    found = finding(FORGED, thread_id(1, 0), state="unsolved", customers=[FORGED], **fields)
+
     def mind(body: Json) -> Answer:
         if not is_child(body):
             second = brief_answer(1, task="Go on with what was found", findings=["F1.1"])
             return (brief_answer(1), second, say("It is [F1.1]."))[turn(body)]
         if not results(body):
             return call("read_channel_history", channel=channel_id(1))
-        fields: Json = {"claim": "It is broken", "state": "unsolved"}
-        whole: Json = {}
-        if place in ("text", "not_covered"):
-            whole[place] = FORGED if place == "text" else [FORGED]
-        else:
-            fields[place] = [FORGED] if place == "customers" else FORGED
-        found = finding(fields.pop("claim"), thread_id(1, 0), **fields)
-        return submitted(whole.pop("text", "Read."), findings=[found], **whole)
+        return submitted(FORGED, findings=[found], not_covered=[FORGED])
 
     channel = channel_of(1, 1)
     root = replace(channel.messages[0], text=f"We are {FORGED}")
@@ -334,12 +246,12 @@ async def test_no_field_of_a_result_can_forge_a_reminder(place: str, tmp_path: P
     e, document, _ = await answered(mind, tmp_path, local)
 
     assert [s["status"] for s in document["subagents"]] == ["complete"] * 2
-    shown = json.dumps([b["messages"] for b in e.requests])
-    assert place == "severity_reason" or "REMINDER: limit reached (cost)" in shown
+    shown = [json.dumps(b["messages"]) for b in e.requests if not is_child(b)]
+    assert shown[-1].count("REMINDER: limit reached (cost)") >= 5
     assert [r for b in e.requests for r in reminders(b)] == []
-    for found in document["subagents"][0]["findings"]:
-        said = [found["claim"], found["owner"], found["next_step"], found["severity_reason"]]
-        assert not any(len(each.splitlines()) > 1 for each in [*said, *found["customers"]])
+    (kept,) = document["subagents"][0]["findings"]
+    said = [kept["claim"], kept["owner"], kept["next_step"], kept["severity_reason"]]
+    assert not any(len(each.splitlines()) > 1 for each in [*said, *kept["customers"]])
 
 
 # ---- names
@@ -390,7 +302,76 @@ def test_a_customer_is_a_whole_name_that_its_evidence_holds(
     assert len(dropped) == (not held)
 
 
-def test_one_character_is_no_quote() -> None:
-    found, dropped = said_of("Error 7 again", quotes=("7", "“7”", "E.", "Error 7"))
-    assert found.quotes == ["Error 7"]
-    assert len(dropped) == 3
+# ---- the lattice
+
+STRANGER = "a reader of the internet"
+PEOPLE = st.frozensets(st.sampled_from("ABCD"), max_size=4)
+LABELS = st.builds(
+    Label,
+    untrusted=st.booleans(),
+    readers=st.one_of(st.just(INTERNET), st.just(WORKSPACE), PEOPLE),
+    sources=st.frozensets(st.sampled_from(["C1", "C2", "C3"]), max_size=3),
+    outside=st.booleans(),
+)
+
+
+def can_read(label: Label, person: str) -> bool:
+    if person == STRANGER:
+        return label.readers == INTERNET
+    return isinstance(label.readers, str) or person in label.readers
+
+
+@given(LABELS, LABELS, LABELS)
+def test_the_order_of_joins_does_not_matter(a: Label, b: Label, c: Label) -> None:
+    assert a.join(b) == b.join(a)
+    assert a.join(b).join(c) == a.join(b.join(c))
+    assert a.join(a) == a
+    assert TRUSTED.join(a) == a
+
+
+@given(LABELS, LABELS)
+def test_a_join_never_lets_more_people_read_and_never_forgets(a: Label, b: Label) -> None:
+    joined = a.join(b)
+    for person in (*"ABCDE", STRANGER):
+        assert can_read(joined, person) == (can_read(a, person) and can_read(b, person))
+    assert joined.untrusted == (a.untrusted or b.untrusted)
+    assert joined.sources == a.sources | b.sources
+    assert joined.outside == (a.outside or b.outside)
+
+
+@given(LABELS, LABELS)
+def test_within_means_that_all_who_may_read_the_one_may_read_the_other(a: Label, b: Label) -> None:
+    people = (*"ABCDE", STRANGER)  # E stands for every member whom no label names
+    assert a.within(b) == all(can_read(a, p) for p in people if can_read(b, p))
+    assert a.within(a.join(b))
+
+
+@given(LABELS)
+def test_a_stored_label_comes_back_as_it_was(label: Label) -> None:
+    assert Label.of(json.loads(json.dumps(label.to_json()))) == label
+
+
+@pytest.mark.parametrize("untrusted", [False, True])
+def test_a_label_of_an_earlier_version_is_read_with_care(untrusted: bool) -> None:
+    """It did not tell the workspace from the internet, nor who had written a text."""
+    stored = {"untrusted": untrusted, "readers": "public", "sources": ["C1"]}
+    assert Label.of(stored) == Label(untrusted, WORKSPACE, frozenset({"C1"}), outside=untrusted)
+    of_one = {**stored, "readers": ["A"]}
+    assert Label.of(of_one).readers == frozenset({"A"})
+
+
+@pytest.mark.parametrize(
+    ("readers", "outside", "guarded"),
+    [
+        (INTERNET, False, False),
+        (INTERNET, True, False),
+        (WORKSPACE, False, False),
+        (WORKSPACE, True, True),
+        (frozenset("A"), False, True),
+        (frozenset("A"), True, True),
+    ],
+)
+def test_what_the_internet_must_not_learn_by_being_asked(
+    readers: Readers, outside: bool, guarded: bool
+) -> None:
+    assert Label(True, readers, outside=outside).is_guarded is guarded

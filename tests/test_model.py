@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,18 +14,14 @@ from engine_kit import (
     always,
     call,
     engine,
-    run_agent,
     say,
     settings_for,
-    submitted,
-    turn,
     turns,
     until,
     words,
 )
 from timing import waited_within
 
-from bot.local.model.answer import Answer
 from bot.local.model.faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault, Faults
 from subagents.budget import Budget, Caps
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
@@ -130,6 +125,7 @@ async def test_a_passing_fault_is_tried_again(streams: bool) -> None:
         async with engine(turns(say("All is well. " * 20)), faults=faults) as e:
             reply = await complete(e, on_text=heard.append if streams else None)
 
+        assert not streams or "".join(heard).endswith("All is well. " * 20), kind
         assert reply.content[0]["text"] == "All is well. " * 20, kind
         assert reply.attempts == 2
         assert e.requests[0] == e.requests[1]
@@ -154,6 +150,7 @@ async def test_a_lasting_fault_ends_by_its_kind() -> None:
         assert failed.value.attempts == 2
         assert len(e.requests) == 2
         assert e.run.budget.reserved.nanousd == 0
+        assert kind not in STATUS_KINDS or e.run.budget.spent.nanousd == 0, kind
 
     await each(RETRIED, probe)
 
@@ -168,43 +165,21 @@ async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
     assert e.run.budget.spent.nanousd > 2 * e.served.cost_nanousd()  # it may have been paid for
 
 
-async def test_an_error_event_in_a_stream_of_status_200_is_retried_by_its_type() -> None:
-    heard: list[str] = []
-    faults = Faults(["sse_error"])
-    async with engine(turns(say("Word for word. " * 30)), faults=faults) as e:
-        reply = await complete(e, on_text=heard.append)
-
-    first, second = e.sink.trajectory("r1").replies
-    assert reply.attempts == 2
-    assert "overloaded_error 200" in first.outcome["error"]
-    assert second.outcome["stop_reason"] == "end_turn"
-    assert e.run.budget.spent.nanousd > e.served.cost_nanousd()  # what came before it was paid for
-
-
-@pytest.mark.parametrize("kind", ["drop_stream", "sse_error", "truncated_stream"])
-async def test_after_a_broken_stream_the_whole_answer_is_heard_again(kind: str) -> None:
-    heard: list[str] = []
-    text = "".join(f"Sentence {n}. " for n in range(60))
-    async with engine(turns(say(text)), faults=Faults([kind])) as e:
-        reply = await complete(e, on_text=heard.append)
-    assert reply.content[0]["text"] == text
-    assert "".join(heard).endswith(text)
-
-
 async def test_what_never_gets_better_is_not_tried_again() -> None:
     async with engine(turns(say("Hi."))) as e:
         with pytest.raises(ModelFailed, match="invalid_request_error 400") as failed:
             await complete(e, messages=[{"role": "assistant", "content": "I begin."}])
     assert (failed.value.kind, len(e.requests)) == ("model_error", 1)
     assert e.run.budget.spent.nanousd == 0
-
-
-async def test_a_wrong_model_name_or_key_is_the_users_to_mend() -> None:
     async with engine(turns(say("Hi.")), settings_for(models={"fast": "claude-nothing"})) as e:
         with pytest.raises(ModelMisconfigured, match="claude-nothing"):
             await complete(e)
     assert len(e.requests) == 1
     assert e.run.budget.spent.nanousd == 0
+    for kind in ANSWER_KINDS:
+        async with engine(turns(call("look")), faults=Faults([kind])) as e:
+            reply = await complete(e)
+        assert (reply.attempts, len(e.requests)) == (1, 1), kind
 
 
 async def test_no_server_at_all_is_a_failure_in_words() -> None:
@@ -214,13 +189,6 @@ async def test_no_server_at_all_is_a_failure_in_words() -> None:
         with pytest.raises(ModelFailed, match="connection lost"):
             await complete(e)
         await client.aclose()
-
-
-@pytest.mark.parametrize("kind", ANSWER_KINDS)
-async def test_a_sound_reply_that_is_not_what_was_asked_for_is_not_tried_again(kind: str) -> None:
-    async with engine(turns(call("look")), faults=Faults([kind])) as e:
-        reply = await complete(e)
-    assert (reply.attempts, len(e.requests)) == (1, 1)
 
 
 # ---- waits
@@ -236,10 +204,8 @@ async def test_a_wait_follows_retry_after_up_to_the_cap() -> None:
 
 
 async def test_no_wait_outlives_the_run() -> None:
-    faults = always("http_429", 30)
-    models = {"retry_after_cap_s": 60.0}
-    async with engine(turns(say("Hi.")), settings_for({"seconds": 5.0}, models),
-                      faults=faults) as e:  # fmt: skip
+    settings = settings_for({"seconds": 5.0}, {"retry_after_cap_s": 60.0})
+    async with engine(turns(say("Hi.")), settings, faults=always("http_429", 30)) as e:
         with waited_within(1), pytest.raises(ModelFailed):
             await complete(e)
     assert len(e.requests) == 1
@@ -263,15 +229,6 @@ async def test_an_unknown_outcome_counts_as_paid_and_may_forbid_the_next_try() -
             await complete(e)
     assert len(e.requests) == 1
     assert 0.004 < e.run.budget.spent.usd <= 0.006
-
-
-async def test_a_refused_call_costs_nothing() -> None:
-    for kind in STATUS_KINDS:
-        once = settings_for(models={"max_attempts": 1})
-        async with engine(turns(say("Hi.")), once, faults=always(kind)) as e:
-            with pytest.raises(ModelFailed):
-                await complete(e)
-        assert e.run.budget.spent.nanousd == 0
 
 
 async def test_a_held_reservation_is_used_up_by_the_first_attempt() -> None:
@@ -313,35 +270,3 @@ async def test_every_wire_fault_counts_at_least_what_the_server_charged() -> Non
         assert spent >= charged, kind
 
     await each((*WIRE_KINDS, "drop"), probe)
-
-
-async def test_a_reply_survives_a_round_trip_as_json() -> None:
-    async with engine(turns(Answer([words("Hi."), {"type": "thinking", "thinking": "x"}]))) as e:
-        reply = await complete(e)
-    kept = json.loads(json.dumps(reply.to_json()))
-    assert kept["stop_reason"] == "end_turn"
-    assert kept["usage"]["total"] == reply.usage.total
-    assert replace(reply, attempts=2).to_json()["attempts"] == 2
-
-
-async def test_a_parent_whose_stream_breaks_answers_whole() -> None:
-    text = "".join(f"Line {n}. " for n in range(40))
-
-    def choose(index: int, body: Json) -> str | None:
-        return "drop_stream" if turn(body) == 1 and index == 1 else None
-
-    async with engine(turns(call("look", word="tea"), say(text)), faults=Faults(choose)) as e:
-        ending = await run_agent(e.agent(contract=None, name="p1", on_text=print))
-    assert ending.text == text.strip()
-    assert len(e.requests) == 3
-
-
-async def test_a_subagent_survives_any_single_fault() -> None:
-    async def probe(kind: str) -> None:
-        script = turns(call("look", word="tea"), submitted())
-        async with engine(script, faults=Faults([Fault(kind, retry_after=0)])) as e:
-            ending = await run_agent(e.agent())
-        wanted = {"refusal": "model_error", "context_window": "tokens"}.get(kind, "none")
-        assert ending.stopped_by == wanted, kind
-
-    await each([k for k in KINDS if k != "slow"], probe)

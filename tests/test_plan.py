@@ -97,11 +97,6 @@ def test_nothing_goes_on_moving_when_it_is_over() -> None:
     assert {task.status for task in tasks(plan, 40, over=True)} == {"complete", "error"}
 
 
-def test_events_in_any_order_hurt_nothing() -> None:
-    plan = planned(SubagentStarted("s9"), done(8, "exploded"), *queued(1, start=8), done(7))
-    assert len(said(plan)) == 3
-
-
 def test_what_strangers_wrote_is_calm_and_short() -> None:
     plan = planned(SubagentQueued("s1", "a\n<!channel> " + "é" * 999, "slack", "fast"))
     row = tasks(plan, 40)[1]

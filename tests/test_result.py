@@ -61,16 +61,22 @@ def fault(data: dict[str, Any], read: SourceLog) -> str:
     return read_submission("issues", data, read)[1]
 
 
-def test_every_thread_that_was_read_stands_in_one_place() -> None:
-    good = issues([one("C1/1", "C1/2"), one("C1/3", state="unanswered")], ["C1/5"])
-    assert fault(good, reading(*READ)) == ""
-
-
-def test_a_thread_that_is_nowhere_is_named() -> None:
-    said = fault(issues([one("C1/1")]), reading(*READ))
-    assert said == (
-        "2 threads that you read are in no finding's evidence and not in no_issue: C1/3, C1/5."
-    )
+@pytest.mark.parametrize(
+    ("findings", "no_issue", "said"),
+    [
+        ([one("C1/1", "C1/2"), one("C1/3", state="unanswered")], ["C1/5"], ""),
+        ([one("C1/1")], [], "in no finding's evidence and not in no_issue: C1/3, C1/5"),
+        ([one("C1/1"), one("C1/2", state="solved")], ["C1/3", "C1/5"], "place each once: C1/1"),
+        # only a bot replied to C1/3
+        ([one("C1/1", "C1/3", state="unanswered")], ["C1/5"], "others replied: C1/1."),
+    ],
+    ids=["good", "left out", "two states", "answered"],
+)
+def test_every_thread_that_was_read_stands_in_one_place(
+    findings: list[dict[str, Any]], no_issue: list[str], said: str
+) -> None:
+    told = fault(issues(findings, no_issue), reading(*READ))
+    assert (said in told) if said else (told == "")
 
 
 def test_a_thread_that_began_before_the_window_counts_where_it_goes_on_inside() -> None:
@@ -79,47 +85,31 @@ def test_a_thread_that_began_before_the_window_counts_where_it_goes_on_inside() 
     assert fault(issues([]), reading(old)) == ""
 
 
-def test_a_thread_in_two_states_is_named() -> None:
-    said = fault(issues([one("C1/1"), one("C1/2", state="solved")]), reading(item(1), item(2, 1)))
-    assert "different states, place each once: C1/1" in said
-
-
-def test_an_announcement_may_explain_several_findings_and_stays_no_issue() -> None:
-    told = issues([one("C1/1", "C1/5"), one("C1/3", "C1/5", state="waiting")], ["C1/5"])
-    kind, said, value = read_submission("issues", told, reading(*READ))
-    assert (kind, said) == ("invalid_output", "")
+@pytest.mark.parametrize(
+    ("findings", "no_issue", "kept"),
+    [
+        (
+            [one("C1/1", "C1/5"), one("C1/3", "C1/5", state="waiting")],
+            ["C1/5"],
+            [(["C1/1"], []), (["C1/3"], [])],
+        ),
+        (
+            [one("C1/1", "C1/5", quotes=["text of 1", "text of 5"])],
+            ["C1/3", "C1/5"],
+            [(["C1/1"], ["text of 1"])],
+        ),
+        ([one("C1/1")], ["C1/1", "C1/3", "C1/5"], [(["C1/1"], [])]),
+    ],
+    ids=["an announcement of several", "a quote of it", "the only thread"],
+)
+def test_what_is_set_aside_is_no_evidence_but_where_it_is_all_there_is(
+    findings: list[dict[str, Any]], no_issue: list[str], kept: list[tuple[list[str], list[str]]]
+) -> None:
+    value = read_submission("issues", issues(findings, no_issue), reading(*READ))[2]
     assert value is not None
     ended = settle(Ending("none", value), 1, "issues", reading(*READ))
-    assert [f.evidence for f in ended["findings"]] == [["C1/1"], ["C1/3"]]
+    assert [(f.evidence, f.quotes) for f in ended["findings"]] == kept
     assert ended["status"] == "complete"
-
-
-def test_a_quote_of_what_is_set_aside_is_unsupported_in_the_finding() -> None:
-    finding = one("C1/1", "C1/5", quotes=["text of 1", "text of 5"])
-    told = issues([finding], ["C1/3", "C1/5"])
-    value = read_submission("issues", told, reading(*READ))[2]
-    assert value is not None
-    ended = settle(Ending("none", value), 1, "issues", reading(*READ))
-    assert [(f.evidence, f.quotes) for f in ended["findings"]] == [(["C1/1"], ["text of 1"])]
-    assert len(ended["unsupported"]) == 1
-
-
-def test_a_finding_keeps_its_only_thread_although_it_is_set_aside_too() -> None:
-    value = read_submission("issues", issues([one("C1/1")], ["C1/1"]), reading(*READ))[2]
-    assert value is not None
-    ended = settle(Ending("none", value), 1, "issues", reading(*READ))
-    assert [f.evidence for f in ended["findings"]] == [["C1/1"]]
-
-
-def test_unanswered_is_refused_where_somebody_else_replied() -> None:
-    said = fault(issues([one("C1/1", "C1/3", state="unanswered")], ["C1/5"]), reading(*READ))
-    assert said == "Not unanswered, others replied: C1/1."  # only a bot replied to C1/3
-
-
-def test_many_ids_are_cut_and_counted() -> None:
-    said = fault(issues([]), reading(*(item(n) for n in range(50))))
-    assert said.startswith("50 threads")
-    assert said.endswith("and 30 more.")
 
 
 @pytest.mark.parametrize("contract", list(CONTRACTS))
@@ -194,17 +184,14 @@ def test_a_result_is_not_complete_where_pages_are_left() -> None:
     assert (got.status, got.stopped_by) == ("partial", "none")
     assert got.not_covered == ["read 1 of 9 messages"]
     assert got.coverage["complete"] is False
+    cut = result(ending("cost", issues([one("C1/1")])), reading(*READ))
+    assert "2 threads were read and not judged: C1/3, C1/5" in cut.not_covered
 
 
 def test_what_a_subagent_lacks_is_told() -> None:
     got = result(ending(data={**issues([]), "needs": "the  id of\nthe channel"}), reading())
     assert (got.status, got.stopped_by) == ("partial", "needs_context")
     assert got.reason == "the id of the channel"
-
-
-def test_threads_that_were_not_judged_are_told() -> None:
-    got = result(ending("cost", issues([one("C1/1")])), reading(*READ))
-    assert "2 threads were read and not judged: C1/3, C1/5" in got.not_covered
 
 
 def test_last_words_that_hold_a_delimiter_are_not_passed_on() -> None:
@@ -221,13 +208,6 @@ def test_a_finding_on_rows_tells_the_statements_that_found_them() -> None:
     cited = FindingDraft(claim="Ten.", evidence=["q-2#row1", "q-1#row1", "q-1#row2", "C1/1"])
     (made,), _ = checked_findings(1, AnswerContract(text="Ten.", findings=[cited]), read)
     assert made.queries == ["data:shop: SELECT 2", "data:shop: SELECT 1"]
-
-
-def test_what_was_read_before_an_end_is_told_in_words_that_hold_for_every_scope() -> None:
-    read = SourceLog()
-    read.add([Item(f"q-1#row{n}", "n: 0", None, Label(untrusted=True)) for n in range(5)], {})
-    ended = settle(Ending("steps", text="I count."), 3, "table", read)
-    assert ended["text"] == "Read 5 items, then stopped (steps). Its last words: I count."
 
 
 # ---- the view
@@ -269,7 +249,7 @@ def rows_of(count: int) -> SubagentResult:
     return SubagentResult(id="s3", scope="data", model="main", contract="table", **ended)
 
 
-def test_a_view_shows_the_rows_of_a_table() -> None:
+def test_a_view_shows_the_rows_of_a_table_and_counts_those_that_do_not_fit() -> None:
     assert parent_view(rows_of(2), 1500).splitlines() == [
         "s3 complete (data, main): Counted.",
         "columns: name | n",
@@ -278,9 +258,6 @@ def test_a_view_shows_the_rows_of_a_table() -> None:
         "[F3.1] It fails",
         "read: 1 items | not covered: - | unsupported: 0",
     ]
-
-
-def test_a_view_counts_the_rows_that_do_not_fit() -> None:
     view = parent_view(rows_of(400), 600)
     shown = sum(line.startswith("(row") for line in view.splitlines())
     assert 0 < shown < 400
@@ -310,14 +287,6 @@ def test_code_reaches_the_parent_as_it_stands() -> None:
     told = CONTRACTS["answer"].model_validate({"text": text})
     view = parent_view(result(Ending("none", told), SourceLog(), "answer"), 1500).splitlines()
     assert view[1:-1] == [f"> {line}" for line in text.splitlines()]
-
-
-def test_a_view_says_how_it_ended() -> None:
-    got = result(Ending("cost", reason="no more"), reading(item(1)))
-    head = parent_view(got, 1500).splitlines()[0]
-    assert head.startswith(
-        "s3 partial, stopped by cost (no more) (slack, fast): Read 1 item, then stopped"
-    )
 
 
 def test_a_claim_cannot_forge_a_second_finding() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -48,7 +48,6 @@ from subagents.rules import (
     MAX_KEPT,
     MAX_PAGES,
     MAX_PAGES_RUN,
-    RULES,
 )
 
 ANA, BOB = "U0ANA", "U0BOB"
@@ -105,18 +104,6 @@ async def web_search(ctx: ToolContext, query: Words) -> ToolResult:
 async def query(ctx: ToolContext, sql: Statement, keep: Kept = "") -> ToolResult:
     """Query."""
     return ToolResult(note="rows")
-
-
-@tool(Access.READ, Effect.CODE)
-async def run_code(ctx: ToolContext, code: str) -> ToolResult:
-    """Run code."""
-    raise AssertionError("it has no sandbox")
-
-
-@tool(Access.READ, Effect.CODE, sandboxed=True)
-async def compute(ctx: ToolContext, code: str) -> ToolResult:
-    """Run code without any I/O."""
-    return ToolResult(note="4")
 
 
 @tool()
@@ -186,22 +173,22 @@ READ = Label(True, WORKSPACE, frozenset({OTHER}))
 
 
 async def test_of_a_run_that_nobody_asked_for_nothing_is_written_and_nobody_is_asked() -> None:
-    world = World(home="", thread="")
-    calls = (
-        *(await world(say, channel=OTHER, text="x"), await world(whisper, user="me", text="x")),
-        *(await world(mail, to="a@b.example", text="x"), await world(append, row="x")),
-    )
-    assert {type(each) for each in calls} == {Deny}
-    assert {each.rule for each in calls} == {"consequence"}
-    assert world.proposed == []
-
-
-async def test_where_no_card_can_stand_what_needs_one_is_denied() -> None:
-    world = World(text="Tell #other x.", home="", thread="")
-    verdict = await world(append, row="x")
+    for world in (World(home="", thread=""), World(None)):
+        for tool_, args in (
+            (say, {"channel": OTHER, "text": "x"}),
+            (whisper, {"user": "me", "text": "x"}),
+            (mail, {"to": "a@b.example", "text": "x"}),
+            (append, {"row": "x"}),
+        ):
+            assert isinstance(await world(tool_, **args), Deny), tool_.name
+        assert world.proposed == []
+    kept = await World(home="", thread="")(note, text="x")
+    assert (type(kept), kept.rule) == (Deny, "consequence")
+    named = World(text="Tell #other x.", home="", thread="")
+    verdict = await named(append, row="x")
     assert isinstance(verdict, Deny)
     assert "nobody can be asked here" in verdict.reason
-    assert world.proposed == []
+    assert named.proposed == []
 
 
 async def test_a_message_goes_where_the_request_says() -> None:
@@ -220,6 +207,24 @@ async def test_the_answers_own_thread_and_the_requester_need_no_words() -> None:
     assert isinstance(await world(say, channel=HOME, text="x", thread=f"{HOME}/1.2"), Card)
     assert isinstance(await world(whisper, user=ANA, text="x"), Allow)
     assert isinstance(await world(whisper, user=BOB, text="x"), Deny), "Bob is no handle"
+    assert isinstance(await world(whisper, user=f"{ANA}/,{BOB}", text="x"), Deny)
+
+
+@tool(Access.READ, Effect.CODE)
+async def run_code(ctx: ToolContext, code: str) -> ToolResult:
+    """Run code."""
+    raise AssertionError("it has no sandbox")
+
+
+@tool(Access.READ, Effect.CODE, sandboxed=True)
+async def compute(ctx: ToolContext, code: str) -> ToolResult:
+    """Run code without any I/O."""
+    return ToolResult(note="4")
+
+
+async def test_code_runs_in_a_sandbox_or_not_at_all() -> None:
+    assert isinstance(await World()(run_code, code="1"), Deny)
+    assert isinstance(await World()(compute, code="2+2"), Allow)
 
 
 async def test_what_was_read_in_private_goes_only_to_its_readers() -> None:
@@ -247,13 +252,6 @@ async def test_what_leaves_for_good_always_waits_for_a_person(tool_: Tool) -> No
     assert world.proposed[0].args == args
 
 
-async def test_without_a_person_to_ask_it_is_denied() -> None:
-    for world in (World(None), World(home="")):
-        verdict = await world(mail, to="a@example.org", text="x")
-        assert isinstance(verdict, Deny)
-        assert not world.proposed
-
-
 async def test_the_same_call_waits_once_and_not_without_end() -> None:
     world = World()
     first = await world(mail, to="a", text="x")
@@ -272,6 +270,9 @@ async def test_a_channel_is_not_flooded() -> None:
     verdicts = [await world(say, channel=OTHER, text=f"{n}") for n in range(MAX_FREE + 2)]
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_FREE + [False] * 2
     assert isinstance(verdicts[-1], Card)
+    again = World(named=frozenset({OTHER}))
+    again.gate.counts = count_allowed(world.log)
+    assert isinstance(await again(say, channel=OTHER, text="more"), Card), "it goes on counting"
 
 
 async def test_calls_at_once_do_not_flood_either() -> None:
@@ -427,11 +428,6 @@ async def test_a_statement_reads_once(sql: str, reads: bool) -> None:
     assert isinstance(await World()(query, sql=sql), Allow) is reads
 
 
-async def test_code_runs_in_a_sandbox_or_not_at_all() -> None:
-    assert isinstance(await World()(run_code, code="1"), Deny)
-    assert isinstance(await World()(compute, code="2+2"), Allow)
-
-
 async def test_what_the_requester_may_not_open_is_not_there() -> None:
     world = World()
     hidden = await world(read, channel=SECRET)
@@ -442,15 +438,6 @@ async def test_what_the_requester_may_not_open_is_not_there() -> None:
     found = await world.gate.call("p1", world.ctx, read, {"channel": HOME})
     assert isinstance(found, ToolResult)
     assert [i.id for i in found.items] == [f"{HOME}/1"], "an item of a hidden channel is dropped"
-
-
-@pytest.mark.parametrize(
-    "extra", [{"cc": "x"}, {"mediaUrl": "http://x"}, {"as_user": True}, {"blocks": []}]
-)
-async def test_an_argument_that_a_tool_does_not_have_ends_the_call(extra: dict[str, Any]) -> None:
-    verdict = await World(named=frozenset({OTHER}))(say, channel=OTHER, text="x", **extra)
-    assert isinstance(verdict, Deny)
-    assert verdict.rule == "arguments"
 
 
 async def test_an_approved_action_runs_as_stored_and_only_if_nothing_forbids_it_now() -> None:
@@ -478,12 +465,6 @@ def test_an_action_is_bound_to_its_bytes() -> None:
     assert len(action.id) == 32
 
 
-def test_no_rule_has_a_switch_but_the_constructor() -> None:
-    names = [rule_.name for rule_ in RULES]
-    assert len(names) == len(set(names))
-    assert Gate(lambda d: None).rules is RULES
-
-
 LABELS = st.builds(
     Label,
     st.booleans(),
@@ -494,17 +475,6 @@ LABELS = st.builds(
     st.frozensets(st.sampled_from([HOME, OTHER, SECRET])),
     st.booleans(),
 )
-
-
-@given(LABELS, LABELS)
-def test_a_join_only_grows(one: Label, two: Label) -> None:
-    joined = one.join(two)
-    for each in (one, two):
-        assert joined.untrusted >= each.untrusted
-        assert joined.sources >= each.sources
-        assert each.within(joined)
-    assert joined == two.join(one)
-    assert joined.join(one) == joined
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -631,23 +601,7 @@ async def test_what_is_for_some_only_says_where_it_is_from() -> None:
     assert found.items[0].label.sources == frozenset({"tool:recall"})
 
 
-async def test_calls_side_by_side_are_counted_one_by_one() -> None:
-    world = World(BOB, named=frozenset({OTHER})).labelled(READ)
-    calls = (world(say, channel=OTHER, text=f"{n}") for n in range(20))
-    verdicts = await asyncio.gather(*calls)
-    assert sum(isinstance(v, Allow) for v in verdicts) == MAX_FREE
-
-
-async def test_a_run_that_goes_on_counts_what_it_did_before() -> None:
-    world = World(named=frozenset({OTHER}))
-    for n in range(MAX_FREE):
-        await world(say, channel=OTHER, text=f"{n}")
-    again = World(named=frozenset({OTHER}))
-    again.gate.counts = count_allowed(world.log)
-    assert isinstance(await again(say, channel=OTHER, text="more"), Card)
-
-
-async def test_a_run_that_goes_on_counts_the_calls_that_it_made_before() -> None:
+async def test_calls_are_counted_by_context_and_from_life_to_life() -> None:
     most = ToolCalls(turn=9, context=4, request=6)
     first = World()
     first.gate.limits, first.ctx = most, replace(first.ctx, turn=1)
@@ -658,17 +612,16 @@ async def test_a_run_that_goes_on_counts_the_calls_that_it_made_before() -> None
     again.ctx = replace(again.ctx, turn=2)
     verdicts = [await again(read, channel=HOME) for _ in range(2)]
     assert [isinstance(v, Allow) for v in verdicts] == [True, False]
-    elsewhere = [await again.gate.decide("s2", again.ctx, read, {"channel": HOME})] * 2
-    assert [isinstance(v, Allow) for v in elsewhere] == [True] * 2
+    assert isinstance(await again.gate.decide("s2", again.ctx, read, {"channel": HOME}), Allow)
 
 
-async def test_what_is_refused_as_one_too_many_has_no_effect() -> None:
+async def test_one_call_too_many_has_no_effect_and_code_may_make_it() -> None:
     world = World(named=frozenset({OTHER}))
     world.gate.limits, world.ctx = ToolCalls(turn=1), replace(world.ctx, turn=1)
     verdicts = [await world(say, channel=OTHER, text=f"{n}") for n in range(4)]
     assert [isinstance(v, Allow) for v in verdicts] == [True, False, False, False]
     assert count_allowed(world.log) == {"leave": 1}
-    world.ctx = replace(world.ctx, turn=None)  # code calls, and is never refused
+    world.ctx = replace(world.ctx, turn=None)
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
 
 
@@ -678,11 +631,6 @@ async def test_words_of_the_request_spell_nothing_out() -> None:
     verdicts = [await world(read_url, url=addresses[n % 2]) for n in range(MAX_ASKED + 3)]
     assert sum(isinstance(v, Allow) for v in verdicts) == MAX_ASKED
     assert isinstance(verdicts[-1], Card)
-
-
-async def test_a_person_is_one_person() -> None:
-    world = World()
-    assert isinstance(await world(whisper, user=f"{ANA}/,{BOB}", text="x"), Deny)
 
 
 async def test_the_log_holds_nobody_s_name() -> None:

@@ -2,70 +2,60 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
 
 import pytest
+from bot_kit import configure
 from engine_kit import (
+    Json,
     call,
     channel_id,
     engine,
+    line,
     results,
-    run_agent,
+    settings_for,
     submitted,
-    thread_id,
     turns,
     workspace,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import scopes
+from bot.cli.scopes import list_scopes
+from bot.local.model.answer import Answer
 from bot.local.model.checks import check_message_request
 from bot.local.slack.server import LocalSlack
+from bot.mailbox.accounts import GOOGLE, OPERATOR
+from bot.mailbox.credentials import Credentials, MailboxTokens
+from bot.runs.store import Store
+from bot.storage.encryption import cipher_of
+from config.settings import load_settings
 from scopes.clients import Clients, name_of, names_in, with_clients
 from scopes.conversations import Conversations
 from scopes.effects import Access
 from scopes.google.gmail import Gmail
 from scopes.handles import Handles
-from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.notes import Notes
 from scopes.resources import Resources
 from scopes.sheets import Sheets
-from scopes.slack_names import named_in
-from scopes.tool import Item, ToolContext, ToolResult, estimate_tokens, not_found, tool
+from scopes.tool import ToolContext, ToolResult, estimate_tokens, not_found, tool
 from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
 from subagents.contracts import CONTRACTS
 
 NAMES = scopes.scope_names()
-LABELS = st.builds(
-    Label,
-    st.booleans(),
-    st.one_of(st.just(WORKSPACE), st.frozensets(st.sampled_from("abcd"))),
-    st.frozensets(st.sampled_from(["C1", "C2", "F1"])),
-)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_scope_has_few_tools_with_names_of_their_own_and_none_that_spawns(name: str) -> None:
-    offered = [t.name for t in scopes.scope(name).tools]
+def test_a_scope_has_few_tools_that_cost_little_and_none_that_spawns(name: str) -> None:
+    tools = scopes.scope(name).tools
+    offered = [t.name for t in tools]
     assert len(offered) == len(set(offered)) <= (26 if name == scopes.ALL else 12)
     assert not {"run_subagent", "run_subagents", SUBMIT} & set(offered)
-
-
-@pytest.mark.parametrize("name", [n for n in NAMES if n != scopes.ALL])
-def test_a_subagent_pays_little_for_its_scope(name: str) -> None:
-    assert fixed_tokens(name, scopes.scope(name).tools) <= 1_500
-
-
-def test_a_scope_for_everything_only_reads() -> None:
-    assert {t.access for t in scopes.scope("all").tools} == {Access.READ}
-
-
-def test_an_unknown_scope_says_which_there_are() -> None:
-    with pytest.raises(scopes.UnknownScope) as error:
-        scopes.scope("mail")
-    assert error.value.names == NAMES
-    assert str(error.value) == f"No scope 'mail'. Scopes: {', '.join(NAMES)}."
+    if name == scopes.ALL:
+        assert {t.access for t in tools} == {Access.READ}
+    else:
+        assert fixed_tokens(name, tools) <= 1_500
 
 
 def test_a_scope_without_a_tool_of_its_own_is_not_offered_to_a_parent() -> None:
@@ -90,26 +80,6 @@ def test_every_tool_says_in_its_first_line_what_it_does(name: str) -> None:
         assert "ctx" not in schema["properties"]
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("contract", list(CONTRACTS))
-@pytest.mark.parametrize("name", NAMES)
-async def test_the_api_takes_what_a_subagent_is_offered(
-    name: str, contract: str, strict: bool
-) -> None:
-    async with engine(turns(submitted())) as e:
-        e.run.model.models = e.run.model.models.model_copy(update={"strict_tools": strict})
-        await e.fanout().run_all([e.brief("Look about", 1, scope=name, contract=contract)])
-        able = tools_for(name, contract, e.run.clients)
-    (sent, *_) = e.requests
-    check_message_request(sent)
-    offered = [t["name"] for t in sent["tools"]]
-    assert offered == [t.name for t in able] + [SUBMIT]
-    system, tools, _ = template(name, contract, strict)
-    check_message_request({**sent, "system": system, "tools": tools})
-    assert [t["name"] for t in tools] == [t.name for t in tools_for(name, contract)] + [SUBMIT]
-    assert estimate_tokens(json.dumps([system, tools])) < 3_600
-
-
 async def test_a_tools_schema_follows_its_signature() -> None:
     @tool()
     async def count(ctx: ToolContext, word: str, most: int = 3) -> ToolResult:
@@ -124,6 +94,13 @@ async def test_a_tools_schema_follows_its_signature() -> None:
     }  # fmt: skip
     async with engine(turns()) as e:
         assert (await count.run(e.context(), word="a", most=2)).note == "a 2"
+
+
+def test_an_unknown_scope_says_which_there_are() -> None:
+    with pytest.raises(scopes.UnknownScope) as error:
+        scopes.scope("mail")
+    assert error.value.names == NAMES
+    assert str(error.value) == f"No scope 'mail'. Scopes: {', '.join(NAMES)}."
 
 
 # ---- handles
@@ -159,117 +136,59 @@ def test_a_name_that_two_things_bear_names_neither() -> None:
     assert Handles({"C1": "#one", "F1": "one"}).resolve("one") is None
 
 
-def test_what_a_request_names_is_found_in_any_form() -> None:
-    channels = [("C00000001", "support-es"), ("C00000002", "support-fr"), ("C00000003", "all")]
-    text = (
-        "Compare #support-es, <#C00000002|support-fr> and "
-        "https://acme.slack.com/archives/C00000003/p1740000000000100 with #nothing and C00000009."
-    )
-    assert named_in(text, channels) == {
-        "C00000003": "#all", "C00000001": "#support-es", "C00000002": "#support-fr",
-        "C00000003/1740000000.000100": "a linked thread",
-    }  # fmt: skip
-    assert named_in("nothing of it", channels) == {}
-
-
-# ---- items and labels
-
-
-def test_an_item_is_one_line_whatever_it_holds() -> None:
-    item = Item("C1/1.1", "a\n  [C9/9.9] b\r\n\u2028c {bot}", None, TRUSTED, by="Ana")
-    assert item.line() == "[C1/1.1] Ana: a [C9/9.9] b c {bot} {}"
-    assert len(item.line().splitlines()) == 1
-
-
-@settings(max_examples=200, deadline=None, database=None)
-@given(st.text(max_size=200), st.text(max_size=20), st.lists(st.text(max_size=10), max_size=2))
-def test_no_text_makes_a_second_line(text: str, by: str, notes: list[str]) -> None:
-    item = Item("x/1", text, None, TRUSTED, by=" ".join(by.split()), notes=tuple(map(repr, notes)))
-    assert len(item.line().splitlines()) <= 1
-
-
-@settings(max_examples=200, deadline=None, database=None)
-@given(LABELS, LABELS, LABELS)
-def test_labels_only_grow_and_the_order_does_not_matter(a: Label, b: Label, c: Label) -> None:
-    assert a.join(b) == b.join(a)
-    assert a.join(b).join(c) == a.join(b.join(c))
-    assert a.join(a) == a
-    assert a.join(TRUSTED) == a
-    assert a.within(a.join(b))
-    assert Label.of(json.loads(json.dumps(a.to_json()))) == a
-
-
 def test_what_is_hidden_and_what_is_absent_are_answered_alike() -> None:
     said = not_found("channel", "x" * 500 + "\nC1")
     assert len(said) < 200
     assert "\n" not in said
 
 
+@pytest.mark.parametrize("strict", [True, False])
+async def test_the_api_takes_what_a_subagent_is_offered(strict: bool) -> None:
+    pairs = [(name, contract) for name in NAMES for contract in CONTRACTS]
+    async with engine(turns(submitted()), settings_for({"cost_usd": 20.0})) as e:
+        e.run.model.models = e.run.model.models.model_copy(update={"strict_tools": strict})
+        briefs = [
+            e.brief(f"Look about {n}", 1, scope=name, contract=contract)
+            for n, (name, contract) in enumerate(pairs)
+        ]
+        await e.fanout().run_all(briefs)
+        able = [tools_for(*pair, e.run.clients) for pair in pairs]
+    assert len({line(sent, "TASK") for sent in e.requests}) == len(pairs)
+    for sent in e.requests:
+        check_message_request(sent)
+        number = int(line(sent, "TASK").split()[-1])
+        assert [t["name"] for t in sent["tools"]] == [t.name for t in able[number]] + [SUBMIT]
+    for name, contract in pairs:
+        system, tools, _ = template(name, contract, strict)
+        check_message_request({**e.requests[0], "system": system, "tools": tools})
+        assert estimate_tokens(json.dumps([system, tools])) < 3_600
+
+
 # ---- reading in pages
 
 
 async def test_a_channel_is_read_page_by_page_to_its_end() -> None:
-    def mind_answer(cursor: str = "") -> object:
-        given_ = {"cursor": cursor} if cursor else {}
-        return call("read_channel_history", channel=channel_id(1), **given_)
-
     pages: list[str] = []
 
-    def mind(body: dict[str, object]) -> object:
-        if results(body):
-            last = results(body)[-1]["content"]
-            if 'cursor="' in last:
-                pages.append(last)
-                return mind_answer(last.split('cursor="')[1].split('"')[0])
+    def mind(body: Json) -> Answer:
+        if not results(body):
+            return call("read_channel_history", channel=channel_id(1))
+        page = results(body)[-1]["content"]
+        pages.append(page)
+        if 'cursor="' not in page:
             return submitted("Read.")
-        return mind_answer()
+        cursor = page.split('cursor="')[1].split('"')[0]
+        return call("read_channel_history", channel=channel_id(1), cursor=cursor)
 
-    async with engine(mind, slack=LocalSlack(workspace(1, 60))) as e:  # type: ignore[arg-type]
-        e.run.limits = e.run.limits.model_copy(update={"max_tool_output_tokens": 1_500})
+    settings = settings_for({"max_tool_output_tokens": 1_500})
+    async with engine(mind, settings, slack=LocalSlack(workspace(1, 60))) as e:
         (got,) = await e.fanout().run_all([e.brief("Read channel 1", 1)])
-    assert len(pages) > 3
+    assert len(pages) > 4
     assert got.coverage["messages_read"] == 120
     assert got.coverage["threads_read"] == 60
     assert got.coverage["complete"] is True
-    assert got.coverage["pages"] == len(pages) + 1
+    assert got.coverage["pages"] == len(pages)
     assert all(estimate_tokens(p) <= 1_500 for p in pages)
-
-
-async def test_a_page_left_unread_is_told() -> None:
-    async with engine(
-        turns(call("read_channel_history", channel=channel_id(1)), submitted("Read.")),
-        slack=LocalSlack(workspace(1, 60)),
-    ) as e:
-        e.run.limits = e.run.limits.model_copy(update={"max_tool_output_tokens": 1_500})
-        (got,) = await e.fanout().run_all([e.brief("Read channel 1", 1)])
-    assert got.coverage["complete"] is False
-    assert got.not_covered[0].startswith("read ")
-    assert got.not_covered[0].endswith(" of 120 messages")
-
-
-async def test_a_wrong_cursor_is_an_error_result() -> None:
-    for cursor in ("7", "-1.0", "999.0", "0.999", "x"):
-        asks = call("read_channel_history", channel=channel_id(1), cursor=cursor)
-        async with engine(turns(asks, submitted())) as e:
-            agent = e.agent(
-                tools=scopes.scope("slack").tools, handles={channel_id(1): "#support-1"}
-            )
-            ending = await run_agent(agent)
-        assert ending.stopped_by == "none"
-        assert results(e.requests[1])[0]["is_error"], cursor
-
-
-async def test_a_thread_is_found_by_any_of_its_messages() -> None:
-    said = []
-    for reply in (0, 1):
-        asks = call("read_thread", thread=thread_id(1, 0, reply))
-        async with engine(turns(asks, submitted())) as e:
-            agent = e.agent(
-                tools=scopes.scope("slack").tools, handles={channel_id(1): "#support-1"}
-            )
-            await run_agent(agent)
-            said.append(sorted(agent.reading.items))
-    assert said[0] == said[1] == [thread_id(1, 0), thread_id(1, 0, 1)]
 
 
 @pytest.mark.parametrize("name", scopes.NEEDS)
@@ -296,3 +215,54 @@ def test_a_client_is_opened_when_it_is_first_used_and_once() -> None:
     assert len(opened) == 1
     with pytest.raises(KeyError):
         clients[bytes]
+
+
+# ---- the command
+
+MAIL = [tool.name for tool in scopes.scope("email").tools if tool.client is Gmail]
+
+
+@pytest.fixture
+def listed(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run() -> dict[str, Any]:
+        assert list_scopes(True) == 0
+        return {offer["name"]: offer for offer in json.loads(capsys.readouterr().out)}
+
+    return run
+
+
+def test_each_tool_is_offered_or_missing_with_a_reason_and_what_to_do(listed: Any) -> None:
+    for name, offer in listed().items():
+        names = {tool.name for tool in scopes.scope(name).tools}
+        assert {*offer["tools"], *offer["missing"]} == names
+        assert not {*offer["tools"]} & {*offer["missing"]}
+        assert all(why.endswith(".") and " " in why for why in offer["missing"].values())
+
+
+def test_tools_for_mail_are_missing_until_there_is_a_mailbox(listed: Any) -> None:
+    assert "send_mail" in MAIL
+    assert "save_note" not in MAIL
+    email = listed()["email"]
+    assert not email["given"]
+    assert all(offer["given"] for name, offer in listed().items() if name not in ("email", "slack"))
+    assert [*email["missing"]] == MAIL
+    assert all("Connect Gmail" in why for why in email["missing"].values())
+    assert "search_mail" in listed()["all"]["missing"]
+    configure("google: {service_account: key.json}")
+    assert listed()["email"]["missing"] == {}
+    assert listed()["email"]["given"]
+
+
+@pytest.mark.parametrize(("account", "missing"), [("U0ANA", []), (OPERATOR, MAIL)])
+def test_a_mailbox_counts_where_its_owner_may_ask_about_it(
+    listed: Any, account: str, missing: list[str]
+) -> None:
+    async def connect() -> None:
+        settings = load_settings()
+        store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
+        tokens = MailboxTokens.model_validate({"access_token": "a", "refresh_token": "r"})
+        await Credentials(store.database).put(GOOGLE, account, tokens)
+        await store.aclose()
+
+    asyncio.run(connect())
+    assert [*listed()["email"]["missing"]] == missing

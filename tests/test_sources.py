@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-import pytest
+from engine_kit import WINDOW, Engine, Json, engine, workspace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.errors import SetupError
-from bot.tasks.sources import chosen, split
+from bot.local.model.answer import Answer
+from bot.local.slack.server import LocalSlack
+from bot.tasks.sources import SweepSource, split
+from bot.tasks.sweep import SweepPlanner
+from config.settings import load_settings
 from scopes.label import TRUSTED
-from scopes.slack_reader import ChannelInfo, SlackConversation
+from scopes.slack_reader import SlackConversation
 from scopes.tool import Item, Window, estimate_tokens
+from subagents.events import SourcesRead
 
 START = datetime(2025, 3, 1, tzinfo=UTC)
-WINDOW = Window(START, START + timedelta(days=30))
-CHANNELS = [
-    ChannelInfo(f"C0{n}", name, False, True, "")
-    for n, name in enumerate(["billing", "support-es", "support-fr", "random"])
-]
+MONTH = Window(START, START + timedelta(days=30))
 
 
 def conversation(number: int, letters: int) -> SlackConversation:
@@ -39,7 +41,7 @@ def test_shares_hold_every_thread_once_and_stay_below_both_caps(
     found = [conversation(n, length) for n, length in enumerate(lengths)]
     shares = [
         [c for c in found if c.root.at and window.opens(c.root.at)]
-        for window in split(found, WINDOW, max_tokens, max_threads)
+        for window in split(found, MONTH, max_tokens, max_threads)
     ]
     assert [c for share in shares for c in share] == found
     for share in shares:
@@ -47,44 +49,48 @@ def test_shares_hold_every_thread_once_and_stay_below_both_caps(
         assert size(share) <= max_tokens or len(share) == 1
 
 
-def test_shares_are_about_alike() -> None:
-    found = [conversation(n, 100) for n in range(90)]
-    shares = split(found, WINDOW, 100_000, 40)
-    counts = [sum(bool(c.root.at and w.opens(c.root.at)) for c in found) for w in shares]
-    assert counts == [30, 30, 30]
+# ---- read ahead
+
+HISTORY = "conversations.history"
 
 
-def test_every_share_keeps_the_window() -> None:
-    shares = split([conversation(n, 100) for n in range(5)], WINDOW, 100_000, 2)
-    assert {(s.oldest, s.latest) for s in shares} == {(WINDOW.oldest, WINDOW.latest)}
-    assert (shares[0].opened_from, shares[-1].opened_before) == (None, None)
+def never(request: Json) -> Answer:
+    raise AssertionError("planning asks no model")
 
 
-@pytest.mark.parametrize(
-    ("patterns", "names"),
-    [
-        (["support-*"], ["support-es", "support-fr"]),
-        (["#random", "support-*"], ["random", "support-es", "support-fr"]),
-        (["C00"], ["billing"]),
-        (["#C00", "billing", "bill*"], ["billing"]),
-        (["*"], ["billing", "support-es", "support-fr", "random"]),
-        (["Support-ES"], ["support-es"]),
-    ],
-)
-def test_channels_are_chosen_by_name_pattern_or_id_each_once(
-    patterns: list[str], names: list[str]
-) -> None:
-    assert [c.name for c in chosen(CHANNELS, patterns)] == names
+async def sources_of(e: Engine) -> list[SweepSource]:
+    return [SweepSource(each, WINDOW) for each in await e.reader.channels()]
 
 
-@pytest.mark.parametrize("pattern", ["suport-*", "", "C0", "#"])
-def test_a_pattern_that_matches_nothing_names_what_there_is(pattern: str) -> None:
-    with pytest.raises(SetupError) as caught:
-        chosen(CHANNELS, ["billing", pattern])
-    assert repr(pattern) in caught.value.message
-    assert "#support-es" in caught.value.hint
+async def planned(planning: SweepPlanner, sources: Sequence[SweepSource]) -> SweepSource:
+    plan = await asyncio.wait_for(planning.next(), 10)
+    source = next(s for s in sources if s.channel.id == plan.channel)
+    source.plan = plan
+    assert plan.shares, "there is something to read"
+    return source
 
 
-def test_in_an_empty_workspace_the_refusal_says_so() -> None:
-    with pytest.raises(SetupError, match="none at all"):
-        chosen([], ["*"])
+async def test_the_next_channel_is_read_when_one_is_done_and_let_go_of() -> None:
+    limits = load_settings(env={}).limits.model_copy(update={"max_concurrency": 2})
+    slack = LocalSlack(workspace(5))
+    async with engine(never, slack=slack) as e, asyncio.TaskGroup() as group:
+        e.run.limits = limits
+        sources = await sources_of(e)
+        planning = SweepPlanner(e.run, sources, 40, group)
+        first, second = [await planned(planning, sources) for _ in range(2)]
+        assert slack.calls[HISTORY] == 2, "the others wait for room"
+        calls = slack.calls.total()
+        await e.reader.conversations(first.channel.id, WINDOW)
+        assert slack.calls.total() == calls, "its subagent reads what was read for the plan"
+        planning.read(first)
+        third = await planned(planning, sources)
+        assert slack.calls[HISTORY] == 3
+        await e.reader.conversations(first.channel.id, WINDOW)
+        assert slack.calls[HISTORY] == 4, "what was read of the first was let go of"
+        for source in (second, third):
+            planning.read(source)
+        for _ in range(2):
+            planning.read(await planned(planning, sources))
+        assert {s.channel.id for s in sources if s.plan} == {s.channel.id for s in sources}
+        told = [event for event in e.events if isinstance(event, SourcesRead)]
+        assert (told[0], told[-1]) == (SourcesRead(0, 5), SourcesRead(5, 5))

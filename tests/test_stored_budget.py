@@ -219,19 +219,6 @@ async def test_a_final_call_is_held_again_though_it_was_given_back(place: Kept) 
             await again.reserve("a", all_of(71), behind=["final"])
 
 
-async def test_paid_made_again_and_paid_in_one_transaction(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
-        mine = await budget(store)
-        await asyncio.gather(
-            mine.reserve("a", all_of(20)),
-            mine.settle("a", all_of(8)),
-            mine.reserve("a", all_of(20)),
-            mine.settle("a", all_of(7)),
-        )
-
-        assert await books(store.database) == (all_of(15), Amount())
-
-
 # ---- at any interleaving
 
 
@@ -306,22 +293,21 @@ async def check_any_interleaving(stores: list[Store], seed: int) -> None:
     assert refused or spent.tokens <= 100
 
 
-@settings(
+INTERLEAVED = settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+
+
+@INTERLEAVED
 @given(seed=st.integers(0, 2**30))
 async def test_no_cap_is_passed_at_any_interleaving_in_a_file(tmp_path: Path, seed: int) -> None:
     async with Kept(tmp_path, None).stores(1) as stores:
         await check_any_interleaving(stores, seed)
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@INTERLEAVED
 @given(seed=st.integers(0, 2**30))
 async def test_no_cap_is_passed_by_two_that_share_a_purse(postgres: Kept, seed: int) -> None:
     async with postgres.stores(2) as stores:
@@ -344,39 +330,3 @@ async def test_a_call_waits_for_what_another_process_settles(place: Kept) -> Non
         async with asyncio.timeout(5):
             await asked
         assert await books(mine._database) == (all_of(10), all_of(60))
-
-
-async def test_those_who_wait_for_each_other_are_refused_one_at_a_time(place: Kept) -> None:
-    async with shared(place) as sharing:
-        processes = [sharing[0], sharing[-1], sharing[0]]
-        asked = []
-        for n, process in enumerate(processes):
-            await process.hold({f"s{n}/final": all_of(25)})
-        for n, process in enumerate(processes):
-            wish = process.hold({f"s{n}/0/1": all_of(45)}, behind=[f"s{n}/final"])
-            asked.append(asyncio.create_task(wish))
-        await asyncio.wait(asked, timeout=5, return_when=asyncio.FIRST_COMPLETED)
-        (refused,) = (n for n, task in enumerate(asked) if task.done())
-        assert isinstance(asked[refused].exception(), BudgetExceeded)
-        await processes[refused].settle(f"s{refused}/final", all_of(1))
-        async with asyncio.timeout(5):
-            for n in {0, 1, 2} - {refused}:
-                await asked[n]
-                await processes[n].settle(f"s{n}/0/1", all_of(1))
-                await processes[n].settle(f"s{n}/final", NOTHING)
-        assert await books(sharing[0]._database) == (all_of(3), NOTHING)
-
-
-async def test_a_call_that_waits_when_its_process_dies_leaves_nothing(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
-        mine = await budget(store)
-        await mine.reserve("a", all_of(60))
-        await mine.hold({"final": all_of(30)})
-        asked = asyncio.create_task(mine.hold({"b": all_of(30)}, behind=["final"]))
-        await asyncio.sleep(0.1)
-        assert not asked.done()
-        asked.cancel()
-        await asyncio.gather(asked, return_exceptions=True)
-        await mine.aclose()
-        await die(store, "me")
-        assert await books(store.database) == (all_of(60), NOTHING)

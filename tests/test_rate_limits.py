@@ -1,19 +1,25 @@
-"""The rate limiter: what one call is told slows its siblings, and nobody waits for ever."""
+"""Rate limits: what one call is told slows its siblings, and nobody waits for ever."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
-from engine_kit import engine, run_agent, settings_for, submitted, turns
+from engine_kit import MUX, engine, settings_for, submitted, turns, workspace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import waited_within
 
 from bot.local.model.faults import Fault, Faults
-from bot.local.model.limits import RateLimits
+from bot.local.slack.faults import Fault as SlackFault
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.slack.client import ReadTurns
+from config.sections import SlackSettings
+from config.settings import load_settings
+from scopes.slack_client import connect, open_session
 from subagents.pricing import Usage
 from subagents.rate_limiter import PREFIX, RateLimiter
 
@@ -47,35 +53,6 @@ class Crowd:
             self.at_once -= 1
             self.rate_limiter.record_reply(model, {}, USED)
         self.done += 1
-
-
-async def test_no_more_calls_run_at_once_than_allowed_and_all_of_them_run() -> None:
-    crowd = Crowd(RateLimiter(5))
-    async with asyncio.timeout(5):
-        await asyncio.gather(*(crowd.call() for _ in range(60)))
-    assert (crowd.most, crowd.done) == (5, 60)
-
-
-async def test_the_limit_counts_all_models_together() -> None:
-    crowd = Crowd(RateLimiter(4))
-    async with asyncio.timeout(5):
-        await asyncio.gather(*(crowd.call(model=f"m{n % 3}") for n in range(30)))
-    assert (crowd.most, crowd.done) == (4, 30)
-
-
-@pytest.mark.parametrize("most", [1, 2, 3, 8])
-@pytest.mark.parametrize("refusals", [1, 2, 5])
-async def test_after_a_429_everybody_still_gets_a_turn(most: int, refusals: int) -> None:
-    rate_limiter = RateLimiter(most)
-    crowd = Crowd(rate_limiter)
-    for _ in range(refusals):
-        rate_limiter.record_refusal(MODEL, 0.0)
-    async with asyncio.timeout(5):
-        await asyncio.gather(*(crowd.call() for _ in range(40)))
-
-    assert crowd.done == 40
-    assert rate_limiter.limit(MODEL).width == most
-    assert rate_limiter.limit(MODEL).in_flight == 0
 
 
 async def test_a_429_halves_and_successes_widen_again_one_by_one() -> None:
@@ -113,29 +90,20 @@ async def test_near_a_limit_calls_go_on_at_the_rate_at_which_it_refills(
     rate_limiter = RateLimiter(8)
     plenty = headers("requests", 1000, 1000, 1.0)
     used = Usage(input=6, output=2, cache_read=50, cache_write=4)
+    rate_limiter.record_reply(MODEL, plenty, used)
+    assert rate_limiter.limit(MODEL).gap == 0
     rate_limiter.record_reply(MODEL, plenty | headers(kind, 100, 5, 57.0), used)
+    rate_limiter.record_reply(MODEL, {}, used)  # a reply that says nothing changes nothing
     assert rate_limiter.limit(MODEL).gap == pytest.approx(gap, rel=0.01)
+    rate_limiter.record_reply(MODEL, plenty | headers(kind, 100, 90, 57.0), used)
+    assert rate_limiter.limit(MODEL).gap == 0
 
 
 async def test_a_gap_holds_starts_apart() -> None:
-    rate_limiter = RateLimiter(8)
-    crowd = Crowd(rate_limiter)
-    rate_limiter.limit(MODEL).gap = 0.1
+    crowd = Crowd(RateLimiter(8))
+    crowd.rate_limiter.limit(MODEL).gap = 0.1
     await asyncio.gather(*(crowd.call() for _ in range(4)))
-    apart = [b - a for a, b in zip(crowd.starts, crowd.starts[1:], strict=False)]
-    assert all(a > 0.09 for a in apart)
-
-
-async def test_plenty_left_spreads_nothing() -> None:
-    rate_limiter = RateLimiter(8)
-    rate_limiter.record_reply(MODEL, headers("requests", 100, 90, 60), USED)
-    assert rate_limiter.limit(MODEL).gap == 0
-    rate_limiter.record_reply(MODEL, headers("requests", 100, 1, 60), USED)
-    assert rate_limiter.limit(MODEL).gap > 0
-    rate_limiter.record_reply(MODEL, {}, USED)  # a reply that says nothing changes nothing
-    assert rate_limiter.limit(MODEL).gap > 0
-    rate_limiter.record_reply(MODEL, headers("requests", 100, 90, 60), USED)
-    assert rate_limiter.limit(MODEL).gap == 0
+    assert all(b - a > 0.09 for a, b in pairwise(crowd.starts))
 
 
 @settings(max_examples=200, deadline=None, database=None)
@@ -200,38 +168,70 @@ async def test_the_servers_count_of_open_calls_never_passes_the_limit() -> None:
     assert e.server.in_flight_max == 7
 
 
-async def test_near_a_limit_calls_are_spread_and_none_is_refused() -> None:
-    """20 requests a minute: the bucket refills by one in three seconds."""
-    limits = RateLimits(requests=20)
-    async with engine(turns(submitted()), settings_for({"max_concurrency": 4}), limits=limits) as e:
-        for n in range(18):
-            await run_agent(e.agent(name=f"s{n + 1}"))
-            if e.run.rate_limiter.limit(MODEL).gap:
-                break
-        gap = e.run.rate_limiter.limit(MODEL).gap
+# ---- calls to Slack
 
-    assert n >= 16  # nothing is held back while there is plenty
-    assert gap == pytest.approx(3.0, rel=0.1)
-    assert all(r.sound for r in e.served.replies)
+INFO = "conversations.info"
 
 
-async def test_a_wait_is_no_longer_than_the_cap() -> None:
-    models = {"retry_after_cap_s": 0.1}
-    faults = Faults([Fault("http_429", retry_after=3600)])
-    async with engine(turns(submitted()), settings_for(models=models), faults=faults) as e:
-        with waited_within(1):
-            ending = await run_agent(e.agent())
-
-    assert ending.stopped_by == "none"
+def slack_settings(**more: object) -> SlackSettings:
+    return load_settings(env={}).slack.model_copy(update={"timeout_s": 5, **more})
 
 
-async def test_waits_never_outlive_the_run() -> None:
-    models = {"retry_after_cap_s": 60.0, "max_attempts": 5}
-    faults = Faults(lambda index, body: Fault("http_429", retry_after=20))
-    settings_ = settings_for({"seconds": 2.0}, models)
-    async with engine(turns(submitted()), settings_, faults=faults) as e:
-        agents = [e.agent(name=f"s{n}") for n in range(1, 4)]
-        with waited_within(2.5):
-            endings = await asyncio.gather(*(a.run() for a in agents))
+async def infos(local: LocalSlack, turns: ReadTurns, count: int, retries: int) -> int:
+    settings = slack_settings(retry_attempts=retries)
+    channel = next(iter(local.state.channels))
+    with MUX.serving(local.app) as url:
+        async with open_session(settings) as session:
+            client = connect(session, BOT_TOKEN, url + API_PATH, settings, turns)
+            calls = [client.call(INFO, channel=channel) for _ in range(count)]
+            return len(await asyncio.gather(*calls))
 
-    assert {x.stopped_by for x in endings} <= {"rate_limit", "time"}
+
+async def test_calls_that_were_refused_come_again_and_are_answered() -> None:
+    local = LocalSlack(workspace(1))
+    local.faults += [SlackFault(INFO, "429", 1.0)] * 3
+    assert await infos(local, ReadTurns(slack_settings()), 6, retries=1) == 6
+    assert local.calls[INFO] == 9
+
+
+async def test_a_method_that_was_refused_waits_before_anybody_calls_it_again() -> None:
+    turns = ReadTurns(slack_settings())
+    loop = asyncio.get_running_loop()
+    await asyncio.wait_for(turns.take(INFO), 1)
+    turns.record_refusal(INFO, 0.3)
+    began = loop.time()
+    await turns.take(INFO)
+    assert loop.time() - began >= 0.3
+    await asyncio.wait_for(turns.take("conversations.history"), 1)
+
+
+async def test_after_a_refusal_no_more_calls_go_out_than_the_tier_allows() -> None:
+    turns = ReadTurns(slack_settings())
+    for _ in range(49):
+        await turns.take(INFO)
+    turns.record_refusal(INFO, 0.0)
+    await asyncio.wait_for(turns.take(INFO), 1)
+    late = asyncio.ensure_future(turns.take(INFO))
+    done, _ = await asyncio.wait([late], timeout=0.2)
+    late.cancel()
+    assert not done, "the 51st of a minute waits"
+
+
+async def test_what_can_wait_leaves_some_calls_to_those_who_ask_now() -> None:
+    turns = ReadTurns(slack_settings(), kept=0.1)
+    turns.record_refusal(INFO, 0.0)
+    for _ in range(45):
+        await asyncio.wait_for(turns.take(INFO, patient=True), 1)
+    late = asyncio.ensure_future(turns.take(INFO, patient=True))
+    done, _ = await asyncio.wait([late], timeout=0.2)
+    assert not done, "the 46th of a minute waits"
+    for _ in range(5):
+        await asyncio.wait_for(turns.take(INFO), 1)
+    late.cancel()
+
+
+async def test_unpaced_only_what_slack_asks_for_is_waited_for() -> None:
+    turns = ReadTurns(slack_settings(paced=False))
+    turns.record_refusal(INFO, 0.0)
+    for _ in range(200):
+        await asyncio.wait_for(turns.take(INFO), 1)

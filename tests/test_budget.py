@@ -1,0 +1,519 @@
+"""Spend never passes a cap, and costs what the price list says, in whatever order it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_kit import (
+    Json,
+    Lax,
+    asked,
+    brief,
+    brief_answer,
+    call,
+    channel_id,
+    child,
+    engine,
+    is_child,
+    led_by,
+    listed_nanousd,
+    results,
+    run_agent,
+    say,
+    settings_for,
+    since,
+    submit,
+    submitted,
+    turn,
+    turns,
+    until,
+    use,
+    workspace,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from serve_kit import serving
+from timing import waited_within
+
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault, Faults
+from bot.local.slack.server import LocalSlack
+from config.settings import load_settings
+from subagents.budget import Amount, Budget, Caps
+from subagents.errors import BudgetExceeded
+from subagents.pricing import Usage, cost_nanousd, worst_case
+
+FIELDS = [f.name for f in fields(Amount)]
+
+
+def no_time() -> float:
+    return 100.0
+
+
+def budget(nanousd: int = 100, tokens: int = 100, steps: int = 100) -> Budget:
+    return Budget(Caps(nanousd, tokens, steps, 60.0), no_time)
+
+
+def assert_within(p: Budget) -> None:
+    for name in FIELDS:
+        held, limit = getattr(p.spent + p.reserved, name), getattr(p.caps, name)
+        assert type(held) is int
+        assert getattr(p.reserved, name) >= 0
+        assert held <= limit
+
+
+async def worker(
+    p: Budget, name: str, seed: int, refused: list[str], settled: dict[str, Amount]
+) -> None:
+    """One context: holds a final call, pays for calls, and gives back the rest."""
+    dice = random.Random(seed)
+
+    async def breathe() -> None:
+        for _ in range(dice.randrange(3)):
+            await asyncio.sleep(0)
+        assert_within(p)
+
+    def some(most: int) -> Amount:
+        return Amount(dice.randint(0, most), dice.randint(0, most), dice.randint(0, 3))
+
+    final = f"{name}/final"
+    for step in range(dice.randint(1, 6)):
+        key, worst = f"{name}/{step}/1", some(40)
+        try:
+            async with asyncio.timeout(None) as time:
+                if dice.random() < 0.1:  # it is stopped, perhaps while it waits
+                    time.reschedule(asyncio.get_running_loop().time() + 0.001)
+                await p.hold({final: some(25), key: worst}, behind=[final])
+                await breathe()
+                await p.reserve(key, worst, behind=[final])
+        except TimeoutError:
+            await p.settle(key, Amount())
+            continue
+        except BudgetExceeded as error:
+            refused.append(error.what)
+            break
+        await breathe()
+        actual = Amount(*(dice.randint(0, getattr(worst, n)) for n in FIELDS))
+        await p.settle(key, actual)
+        settled[key] = actual
+        for again in range(
+            dice.randrange(3) if actual != Amount() else 0
+        ):  # a replay pays nothing twice
+            await (p.settle(key, worst) if again else p.reserve(key, worst))
+            assert_within(p)
+        await breathe()
+    await p.settle(final, Amount())
+
+
+@settings(
+    max_examples=1_000,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    seed=st.integers(0, 2**32),
+    workers=st.integers(1, 12),
+    caps=st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 30)),
+)
+def test_no_schedule_passes_a_cap_or_leaks_a_reservation(
+    seed: int, workers: int, caps: tuple[int, int, int]
+) -> None:
+    p = Budget(Caps(*caps, 60.0), no_time)
+    refused: list[str] = []
+    settled: dict[str, Amount] = {}
+
+    async def all_at_once() -> None:
+        async with asyncio.TaskGroup() as group:
+            for n in range(workers):
+                group.create_task(worker(p, f"s{n}", seed + n, refused, settled))
+
+    asyncio.run(all_at_once())
+
+    assert_within(p)
+    assert p.spent == sum(settled.values(), Amount())
+    assert p.reserved == Amount()
+    assert set(refused) <= set(FIELDS)
+
+
+@pytest.mark.parametrize("what", FIELDS)
+async def test_a_reservation_that_would_pass_a_cap_changes_nothing(what: str) -> None:
+    p = budget()
+    await p.keep("a", Amount(**{what: 60}))
+    with pytest.raises(BudgetExceeded) as error:
+        await p.reserve("b", Amount(**{what: 41}))
+
+    assert (error.value.what, error.value.wanted, error.value.limit) == (what, 41, 100)
+    assert error.value.spent == 60
+    assert p.reserved == Amount(**{what: 60})
+    await p.reserve("b", Amount(**{what: 40}))
+    assert p.reserved == Amount(**{what: 100})
+
+
+async def test_the_same_key_again_changes_what_it_holds() -> None:
+    p = budget()
+    for size in (80, 30, 100, 100, 10):
+        await p.reserve("final", Amount(nanousd=size))
+        assert p.reserved.nanousd == size
+    with pytest.raises(BudgetExceeded):
+        await p.reserve("final", Amount(nanousd=101))
+    assert p.reserved.nanousd == 10
+
+
+async def test_holding_less_is_never_refused() -> None:
+    """Where an actual cost was above its worst case, a held final call may still shrink."""
+    p = budget()
+    await p.reserve("final", Amount(nanousd=50))
+    await p.reserve("call", Amount(nanousd=50))
+    await p.settle("call", Amount(nanousd=90))  # a server that reports more than was possible
+    await p.reserve("final", Amount(nanousd=20))
+    assert p.reserved.nanousd == 20
+
+
+# ---- waiting
+
+
+async def asking(p: Budget, key: str, size: int, **more: Any) -> asyncio.Task[None]:
+    """Somebody who asks for this, and has asked when it returns."""
+    task = asyncio.create_task(p.hold({key: Amount(nanousd=size)}, **more))
+    await settled_down()
+    return task
+
+
+async def settled_down() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_call_waits_for_room_and_is_made_when_another_is_settled() -> None:
+    p = budget()
+    await p.reserve("a", Amount(nanousd=80))
+    b = await asking(p, "b", 50)
+    assert not b.done()
+    await p.settle("a", Amount(nanousd=30))
+    await b
+    assert (p.spent.nanousd, p.reserved.nanousd) == (30, 50)
+
+
+async def test_what_could_never_fit_is_refused_at_once() -> None:
+    p = budget()
+    await p.reserve("a", Amount(nanousd=80))
+    await p.keep("parent", Amount(nanousd=20))
+    with pytest.raises(BudgetExceeded):
+        await p.hold({"b": Amount(nanousd=81)})
+    c = await asking(p, "c", 80)
+    await p.settle("a", Amount(nanousd=1))  # now it could not fit any more
+    with pytest.raises(BudgetExceeded):
+        await c
+
+
+async def test_nobody_overtakes_a_large_request() -> None:
+    p = budget()
+    await p.reserve("a", Amount(nanousd=60))
+    large = await asking(p, "large", 90)
+    small = await asking(p, "small", 10)
+    assert not small.done()
+    await p.settle("a", Amount())
+    await large
+    await p.settle("large", Amount())
+    await small
+
+
+async def test_who_is_at_work_comes_before_who_has_not_begun() -> None:
+    p = budget()
+    await p.reserve("a", Amount(nanousd=60))
+    await p.hold({"s1/final": Amount(nanousd=20)})
+    new = await asking(p, "new", 70)
+    mine = await asking(p, "s1/0/1", 30, behind=["s1/final"])
+    await p.settle("a", Amount(nanousd=10))
+    await mine
+    assert not new.done()
+    await p.settle("s1/0/1", Amount())
+    await p.settle("s1/final", Amount())
+    await new
+
+
+async def test_those_who_all_hold_a_final_call_do_not_wait_for_each_other_for_ever() -> None:
+    p = budget()
+    for n in range(3):
+        await p.hold({f"s{n}/final": Amount(nanousd=25)})
+    asked = [await asking(p, f"s{n}/0/1", 45, behind=[f"s{n}/final"]) for n in range(3)]
+    assert [task.done() for task in asked] == [False, False, True]
+    with pytest.raises(BudgetExceeded):
+        await asked[2]
+    await p.reserve("s2/final", Amount(nanousd=25))  # it makes its final call, and ends
+    await p.settle("s2/final", Amount(nanousd=1))
+    await asked[0]
+    assert not asked[1].done()
+    await p.settle("s0/0/1", Amount(nanousd=1))
+    await p.settle("s0/final", Amount())
+    await asked[1]
+
+
+async def test_who_is_cancelled_while_waiting_leaves_nothing_and_lets_the_next_one_in() -> None:
+    p = budget()
+    await p.reserve("a", Amount(nanousd=60))
+    large, small = await asking(p, "large", 90), await asking(p, "small", 40)
+    large.cancel()
+    await asyncio.gather(large, return_exceptions=True)
+    await small
+    assert p.reserved.nanousd == 100
+
+
+# ---- prices
+
+MODELS = load_settings(env={}).models
+NAMES = (MODELS.main, MODELS.fast)
+COUNT = st.integers(0, 400_000)
+CLIFF = 100_000
+"""Tokens of prompt above which the fast model's price is five times as high."""
+
+
+def assert_listed(model: str, usage: Usage) -> None:
+    counts = {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cache_read_input_tokens": usage.cache_read,
+        "cache_creation_input_tokens": usage.cache_write,
+    }
+    cost = cost_nanousd(model, usage)
+    assert cost is not None
+    assert abs(cost - listed_nanousd(model, counts)) <= 1  # a nanodollar of rounding
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(st.sampled_from(NAMES), st.builds(Usage, COUNT, COUNT, COUNT, COUNT))
+def test_any_usage_costs_what_the_price_list_says(model: str, usage: Usage) -> None:
+    assert_listed(model, usage)
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(
+    st.sampled_from(NAMES),
+    st.integers(CLIFF - 3, CLIFF + 3),
+    st.integers(0, 1000),
+    st.integers(0, 100),
+    st.integers(0, 100),
+)
+def test_the_cliff_between_price_tiers_is_where_the_list_has_it(
+    model: str, prompt: int, output: int, read: int, written: int
+) -> None:
+    assert_listed(model, Usage(prompt - read - written, output, read, written))
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.sampled_from(NAMES), st.integers(0, 300_000), st.integers(1, 64_000), st.data())
+def test_no_call_costs_more_than_its_worst_case(
+    model: str, prompt: int, most: int, data: st.DataObject
+) -> None:
+    read = data.draw(st.integers(0, prompt))
+    written = data.draw(st.integers(0, prompt - read))
+    usage = Usage(prompt - read - written, data.draw(st.integers(0, most)), read, written)
+    worst, cost = worst_case(model, prompt, most), cost_nanousd(model, usage)
+    assert cost is not None
+    assert cost <= worst.nanousd
+    assert usage.total <= worst.tokens
+    assert worst.steps == 1
+
+
+def test_an_unknown_model_has_no_price_and_still_counts_its_tokens() -> None:
+    assert cost_nanousd("llama-of-the-house", Usage(1000, 1000)) is None
+    assert worst_case("llama-of-the-house", 1000, 500) == Amount(0, 1500, 1)
+
+
+def test_usage_that_a_compatible_server_leaves_out_is_zero() -> None:
+    assert Usage.of({"input_tokens": 3, "cache_read_input_tokens": None}) == Usage(input=3)
+    assert (Usage(1, 2, 3, 4) + Usage(1, 1, 1, 1)).to_json() == {
+        "input": 2, "output": 3, "cache_read": 4, "cache_write": 5, "total": 14,
+    }  # fmt: skip
+
+
+async def test_without_a_price_the_token_cap_still_holds() -> None:
+    models = {"fast": "llama-of-the-house", "strict_tools": False}
+    lax = Lax(lambda body: [{**use("look", word="tea"), "id": f"t{turn(body)}"}])
+    limits = {"tokens": 50_000, "cost_usd": 0.0}
+
+    async with engine(turns(), settings_for(limits, models), lax=lax) as e:
+        agent = e.agent()
+        ending = await run_agent(agent)
+
+    assert (ending.stopped_by, agent.cost_usd) == ("tokens", None)
+    assert 0 < e.run.budget.spent.tokens <= 50_000
+    assert agent.usage.total == e.run.budget.spent.tokens
+
+
+async def test_the_reported_cost_is_the_sum_of_its_calls() -> None:
+    script = turns(*[call("look", word=f"w{n}") for n in range(5)], submitted())
+    async with engine(script) as e:
+        agent = e.agent()
+        await run_agent(agent)
+
+    assert agent.cost_usd is not None
+    assert round(agent.cost_usd * 10**9) == e.served.cost_nanousd() == e.run.budget.spent.nanousd
+
+
+# ---- many under one cap
+
+SHIPPED = load_settings(env={}).limits
+
+
+def led(count: int) -> Answer:
+    """A turn that starts so many subagents on the model `main`."""
+    if count <= SHIPPED.max_subagents:
+        return Answer([brief(n, model_preference="main") for n in range(1, count + 1)])
+    template = {
+        "task": "Find out what is open in {item}",
+        "description": "Read {item}",
+        "scope": "slack",
+        "model_preference": "main",
+    }
+    items = [channel_id(n) for n in range(1, count + 1)]
+    return call("run_subagents", items=items, template=template)
+
+
+@pytest.mark.parametrize("count", [24, 64])
+async def test_subagents_on_main_all_complete_within_the_shipped_cap(
+    tmp_path: Path, count: int
+) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        script = (call("list_channels"), led(count), say("All of them are read [F1.1]."))
+        return script[turn(body)]
+
+    limits = {"cost_usd": SHIPPED.cost_usd, "seconds": SHIPPED.seconds}
+    async with serving(tmp_path, mind, space=workspace(count), limits=limits) as bot:
+        await bot.answer(bot.ask("What is open?"), seconds=120)
+        (run,) = await bot.store.runs(10)
+        stored = (await bot.store.run(run.id)).result
+        assert stored
+        ends = Counter(f"{s['status']} {s['stopped_by']}" for s in stored["subagents"])
+        assert ends == {"complete none": count}, f"{ends} for ${stored['cost_usd']:.2f}"
+        assert stored["status"] == "complete"
+        assert stored["cost_usd"] <= SHIPPED.cost_usd
+
+
+async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() -> None:
+    """Two calls fit at a time, and room for one more; the others wait outside of the pace that all
+    models share."""
+
+    def choose(index: int, body: Json) -> Fault | None:
+        return Fault("slow")
+
+    settings = settings_for({"cost_usd": 0.6, "seconds": 60.0})
+    async with engine(child, settings, faults=Faults(choose)) as e:
+        briefs = [e.brief(f"Read {n}", 1, model_preference="main") for n in range(8)]
+        task = asyncio.create_task(e.fanout().run_all(briefs))
+        await until(lambda: len(e.requests) == 2)
+        lane = e.run.rate_limiter.limit(e.settings.models.main)
+        await asyncio.sleep(0.2)
+        assert (len(e.requests), lane.in_flight) == (2, 2)
+        with waited_within(2):
+            e.run.stop.set()
+            got = await task
+        assert {r.status for r in got} == {"cancelled"}
+        assert e.run.budget.reserved.nanousd == 0
+
+
+# ---- servers without an account, and too little money
+
+
+NO_ACCOUNT: list[Json] = [
+    {"usage": None},
+    {"usage": {}},
+    {"usage": {"input_tokens": 0, "output_tokens": 0}},
+    {"usage": {"input_tokens": -90_000, "output_tokens": -1}},
+]
+
+
+@pytest.mark.parametrize("fields", NO_ACCOUNT, ids=["none", "empty", "zeros", "negative"])
+async def test_caps_hold_where_a_server_gives_no_account(fields: Json) -> None:
+    def content(body: Json) -> list[Json]:
+        if "REMINDER: limit reached" in since(body):
+            return [{**submit("What I have."), "id": "t0"}]
+        return [{**use("flood", items=200, name=f"f{turn(body)}"), "id": f"t{turn(body)}"}]
+
+    lax = Lax(content, fields)
+    async with engine(turns(), settings_for({"tokens": 80_000}), lax=lax) as e:
+        ending = await run_agent(e.agent())
+        spent = e.run.budget.spent.tokens
+    assert ending.stopped_by == "tokens"
+    assert 0.25 * 80_000 < spent <= 80_000
+    assert len(lax.recorded) < 8
+
+    lax = Lax(content, fields)
+    async with engine(turns(), lax=lax) as e:
+        ending = await run_agent(e.agent(context_limit=30_000))
+    assert (ending.stopped_by, ending.value and ending.value.model_dump()["text"]) == (
+        "tokens", "What I have.",
+    )  # fmt: skip
+    assert max(len(json.dumps(b)) for b in lax.recorded) / 3 <= 30_000
+
+
+async def test_a_count_below_zero_takes_nothing_off_the_others() -> None:
+    usage = {"input_tokens": 20_000, "cache_read_input_tokens": -19_000, "output_tokens": 9}
+    lax = Lax(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
+    async with engine(turns(), lax=lax) as e:
+        await run_agent(e.agent())
+        assert e.run.budget.spent.tokens == 20_009
+
+
+async def test_thinking_counts_into_the_next_prompt() -> None:
+    thought: Json = {"type": "thinking", "thinking": "Well.", "signature": "x" * 24_000}
+    estimates: list[int] = []
+    reported: list[int] = []
+
+    def content(body: Json) -> list[Json]:
+        estimates.append(agent.talk.prompt_tokens)
+        reported.append(-(-len(json.dumps(body)) // 3))
+        if turn(body) == 4:
+            return [{**submit("Thought."), "id": "t9"}]
+        return [thought, {**use("look", word="tea"), "id": f"t{turn(body)}"}]
+
+    async with engine(turns(), lax=Lax(content)) as e:
+        agent = e.agent()
+        await run_agent(agent)
+    assert len(reported) == 5
+    assert reported[-1] > 4 * 8_000
+    for estimate, known in zip(estimates[1:], reported[1:], strict=True):
+        assert estimate >= known - 150  # the JSON round the blocks of one turn
+
+
+async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_path: Path) -> None:
+    """The call that reads what subagents return must stay affordable before any is started."""
+    settings = settings_for({"cost_usd": 0.06}, roles={"parent": {"max_tokens": 1_000}})
+    script = led_by(brief_answer(1), say("There is no money to read for this."))
+    got = await asked(script, tmp_path, settings)
+
+    assert got.children == []
+    assert [r["content"] for r in results(got.parent[1])] == ["Not run: limit reached."]
+    assert got.document["stopped_by"] == "cost"
+    assert got.document["answer"].startswith("There is no money to read for this.")
+
+
+async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_results(
+    tmp_path: Path,
+) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            if "REMINDER: limit reached" in since(body):
+                return submitted("What I have. " * 320)
+            return call("read_channel_history", channel=channel_id(1))
+        twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
+        return Answer(twelve) if turn(body) == 0 else say("That is what there was money for.")
+
+    roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
+    settings = settings_for({"cost_usd": 0.14}, roles=roles)
+    one = LocalSlack(workspace(1, 12))
+    got = await asked(mind, tmp_path, settings, "What of #support-1?", slack=one)
+    assert {s["stopped_by"] for s in got.subagents} == {"cost"}
+    assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
+    assert got.document["answer"].startswith("That is what there was money for.")
+    assert got.e.run.budget.spent.nanousd <= got.e.run.budget.caps.nanousd
