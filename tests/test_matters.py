@@ -48,11 +48,6 @@ def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
     ]
 
 
-def test_no_more_than_three_things_come_first() -> None:
-    lines = read_triage_lines("\n".join(f"Do {n} [F{n}.1]" for n in range(1, 7)), KNOWN)
-    assert [s.findings for s in lines.first] == [("F1.1",), ("F2.1",), ("F3.1",)]
-
-
 def test_a_matter_has_two_threads_and_each_thread_one_matter() -> None:
     lines = read_triage_lines(
         "SAME: the outage [F1.1] [F2.1] [F1.1]\nSAME: alone [F3.1]\nsame: again [F2.1] [F4.1]"
