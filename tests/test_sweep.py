@@ -286,9 +286,10 @@ def on_slack(
 ) -> tuple[int, Json, str]:
     configure("slack: {retry_attempts: 0}")
     workspace = load_export(small_export(tmp_path))
-    with slack_at(monkeypatch, prepare(workspace)):
+    with slack_at(monkeypatch, prepare(workspace)) as slack:
         done = shell(*("sweep", "--channels", "*", *WINDOW, "--model", "offline", "--json"))
     assert "Traceback" not in done.err
+    assert not slack.effects
     return done.code, done.json, done.err
 
 

@@ -228,8 +228,3 @@ def test_a_pair_holds_if_its_row_exists_and_its_market_fits() -> None:
     assert {id: row.key for id, row in named.items()} == {"F1.1": "BUG-2"}
     both = Overview(pairs=(("F1.1", "BUG-2"), ("F1.1", "BUG-4")))
     assert pair_rows(both, TrackerReader(ROWS, SWEPT), CHANNELS) == {}
-
-
-def test_at_most_three_things_come_first() -> None:
-    text = "\n".join(f"- Do {n} [F1.1]" for n in range(6))
-    assert len(read_overview(text, CHANNELS).first) == 3

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import zipfile
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -201,65 +199,3 @@ def test_an_unknown_name_is_answered_with_those_there_are(shell: Shell, tmp_path
     assert "is a triage" in refused(shell("sweep", "inbox", "--slack-export", file), "-")
     schedule()
     assert "There are support." in refused(shell("sweep", "nope", "--slack-export", file), "-")
-
-
-# ---- real traffic
-
-DEV_WEEKS = ("2025-04-01", "2025-04-08", "2025-04-15")
-
-
-@pytest.mark.slow
-async def test_three_weeks_of_real_traffic(tmp_path: Path, dev_data: Path) -> None:
-    file = dev_data / "slack_export.zip"
-    owner = min(user.id for user in load_export(file).users if not user.is_bot)
-    async with scheduled_on(tmp_path, file, owner, budget_usd=3.0) as s:
-        documents = [await weekly(s, day) for day in DEV_WEEKS]
-        covered = await read_in(s.bot.store, documents)
-    ends = ("2025-03-25", *DEV_WEEKS)
-    for document, window in zip(documents, pairwise(ends), strict=True):
-        assert document["status"] == "complete"
-        assert set(windows(document).values()) == {window}
-    assert sum(covered, Counter[str]()) == Counter(said_in(file, *ends[:1], *ends[-1:]))
-    assert all(sum(c.values()) for c in covered)
-    lives = issues_by_thread(documents)
-    again = {thread: ids for thread, ids in lives.items() if len(ids) > 1}
-    assert len(again) == 16
-    assert all(len(set(ids)) == 1 for ids in again.values())
-    assert len({ids[0] for ids in lives.values()}) == len(lives)
-    agree_with_labels(documents[-1], dev_data)
-
-
-def said_in(file: Path, begin: str, end: str) -> list[str]:
-    """Ids of the messages of support channels inside the days."""
-    first, last = (datetime.fromisoformat(day).replace(tzinfo=UTC) for day in (begin, end))
-    with zipfile.ZipFile(file) as archive:
-        channels = {c["name"]: c["id"] for c in json.loads(archive.read("channels.json"))}
-        found = []
-        for name in archive.namelist():
-            folder = re.match(r"(support-\w+)/[\d-]+\.json", name)
-            for message in json.loads(archive.read(name)) if folder else ():
-                if first <= datetime.fromtimestamp(float(message["ts"]), UTC) < last:
-                    assert folder
-                    found.append(f"{channels[folder[1]]}/{message['ts']}")
-        return found
-
-
-def issues_by_thread(documents: Sequence[Json]) -> dict[str, list[str]]:
-    """Thread -> the ids under which the reports tell it, one a report."""
-    found: dict[str, list[str]] = {}
-    for document in documents:
-        for finding in findings(document):
-            for thread in finding["threads"]:
-                found.setdefault(thread, []).append(finding["issue"])
-    return found
-
-
-def agree_with_labels(document: Json, dev_data: Path) -> None:
-    """What the report says is still open is open by those who read it with care."""
-    labels = json.loads((dev_data / "labels" / "support_states.json").read_text("utf-8"))
-    states = {label["id"]: label["state"] for label in labels}
-    for still in document["still_open"]:
-        at = re.search(r"/p(\d{10})(\d{6})", still["links"][0])
-        assert at
-        state: Any = states.get(f"{still['item']}/{at[1]}.{at[2]}")
-        assert state in ("unanswered", "unsolved", None), still
