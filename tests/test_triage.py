@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Shell, configure, model_at, refused
+from bot_kit import Shell, configure, model_at, refused, small_export
 from engine_kit import MUX, call, is_child, say
 from mail_kit import ME, judging, letters, mail, mbox, verdict
 from test_commands import started, waited_for
@@ -48,9 +48,7 @@ def test_each_thread_has_a_verdict_a_reason_or_a_fault(
 
     document = done.json
     assert done.code == 0, done.err
-    assert document["kind"] == "triage"
-    assert document["status"] == "complete"
-    assert document["mailbox"] == ME
+    assert (document["status"], document["mailbox"]) == ("complete", ME)
     assert len(document["verdicts"]) == 3
     assert [each["sender"] for each in document["filtered"]] == [NEWS]
     assert document["unreadable"] == []
@@ -64,19 +62,6 @@ def test_each_thread_has_a_verdict_a_reason_or_a_fault(
     assert first["link"].startswith("https://mail.google.com/")
     assert len(model.recorded) == 4, "one model call a thread, and one for the digest"
     assert "News" not in json.dumps([r["messages"] for r in model.recorded]), "no model saw it"
-
-
-def test_first_lines_and_matters_cite_threads(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with model_at(monkeypatch, judging):
-        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(3)), "--json")
-    (line,) = done.json["top_lines"]
-    assert line["text"] == "Answer the first."
-    (matter,) = done.json["matters"]
-    assert matter["text"] == "late parcels"
-    assert len(matter["threads"]) == 2
-    assert line["threads"][0] in threads(done.json)
 
 
 def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(
@@ -154,15 +139,12 @@ def test_a_thread_too_long_to_hand_over_is_read_in_pages(
     def mind(body: Json) -> Answer:
         if not is_child(body):
             return say("Look at it. [F1.1]")
-        shown = str(body["messages"][1:])
-        more = shown.rpartition('cursor=\\"')[2].partition('\\"')[0] if "cursor=" in shown else ""
-        asked = shown.count('"cursor"') + shown.count("'cursor'")
         if len(body["messages"]) == 1:
             return call("read_mail_thread", thread=thread_of(body))
-        if "More: call again" in str(body["messages"][-1]) and asked < 12:
-            cursor = str(body["messages"][-1]).rpartition('cursor="')[2].partition('"')[0]
+        last = str(body["messages"][-1])
+        if "More: call again" in last:
+            cursor = last.rpartition('cursor="')[2].partition('"')[0]
             return call("read_mail_thread", thread=thread_of(body), cursor=cursor)
-        del more
         return verdict(body, evidence=[f"{thread_of(body)}/{thread_of(body)}"])
 
     with model_at(monkeypatch, mind):
@@ -190,21 +172,6 @@ def test_no_words_of_a_mail_reach_another_context(
     assert audit.code == 0
     assert "13 contexts" in audit.out
     assert " 0 leaks" in audit.out
-
-
-def test_facts_of_a_numbered_list_are_no_copied_text(shell: Shell, tmp_path: Path) -> None:
-    listed = (
-        "Hello,\n\nplease look at these:\n\n"
-        "1. Invoice INV-11 over EUR 1,200 was charged twice and fails.\n"
-        "2. The bank transfer over EUR 300 has not arrived yet in Madrid.\n\n"
-        "Can you look into both?\n\nAna\n"
-    )
-    file = mbox(tmp_path / "m.mbox", mail(1, listed))
-    done = shell(*OFFLINE, "--mbox", file, "--me", ME)
-    (only,) = done.json["verdicts"]
-    assert {"Invoice", "The"} <= {fact.split()[0] for fact in only["key_facts"]}
-    audit = shell("audit", done.json["run_id"])
-    assert audit.code == 0, audit.out
 
 
 def test_messages_after_as_of_do_not_exist(
@@ -272,13 +239,10 @@ def test_what_is_no_mailbox_is_said_in_one_sentence(shell: Shell, tmp_path: Path
     assert "missing.mbox" in refused(missing, "bad_mbox")
     both = shell(*OFFLINE, "--mbox", nothing, "--sample")
     assert "--sample or --mbox" in refused(both, "two_sources")
+    given = shell(*OFFLINE, "--sample", "--me", "bo@acme.example")
+    assert "--mbox" in refused(given, "me_of_what")
     assert "assistant connect google" in refused(shell(*OFFLINE), "no_mailbox")
     assert "assistant runs" in refused(shell(*OFFLINE, "--resume", "nope"), "unknown_run")
-
-
-def test_an_address_without_a_file_is_told_to_be_of_no_use(shell: Shell) -> None:
-    given = ("triage", "--sample", "--me", "bo@acme.example", "--model", "offline", "--json")
-    assert "--mbox" in refused(shell(*given), "me_of_what")
 
 
 @pytest.mark.parametrize(
@@ -289,8 +253,7 @@ def test_a_resumed_run_takes_no_other_options(shell: Shell, given: list[str]) ->
     assert given[0] in refused(done, "resume_alone")
 
 
-def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell) -> None:
-    shell("demo")
-    sweep = next(r for r in shell("runs", "--json").json if r["kind"] == "sweep")
-    done = shell("triage", "--resume", sweep["id"], "--model", "offline", "--json")
+def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell, tmp_path: Path) -> None:
+    sweep = shell.sweep(small_export(tmp_path))
+    done = shell("triage", "--resume", sweep["run_id"], "--model", "offline", "--json")
     assert "is no triage" in refused(done, "no_triage")
