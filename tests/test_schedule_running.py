@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,27 +9,20 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from bot_kit import Shell
 from engine_kit import Json, always, channel_id, is_child, turn, until, use, workspace
 from schedule_kit import come, scheduled, sweep
 from serve_kit import ASKER
-from test_channel_sweep import with_tracker
 
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Faults
 from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import load_sample
-from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS
+from bot.local.samples import SAMPLE_AS_OF
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.storage.schedules import StoredSchedule, run_id
 from bot.storage.tables import actions, reservations, schedule_runs, steps
 from scopes.tool import iso
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_path: Path) -> None:
@@ -163,36 +155,6 @@ async def test_the_next_report_goes_on_where_the_delivered_one_ended(tmp_path: P
     assert document["compared"] == {"with": iso(first.at), "reports": 1}
     assert len([m for m in posts if not m.thread_ts or m.thread_ts == m.ts]) == 2
     assert document["channels_added"] == []
-
-
-def test_the_same_sweep_by_schedule_and_on_the_command_line_tells_the_same(
-    tmp_path: Path, shell: Shell
-) -> None:
-    typed = ("sweep", "--sample", "--channels", "csm-*", "--tracker", "F0BUGTRACK")
-    by_command = shell(*typed, "--model", "offline", "--json").json
-    by_schedule = asyncio.run(swept(tmp_path))
-    assert told_in(by_schedule) == told_in(by_command)
-    for each in ("patterns", "tracker"):
-        assert by_schedule[each] == by_command[each]
-
-
-async def swept(folder: Path) -> Json:
-    """The report of a schedule over the sample workspace."""
-    async with scheduled(folder, {}, offline, space=load_sample(), change=with_tracker) as s:
-        given = {"tracker": "F0BUGTRACK", "owner": "U0LUCIA", "since_days": SAMPLE_DAYS}
-        await s.set("markets", sweep(channels=("csm-*",), **given))
-        occurrence = await s.fire("markets", SAMPLE_AS_OF)
-        assert occurrence.state == "ran", occurrence.why
-        return await s.document(occurrence)
-
-
-def told_in(document: Json) -> dict[str, Any]:
-    """What the sections say, without what comparing adds."""
-    fields = ("claim", "state", "severity", "owner", "next_step", "evidence", "tracker")
-    return {
-        s["item"]: [s["status"], s["window"], [{n: f[n] for n in fields} for f in s["findings"]]]
-        for s in document["sections"]
-    }
 
 
 async def test_a_budget_that_will_not_do_is_said_before_it_begins(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ Json = dict[str, Any]
 ATTEMPTS = 2
 """Of each call: as few as are more than one."""
 REFUSALS = ("429", "quotaExceeded", "rateLimitExceeded", "500", "malformed", "drop")
+
+
+Connect = Callable[..., AbstractContextManager["Desk"]]
 
 
 @pytest.fixture
@@ -111,6 +115,11 @@ def connected(
         yield Desk(shell, google, meanwhile, model)
 
 
+@pytest.fixture
+def connect(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Connect:
+    return partial(connected, shell, monkeypatch, tmp_path)
+
+
 def subjects(count: int) -> Counter[str]:
     return Counter(f"Order {1000 + n}" for n in range(1, count + 1))
 
@@ -119,10 +128,8 @@ def subjects(count: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("kind", ["429", "malformed", "drop"])
-def test_calls_that_failed_for_now_cost_nothing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+def test_calls_that_failed_for_now_cost_nothing(connect: Connect, kind: str) -> None:
+    with connect(*letters(3)) as desk:
         methods = ("getProfile", "threads.list", "threads.get")
         desk.google.faults += [Fault(method, kind) for method in methods]
         assert desk.triage()["status"] == "complete"
@@ -134,9 +141,9 @@ def test_calls_that_failed_for_now_cost_nothing(
 
 @pytest.mark.parametrize("kind", ["rateLimitExceeded", "500", "forbidden", "dailyLimitExceeded"])
 def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+    connect: Connect, kind: str
 ) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(5)) as desk:
+    with connect(*letters(5)) as desk:
         desk.google.faults.append(Fault("threads.get", kind, times=5 + 2))
         first = desk.triage()
         lost = {each["thread_id"] for each in first["unreadable"]}
@@ -157,9 +164,9 @@ def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
     [("getProfile", "429"), ("threads.list", "500"), ("history.list", "forbidden")],
 )
 def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, kind: str
+    connect: Connect, method: str, kind: str
 ) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(2)) as desk:
+    with connect(*letters(2)) as desk:
         if method == "history.list":
             desk.triage()
             desk.google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
@@ -172,10 +179,8 @@ def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothi
         assert set(desk.told().values()) == {1}
 
 
-def test_access_that_is_withdrawn_in_the_midst_loses_nothing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(24)) as desk:
+def test_access_that_is_withdrawn_in_the_midst_loses_nothing(connect: Connect) -> None:
+    with connect(*letters(24)) as desk:
         desk.meanwhile.before("/threads/", desk.google.tokens.clear, nth=9)
         first = desk.triage()
         lost = first["unreadable"]
@@ -192,10 +197,8 @@ def test_access_that_is_withdrawn_in_the_midst_loses_nothing(
 
 
 @pytest.mark.parametrize("forgotten", [1, 2])
-def test_too_old_a_history_is_made_up_for_by_a_listing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forgotten: int
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+def test_too_old_a_history_is_made_up_for_by_a_listing(connect: Connect, forgotten: int) -> None:
+    with connect(*letters(3)) as desk:
         desk.triage()
         for number in range(forgotten):
             desk.google.gmail.add(letters(5)[3 + number], frozenset({"INBOX"}))
@@ -207,13 +210,11 @@ def test_too_old_a_history_is_made_up_for_by_a_listing(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_fails_each_thread_is_told_once_in_the_end(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
-) -> None:
+def test_whatever_fails_each_thread_is_told_once_in_the_end(connect: Connect, seed: int) -> None:
     chance = random.Random(seed)
     methods = ("getProfile", "threads.list", "threads.get", "threads.get", "history.list", "*")
     arriving = iter(letters(24)[12:])
-    with connected(shell, monkeypatch, tmp_path, *letters(12)) as desk:
+    with connect(*letters(12)) as desk:
         for _ in range(3):
             desk.google.faults += [
                 Fault(chance.choice(methods), chance.choice(REFUSALS), times=chance.randint(1, 3))
@@ -237,10 +238,8 @@ def test_whatever_fails_each_thread_is_told_once_in_the_end(
 # ---- a mailbox that changes meanwhile
 
 
-def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(connect: Connect) -> None:
+    with connect(*letters(3)) as desk:
         gmail = desk.google.gmail
         (gone, held), *_ = gmail.threads.items()
         desk.meanwhile.before(f"/threads/{gone}", lambda: list(map(gmail.remove, list(held))))
@@ -253,9 +252,9 @@ def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(
 
 
 def test_a_mail_that_comes_before_its_thread_is_read_is_judged_with_it_and_not_again(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    connect: Connect,
 ) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+    with connect(*letters(3)) as desk:
         gmail = desk.google.gmail
         id = next(iter(gmail.threads))
         reply = mail(50, "Any news of it?", subject="Re: Order", reply_to="1")
@@ -270,7 +269,7 @@ def test_a_mail_that_comes_before_its_thread_is_read_is_judged_with_it_and_not_a
 
 
 def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    connect: Connect,
 ) -> None:
     coming: list[Callable[[], object]] = []
 
@@ -279,7 +278,7 @@ def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
             coming.pop()()
         return judging(body)
 
-    with connected(shell, monkeypatch, tmp_path, *letters(2), mind=mind) as desk:
+    with connect(*letters(2), mind=mind) as desk:
         gmail = desk.google.gmail
         id = next(iter(gmail.threads))
         new = letters(3)[2], frozenset({"INBOX"})
@@ -291,10 +290,8 @@ def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
         assert desk.triage()["verdicts"] == []
 
 
-def test_a_thread_that_is_archived_meanwhile_is_told_once(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(2)) as desk:
+def test_a_thread_that_is_archived_meanwhile_is_told_once(connect: Connect) -> None:
+    with connect(*letters(2)) as desk:
         gmail = desk.google.gmail
         id, held = next(iter(gmail.threads.items()))
         archive: tuple[list[str], list[str], list[str]] = (list(held), [], ["INBOX"])
