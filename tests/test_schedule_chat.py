@@ -162,14 +162,6 @@ async def test_only_the_requester_approves_of_what_goes_on_with_their_rights(
         assert await schedules(bot).all() == []
 
 
-async def test_nothing_is_set_that_was_denied(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating()) as bot:
-        shown = await asked(bot)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_deny")
-        await reaches(bot, "denied")
-        assert await schedules(bot).all() == []
-
-
 async def test_a_model_cannot_set_another_owner(tmp_path: Path) -> None:
     async with bot_with(tmp_path, creating(owner=LUIS)) as bot:
         assert "owner: is not an argument" in await refusal(bot)
@@ -205,6 +197,9 @@ async def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> N
         ({"name": "Not a name!"}, "A name has small letters"),
         ({"kind": "triage", "channels": None}, "none is connected"),
         ({"tracker": "bugs"}, "A tracker is the id of a Slack List"),
+        ({"language": "that of the reader"}, "A language is a code"),
+        ({"kind": "spam"}, "kind: "),
+        ({"budget_usd": "nan"}, "must be more than $0."),
     ]
     turning = Turning(creating())
     async with bot_with(tmp_path, turning) as bot:
@@ -281,11 +276,16 @@ async def test_reports_that_nobody_could_allow_are_refused(tmp_path: Path) -> No
 
 
 async def test_to_oneself_everything_may_go(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating(to="dm"), space=private(2)) as bot:
+    turning = Turning(creating(to="me"))
+    async with bot_with(tmp_path, turning, space=private(2)) as bot:
         shown = await approved(bot)
         assert "Goes to: a direct message to who asks for it" in shown
         assert "Not yet allowed" not in shown
         assert (await only(bot)).spec.to == "dm"
+        turning.mind, dm = creating(name="second"), bot.slack.people.dm(ASKER)
+        bot.slack.people.say(ASKER, dm, "Every weekday at 9 sweep support-* and post here.")
+        shown = plain((await card(bot, dm)).text)
+        assert "Goes to: a direct message to who asks for it" in shown
 
 
 # ---- listed, paused, deleted
@@ -361,11 +361,6 @@ async def test_nobody_else_changes_a_schedule_but_an_administrator(tmp_path: Pat
         bot.slack.people.click(LUIS, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
         assert await schedules(bot).all() == []
-
-
-async def test_of_what_is_not_there_nothing_is_asked(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, changing("schedule_pause", name="nothing")) as bot:
-        assert "There is no schedule nothing" in await refusal(bot)
 
 
 # ---- in words, with the offline model
