@@ -34,10 +34,6 @@ def complaint(tmp_path: Path, schedules: Any) -> list[str]:
     return [line.partition(": ")[2] for line in str(refused.value).splitlines()]
 
 
-def test_there_are_none_by_default() -> None:
-    assert load_settings(env={}).schedules == {}
-
-
 def test_a_schedule_says_what_it_reads_when_and_where_it_goes(tmp_path: Path) -> None:
     found = loaded(tmp_path, {"markets": WHOLE})["markets"]
     assert (found.channels, found.to, found.is_private) == (("csm-*",), "#reports", False)
@@ -57,45 +53,26 @@ def test_a_report_goes_to_a_person_a_channel_or_an_address(tmp_path: Path, to: s
 
 
 @pytest.mark.parametrize(
-    ("changed", "sentence"),
+    ("changed", "words"),
     [
-        (
-            {"cron": "61 * * * *"},
-            "'schedules.m': the first field of '61 * * * *' (minute) is '61', "
-            "but goes from 0 to 59.",
-        ),
-        ({"cron": "0 9 30 2 *"}, "'schedules.m': '0 9 30 2 *' never comes up: no such day exists."),
-        (
-            {"zone": "Mars/Phobos"},
-            "'schedules.m': there is no time zone 'Mars/Phobos': write one like Europe/Madrid.",
-        ),
-        (
-            {"to": "rep"},
-            "'schedules.m.to' is 'rep', but it must be dm (to its owner), #channel or the id of "
-            "one (C...), or a mail address.",
-        ),
-        (
-            {"tracker": "C0123"},
-            "'schedules.m.tracker' is 'C0123', but it must be the id of a Slack list (F...).",
-        ),
-        (
-            {"owner": "ana"},
-            "'schedules.m.owner' is 'ana', but it must be a Slack user id such as U0123ABCD.",
-        ),
-        ({"budget_usd": 0}, "'schedules.m.budget_usd' is 0, but it must be greater than 0."),
-        ({"missed_hours": 0}, "'schedules.m.missed_hours' is 0, but it must be greater than 0."),
-        ({"channels": []}, "'schedules.m': a sweep needs channels, such as [\"csm-*\"]."),
-        (
-            {"kind": "triage"},
-            "'schedules.m': a triage reads its owner's mailbox: leave channels and tracker out.",
-        ),
-        ({"ownr": "U0ANA"}, "unknown key 'schedules.m.ownr'. Did you mean 'schedules.m.owner'?"),
+        ({"cron": "61 * * * *"}, "'schedules.m': the first field of '61 * * * *' (minute)"),
+        ({"cron": "0 9 30 2 *"}, "'schedules.m': '0 9 30 2 *' never comes up"),
+        ({"zone": "Mars/Phobos"}, "'schedules.m': there is no time zone 'Mars/Phobos'"),
+        ({"to": "rep"}, "'schedules.m.to' is 'rep', but it must be dm (to its owner), #channel"),
+        ({"tracker": "C0123"}, "'schedules.m.tracker' is 'C0123', but it must be the id of a Sl"),
+        ({"owner": "ana"}, "'schedules.m.owner' is 'ana', but it must be a Slack user id"),
+        ({"budget_usd": 0}, "'schedules.m.budget_usd' is 0, but it must be greater than 0"),
+        ({"missed_hours": 0}, "'schedules.m.missed_hours' is 0, but it must be greater than 0"),
+        ({"channels": []}, "'schedules.m': a sweep needs channels"),
+        ({"kind": "triage"}, "'schedules.m': a triage reads its owner's mailbox: leave channels"),
+        ({"ownr": "U0ANA"}, "'schedules.m.ownr'. Did you mean 'schedules.m.owner'?"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_sentence_that_helps(
-    tmp_path: Path, changed: dict[str, Any], sentence: str
+    tmp_path: Path, changed: dict[str, Any], words: str
 ) -> None:
-    assert complaint(tmp_path, {"m": {**WHOLE, **changed}}) == [sentence]
+    (sentence,) = complaint(tmp_path, {"m": {**WHOLE, **changed}})
+    assert words in sentence
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

