@@ -113,32 +113,6 @@ def test_three_questions_at_once_are_three_isolated_subagents(
     assert "0 leaks" in audit.out
 
 
-def test_of_several_schemas_the_one_that_is_named_is_asked(shell: Shell, tmp_path: Path) -> None:
-    path = tmp_path / "firm.duckdb"
-    with duckdb.connect(str(path)) as made:
-        made.execute("CREATE SCHEMA north; CREATE TABLE north.clients AS FROM range(3) t(id)")
-        made.execute("CREATE SCHEMA south; CREATE TABLE south.clients AS FROM range(5) t(id)")
-        made.execute("CREATE TABLE visits AS FROM range(7) t(id)")
-    plain = asked(shell, "How many clients are there?", "--database", path)
-    assert "several tables of that name: north.clients, south.clients" in plain.json["answer"]
-    assert plain.json["subagents"][0]["findings"] == []
-    named = asked(shell, "How many south.clients are there?", "--database", path)
-    assert [f["claim"] for f in named.json["subagents"][0]["findings"]] == ["n_clients: 5"]
-    own = asked(shell, "How many visits are there?", "--database", path)
-    assert [f["claim"] for f in own.json["subagents"][0]["findings"]] == ["n_visits: 7"]
-
-
-def test_rows_are_kept_and_drawn_where_the_question_ends_so(shell: Shell, tables: Path) -> None:
-    question = "SELECT city, count(*) AS n FROM shops GROUP BY city."
-    kept = asked(shell, f"{question} Keep it as sums.csv.", "--database", tables)
-    drawn = asked(shell, f"{question} Draw it as a bar chart.", "--database", tables)
-    assert [f["name"] for f in kept.json["files"]] == ["sums.csv"]
-    assert [f["name"] for f in drawn.json["files"]] == ["rows.csv", "rows.png"]
-    assert (kept.code, drawn.code) == (0, 0)
-    one = asked(shell, "How many shops are there as a bar chart?", "--database", tables)
-    assert "No chart was drawn" in one.json["coverage"]["not_covered"][0]
-
-
 def test_a_database_that_somebody_writes_to_is_told_in_words_for_people(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -166,20 +140,6 @@ def test_several_databases_are_asked_each_under_the_name_of_its_file(
     assert "data:tables-2" in firsts
     assert "data:tables-3" not in firsts
     refused(asked(shell, "How many?", *given, "--database", "none.duckdb"), "no_database")
-
-
-def test_of_several_databases_the_one_that_has_the_table_is_asked(
-    shell: Shell, tables: Path, tmp_path: Path
-) -> None:
-    cats = tmp_path / "cats"
-    cats.mkdir()
-    (cats / "cats.csv").write_text("name\nTom\nKim\n", "utf-8")
-    shops = tables.rename(tmp_path / "retail")
-    given = ("--database", shops, "--database", cats)
-    listed = asked(shell, "Which tables are there?", *given)
-    assert (listed.code, "cats (name VARCHAR)" in json.dumps(listed.json)) == (0, True)
-    named = asked(shell, "How many cats are there?", *given)
-    assert (named.code, "n_cats: 2" in named.json["answer"]) == (0, True)
 
 
 @pytest.mark.parametrize("option", ["--folder", "--mbox"])
@@ -308,24 +268,6 @@ def test_a_file_is_written_with_its_text_and_other_orders_are_said_to_be_undone(
     assert before == {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
 
 
-def test_of_many_lines_the_best_are_told_and_the_others_counted(
-    shell: Shell, checkout: Path
-) -> None:
-    for n in range(50):
-        (checkout / f"n{n}.py").write_text(f"import sqlite3  # {'and so on, ' * 20}{n}\n", "utf-8")
-    (checkout / "cart.py").write_text("ENGINE = 'sqlite3'  # the Python engine\n", "utf-8")
-    question = "Where is the Python word sqlite3 used?"
-    done = asked(shell, question, "--folder", checkout)
-    (subagent,) = done.json["subagents"]
-    assert subagent["status"] == "complete"
-    assert "cart.py:1" in subagent["findings"][0]["claim"]
-    (left,) = done.json["coverage"]["not_covered"]
-    assert (
-        left == f"s1: {51 - len(subagent['findings'])} more places that hold a word of the question"
-    )
-    assert done.code == 1
-
-
 # ---- nothing given
 
 
@@ -344,9 +286,7 @@ def undone(done: Done) -> Json:
     ("question", "why"),
     [
         ("How many customers are there?", "have nothing to read this in"),
-        ("Which questions are unanswered?", "have nothing to read this in"),
         ("Search the web for duckdb", "cannot search the web"),
-        ("Delete everything", "carry out no such order"),
         ("Can you book a table for two?", "carry out no such order"),
     ],
 )
@@ -361,7 +301,6 @@ def test_without_any_source_it_says_what_it_cannot_do(
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        ("What is 17*23?", "17*23 = 391"),
         ("Compute (1,000 + 2) / 4", "(1000 + 2) / 4 = 250.5"),
         ("What is 17 percent of 2340?", "17 * 2340 / 100 = 397.8"),
     ],

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from pg_kit import Kept
 from test_occurrences import HOUR, MINUTE, START, spec
 from timing import Patience
@@ -19,7 +18,6 @@ from bot.errors import StoreError
 from bot.schedules.scheduler import Scheduler, TimetableTrigger
 from bot.schedules.store import Occurrences, ScheduleStore
 from bot.storage.database import Database
-from bot.storage.schedules import StoredSchedule
 from config.schedules import Timetable
 
 
@@ -159,48 +157,6 @@ async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_it
 
 async def at_least(count: int, occurrences: Occurrences) -> bool:
     return len(await occurrences.of("each-second")) >= count
-
-
-async def test_an_end_while_a_job_waits_for_the_database_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    asked = asyncio.Event()
-
-    async def every(self: ScheduleStore) -> list[StoredSchedule]:
-        asked.set()
-        await asyncio.Event().wait()
-        return []
-
-    monkeypatch.setattr(ScheduleStore, "all", every)
-    async with wall(tmp_path) as made:
-        running = asyncio.create_task(made.clock.run())
-        await asked.wait()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await asyncio.sleep(0)  # the job is cancelled
-        await asyncio.sleep(0)
-    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
-
-
-async def test_a_time_that_is_far_away_keeps_nothing_busy() -> None:
-    asked = 0
-
-    class Counting(TimetableTrigger):
-        def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime | None:
-            nonlocal asked
-            asked += 1
-            return super().get_next_fire_time(previous, now)
-
-    async def ring() -> None:
-        raise AssertionError("it rang years too early")
-
-    scheduler = AsyncIOScheduler(timezone=UTC)
-    scheduler.start()
-    scheduler.add_job(ring, Counting(Timetable.of("0 9 29 2 *", "Europe/Madrid")))
-    for _ in range(20):
-        await asyncio.sleep(0.01)
-    scheduler.shutdown(wait=False)
-    assert asked == 1
 
 
 def test_after_a_long_sleep_of_the_machine_it_rings_once_and_not_for_each_time() -> None:

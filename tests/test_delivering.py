@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,10 +14,9 @@ import sqlalchemy as sa
 from card_kit import buttons
 from engine_kit import Json, is_child, until, workspace
 from mail_kit import letters
-from pg_kit import Kept, postgres
+from pg_kit import postgres
 from schedule_kit import Scheduled, come, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
-from slack_sdk.web.async_client import AsyncWebClient
 from test_inbox_triage import pressed, with_mail
 
 from bot.local.model.answer import Answer
@@ -29,10 +27,7 @@ from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Workspace
-from bot.policy.directory import Grants
 from bot.reports.digest_actions import LABEL
-from bot.runs.store import Store
-from bot.slack.writer import MessageWriter
 from bot.storage.schedules import Occurrence
 from bot.storage.tables import deliveries, issues
 from config.schedules import Schedule
@@ -236,25 +231,6 @@ async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterward
         assert notes == 1
 
 
-async def test_where_slack_says_to_wait_for_too_long_it_is_tried_again(tmp_path: Path) -> None:
-    slack = LocalSlack(space())
-
-    def throttle() -> None:
-        slack.faults = Outage([Fault("chat.postMessage", "429", 1.0)])
-
-    async with office(tmp_path, mind=once_read(throttle), slack=slack) as s:
-        url = s.bot.settings.endpoints.slack_api_url
-        web = AsyncWebClient(BOT_TOKEN, str(url))
-        s.schedules.delivery.writer = MessageWriter(web, s.bot.settings.slack, deadline_s=1.5)
-        occurrence = await s.fire("markets")
-        delivery = await s.tried(occurrence, 1)
-        assert delivery.why.startswith("Slack could not be reached")
-        slack.faults = []
-        await over(s, occurrence)
-        assert len(posted(s)) == 1
-        assert told(s)[1] == 1
-
-
 async def test_an_answer_that_is_lost_on_the_way_doubles_nothing(tmp_path: Path) -> None:
     slack = LocalSlack(space())
 
@@ -316,25 +292,6 @@ async def test_without_the_permission_for_files_the_report_stands_and_says_so(
 
 
 # ---- who may read it
-
-
-async def test_what_not_all_there_may_read_waits_for_an_administrators_word(
-    tmp_path: Path,
-) -> None:
-    spec = to_reports(channels=("support-*", "board"))
-    async with office(tmp_path, spec) as s:
-        occurrence = await s.fire("markets")
-        delivery = await s.tried(occurrence, 2)
-        assert (delivery.state, posted(s)) == ("waiting", [])
-        assert "#board (not everyone in #reports is a member)" in delivery.why
-        assert "An administrator is asked" in delivery.why
-        await until(lambda: told(s) == (1, 0))
-        assert len(s.told(ADMIN)) == 1
-        await Grants(s.bot.store.database).add([BOARD], REPORTS, ADMIN, "g1")
-        await over(s, occurrence)
-        assert len(posted(s)) == 1
-        assert told(s) == (1, 1)
-        assert len(s.told(ADMIN)) == 1
 
 
 async def test_what_the_owner_may_no_longer_read_is_not_posted_with_their_rights(
@@ -404,38 +361,6 @@ async def test_a_report_that_a_later_one_overtook_is_not_sent_any_more(tmp_path:
         assert told(s) == (1, 1)
 
 
-@pytest.mark.system
-async def test_two_replicas_tell_once(tmp_path: Path, postgres: Kept) -> None:
-    slack = LocalSlack(space())
-    mind = once_read(lambda: expel(slack))
-    async with (
-        office(tmp_path, mind=mind, slack=slack, url=postgres.url) as s,
-        postgres.stores(1) as (store,),
-        telling_beside(s, store),
-    ):
-        occurrence = await s.fire("markets")
-        await s.tried(occurrence, 3)
-        await until(lambda: told(s) == (1, 0))
-        invite(slack)
-        await over(s, occurrence)
-        assert len(posted(s)) == 1
-        assert told(s) == (1, 1)
-
-
-@asynccontextmanager
-async def telling_beside(s: Scheduled, store: Store) -> AsyncIterator[None]:
-    """Another replica that looks at who is to be told, with a connection of its own."""
-    woken = asyncio.Event()
-    trouble = replace(s.schedules.alerts, database=store.database, executor="other")
-    other = replace(trouble, _woken=woken)
-    task = asyncio.create_task(other.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])  # it may be at work in the store that is closed next
-
-
 async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
         s = Scheduled(bot)
@@ -449,12 +374,17 @@ async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Pa
     assert "customer" in google.gmail.labels.values()
 
 
-async def test_an_administrators_click_delivers_what_was_held_back(tmp_path: Path) -> None:
+async def test_what_not_all_there_may_read_waits_for_an_administrators_word(tmp_path: Path) -> None:
     spec = to_reports(channels=("support-*", "board"))
     async with office(tmp_path, spec) as s:
         s.schedules.delivery.backoff = (timedelta(hours=1),)
         occurrence = await s.fire("markets")
-        await s.tried(occurrence)
+        delivery = await s.tried(occurrence)
+        assert (delivery.state, posted(s)) == ("waiting", [])
+        assert "#board (not everyone in #reports is a member)" in delivery.why
+        assert "An administrator is asked" in delivery.why
+        await until(lambda: told(s) == (1, 0))
+        assert len(s.told(ADMIN)) == 1
         people = s.bot.slack.people
         place = people.dm(ADMIN)
         (card,) = s.bot.slack.visible(place)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.tasks.base import most_urgent
-from bot.tasks.overview import by_urgency, read_triage_lines, urgency
+from bot.tasks.overview import by_urgency, read_triage_lines
 from bot.tasks.triage import category_of
 from scopes.label import TRUSTED
 from subagents.result import Finding, SubagentResult
@@ -77,12 +76,6 @@ def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:
 
     assert [s.findings for s in by_urgency(results)] == [("F4.1",), ("F3.1",), ("F2.1",)]
     assert by_urgency(results[:1]) == []
-
-
-def test_a_parent_without_room_for_all_is_shown_the_urgent_ones() -> None:
-    results = [judged(1), judged(2, priority="high"), judged(3)]
-    assert [r.id for r in most_urgent(results, urgency, 1)] == ["s2"]
-    assert [r.id for r in most_urgent(results, urgency, 3)] == ["s1", "s2", "s3"]
 
 
 @pytest.mark.parametrize(

@@ -33,29 +33,12 @@ def test_the_first_report_looks_back_as_far_as_it_is_told_to() -> None:
     assert made.notes == ()
 
 
-def test_each_channel_goes_on_where_it_was_covered_last() -> None:
-    covered = {"C1": iso(NOW - DAY), "C2": iso(NOW - 3 * DAY), "C9": iso(NOW)}
-    made = windows({"C1": "one", "C2": "two", "C3": "new"}, covered, NOW, 7 * DAY)
-    assert made.since == {"C1": NOW - DAY, "C2": NOW - 3 * DAY, "C3": NOW - 7 * DAY}
-    assert made.oldest == NOW - 7 * DAY
-
-
 def test_what_was_not_covered_for_a_month_is_left_out_and_that_is_said() -> None:
     made = windows({"C1": "one"}, {"C1": iso(NOW - 40 * DAY)}, NOW, 7 * DAY)
     assert made.since == {"C1": NOW - LONGEST}
     assert made.notes == (
         "#one was not read whole for more than 31 days: what is older is not in it.",
     )
-
-
-def test_a_channel_that_was_not_read_whole_is_read_again_from_where_it_began() -> None:
-    was = {"C1": iso(NOW - 2 * DAY), "C2": iso(NOW - 2 * DAY)}
-    since = NOW - 2 * DAY
-    document = report(
-        C1=("complete", since, NOW), C2=("partial", since, NOW), C3=("failed", since, NOW)
-    )
-    after = covered_after(sweep_report(document), was)
-    assert after == {"C1": iso(NOW), "C2": iso(since), "C3": iso(since)}
 
 
 def test_channels_that_came_and_went_are_named_from_the_second_report_on() -> None:

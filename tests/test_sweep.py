@@ -36,7 +36,6 @@ from bot.local.export import load_export
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
-from bot.local.sample_labels import labels
 from bot.local.slack.faults import Fault
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
@@ -50,6 +49,7 @@ from subagents.run import PassThrough
 
 WINDOW = ("--as-of", AS_OF, "--since", "30d")
 
+OnSlack = Callable[..., tuple[int, Json]]
 Swept = Callable[..., tuple[Done, list[Json]]]
 
 
@@ -133,19 +133,14 @@ def windowed(folder: Path) -> Path:
 def test_replies_to_older_questions_are_found_and_nothing_later_exists(
     shell: Shell, tmp_path: Path
 ) -> None:
-    document = shell.sweep(
-        windowed(tmp_path), "support-es", "--as-of", "2025-03-12", "--since", "5d"
-    )
-    cover = section(document, "support-es")["coverage"]
+    when = ("--as-of", "2025-03-12", "--since", "5d")
+    document = shell.sweep(windowed(tmp_path), "support-es", *when)
+    spain = section(document, "support-es")
+    cover = spain["coverage"]
     assert (cover["messages_read"], cover["threads_read"]) == (2, 2)
-    assert (cover["oldest"], cover["latest"]) == (
-        "2025-03-09T10:00:00.000100Z",
-        "2025-03-10T09:00:00.000100Z",
-    )
+    assert (cover["oldest"][:13], cover["latest"][:13]) == ("2025-03-09T10", "2025-03-10T09")
     assert item("support-es", "01 09:00") in placed(document, "support-es")
-    states = {
-        e: f["state"] for f in section(document, "support-es")["findings"] for e in f["evidence"]
-    }
+    states = {e: f["state"] for f in spain["findings"] for e in f["evidence"]}
     assert states[item("support-es", "09 10:00")] == "unanswered"
     text = json.dumps(document, ensure_ascii=False)
     for later in ("futuro", "Reinicia", ts("14 10:00"), ts("13 10:00"), "Pregunta vieja"):
@@ -159,12 +154,11 @@ def test_before_the_first_message_there_is_nothing_and_it_says_so(
     shell: Shell, tmp_path: Path
 ) -> None:
     zip_file = small_export(tmp_path)
-    for as_of in ("2024-01-01", "1971-01-01"):
-        document = shell.sweep(zip_file, "*", "--as-of", as_of)
-        assert document["status"] == "complete"
-        assert {s["summary"] for s in document["sections"]} == {"no message in the window"}
-        assert document["top_lines"] == []
-        assert document["cost_usd"] == 0
+    document = shell.sweep(zip_file, "*", "--as-of", "1971-01-01")
+    assert document["status"] == "complete"
+    assert {s["summary"] for s in document["sections"]} == {"no message in the window"}
+    assert document["top_lines"] == document["subagents"] == []
+    assert document["cost_usd"] == 0
 
 
 def test_without_a_date_an_export_is_read_to_its_end(shell: Shell, tmp_path: Path) -> None:
@@ -278,19 +272,21 @@ def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
 # ---- what fails alone
 
 
-def on_slack(
-    shell: Shell,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    prepare: Callable[..., LocalSlack],
-) -> tuple[int, Json, str]:
-    configure("slack: {retry_attempts: 0}")
-    workspace = load_export(small_export(tmp_path))
-    with slack_at(monkeypatch, prepare(workspace)) as slack:
-        done = shell(*("sweep", "--channels", "*", *WINDOW, "--model", "offline", "--json"))
-    assert "Traceback" not in done.err
-    assert not slack.effects
-    return done.code, done.json, done.err
+@pytest.fixture
+def on_slack(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OnSlack:
+    """Sweeps a Slack of which something was made otherwise."""
+
+    def run(change: Callable[[LocalSlack], object], **more: Any) -> tuple[int, Json]:
+        configure("slack: {retry_attempts: 0}")
+        slack = LocalSlack(load_export(small_export(tmp_path)), **more)
+        change(slack)
+        with slack_at(monkeypatch, slack):
+            done = shell("sweep", "--channels", "*", *WINDOW, "--model", "offline", "--json")
+        assert "Traceback" not in done.err
+        assert not slack.effects
+        return done.code, done.json
+
+    return run
 
 
 def unharmed(document: Json, name: str = "support-es") -> None:
@@ -302,14 +298,9 @@ def unharmed(document: Json, name: str = "support-es") -> None:
     ("method", "kind"), [("conversations.history", "500"), ("conversations.replies", "malformed")]
 )
 def test_a_channel_that_slack_does_not_give_fails_alone(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, kind: str
+    on_slack: OnSlack, method: str, kind: str
 ) -> None:
-    def prepare(workspace: Workspace) -> LocalSlack:
-        slack = LocalSlack(workspace)
-        slack.faults.append(Fault(method, kind))
-        return slack
-
-    code, document, _ = on_slack(shell, monkeypatch, tmp_path, prepare)
+    code, document = on_slack(lambda slack: slack.faults.append(Fault(method, kind)))
     assert code == 1
     assert document["status"] == "partial"
     failed = section(document, "support-en")
@@ -322,31 +313,18 @@ def test_a_channel_that_slack_does_not_give_fails_alone(
     unharmed(document)
 
 
-def test_a_channel_without_the_bot_is_named_with_what_to_do(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def prepare(workspace: Workspace) -> LocalSlack:
-        slack = LocalSlack(workspace)
-        del slack.state.members["C0SUPPORTEN"][BOT_USER]
-        return slack
-
-    code, document, _ = on_slack(shell, monkeypatch, tmp_path, prepare)
+def test_a_channel_without_the_bot_is_named_with_what_to_do(on_slack: OnSlack) -> None:
+    code, document = on_slack(lambda slack: slack.state.members["C0SUPPORTEN"].pop(BOT_USER))
     assert code == 1
-    assert document["coverage"]["not_covered"] == [
-        "support-en: I am not in #support-en. Invite me: /invite @assistant"
-    ]
+    (missing,) = document["coverage"]["not_covered"]
+    assert missing == "support-en: I am not in #support-en. Invite me: /invite @assistant"
     unharmed(document)
 
 
-def test_a_missing_scope_is_named(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_scope_is_named(on_slack: OnSlack) -> None:
     narrow = {"xoxb-local": Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"channels:history"})}
-    code, document, _ = on_slack(
-        shell, monkeypatch, tmp_path, lambda w: LocalSlack(w, tokens=narrow)
-    )
-    assert code == 1
-    assert document["status"] == "failed"
+    code, document = on_slack(lambda slack: None, tokens=narrow)
+    assert (code, document["status"]) == (1, "failed")
     assert all("channels:history" in each for each in document["coverage"]["not_covered"])
 
 
@@ -475,29 +453,6 @@ def test_hostile_channels_forge_nothing(shell: Shell, tmp_path: Path) -> None:
     assert "\x1b" not in done.err
 
 
-READ = {"support-it": 278, "support-es": 28, "support-nl": 154, "support-cs": 50, "support-en": 431}
-
-
-def test_a_sweep_of_real_channels_reads_all_and_judges_each_thread_once(
-    shell: Shell, dev_data: Path
-) -> None:
-    zip_file = dev_data / "slack_export.zip"
-    document = shell(
-        *("sweep", "--channels", "support-*", "--slack-export", zip_file),
-        *("--as-of", "2025-04-15", "--since", "30d", "--model", "offline", "--json"),
-    ).json
-    assert {s["item"]: s["coverage"]["messages_read"] for s in document["sections"]} == READ
-    assert (document["status"], document["coverage"]["not_covered"]) == ("complete", [])
-    channels = load_export(zip_file).channels
-    roots = {f"{c.id}/{m.ts}": m.thread_ts or m.ts for c in channels for m in c.messages}
-    for each in document["sections"]:
-        judged: dict[str, str] = {}
-        for finding in each["findings"]:
-            for one in finding["evidence"]:
-                assert one.startswith(f"{each['channel']}/")
-                assert judged.setdefault(roots[one], finding["state"]) == finding["state"]
-
-
 def odd_history(app: Any, channel: str) -> Any:
     """The same Slack, but the history of one channel holds a time that is none."""
 
@@ -566,34 +521,6 @@ def test_the_tracker_has_a_subagent_of_its_own_and_no_other_sees_it(
     for state in ("untracked", "tracked", "closed"):
         assert told[state] == states.count(state) > 0
     assert shell("audit", document["run_id"]).code == 0
-
-
-def test_what_is_tracked_agrees_with_the_labels_of_the_sample(shell: Shell) -> None:
-    args = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*", "--json")
-    document = shell(*args, "--tracker", "F0BUGTRACK").json
-    truth, right, wrong = labels(), 0, []
-    for each in document["sections"]:
-        issue_of = {t.root: t.issue for t in truth.channels[each["item"]].threads}
-        for f in each["findings"]:
-            keys = {truth.issues[issue_of[e]].tracker for e in f["evidence"] if issue_of.get(e)}
-            named = f["tracker"]["key"] if f["tracker"] else ""
-            right += named in keys
-            wrong += [f["claim"]] if named and named not in keys else []
-    assert right >= 30
-    assert len(wrong) <= 1, wrong
-
-
-def test_a_pattern_names_markets_that_its_findings_are_of(shell: Shell) -> None:
-    args = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*", "--json")
-    document = shell(*args).json
-    home = {f["id"]: s["item"] for s in document["sections"] for f in s["findings"]}
-    assert document["patterns"]
-    for pattern in document["patterns"]:
-        assert pattern["markets"] == list(dict.fromkeys(home[i] for i in pattern["findings"]))
-        assert len(pattern["markets"]) > 1
-    assert len(document["top_lines"]) == 3
-    assert document["tracker"] is None
-    assert {f["tracker"] for s in document["sections"] for f in s["findings"]} == {None}
 
 
 class Recorded(PassThrough):

@@ -290,17 +290,6 @@ def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
         assert desk.triage()["verdicts"] == []
 
 
-def test_a_thread_that_is_archived_meanwhile_is_told_once(connect: Connect) -> None:
-    with connect(*letters(2)) as desk:
-        gmail = desk.google.gmail
-        id, held = next(iter(gmail.threads.items()))
-        archive: tuple[list[str], list[str], list[str]] = (list(held), [], ["INBOX"])
-        desk.meanwhile.before(f"/threads/{id}", lambda: gmail.relabel(*archive))
-        assert len(threads(desk.triage())) == 2
-        assert threads(desk.triage()) == []
-        assert desk.told() == subjects(2)
-
-
 # ---- in Slack
 
 
@@ -338,26 +327,6 @@ async def test_in_slack_what_gmail_does_not_give_is_judged_the_next_time(
         assert {v["thread_id"] for v in second["verdicts"]} == lost
         assert (await asked(bot, "triage my inbox a third time"))["verdicts"] == []
         assert sorted(judged_in(bot).values()) == [1] * 6
-
-
-@pytest.mark.parametrize("method", ["threads.list", "history.list"])
-async def test_in_slack_a_mailbox_that_cannot_be_listed_is_said_and_loses_nothing(
-    tmp_path: Path, method: str
-) -> None:
-    async with with_mail(tmp_path, *letters(2)) as (bot, google):
-        told = (await asked(bot))["verdicts"]
-        google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
-        google.faults.append(Fault(method, "500", times=9))
-        channel = bot.slack.people.dm(ASKER)
-        said = await bot.answer(
-            bot.slack.people.say(ASKER, channel, "triage my inbox"), channel=channel
-        )
-        assert "Google could not answer" in said.text
-        google.faults.clear()
-        google.gmail.forget_history()
-        told += (await asked(bot, "triage my inbox again"))["verdicts"]
-        assert sorted(v["subject"] for v in told) == sorted(subjects(3))
-        assert sorted(judged_in(bot).values()) == [1] * 3
 
 
 @pytest.mark.parametrize(
