@@ -220,19 +220,6 @@ def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
 # ---- how a thread is told
 
 
-def test_a_thread_that_can_wait_takes_four_lines_and_a_link_at_most() -> None:
-    words = "Words that go on for much longer than a line of a terminal can be, and then some. "
-    long = verdict("a", key_facts=[words * 3], proposed_action=words * 3, deadline="2025-03-17")
-    text = text_of(triage(long, verdict("b")))
-    after = text.partition("Other (2)")[2].partition("\n\n")[0].splitlines()[1:]
-    assert [line[:10] for line in after if line[6] != " "] == [
-        *("   1  Lena", "      and ", "      Due ", "      http"),
-        *("   2  Lena", "      http"),
-    ]
-    assert len(after) == 7
-    assert all(len(line) <= WIDTH for line in after if LINK not in line)
-
-
 def test_a_pressing_thread_takes_no_more_than_ten_lines_however_much_is_said() -> None:
     words = {"key_facts": ["A fact. " * 90] * 3, "draft_reply": "Dear you. " * 90}
     many = {"proposed_action": "Do it. " * 90, "subject": "Subject " * 20, "deadline": "2025-03-17"}

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from card_kit import EVA, GUEST, LUIS, asked, card, cards, people, reaches, stored
+from card_kit import EVA, LUIS, asked, card, cards, people, reaches, stored
 from engine_kit import Json, channel_id, led_by, opening, say, until, use
 from serve_kit import ASKER, Served, serving
 
@@ -236,23 +236,6 @@ async def test_a_name_that_is_taken_is_refused_and_the_same_again_is_once(tmp_pa
         (chat,) = [each for kind, each in desk.items() if kind.__name__ == "ScheduleDesk"]
         assert "is set" in await chat.create("daily", made.spec)  # type: ignore[attr-defined]
         assert await only(bot) == made
-
-
-async def test_only_schedulers_of_the_policy_set_schedules(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating(), change=ruled(schedulers=(LUIS,))) as bot:
-        assert "not among those who may" in await refusal(bot)
-
-
-async def test_a_guest_sets_no_schedule(tmp_path: Path) -> None:
-    def change(settings: Settings) -> Settings:
-        wide = settings.policy.everywhere.model_copy(update={"ask": ("members", "guests")})
-        return ruled(everywhere=wide)(settings)  # type: ignore[no-any-return]
-
-    async with bot_with(tmp_path, creating(), change=change) as bot:
-        bot.slack.state.members[bot.channel][GUEST] = None
-        await bot.answers(bot.ask("Sweep daily", user=GUEST))
-        assert await stored(bot) == []
-        assert "Guests may not" in tool_texts(bot)[-1]
 
 
 # ---- who may read what

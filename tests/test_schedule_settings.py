@@ -62,6 +62,7 @@ def test_a_report_goes_to_a_person_a_channel_or_an_address(tmp_path: Path, to: s
         ({"tracker": "C0123"}, "'schedules.m.tracker' is 'C0123', but it must be the id of a Sl"),
         ({"owner": "ana"}, "'schedules.m.owner' is 'ana', but it must be a Slack user id"),
         ({"budget_usd": 0}, "'schedules.m.budget_usd' is 0, but it must be greater than 0"),
+        ({"since_days": 36_501}, "'schedules.m.since_days' is 36501, but it must be"),
         ({"missed_hours": 0}, "'schedules.m.missed_hours' is 0, but it must be greater than 0"),
         ({"channels": []}, "'schedules.m': a sweep needs channels"),
         ({"kind": "triage"}, "'schedules.m': a triage reads its owner's mailbox: leave channels"),

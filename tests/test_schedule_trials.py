@@ -9,7 +9,6 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import workspace
 from forget_kit import holding
-from pydantic import ValidationError
 from schedule_kit import scheduled, sweep
 from serve_kit import ASKER, ruled
 from test_delivering import once_read
@@ -142,12 +141,6 @@ async def test_rows_that_cannot_be_read_hold_up_no_other_schedule(tmp_path: Path
 
 
 # ---- what anybody may write
-
-
-@pytest.mark.parametrize("days", [0, 36_501, 10**9])
-def test_no_report_looks_back_further_than_time_goes(days: int) -> None:
-    with pytest.raises(ValidationError, match="since_days"):
-        sweep(since_days=days)
 
 
 async def test_who_is_forgotten_is_in_no_note_though_the_first_try_died(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ from bot.local.offline.model import answer as offline_model
 from bot.local.slack.faults import Fault
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
-from bot.local.workspace import Workspace
 from bot.tasks.base import Request
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep

@@ -2,63 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from bot_kit import Shell, configure
 from engine_kit import is_child
 from mail_kit import letters
-from starlette.types import ASGIApp, Receive, Scope, Send
 from test_triage_faults import connected
 
 from bot.tasks.triage import AT_ONCE
-
-DEADLINE_S = 10.0
 
 
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
-
-
-@dataclass
-class HeldBack:
-    """Answers the first thread that is asked for only when so many others were."""
-
-    app: ASGIApp
-    others: int
-    asked: int = 0
-    late: bool = False
-    """They were not asked for until the deadline."""
-    enough: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if "/threads/" in scope["path"]:
-            self.asked += 1
-            if self.asked > self.others:
-                self.enough.set()
-            if self.asked == 1:
-                try:
-                    async with asyncio.timeout(DEADLINE_S):
-                        await self.enough.wait()
-                except TimeoutError:
-                    self.late = True
-        await self.app(scope, receive, send)
-
-
-def test_a_thread_that_is_slow_to_come_does_not_hold_up_those_after_its_batch(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(2 * AT_ONCE)) as desk:
-        held = HeldBack(desk.meanwhile.app, 2 * AT_ONCE - 1)
-        desk.meanwhile.app = held
-        configure(f"google: {{timeout_s: {2 * DEADLINE_S:.0f}}}\ntriage: {{since_days: 36000}}\n")
-        document = desk.triage()
-    assert len(document["verdicts"]) == 2 * AT_ONCE
-    assert not held.late
 
 
 def test_a_limited_triage_fetches_no_more_than_the_batch_that_it_ends_in(
