@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -24,6 +25,7 @@ from bot_kit import (
     Json,
     Shell,
     configure,
+    export,
     model_at,
     refused,
     slack_at,
@@ -35,6 +37,7 @@ from timing import waited_within
 import scopes
 from bot.__main__ import main
 from bot.cli.ask import read_date, read_length
+from bot.context import App, open_app
 from bot.errors import SetupError
 from bot.local.export import load_export
 from bot.local.model.faults import Fault, Faults
@@ -43,6 +46,9 @@ from bot.local.offline.model import answer as offline_model
 from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
+from bot.tooling.provider import Options
+from config.settings import load_settings
+from subagents.events import ignore
 
 ROOT = Path(__file__).resolve().parent.parent
 OFFLINE = ("--as-of", AS_OF, "--since", "30d", "--model", "offline")
@@ -594,3 +600,41 @@ def test_help_is_there_for_every_command(shell: Shell) -> None:
         done = shell(*([name] if name else []), "--help")
         assert done.code == 0
         assert "Usage" in done.out
+
+
+@pytest.mark.parametrize(
+    ("crash", "status"),
+    [(RuntimeError("kaput"), "failed"), (asyncio.CancelledError(), "cancelled")],
+)
+async def test_a_run_that_crashes_is_not_left_running(
+    tmp_path: Path, crash: BaseException, status: str
+) -> None:
+    given = Options("offline", slack_export=small_export(tmp_path))
+    async with open_app(load_settings(), given, ignore) as app:
+        with pytest.raises(type(crash)):
+            await crashing(app, crash)
+        (stored,) = await app.store.runs()
+        assert stored.status == status
+        assert stored.error is not None
+        assert stored.error["code"] == type(crash).__name__
+
+
+async def crashing(app: App, crash: BaseException) -> None:
+    async with app.run("ask", "What?"):
+        assert [r.status for r in await app.store.runs()] == ["running"]
+        raise crash
+
+
+async def test_an_export_without_messages_ends_now(tmp_path: Path) -> None:
+    given = Options("offline", slack_export=export(tmp_path, {"a": []}))
+    async with open_app(load_settings(), given, ignore) as app:
+        assert abs(app.as_of - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+async def test_an_address_without_a_key_is_enough_for_a_local_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
+    given = Options("claude", slack_export=small_export(tmp_path))
+    async with open_app(load_settings(), given, ignore) as app:
+        assert app.model_name == "claude"

@@ -31,6 +31,7 @@ from bot.local.offline.model import answer as offline
 from bot.local.slack.server import LocalSlack
 from bot.reports.markdown import report_markdown
 from bot.schedules.delivery import page_of
+from bot.storage.requests import try_now
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -170,3 +171,28 @@ def test_only_an_address_of_the_web_is_a_link_in_a_letter() -> None:
     assert "href" not in page_of("[x](javascript:alert) [y](data:text/html,z) <mailto:a@b.example>")
     assert '<a href="https://acme.slack.com/x">x</a>' in page_of("[x](https://acme.slack.com/x)")
     assert "<img" not in page_of("![x](https://acme.slack.com/x.png)") + page_of("<img src=x>")
+
+
+async def test_nothing_is_mailed_from_the_mailbox_of_who_owned_it_before(tmp_path: Path) -> None:
+    holder: list[LocalGoogle] = []
+
+    def refuse() -> None:
+        holder[0].faults += [Fault("gmail.users.messages.send", "403") for _ in range(3)]
+
+    spec = sweep(to=OTHER)
+    async with office(tmp_path, spec, mind=once_read(refuse)) as (s, google):
+        holder.append(google)
+        s.schedules.delivery.backoff = (timedelta(hours=1),)
+        occurrence = await s.fire("markets")
+        refused = await s.tried(occurrence)
+        assert refused.state == "waiting"
+        now = {"markets": spec.model_copy(update={"owner": "U0LUIS"})}
+        await s.schedules.store.sync(now, datetime.now(UTC))
+        google.faults.clear()
+        assert await try_now(s.bot.store.database, occurrence.run or "")
+        again = await s.tried(occurrence, 2)
+        assert sent(google) == []
+        assert again.why == (
+            "It was made while <@U0ANA> owned it, and it is mailed from nobody's mailbox but its "
+            "owner's. The next report is of <@U0LUIS>."
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pg_kit import Kept, place
+from timing import Patience
 
+from bot.errors import StoreError
+from bot.schedules.scheduler import Scheduler, TimetableTrigger
 from bot.schedules.store import (
     REPLACED,
     STILL_AT_WORK,
@@ -27,7 +30,8 @@ from bot.schedules.store import (
 )
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
-from config.schedules import Schedule
+from bot.storage.tables import schedules
+from config.schedules import Schedule, Timetable
 
 __all__ = ["place"]
 
@@ -474,3 +478,150 @@ async def test_the_settings_win_over_a_schedule_of_the_same_name_set_in_chat(fil
         stored = await made.stored()
         assert (stored.origin, stored.spec.owner, stored.why) == ("config", "U0ANA", REPLACED)
         assert await made.shown() == []
+
+
+async def test_rows_that_cannot_be_read_hold_up_no_other_schedule(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path, None)
+    store, times, now = ScheduleStore(database), Occurrences(database), datetime.now(UTC)
+    for name in ("a", "b", "c", "good"):
+        await store.create(name, spec(), "chat", now)
+        await times.ask_now(name, now - timedelta(minutes=name != "good"))
+    bad = schedules.c.id != "good"
+    await database.write(sa.update(schedules).where(bad).values(body="{}"))
+    taken = await times.take("p", datetime.now(UTC), 2)
+    assert [work.schedule for work in taken] == ["good"]
+    await database.aclose()
+
+
+@dataclass
+class Wall(Rows):
+    """A clock that does not run: the test sets the time, and rings."""
+
+    def __post_init__(self) -> None:
+        self.clock = Scheduler(self.store, self.occurrences, lambda: None)
+
+    async def starts(self, now: datetime) -> None:
+        """A process begins with it, or looks for changes."""
+        self.now = now
+        await self.clock.reconcile()
+
+    async def rings(self, now: datetime) -> None:
+        self.now = now
+        await self.clock.create_due("markets")
+
+    def next_times(self) -> dict[str, str]:
+        """Schedule -> the hour and minute at which it rings next."""
+        jobs = self.clock.jobs.get_jobs()
+        return {job.id: f"{job.trigger.get_next_fire_time(None, self.now):%H:%M}" for job in jobs}
+
+    async def times(self, schedule: str = "markets") -> list[str]:
+        return [at for at, _ in await self.shown(schedule)]
+
+
+@asynccontextmanager
+async def wall(tmp_path: Path) -> AsyncIterator[Wall]:
+    async with rows(Kept(tmp_path, None)) as made:
+        yield Wall(made.database)
+
+
+async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
+    patience = Patience(30)
+    while not await condition():
+        assert not patience.over
+        await asyncio.sleep(0.02)
+
+
+async def test_a_start_catches_up_from_the_watermark_and_a_ring_notes_its_time(
+    tmp_path: Path,
+) -> None:
+    async with wall(tmp_path) as made:
+        await made.starts(START + 9 * MINUTE)
+        assert (await made.times(), made.next_times()) == ([], {"markets": "08:10"})
+        await made.rings(START + 10 * MINUTE)
+        assert (await made.times(), made.next_times()) == (["08:10"], {"markets": "08:20"})
+        await made.rings(START + 31 * MINUTE)  # the machine slept
+        assert await made.times() == ["08:10", "08:20", "08:30"]
+        again = Wall(made.database)  # the next process
+        await again.starts(START + 45 * MINUTE)
+        assert await made.times() == ["08:10", "08:20", "08:30", "08:40"]
+
+
+async def test_a_clock_that_is_set_back_repeats_nothing_and_goes_on(tmp_path: Path) -> None:
+    async with wall(tmp_path) as made:
+        await made.starts(START + 31 * MINUTE)
+        for each in (made, Wall(made.database)):
+            await each.starts(START - HOUR)
+            await each.rings(START + 15 * MINUTE)
+            await each.rings(START + 39 * MINUTE)
+        assert await made.times() == ["08:10", "08:20", "08:30"]
+        await made.rings(START + 40 * MINUTE)
+        assert await made.times() == ["08:10", "08:20", "08:30", "08:40"]
+
+
+async def test_changes_by_others_are_seen(tmp_path: Path) -> None:
+    async with wall(tmp_path) as made:
+        await made.starts(START + MINUTE)
+        await made.store.create("new", spec(cron="5 * * * *"), "chat", START)
+        await made.starts(START + 6 * MINUTE)
+        assert made.next_times() == {"markets": "08:10", "new": "09:05"}
+        assert await made.times("new") == ["08:05"]
+
+        await made.store.pause("markets", "U0ANA")
+        await made.starts(START + 25 * MINUTE)
+        assert made.next_times() == {"new": "09:05"}
+        assert await made.times() == []
+        await made.store.resume("markets", START + 25 * MINUTE)
+        await made.store.delete("new")
+        await made.starts(START + 25 * MINUTE)
+        assert made.next_times() == {"markets": "08:30"}
+        await made.rings(START + 51 * MINUTE)
+        assert await made.times() == ["08:30", "08:40", "08:50"]
+        assert await made.times("new") == ["08:05"]
+
+
+async def test_a_time_that_the_database_was_away_for_is_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(self: Occurrences, schedule: str) -> None:
+        raise StoreError("write", "The database is away.", "Wait.")
+
+    async with wall(tmp_path) as made:
+        await made.starts(START)
+        with monkeypatch.context() as patch:
+            patch.setattr(Occurrences, "create_due", away)
+            with pytest.raises(StoreError):
+                await made.rings(START + 10 * MINUTE)
+        await made.starts(START + 11 * MINUTE)
+        assert (await made.times(), made.next_times()) == (["08:10"], {"markets": "08:20"})
+
+
+async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_itself(
+    tmp_path: Path,
+) -> None:
+    async with Kept(tmp_path, None).stores(1) as (store,):
+        schedules, occurrences = ScheduleStore(store.database), Occurrences(store.database)
+        rung = asyncio.Event()
+        await schedules.create("other", spec(cron="* * * * * *"), "chat", datetime.now(UTC))
+        running = asyncio.create_task(Scheduler(schedules, occurrences, rung.set).run())
+        await asyncio.wait_for(rung.wait(), 30)
+        start = datetime.now(UTC)
+        await schedules.create("each-second", spec(cron="* * * * * *"), "chat", start)
+        await eventually(lambda: at_least(3, occurrences))
+        found = [each.at for each in reversed(await occurrences.of("each-second"))]
+        first = start.replace(microsecond=0) + timedelta(seconds=1)
+        assert found == [first + timedelta(seconds=n) for n in range(len(found))]
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+async def at_least(count: int, occurrences: Occurrences) -> bool:
+    return len(await occurrences.of("each-second")) >= count
+
+
+def test_after_a_long_sleep_of_the_machine_it_rings_once_and_not_for_each_time() -> None:
+    trigger = TimetableTrigger(Timetable.of("* * * * * *", "UTC"))
+    assert trigger.get_next_fire_time(START, START + 5 * HOUR) == START + 5 * HOUR + timedelta(
+        seconds=1
+    )
+    assert trigger.get_next_fire_time(START + HOUR, START) == START + HOUR + timedelta(seconds=1)

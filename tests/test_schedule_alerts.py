@@ -21,7 +21,7 @@ from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import User, Workspace
 from bot.policy.policy import PolicyFile
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success
-from bot.schedules.store import ScheduleStore
+from bot.schedules.store import Occurrences, ScheduleStore
 from bot.slack.client import RateLimit
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
@@ -214,3 +214,20 @@ async def test_nobody_is_told_of_a_schedule_that_is_gone(tmp_path: Path) -> None
         await ScheduleStore(made.databases[0]).delete(NAME)
         await made.tell()
         assert made.told() == []
+
+
+async def test_what_is_refused_after_its_last_occurrence_is_over_when_that_report_is_delivered(
+    tmp_path: Path,
+) -> None:
+    async with office(tmp_path) as made:
+        database = Occurrences(made.databases[0])
+        occurrence = await database.ask_now(NAME, datetime.now(UTC) - timedelta(minutes=5))
+        await database.take("r1", datetime.now(UTC), 1)
+        await made.fails(at=occurrence.at)
+        await made.tell()
+        await made.tellers[0].fails(NAME, "I am not in #reports: invite me there.")
+        await made.tell()
+        await made.works(at=occurrence.at)
+        await made.tell()
+        assert [AGAIN in each for each in made.told()] == [False, True]
+        assert await made.record() is None, "the next failure is told again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import ModelServer
 from bot.local.slack.shown import Shown
 from bot.reports.digest_actions import DRAFT, LABEL
-from bot.tasks.triage import GONE, UNCHANGED
+from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED
 
 Json = dict[str, Any]
 
@@ -412,3 +413,36 @@ async def test_what_a_stop_left_is_judged_by_the_next_triage(tmp_path: Path) -> 
         assert second["status"] == "complete"
         assert {v["subject"] for v in second["verdicts"]} == set(subjects(20)) - judged
         assert (await asked(bot, "triage my inbox a third time"))["verdicts"] == []
+
+
+# ---- and no more is asked or paid for than is needed
+
+
+def test_a_limited_triage_fetches_no_more_than_the_batch_that_it_ends_in(connect: Connect) -> None:
+    with connect(*letters(3 * AT_ONCE)) as desk:
+        document = desk.triage("--limit", 5)
+        made = [each.method.removeprefix("gmail.users.") for each in desk.google.requests]
+    assert len(document["verdicts"]) == 5
+    assert made.count("threads.get") == AT_ONCE
+    assert made.count("threads.list") == 1
+    assert made.count("getProfile") == 2, "who it is, and what has changed until now"
+
+
+def test_what_no_second_call_reads_is_not_written_to_the_cache(connect: Connect) -> None:
+    with connect(*letters(2)) as desk:
+        desk.triage()
+    assert len(desk.model.recorded) == 3
+    for body in desk.model.recorded:
+        assert body["system"][-1]["cache_control"] == {"type": "ephemeral"}
+        assert "cache_control" not in json.dumps({**body, "system": []})
+
+
+def test_a_thread_that_is_read_in_pages_is_written_to_the_cache_for_the_next_call(
+    connect: Connect,
+) -> None:
+    with connect(*letters(1)) as desk:
+        configure("triage: {since_days: 36000, thread_tokens: 1}\n")
+        desk.triage()
+    children = [body for body in desk.model.recorded if is_child(body)]
+    assert children
+    assert all(body["cache_control"] == {"type": "ephemeral"} for body in children)
