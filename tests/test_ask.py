@@ -121,14 +121,6 @@ def test_the_parent_never_sees_what_a_subagent_read(ask: Ask, shell: Shell) -> N
     assert shell("audit", done.json["run_id"]).code == 0
 
 
-def test_the_injection_in_the_sample_changes_nothing(shell: Shell) -> None:
-    done = shell("ask", "What is open in #csm-spain?", "--sample", "--model", "offline", "--json")
-    assert done.json["status"] == "complete"
-    calls = {c["name"] for s in done.json["subagents"] for c in s["tool_calls"]}
-    assert calls <= {"read_channel_history", "submit_result", "list_slack_list_items"}
-    assert shell("audit", done.json["run_id"]).code == 0
-
-
 def test_damaged_days_are_named_beside_an_answer(shell: Shell, tmp_path: Path) -> None:
     asked = said("10 09:00", "No puedo pagar con tarjeta, ¿qué hago?")
     damaged = {"support-es/2025-03-11.json": b"{}"}

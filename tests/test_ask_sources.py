@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
-import pygit2
 import pytest
 from bot_kit import Done, Json, Shell, in_one_turn, model_at, refused
 from engine_kit import call, is_child, results, say, submitted
@@ -228,30 +227,19 @@ def test_the_sample_mailbox_is_its_owners_alone(
 # ---- folders and notes
 
 
-def test_three_requests_over_a_repository_are_done_side_by_side(
+def test_requests_over_a_checkout_are_done_from_its_files_side_by_side(
     shell: Shell, checkout: Path
 ) -> None:
-    repo = pygit2.init_repository(checkout)
-    repo.index.add_all()
-    repo.index.write()
-    who = pygit2.Signature("Ana", "ana@acme.example")
-    repo.create_commit("HEAD", who, who, "Begin", repo.index.write_tree(), [])
-    parts = (
-        "Where is 'pytest' imported?",
-        "Summarize what every .py file does.",
-        "Write a file tax.txt with the text VAT is 21 %",
-    )
-    question = "\n".join(f"{n}. {part}" for n, part in enumerate(parts, 1))
+    first, second = "Where is 'pytest' imported?", "Summarize what every .py file does."
+    third = "Write a file tax.txt with the text VAT is 21 %"
+    question = f"1. {first}\n2. {second}\n3. {third}"
     document = asked(shell, question, "--folder", checkout).json
     assert [s["scope"] for s in document["subagents"]] == ["files"] * 3
     assert (checkout / "tax.txt").read_text("utf-8") == "VAT is 21 %\n"
-    assert repo.head.peel(pygit2.Commit).message == "Begin", "nobody asked for a commit"
+    assert "tests/test_cart.py:1: import pytest" in section(document, first)
+    assert 'cart.py: """Carts."""' in section(document, second)
     assert document["coverage"]["not_covered"] == []
-    assert "tests/test_cart.py:1: import pytest" in section(document, parts[0])
-    assert 'cart.py: """Carts."""' in section(document, parts[1])
-    audit = shell("audit", document["run_id"])
-    assert "0 leaks" in audit.out
-    assert audit.code == 0
+    assert shell("audit", document["run_id"]).code == 0
 
 
 def test_a_file_is_written_with_its_text_and_other_orders_are_said_to_be_undone(
