@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -353,6 +353,22 @@ async def test_a_try_that_failed_is_made_again_in_time_and_holds_no_run_up(file:
         assert (again.at, again.id) == (first.at, once.id[:-1] + "2")
 
 
+async def test_a_later_report_takes_the_place_of_one_that_still_waits(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        await made.ran(await made.taken(START + 10 * MINUTE))
+        once = await made.taken(START + 10 * MINUTE)
+        await made.occurrences.record_undelivered(once, "Slack is away.", START + HOUR)
+        await made.noted(START + 20 * MINUTE)
+        await made.ran(await made.taken(START + 20 * MINUTE))
+        states = [each.state for each in await made.occurrences.deliveries("markets")]
+        assert states == ["waiting", "superseded"]
+        again = replace(once, attempt=2)
+        assert not await made.delivered(once)
+        assert not await made.delivered(again)
+        assert (await made.taken(START + 2 * HOUR)).at == START + 20 * MINUTE
+
+
 async def test_one_of_two_replicas_takes_what_is_due(place: Kept) -> None:
     async with rows(place) as made, place.stores(2) as stores:
         for name in ("a", "b", "c", "d"):
@@ -375,6 +391,18 @@ async def test_one_of_two_replicas_takes_what_is_due(place: Kept) -> None:
 
 
 # ---- the store
+
+
+async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(file: Kept) -> None:
+    async with rows(file) as made:
+        await made.noted(START + 10 * MINUTE)
+        await made.store.pause("markets", "U0BEN")
+        await made.noted(START + 30 * MINUTE)
+        assert await made.take(START + 30 * MINUTE) == []
+        assert await made.shown() == [("08:10", "skipped")]
+        await made.store.resume("markets", START + 35 * MINUTE)
+        await made.noted(START + 45 * MINUTE)
+        assert await made.shown() == [("08:10", "skipped"), ("08:40", "due")]
 
 
 async def test_what_was_refused_is_caught_up_when_it_was_mended(file: Kept) -> None:

@@ -103,11 +103,13 @@ def test_facts_with_figures_that_the_mail_does_not_hold_are_dropped_and_counted(
 ) -> None:
     def mind(body: Json) -> Answer:
         facts = ["Order 1001 is late", "They claim 4,500 EUR", "Write to boss@evil.example"]
-        return verdict(body, key_facts=facts) if is_child(body) else judging(body)
+        made = {"key_facts": facts, "category": "lottery"}
+        return verdict(body, **made) if is_child(body) else judging(body)
 
     done, _ = triage(letters(1), mind=mind)
     (only,) = done.json["verdicts"]
     assert only["key_facts"] == ["Order 1001 is late"]
+    assert only["category"] == "other"
     assert done.json["unsupported"] == 2
 
 
