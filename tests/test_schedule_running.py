@@ -190,15 +190,15 @@ LATER = (timedelta(hours=1),)
 SOON = (timedelta(seconds=0.2),)
 
 
-def soon_again(**more: Any) -> Any:
-    """One whose next time comes before a run is tried again in an hour."""
-    return sweep(cron=f"{datetime.now(UTC) + timedelta(minutes=30):%M} * * * *", **more)
+IN_HALF_AN_HOUR = f"{datetime.now(UTC) + timedelta(minutes=30):%M} * * * *"
+"""Before a run is tried again."""
 
 
-async def test_a_model_that_is_away_fails_the_run_whose_time_the_next_one_covers(
-    tmp_path: Path,
+@pytest.mark.parametrize("more", [{"cron": IN_HALF_AN_HOUR}, {"missed_hours": 0.5}])
+async def test_a_run_is_not_tried_again_where_the_next_one_covers_its_time_or_it_is_too_old(
+    tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    given = {"markets": soon_again()}
+    given = {"markets": sweep(**more)}
     async with scheduled(tmp_path, given, offline, faults=always("http_500")) as s:
         s.schedules.runner.backoff = LATER
         occurrence = await s.fire("markets")
@@ -257,14 +257,6 @@ async def test_while_a_run_waits_for_its_next_try_the_next_time_takes_its_place(
     assert (over.state, over.why, over.tries) == ("failed", AWAY, 1)
 
 
-async def test_a_run_that_is_too_old_is_not_tried_again(tmp_path: Path) -> None:
-    given = {"markets": sweep(missed_hours=0.5)}
-    async with scheduled(tmp_path, given, offline, faults=always("http_500")) as s:
-        s.schedules.runner.backoff = LATER
-        occurrence = await s.fire("markets")
-    assert (occurrence.state, occurrence.tries) == ("failed", 0)
-
-
 async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_path: Path) -> None:
     async with scheduled(
         tmp_path, {"markets": sweep(budget_usd=0.5)}, offline, faults=always("http_500")
@@ -285,10 +277,7 @@ async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_pat
         over = await s.over(occurrence)
     assert run.args["limits"]["cost_usd"] == pytest.approx(0.1)
     assert (over.state, over.cost_usd) == ("failed", 0.5)
-    assert over.why == (
-        "It was not tried again: its tries have spent the $0.50 of one run. "
-        "Its next run covers this time."
-    )
+    assert "its tries have spent the $0.50 of one run" in over.why
 
 
 async def test_channels_that_came_and_went_are_said(tmp_path: Path) -> None:

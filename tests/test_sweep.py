@@ -144,8 +144,8 @@ def test_replies_to_older_questions_are_found_and_nothing_later_exists(
     text = json.dumps(document, ensure_ascii=False)
     for later in ("futuro", "Reinicia", ts("14 10:00"), ts("13 10:00"), "Pregunta vieja"):
         assert later not in text
-    later = ("--as-of", "2025-03-14T10:00:01", "--since", "5d")
-    document = shell.sweep(windowed(tmp_path), "support-es", *later)
+    when = ("--as-of", "2025-03-14T10:00:01", "--since", "5d")
+    document = shell.sweep(windowed(tmp_path), "support-es", *when)
     assert section(document, "support-es")["coverage"]["messages_read"] == 3
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -84,7 +84,7 @@ async def read_in(store: Store, documents: Sequence[Json]) -> list[Counter[str]]
     return found
 
 
-def three_weeks(folder: Path, more: Mapping[str, Sequence[Json]] | None = None) -> Path:
+def three_weeks(folder: Path) -> Path:
     """A question that comes back, one that nobody answers, and one that is solved."""
     return export(
         folder,
@@ -100,7 +100,6 @@ def three_weeks(folder: Path, more: Mapping[str, Sequence[Json]] | None = None) 
                 said("04 09:00", "Le bouton ne marche pas, que faire ?", "U0EVA"),
                 said("15 00:00", "La facture est fausse, que faire ?", "U0TOM"),
             ],
-            **(more or {}),
         },
     )
 
