@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Json, Shell, channel_id, configure, export, refused, said, ts
+from bot_kit import Done, Json, Shell, channel_id, configure, export, refused, said, ts
 from schedule_kit import Scheduled, scheduled, sweep
 
 from bot.local.export import load_export
@@ -149,52 +149,38 @@ async def test_each_report_begins_where_the_last_one_ended_and_an_issue_is_one_i
 # ---- by its name in a shell
 
 
-def test_a_named_sweep_is_compared_with_nothing(shell: Shell, tmp_path: Path) -> None:
-    schedule()
-    file = three_weeks(tmp_path)
-    args = ("--slack-export", file, "--model", "offline", "--json", "--as-of")
-    for day, begin in ((WEEKS[0], "2025-03-01"), (WEEKS[1], WEEKS[0])):
-        document = shell("sweep", "support", *args, day).json
-        assert set(windows(document).values()) == {(begin, day)}
-        assert (document["compared"], document["title"]) == (None, "support")
+def named(shell: Shell, file: Path, *more: str, name: str = "support") -> Done:
+    when = ("--as-of", WEEKS[0], "--model", "offline", "--json")
+    return shell("sweep", name, "--slack-export", file, *when, *more)
 
 
-def test_a_named_sweep_with_a_limit_that_the_user_gave_is_done(
+def test_a_named_sweep_is_done_as_its_schedule_says_and_compared_with_nothing(
     shell: Shell, tmp_path: Path
 ) -> None:
-    schedule()
-    when = ("--as-of", WEEKS[0], "--model", "offline", "--limit", "1")
-    done = shell("sweep", "support", "--slack-export", three_weeks(tmp_path), *when, "--json")
-    assert done.json["coverage"]["not_covered"] == ["support-fr: left out by --limit 1"]
-    assert done.code == 0
-
-
-def test_its_own_language_and_budget_count(shell: Shell, tmp_path: Path) -> None:
     schedule(language="fr", budget_usd=0.0001)
     file = three_weeks(tmp_path)
-    args = ("--slack-export", file, "--as-of", WEEKS[0], "--model", "offline", "--json")
-    done = shell("sweep", "support", *args)
-    assert done.json["language"] == "fr"
-    assert done.json["cost_usd"] <= 0.0001
-
-
-# ---- wrong use
+    for day, begin in ((WEEKS[0], "2025-03-01"), (WEEKS[1], WEEKS[0])):
+        document = named(shell, file, "--as-of", day).json
+        assert set(windows(document).values()) == {(begin, day)}
+        assert (document["compared"], document["title"]) == (None, "support")
+    assert document["language"] == "fr"
+    assert document["cost_usd"] <= 0.0001
+    schedule()
+    done = named(shell, file, "--limit", "1")
+    assert done.json["coverage"]["not_covered"] == ["support-fr: left out by --limit 1"]
+    assert done.code == 0
 
 
 def test_a_sweep_is_named_or_given_by_channels(shell: Shell, tmp_path: Path) -> None:
     schedule()
     file = three_weeks(tmp_path)
-    both = shell("sweep", "support", "--channels", "support-*", "--slack-export", file, "--json")
+    both = named(shell, file, "--channels", "support-*")
     assert "--channels" in refused(both, "which_sweep")
     neither = shell("sweep", "--slack-export", file, "--json")
     assert "--channels" in refused(neither, "which_sweep")
-
-
-def test_an_unknown_name_is_answered_with_those_there_are(shell: Shell, tmp_path: Path) -> None:
+    unknown = named(shell, file, name="nope")
+    assert "There are support." in refused(unknown, unknown.json["error"]["code"])
     triage = {"kind": "triage", "cron": "0 8 * * *", "to": "dm", "owner": "U0ANA"}
     configure(json.dumps({"schedules": {"inbox": triage}}))
-    file = three_weeks(tmp_path)
-    assert "schedules" in refused(shell("sweep", "nope", "--slack-export", file), "-")
-    assert "is a triage" in refused(shell("sweep", "inbox", "--slack-export", file), "-")
-    schedule()
-    assert "There are support." in refused(shell("sweep", "nope", "--slack-export", file), "-")
+    other = named(shell, file, name="inbox")
+    assert "is a triage" in refused(other, other.json["error"]["code"])
