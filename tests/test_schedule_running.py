@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +26,6 @@ from bot.local.samples import SAMPLE_AS_OF
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.sync import MailState
-from bot.runs.worker import LOOK_EVERY_S
 from bot.schedules.run import LONGEST, changes, covered_after, windows
 from bot.storage.schedules import StoredSchedule, run_id
 from bot.storage.tables import (
@@ -365,7 +363,7 @@ async def test_without_a_mailbox_it_is_refused_and_says_how_to_connect_one(tmp_p
 
         why = (await come(refused, 20)).why
         occurrence = await s.begin("inbox")
-        await asyncio.sleep(LOOK_EVERY_S + 0.2)
+        await s.schedules.worker.look()
         assert (await s.schedules.occurrences.get("inbox", occurrence.at)) == occurrence, (
             "it waits to be mended"
         )
