@@ -11,13 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
-import pygit2
 import pytest
 from bot_kit import Done, Json, Shell, in_one_turn, model_at, refused
 from engine_kit import call, is_child, results, say, submitted
 
 from bot.local.model.answer import Answer
-from bot.reports.text import WIDTH
 
 CITY = "SELECT city, count(*) AS n_shops FROM shops GROUP BY city ORDER BY n_shops DESC LIMIT 1"
 THREE = f"1) How many shops are there?\n2) SELECT sum(amount) AS total FROM sales\n3) {CITY}"
@@ -114,53 +112,6 @@ def test_three_questions_at_once_are_three_isolated_subagents(
     assert "0 leaks" in audit.out
 
 
-def test_of_several_schemas_the_one_that_is_named_is_asked(shell: Shell, tmp_path: Path) -> None:
-    path = tmp_path / "firm.duckdb"
-    with duckdb.connect(str(path)) as made:
-        made.execute("CREATE SCHEMA north; CREATE TABLE north.clients AS FROM range(3) t(id)")
-        made.execute("CREATE SCHEMA south; CREATE TABLE south.clients AS FROM range(5) t(id)")
-        made.execute("CREATE TABLE visits AS FROM range(7) t(id)")
-    plain = asked(shell, "How many clients are there?", "--database", path)
-    assert "several tables of that name: north.clients, south.clients" in plain.json["answer"]
-    assert plain.json["subagents"][0]["findings"] == []
-    named = asked(shell, "How many south.clients are there?", "--database", path)
-    assert [f["claim"] for f in named.json["subagents"][0]["findings"]] == ["n_clients: 5"]
-    own = asked(shell, "How many visits are there?", "--database", path)
-    assert [f["claim"] for f in own.json["subagents"][0]["findings"]] == ["n_visits: 7"]
-
-
-def test_an_answer_names_the_rows_and_the_statement_that_it_stands_on(
-    shell: Shell, tables: Path
-) -> None:
-    done = shell("ask", CITY, "--database", tables, "--model", "offline")
-    assert done.code == 0
-    assert "[1]" in done.out
-    said = r"^\[1\] q-[0-9a-f]+#row1: «Lisbon», «n_shops: 2»$"
-    assert re.search(said, done.out, re.MULTILINE)
-    assert "counted by: SELECT" in " ".join(done.out.split())
-    below = done.out.partition("«n_shops: 2»\n")[2].splitlines()[0]
-    assert re.match(r"    data:\w+: SELECT ", below)
-    assert len(below) <= WIDTH
-
-
-def test_the_tables_that_there_are_are_listed(shell: Shell, tables: Path) -> None:
-    done = asked(shell, "Which tables are there?", "--database", tables)
-    assert done.code == 0
-    quotes = [f["quotes"] for f in done.json["subagents"][0]["findings"]]
-    assert quotes == [["sales"], ["shops"]]
-
-
-def test_rows_are_kept_and_drawn_where_the_question_ends_so(shell: Shell, tables: Path) -> None:
-    question = "SELECT city, count(*) AS n FROM shops GROUP BY city."
-    kept = asked(shell, f"{question} Keep it as sums.csv.", "--database", tables)
-    drawn = asked(shell, f"{question} Draw it as a bar chart.", "--database", tables)
-    assert [f["name"] for f in kept.json["files"]] == ["sums.csv"]
-    assert [f["name"] for f in drawn.json["files"]] == ["rows.csv", "rows.png"]
-    assert (kept.code, drawn.code) == (0, 0)
-    one = asked(shell, "How many shops are there as a bar chart?", "--database", tables)
-    assert "No chart was drawn" in one.json["coverage"]["not_covered"][0]
-
-
 def test_a_database_that_somebody_writes_to_is_told_in_words_for_people(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -188,20 +139,6 @@ def test_several_databases_are_asked_each_under_the_name_of_its_file(
     assert "data:tables-2" in firsts
     assert "data:tables-3" not in firsts
     refused(asked(shell, "How many?", *given, "--database", "none.duckdb"), "no_database")
-
-
-def test_of_several_databases_the_one_that_has_the_table_is_asked(
-    shell: Shell, tables: Path, tmp_path: Path
-) -> None:
-    cats = tmp_path / "cats"
-    cats.mkdir()
-    (cats / "cats.csv").write_text("name\nTom\nKim\n", "utf-8")
-    shops = tables.rename(tmp_path / "retail")
-    given = ("--database", shops, "--database", cats)
-    listed = asked(shell, "Which tables are there?", *given)
-    assert (listed.code, "cats (name VARCHAR)" in json.dumps(listed.json)) == (0, True)
-    named = asked(shell, "How many cats are there?", *given)
-    assert (named.code, "n_cats: 2" in named.json["answer"]) == (0, True)
 
 
 @pytest.mark.parametrize("option", ["--folder", "--mbox"])
@@ -290,48 +227,19 @@ def test_the_sample_mailbox_is_its_owners_alone(
 # ---- folders and notes
 
 
-def test_a_file_that_is_no_table_is_told_with_the_reason(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "orders.csv").write_bytes(b"")
-    document = asked(shell, "How many orders are there?", "--database", tmp_path).json
-    assert "orders.csv: not readable: it is empty" in str(document["subagents"][0])
-
-
-def test_questions_over_a_checkout_are_answered_from_its_files(
+def test_requests_over_a_checkout_are_done_from_its_files_side_by_side(
     shell: Shell, checkout: Path
 ) -> None:
-    first = "Where is 'pytest' imported?"
-    second = "Summarize what every .py file does."
-    document = asked(shell, f"1. {first}\n2. {second}", "--folder", checkout).json
-    assert [s["scope"] for s in document["subagents"]] == ["files", "files"]
-    assert "tests/test_cart.py:1: import pytest" in section(document, first)
-    assert 'cart.py: """Carts."""' in section(document, second)
-    assert document["unsupported"] == 0
-
-
-def test_three_requests_over_a_repository_are_done_side_by_side(
-    shell: Shell, checkout: Path
-) -> None:
-    repo = pygit2.init_repository(checkout)
-    repo.index.add_all()
-    repo.index.write()
-    who = pygit2.Signature("Ana", "ana@acme.example")
-    repo.create_commit("HEAD", who, who, "Begin", repo.index.write_tree(), [])
-    parts = (
-        "Where is 'pytest' imported?",
-        "Summarize what every .py file does.",
-        "Write a file tax.txt with the text VAT is 21 %",
-    )
-    question = "\n".join(f"{n}. {part}" for n, part in enumerate(parts, 1))
+    first, second = "Where is 'pytest' imported?", "Summarize what every .py file does."
+    third = "Write a file tax.txt with the text VAT is 21 %"
+    question = f"1. {first}\n2. {second}\n3. {third}"
     document = asked(shell, question, "--folder", checkout).json
     assert [s["scope"] for s in document["subagents"]] == ["files"] * 3
     assert (checkout / "tax.txt").read_text("utf-8") == "VAT is 21 %\n"
-    assert repo.head.peel(pygit2.Commit).message == "Begin", "nobody asked for a commit"
+    assert "tests/test_cart.py:1: import pytest" in section(document, first)
+    assert 'cart.py: """Carts."""' in section(document, second)
     assert document["coverage"]["not_covered"] == []
-    assert "tests/test_cart.py:1: import pytest" in section(document, parts[0])
-    assert 'cart.py: """Carts."""' in section(document, parts[1])
-    audit = shell("audit", document["run_id"])
-    assert "0 leaks" in audit.out
-    assert audit.code == 0
+    assert shell("audit", document["run_id"]).code == 0
 
 
 def test_a_file_is_written_with_its_text_and_other_orders_are_said_to_be_undone(
@@ -343,45 +251,9 @@ def test_a_file_is_written_with_its_text_and_other_orders_are_said_to_be_undone(
     assert done.code == 0
     assert "hello.txt: hi" in done.json["answer"]
     before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
-    for order in ("1) write a.py 2) write b.py", "Add a docstring to the module cart.py"):
-        document = undone(asked(shell, order, "--folder", checkout))
-        assert {s["status"] for s in document["subagents"]} == {"partial"}
+    document = undone(asked(shell, "Add a docstring to the module cart.py", "--folder", checkout))
+    assert {s["status"] for s in document["subagents"]} == {"partial"}
     assert before == {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
-
-
-def test_words_in_any_letters_are_found_in_a_folder(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("def größe():\n    return 1\n", "utf-8")
-    (tmp_path / "b.md").write_text("# Übersicht\n", "utf-8")
-    for word, found in (("größe", "a.py:1"), ("Übersicht", "b.md:1")):
-        done = asked(shell, f"Where is {word} used?", "--folder", tmp_path)
-        assert found in done.json["answer"]
-
-
-def test_of_many_lines_the_best_are_told_and_the_others_counted(
-    shell: Shell, checkout: Path
-) -> None:
-    for n in range(50):
-        (checkout / f"n{n}.py").write_text(f"import sqlite3  # {'and so on, ' * 20}{n}\n", "utf-8")
-    (checkout / "cart.py").write_text("ENGINE = 'sqlite3'  # the Python engine\n", "utf-8")
-    question = "Where is the Python word sqlite3 used?"
-    done = asked(shell, question, "--folder", checkout)
-    (subagent,) = done.json["subagents"]
-    assert subagent["status"] == "complete"
-    assert "cart.py:1" in subagent["findings"][0]["claim"]
-    (left,) = done.json["coverage"]["not_covered"]
-    assert (
-        left == f"s1: {51 - len(subagent['findings'])} more places that hold a word of the question"
-    )
-    assert done.code == 1
-
-
-def test_what_is_to_be_remembered_is_found_again(shell: Shell, checkout: Path) -> None:
-    order = "Remember that the voice of our articles is calm and plain."
-    asked(shell, order, "--folder", checkout)
-    question = "What do my notes say about the voice of our articles?"
-    document = asked(shell, question, "--folder", checkout).json
-    assert document["subagents"][0]["scope"] == "notes"
-    assert "calm and plain" in document["answer"]
 
 
 # ---- nothing given
@@ -402,9 +274,7 @@ def undone(done: Done) -> Json:
     ("question", "why"),
     [
         ("How many customers are there?", "have nothing to read this in"),
-        ("Which questions are unanswered?", "have nothing to read this in"),
         ("Search the web for duckdb", "cannot search the web"),
-        ("Delete everything", "carry out no such order"),
         ("Can you book a table for two?", "carry out no such order"),
     ],
 )
@@ -419,7 +289,6 @@ def test_without_any_source_it_says_what_it_cannot_do(
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        ("What is 17*23?", "17*23 = 391"),
         ("Compute (1,000 + 2) / 4", "(1000 + 2) / 4 = 250.5"),
         ("What is 17 percent of 2340?", "17 * 2340 / 100 = 397.8"),
     ],
@@ -439,14 +308,7 @@ def test_what_is_to_be_noted_is_kept_beside_questions(shell: Shell) -> None:
     assert asked(shell, note).json["cited"] == 0
 
 
-def test_without_any_source_it_computes_and_finds_its_notes(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked(shell, "Remember that the lease of the shop in Porto ends in June.")
-    document = asked(shell, "What did I note about the lease in Porto?").json
-    assert document["subagents"][0]["scope"] == "notes"
-    assert "ends in June" in document["answer"]
-
+def test_without_any_source_it_computes(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     def mind(body: Json) -> Answer:
         back = "".join(r["content"] for r in results(body))
         if is_child(body):

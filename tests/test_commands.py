@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -14,8 +15,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from bot_kit import (
     Json,
     Shell,
     configure,
+    export,
     model_at,
     refused,
     slack_at,
@@ -36,16 +37,18 @@ from timing import waited_within
 import scopes
 from bot.__main__ import main
 from bot.cli.ask import read_date, read_length
+from bot.context import App, open_app
 from bot.errors import SetupError
 from bot.local.export import load_export
 from bot.local.model.faults import Fault, Faults
 from bot.local.model.server import ModelServer
 from bot.local.offline.model import answer as offline_model
-from bot.local.sample_labels import labels
-from bot.local.sample_workspace import load_sample
 from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
+from bot.tooling.provider import Options
+from config.settings import load_settings
+from subagents.events import ignore
 
 ROOT = Path(__file__).resolve().parent.parent
 OFFLINE = ("--as-of", AS_OF, "--since", "30d", "--model", "offline")
@@ -56,115 +59,24 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
 
 
-# ---- the demo
-
-
-@dataclass(frozen=True)
-class Demo:
-    out: str
-    err: str
-    document: Json
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """The demo as it was printed, and its document: also where all goes through some proxy."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("http_proxy", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
-            patch.setenv(name, "http://127.0.0.1:9")
-        patch.setenv("ASSISTANT_DATA_DIR", str(tmp_path_factory.mktemp("demo")))
-        with pytest.raises(SystemExit) as ended, redirected() as (out, err):
-            main(["demo"])
-        assert ended.value.code == 0
-        run = re.findall(r"run ([0-9a-f]{12})$", out.getvalue(), re.MULTILINE)[0]
-        with pytest.raises(SystemExit), redirected() as (shown, _):
-            main(["show", run, "--json"])
-    return Demo(out.getvalue(), err.getvalue(), json.loads(shown.getvalue())["result"])
-
-
-@contextmanager
-def redirected() -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        yield out, err
-
-
-def test_the_demo_is_a_report_that_a_manager_would_read(demo: Demo) -> None:
-    text, document = " ".join(demo.out.split()), demo.document
-    assert "DO FIRST" in text
-    assert "not a language model" in text
-    assert "· 5 channels ·" in text
-    assert "nothing was paid" in text
-    assert [s["item"] for s in document["sections"]] == sorted(
-        f"csm-{m}" for m in ("france", "germany", "italy", "spain", "switzerland")
-    )
-    for each in document["sections"]:
-        cover = each["coverage"]
-        assert f"#{each['item']} " in text
-        assert f"{cover['messages_read']} messages in {cover['threads_read']} threads" in text
-        for finding in each["findings"]:
-            if finding["state"] in ("unanswered", "unsolved"):
-                assert finding["claim"] in text
-                assert all(name in text for name in finding["customers"][:4])
-                assert finding["links"][0] in text
-    for top in document["top_lines"]:
-        assert f"({top['customers']} customer" in text
-
-
-def test_germanys_first_issue_is_its_own_and_billing_leads_elsewhere(demo: Demo) -> None:
-    truth = labels()
-    found = {}
-    for each in demo.document["sections"]:
-        roots = {t.root: t.issue for t in truth.channels[each["item"]].threads}
-        first = each["findings"][0]
-        issues = {roots[e] for e in first["evidence"] if e in roots}
-        (found[each["item"]],) = issues
-    assert found == {
-        "csm-spain": "billing-double-charge",
-        "csm-france": "billing-double-charge",
-        "csm-italy": "billing-double-charge",
-        "csm-germany": "tse-signature",
-        "csm-switzerland": "twint-timeout",
-    }
-    assert "TSE" in " ".join(t["text"] for t in demo.document["top_lines"])
-
-
-def test_every_link_of_the_demo_is_that_of_a_message(demo: Demo) -> None:
-    messages = [(c.id, m) for c in load_sample().channels for m in c.messages]
-    gone = {m.ts for _, m in messages if m.subtype == "tombstone"}
-    known = {f"{c}/{m.ts}": m.thread_ts for c, m in messages if m.thread_ts not in gone}
-    for each in demo.document["sections"]:
-        for finding in each["findings"]:
-            for one, link in zip(finding["evidence"], finding["links"], strict=True):
-                if one in known:
-                    channel, stamp = one.split("/")
-                    assert f"/archives/{channel}/p{stamp.replace('.', '')}" in link
-                    assert ("thread_ts=" in link) == (known[one] not in ("", stamp))
-
-
-def test_progress_stands_beside_the_result(demo: Demo) -> None:
-    assert demo.err.count(" Read #") == 5
-    assert demo.err.count(" Read Bug tracker") == 1
-    assert demo.err.count("✓") == 7 + demo.err.count(" Triage ") > 30
-    assert " Read #" not in demo.out
-
-
-def test_the_demo_ends_with_the_digest_of_the_sample_mailbox(demo: Demo) -> None:
-    digest = demo.out.partition("Mail triage for ")[2]
-    for shown in (
-        "DO FIRST",
-        "Needs your reply, or urgent (22)",
-        "Filtered, not shown to a model",
-        "nothing was paid",
+def test_the_demo_shows_a_sweep_a_triage_and_an_answer_also_behind_some_proxy(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    done = shell("demo")
+    assert done.code == 0
+    text = " ".join(done.out.split())
+    sweep, _, rest = text.partition("Mail triage for ")
+    digest, _, answer = rest.partition("Asked of the sample sales database: ")
+    for part, told in (
+        (sweep, ("DO FIRST", "not a language model", "· 5 channels ·", "nothing was paid")),
+        (digest, ("DO FIRST", "Filtered, not shown to a model", "nothing was paid")),
+        (answer, ("market: Spain; sum_amount_eur: 505", "counted by: SELECT")),
     ):
-        assert shown in digest
-
-
-def test_the_demo_answers_a_question_with_the_row_and_the_statement_behind_it(demo: Demo) -> None:
-    asked = " ".join(demo.out.partition("Asked of the sample sales database: ")[2].split())
-    assert asked.startswith("Which market had the largest refunds in March, and how much?")
-    assert "market: Spain; sum_amount_eur: 505" in asked
-    assert "counted by: SELECT customers.market, SUM(refunds.amount_eur)" in asked
-    assert re.search(r"\[1\] q-[0-9a-f]+#row1: «Spain», «505", asked)
+        assert [words for words in told if words not in part] == []
+    assert done.err.count(" Read #") == 5
+    assert " Read #" not in done.out
 
 
 # ---- what was stored
@@ -178,17 +90,6 @@ def test_a_stored_triage_is_shown_as_it_was_printed(shell: Shell) -> None:
     assert shown.out.endswith(printed)
 
 
-def test_a_sweep_is_printed_as_markdown(shell: Shell) -> None:
-    asked = ("sweep", "--channels", "csm-spain", "--sample", "--model", "offline", "--markdown")
-    done = shell(*asked)
-    assert done.code == 0
-    assert done.out.startswith("# Customer issues\n")
-    assert "\n## #csm-spain\n" in done.out
-    assert "](https://almadora.slack.com/archives/C0CSMSPAIN/p" in done.out
-    both = shell(*asked, "--json")
-    assert (both.code, both.json["error"]["code"]) == (2, "which_form")
-
-
 def test_runs_are_listed_newest_first(shell: Shell, tmp_path: Path) -> None:
     nothing = shell("runs")
     assert (nothing.code, nothing.out) == (0, "")
@@ -196,16 +97,12 @@ def test_runs_are_listed_newest_first(shell: Shell, tmp_path: Path) -> None:
     zip_file = small_export(tmp_path)
     first, second = shell.sweep(zip_file), shell.ask(zip_file, "Which\nchannels are there?")
     done = shell("runs")
-    assert [row.split()[0] for row in done.out.splitlines()] == [
-        second["run_id"],
-        first["run_id"],
-    ]
+    ids = [second["run_id"], first["run_id"]]
+    assert [row.split()[0] for row in done.out.splitlines()] == ids
     listed = shell("runs", "--json").json
-    assert [r["id"] for r in listed] == [second["run_id"], first["run_id"]]
-    assert listed[1].keys() == {
-        *("id", "kind", "status", "question", "model", "started", "cost_usd")
-    }
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", listed[0]["started"])
+    assert [r["id"] for r in listed] == ids
+    fields = ("id", "kind", "status", "question", "model", "started", "cost_usd")
+    assert listed[1].keys() == {*fields}
     assert len(shell("runs", "--limit", "1", "--json").json) == 1
 
 
@@ -220,29 +117,11 @@ def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Pat
     whole = shell("show", document["run_id"][:6], "--json").json
     assert whole["result"] == document
     assert [s["id"] for s in whole["subagents"]] == ["s1", "s2"]
-    stored, told = whole["subagents"][0]["result"], document["subagents"][0]
-    assert {**stored, "findings": []} == {**told, "findings": []}
-    assert [f["id"] for f in stored["findings"]] == [f["id"] for f in told["findings"]]
     asked = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
     assert asked["question"] in shell("show", asked["run_id"]).out
     done = shell("show", asked["run_id"], "--files", tmp_path / "out")
     assert done.err == "This run has kept no files.\n"
     assert not (tmp_path / "out").exists()
-
-
-def test_an_audit_of_good_runs_finds_no_leak(shell: Shell, tmp_path: Path) -> None:
-    zip_file = small_export(tmp_path)
-    for run in (
-        shell.sweep(zip_file)["run_id"],
-        shell.ask(zip_file, "What is open in #support-es and what is open in #support-en?")[
-            "run_id"
-        ],
-        shell.ask(zip_file, "Which channels are there?")["run_id"],
-    ):
-        done = shell("audit", run)
-        assert done.code == 0
-        assert re.fullmatch(r"\d+ contexts, \d+ blocks, 0 leaks", done.out.strip())
-        assert shell("audit", run, "--json").json["leaks"] == []
 
 
 def test_an_audit_finds_what_was_slipped_into_a_parent(
@@ -327,17 +206,6 @@ def test_the_same_commands_work_with_any_messages_api(
     assert shell("audit", asked.json["run_id"]).code == 0
 
 
-def test_commands_read_a_real_slack(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    slack = LocalSlack(load_export(small_export(tmp_path)))
-    with slack_at(monkeypatch, slack):
-        done = shell("sweep", "--channels", "support-es", *OFFLINE, "--json")
-    assert done.code == 0
-    assert done.json["sections"][0]["coverage"]["messages_read"] == 4
-    assert not slack.effects
-
-
 # ---- bad input
 
 
@@ -374,13 +242,10 @@ def test_a_file_that_is_no_export_is_refused_in_a_sentence(
     [
         (("--model", "gpt"), "bad_model", "--model claude or --model offline"),
         (("--as-of", "yesterday"), "bad_date", "2025-04-15"),
-        (("--as-of", "2025-13-01"), "bad_date", "2025-04-15"),
         (("--as-of", "0001-01-01T00:00+14:00"), "bad_date", "2025-04-15"),
         (("--as-of", "1066-10-14"), "bad_date", "1970"),
         (("--since", "0d"), "bad_length", "30d"),
-        (("--since", "30"), "bad_length", "30d"),
         (("--since", "-3d"), "bad_length", "30d"),
-        (("--since", "two weeks"), "bad_length", "30d"),
         (("--sample",), "two_sources", "--sample or --slack-export"),
         (("--channels", "suport-*"), "no_channels", "#support-es"),
         (("--as-user", "U0NOBODY"), "slack", "U0NOBODY"),
@@ -389,34 +254,21 @@ def test_a_file_that_is_no_export_is_refused_in_a_sentence(
 def test_wrong_words_are_refused_with_what_to_write(
     shell: Shell, tmp_path: Path, args: Sequence[str], code: str, words: str
 ) -> None:
-    options = ["--as-of", AS_OF, "--since", "30d", "--model", "offline"]
-    for name, value in zip(args[::2], args[1::2], strict=False):
-        if name in options:
-            options[options.index(name) + 1] = value
-        else:
-            options += [name, value]
-    options += ["--sample"] if "--sample" in args else []
+    channels = () if "--channels" in args else ("--channels", "support-es")
     zip_file = small_export(tmp_path)
-    typed = ("sweep", "--channels", "support-es", "--slack-export", zip_file, *options)
+    typed = ("sweep", *channels, "--slack-export", zip_file, *OFFLINE, *args)
     sentence = refused(shell(*typed), code)
     assert words in sentence
     assert len(sentence.splitlines()) == 1
     assert refused(shell(*typed, "--json"), code) == sentence
 
 
-def test_a_question_must_be_one(shell: Shell, tmp_path: Path) -> None:
-    done = shell("ask", "  ", "--slack-export", small_export(tmp_path), *OFFLINE, "--json")
-    refused(done, "no_question")
-
-
-@pytest.mark.parametrize("command", ["show", "audit"])
-def test_an_unknown_run_names_those_that_are_near(
-    shell: Shell, tmp_path: Path, command: str
-) -> None:
-    assert "assistant runs" in refused(shell(command, "abc", "--json"), "unknown_run")
+def test_an_unknown_run_names_those_that_are_near(shell: Shell, tmp_path: Path) -> None:
+    assert "assistant runs" in refused(shell("show", "abc", "--json"), "unknown_run")
     run = shell.sweep(small_export(tmp_path))["run_id"]
     typo = run[:-1] + ("0" if run[-1] != "0" else "1")
-    assert run in refused(shell(command, typo), "unknown_run")
+    for command in ("show", "audit"):
+        assert run in refused(shell(command, typo), "unknown_run")
 
 
 def test_a_typo_in_the_settings_names_the_nearest_key(shell: Shell) -> None:
@@ -424,6 +276,13 @@ def test_a_typo_in_the_settings_names_the_nearest_key(shell: Shell) -> None:
     for args in (("demo", "--json"), ("runs",), ("sweep", "--channels", "x", "--json")):
         sentence = refused(shell(*args), "bad_settings")
         assert "'limits.cost_usdd'. Did you mean 'limits.cost_usd'?" in sentence
+
+
+def test_what_cannot_be_together_or_is_nothing_is_refused(shell: Shell, tmp_path: Path) -> None:
+    done = shell("ask", "  ", "--slack-export", small_export(tmp_path), *OFFLINE, "--json")
+    refused(done, "no_question")
+    both = shell(*SWEEP, "--sample", "--model", "offline", "--markdown", "--json")
+    assert (both.code, both.json["error"]["code"]) == (2, "which_form")
 
 
 def test_without_a_key_or_a_workspace_it_says_what_to_set(
@@ -439,50 +298,48 @@ def test_without_a_key_or_a_workspace_it_says_what_to_set(
     assert "--slack-export" in refused(done, "as_user")
 
 
-def test_a_model_that_refuses_the_key_is_said_once_in_a_sentence(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    server = ModelServer(offline_model, api_key="sk-right")
-    with MUX.serving(server.app) as url:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-wrong-secret")
-        window = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
-        for command in (("sweep", "--channels", "*"), ("ask", "What is open in #support-es?")):
-            done = shell(*command, *window)
-            assert done.code == 1
-            (sentence,) = [x for x in done.err.splitlines() if x.startswith("error: ")]
-            assert "authentication_error" in sentence
-            assert "ANTHROPIC_API_KEY" in sentence
-            assert "Traceback" not in done.err
-            assert "sk-wrong-secret" not in done.out + done.err
-            document = shell(*command, *window, "--json").json
-            assert document["status"] == "failed"
-            assert document["cost_usd"] == 0
+SWEEP, ASK = ("sweep", "--channels", "*"), ("ask", "What is open in #support-es?")
 
 
-def test_a_model_that_cannot_be_reached_is_said_once_in_a_sentence(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("command", [SWEEP, ASK])
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ("", ("authentication_error", "ANTHROPIC_API_KEY")),
+        ("http://127.0.0.1:9", ("connection lost", "ANTHROPIC_BASE_URL")),
+    ],
+)
+def test_a_model_that_refuses_the_key_or_is_away_is_said_once_in_a_sentence(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: Sequence[str],
+    at: str,
+    words: Sequence[str],
 ) -> None:
     configure("models: {max_attempts: 1}")
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-1")
-    window = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
-    for command in (("sweep", "--channels", "*"), ("ask", "What is open in #support-es?")):
-        done = shell(*command, *window)
-        assert done.code == 1
-        (sentence,) = [x for x in done.err.splitlines() if x.startswith("error: ")]
-        assert "connection lost" in sentence
-        assert "ANTHROPIC_BASE_URL" in sentence
-        assert "Traceback" not in done.err
+    with MUX.serving(ModelServer(offline_model, api_key="sk-right").app) as url:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", at or url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-wrong-secret")
+        window = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
+        done = shell(*command, *window, "--json")
+    assert done.code == 1
+    (sentence,) = [x for x in done.err.splitlines() if x.startswith("error: ")]
+    assert all(word in sentence for word in words)
+    assert "Traceback" not in done.err
+    assert "sk-wrong-secret" not in done.out + done.err
+    assert (done.json["status"], done.json["cost_usd"]) == ("failed", 0)
 
 
-@pytest.mark.parametrize("command", [("sweep", "--channels", "*"), ("ask", "What is open?")])
-@pytest.mark.parametrize("fault", ["unreachable", "500", "malformed", "invalid_auth", "scope"])
+@pytest.mark.parametrize(
+    ("command", "fault"),
+    [(ASK, "500"), *((SWEEP, f) for f in ("unreachable", "malformed", "invalid_auth", "scope"))],
+)
 def test_a_slack_that_gives_nothing_is_refused_in_a_sentence(
     shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    command: tuple[str, ...],
+    command: Sequence[str],
     fault: str,
 ) -> None:
     configure("slack: {retry_attempts: 0}")
@@ -743,3 +600,41 @@ def test_help_is_there_for_every_command(shell: Shell) -> None:
         done = shell(*([name] if name else []), "--help")
         assert done.code == 0
         assert "Usage" in done.out
+
+
+@pytest.mark.parametrize(
+    ("crash", "status"),
+    [(RuntimeError("kaput"), "failed"), (asyncio.CancelledError(), "cancelled")],
+)
+async def test_a_run_that_crashes_is_not_left_running(
+    tmp_path: Path, crash: BaseException, status: str
+) -> None:
+    given = Options("offline", slack_export=small_export(tmp_path))
+    async with open_app(load_settings(), given, ignore) as app:
+        with pytest.raises(type(crash)):
+            await crashing(app, crash)
+        (stored,) = await app.store.runs()
+        assert stored.status == status
+        assert stored.error is not None
+        assert stored.error["code"] == type(crash).__name__
+
+
+async def crashing(app: App, crash: BaseException) -> None:
+    async with app.run("ask", "What?"):
+        assert [r.status for r in await app.store.runs()] == ["running"]
+        raise crash
+
+
+async def test_an_export_without_messages_ends_now(tmp_path: Path) -> None:
+    given = Options("offline", slack_export=export(tmp_path, {"a": []}))
+    async with open_app(load_settings(), given, ignore) as app:
+        assert abs(app.as_of - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+async def test_an_address_without_a_key_is_enough_for_a_local_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
+    given = Options("claude", slack_export=small_export(tmp_path))
+    async with open_app(load_settings(), given, ignore) as app:
+        assert app.model_name == "claude"

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import pytest
 import sqlalchemy as sa
 from card_kit import buttons
+from digest_kit import CATEGORIES, verdict
+from digest_kit import triage as triage_document
+from document_kit import sweep_report, triage_report
 from engine_kit import Json, is_child, until, workspace
-from mail_kit import letters
-from pg_kit import Kept, postgres
+from mail_kit import ME, letters
+from report_kit import finding, section, swept
 from schedule_kit import Scheduled, come, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
-from slack_sdk.web.async_client import AsyncWebClient
 from test_inbox_triage import pressed, with_mail
 
+from bot.local.google.faults import Fault as MailFault
+from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline
@@ -29,16 +37,14 @@ from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Workspace
-from bot.policy.directory import Grants
 from bot.reports.digest_actions import LABEL
-from bot.runs.store import Store
-from bot.slack.writer import MessageWriter
+from bot.reports.markdown import report_markdown
+from bot.schedules.delivery import page_of
+from bot.storage.requests import try_now
 from bot.storage.schedules import Occurrence
 from bot.storage.tables import deliveries, issues
 from config.schedules import Schedule
 from config.settings import Settings
-
-__all__ = ["postgres"]
 
 REPORTS, BOARD, ADMIN = "C0REPORTS", "G0BOARD", "U0EVA"
 QUICK = (timedelta(seconds=0.2),)
@@ -214,15 +220,7 @@ async def test_a_closed_channel_is_told_once_and_gets_one_report_when_it_is_open
         assert "Its report was delivered to #reports." in note.text
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "drop",
-        "error:token_revoked",
-        pytest.param("500", marks=pytest.mark.slow),
-        pytest.param("error:fatal_error", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("kind", ["drop", "error:token_revoked"])
 async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterwards(
     tmp_path: Path, kind: str
 ) -> None:
@@ -242,25 +240,6 @@ async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterward
         alerts, notes = told(s)
         assert alerts <= 1  # where it is over before anybody could be told, one note says both
         assert notes == 1
-
-
-async def test_where_slack_says_to_wait_for_too_long_it_is_tried_again(tmp_path: Path) -> None:
-    slack = LocalSlack(space())
-
-    def throttle() -> None:
-        slack.faults = Outage([Fault("chat.postMessage", "429", 1.0)])
-
-    async with office(tmp_path, mind=once_read(throttle), slack=slack) as s:
-        url = s.bot.settings.endpoints.slack_api_url
-        web = AsyncWebClient(BOT_TOKEN, str(url))
-        s.schedules.delivery.writer = MessageWriter(web, s.bot.settings.slack, deadline_s=1.5)
-        occurrence = await s.fire("markets")
-        delivery = await s.tried(occurrence, 1)
-        assert delivery.why.startswith("Slack could not be reached")
-        slack.faults = []
-        await over(s, occurrence)
-        assert len(posted(s)) == 1
-        assert told(s)[1] == 1
 
 
 async def test_an_answer_that_is_lost_on_the_way_doubles_nothing(tmp_path: Path) -> None:
@@ -324,25 +303,6 @@ async def test_without_the_permission_for_files_the_report_stands_and_says_so(
 
 
 # ---- who may read it
-
-
-async def test_what_not_all_there_may_read_waits_for_an_administrators_word(
-    tmp_path: Path,
-) -> None:
-    spec = to_reports(channels=("support-*", "board"))
-    async with office(tmp_path, spec) as s:
-        occurrence = await s.fire("markets")
-        delivery = await s.tried(occurrence, 2)
-        assert (delivery.state, posted(s)) == ("waiting", [])
-        assert "#board (not everyone in #reports is a member)" in delivery.why
-        assert "An administrator is asked" in delivery.why
-        await until(lambda: told(s) == (1, 0))
-        assert len(s.told(ADMIN)) == 1
-        await Grants(s.bot.store.database).add([BOARD], REPORTS, ADMIN, "g1")
-        await over(s, occurrence)
-        assert len(posted(s)) == 1
-        assert told(s) == (1, 1)
-        assert len(s.told(ADMIN)) == 1
 
 
 async def test_what_the_owner_may_no_longer_read_is_not_posted_with_their_rights(
@@ -412,38 +372,6 @@ async def test_a_report_that_a_later_one_overtook_is_not_sent_any_more(tmp_path:
         assert told(s) == (1, 1)
 
 
-@pytest.mark.system
-async def test_two_replicas_tell_once(tmp_path: Path, postgres: Kept) -> None:
-    slack = LocalSlack(space())
-    mind = once_read(lambda: expel(slack))
-    async with (
-        office(tmp_path, mind=mind, slack=slack, url=postgres.url) as s,
-        postgres.stores(1) as (store,),
-        telling_beside(s, store),
-    ):
-        occurrence = await s.fire("markets")
-        await s.tried(occurrence, 3)
-        await until(lambda: told(s) == (1, 0))
-        invite(slack)
-        await over(s, occurrence)
-        assert len(posted(s)) == 1
-        assert told(s) == (1, 1)
-
-
-@asynccontextmanager
-async def telling_beside(s: Scheduled, store: Store) -> AsyncIterator[None]:
-    """Another replica that looks at who is to be told, with a connection of its own."""
-    woken = asyncio.Event()
-    trouble = replace(s.schedules.alerts, database=store.database, executor="other")
-    other = replace(trouble, _woken=woken)
-    task = asyncio.create_task(other.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])  # it may be at work in the store that is closed next
-
-
 async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
         s = Scheduled(bot)
@@ -457,12 +385,17 @@ async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Pa
     assert "customer" in google.gmail.labels.values()
 
 
-async def test_an_administrators_click_delivers_what_was_held_back(tmp_path: Path) -> None:
+async def test_what_not_all_there_may_read_waits_for_an_administrators_word(tmp_path: Path) -> None:
     spec = to_reports(channels=("support-*", "board"))
     async with office(tmp_path, spec) as s:
         s.schedules.delivery.backoff = (timedelta(hours=1),)
         occurrence = await s.fire("markets")
-        await s.tried(occurrence)
+        delivery = await s.tried(occurrence)
+        assert (delivery.state, posted(s)) == ("waiting", [])
+        assert "#board (not everyone in #reports is a member)" in delivery.why
+        assert "An administrator is asked" in delivery.why
+        await until(lambda: told(s) == (1, 0))
+        assert len(s.told(ADMIN)) == 1
         people = s.bot.slack.people
         place = people.dm(ADMIN)
         (card,) = s.bot.slack.visible(place)
@@ -471,3 +404,168 @@ async def test_an_administrators_click_delivers_what_was_held_back(tmp_path: Pat
         await over(s, occurrence)
         assert len(posted(s)) == 1
         assert told(s) == (1, 1)
+
+
+# ---- by mail
+
+OTHER = "head.of.support@acme.example"
+
+
+def own_admin(settings: Settings) -> Settings:
+    return ruled(policy={"admins": (ASKER,)})(impatient(settings))
+
+
+@asynccontextmanager
+async def post_office(
+    tmp_path: Path, spec: Schedule, origin: Literal["config", "chat"] = "config", **more: Any
+) -> AsyncIterator[tuple[Scheduled, LocalGoogle]]:
+    """A bot with the schedule `markets`, whose owner has connected a mailbox."""
+    await asyncio.to_thread(tmp_path.mkdir, exist_ok=True)
+    more = {"mind": offline, "more": impatient, "slack": LocalSlack(space()), **more}
+    async with with_mail(tmp_path, *letters(1), **more) as (bot, google):
+        s = Scheduled(bot)
+        s.schedules.delivery.backoff = (timedelta(seconds=0.2),)
+        s.schedules.alerts.look_s = 0.1
+        await s.schedules.store.create("markets", spec, origin, datetime.now(UTC))
+        yield s, google
+
+
+def sent(google: LocalGoogle) -> list[EmailMessage]:
+    held = [google.gmail.messages[id].raw for id in google.gmail.sent]
+    return [message_from_bytes(raw, EmailMessage, policy=default) for raw in held]
+
+
+async def test_a_report_is_mailed_to_its_owner_as_text_and_page_with_its_table(
+    tmp_path: Path,
+) -> None:
+    async with post_office(tmp_path, sweep(to=ME, channels=("support-*", "board"))) as (s, google):
+        delivery = await s.delivered(await s.fire("markets"))
+        (mail,) = sent(google)
+        text, page = (mail.get_body((kind,)) for kind in ("plain", "html"))
+        assert text
+        assert page
+        said, shown = text.get_content(), page.get_content()
+        (table,) = mail.iter_attachments()
+    assert delivery.state == "delivered"
+    assert delivery.place == {"mail": ME, "id": google.gmail.sent[0]}
+    assert mail["To"] == ME
+    assert "markets" in mail["Subject"]
+    assert mail["Auto-Submitted"] == "auto-generated"
+    assert "Nordlicht" in said
+    assert "Nordlicht" in shown
+    assert "<script" not in shown
+    assert "<img" not in shown
+    assert (table.get_filename(), table.get_content_type()) == ("findings.csv", "text/csv")
+    assert s.told() == []
+
+
+@pytest.mark.parametrize("kind", ["500", "lost"])
+async def test_a_mail_whose_answer_is_lost_is_sent_once(tmp_path: Path, kind: str) -> None:
+    async with post_office(tmp_path, sweep(to=ME)) as (s, google):
+        google.faults.append(MailFault("gmail.users.messages.send", kind))
+        delivery = await s.delivered(await s.fire("markets"))
+        assert delivery.state == "delivered"
+        assert len(sent(google)) == 1
+
+
+async def test_only_what_everybody_may_read_is_mailed_to_anybody_else(tmp_path: Path) -> None:
+    spec = sweep(to=OTHER, channels=("support-*", "board"))
+    async with post_office(tmp_path, spec) as (s, google):
+        delivery = await s.tried(await s.fire("markets"))
+        assert "mailed to nobody but its owner" in delivery.why
+        await until(lambda: sum(FAILED in each for each in s.told()) == 1)
+        assert sent(google) == []
+    async with post_office(tmp_path / "public", sweep(to=OTHER)) as (s, google):
+        await s.delivered(await s.fire("markets"))
+        assert [mail["To"] for mail in sent(google)] == [OTHER]
+
+
+async def test_set_in_chat_it_goes_to_others_only_for_an_administrator(tmp_path: Path) -> None:
+    async with post_office(tmp_path, sweep(to=OTHER), "chat") as (s, google):
+        delivery = await s.tried(await s.fire("markets"))
+        assert "only where an administrator" in delivery.why
+        assert sent(google) == []
+    other = tmp_path / "admin"
+    async with post_office(other, sweep(to=OTHER), "chat", more=own_admin) as (s, google):
+        await s.delivered(await s.fire("markets"))
+        assert len(sent(google)) == 1
+
+
+async def test_a_digest_goes_to_nobody_else_by_mail(tmp_path: Path) -> None:
+    async with post_office(tmp_path, triage(to=OTHER)) as (s, google):
+        delivery = await s.tried(await s.fire("markets"))
+        assert "mailed to nobody but its owner" in delivery.why
+        assert sent(google) == []
+
+
+async def test_a_mailbox_that_is_gone_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+    holder: list[LocalGoogle] = []
+
+    def refuse() -> None:
+        holder[0].faults += [MailFault("gmail.users.messages.send", "403") for _ in range(3)]
+
+    mind = once_read(refuse)
+    async with post_office(tmp_path, sweep(to=ME), mind=mind) as (s, google):
+        holder.append(google)
+        occurrence = await s.fire("markets")
+        await until(lambda: sum(FAILED in each for each in s.told()) == 1)
+        google.faults.clear()
+        await s.delivered(occurrence)
+        assert len(sent(google)) == 1
+
+
+HOSTILE = '<img src="https://evil.example/x.png"><script>x</script> & "quoted" [x](javascript:a)'
+
+
+def test_nothing_in_a_letter_acts_or_is_fetched() -> None:
+    line = {"text": HOSTILE, "findings": ["F1.1"]}
+    found = finding("F1.1", claim=HOSTILE, owner=HOSTILE, quotes=[HOSTILE], next_step=HOSTILE)
+    told = verdict("18c0", priority="high", subject=HOSTILE, key_facts=[HOSTILE], sender=HOSTILE)
+    filtered = [
+        {"thread_id": "18c1", "subject": HOSTILE, "sender": "a@b.example", "reason": "spam"}
+    ]
+    sweep_page = page_of(
+        report_markdown(sweep_report(swept(section("csm-es", found), top_lines=[line])))
+    )
+    triage_page = page_of(
+        report_markdown(triage_report(triage_document(told, filtered=filtered)), CATEGORIES)
+    )
+    for page in (sweep_page, triage_page):
+        assert "<img" not in page
+        assert "<script" not in page
+        assert "javascript:" not in "".join(re.findall(r'href="[^"]*"', page))
+        assert "evil.example/x.png" not in page.replace("evil[.]example/x[.]png", "")
+        assert "&quot;quoted&quot;" in page
+    assert f'<a href="{found["links"][0]}">' in sweep_page
+    assert f'<a href="{told["link"]}">open</a>' in triage_page
+
+
+def test_only_an_address_of_the_web_is_a_link_in_a_letter() -> None:
+    assert "href" not in page_of("[x](javascript:alert) [y](data:text/html,z) <mailto:a@b.example>")
+    assert '<a href="https://acme.slack.com/x">x</a>' in page_of("[x](https://acme.slack.com/x)")
+    assert "<img" not in page_of("![x](https://acme.slack.com/x.png)") + page_of("<img src=x>")
+
+
+async def test_nothing_is_mailed_from_the_mailbox_of_who_owned_it_before(tmp_path: Path) -> None:
+    holder: list[LocalGoogle] = []
+
+    def refuse() -> None:
+        holder[0].faults += [MailFault("gmail.users.messages.send", "403") for _ in range(3)]
+
+    spec = sweep(to=OTHER)
+    async with post_office(tmp_path, spec, mind=once_read(refuse)) as (s, google):
+        holder.append(google)
+        s.schedules.delivery.backoff = (timedelta(hours=1),)
+        occurrence = await s.fire("markets")
+        refused = await s.tried(occurrence)
+        assert refused.state == "waiting"
+        now = {"markets": spec.model_copy(update={"owner": "U0LUIS"})}
+        await s.schedules.store.sync(now, datetime.now(UTC))
+        google.faults.clear()
+        assert await try_now(s.bot.store.database, occurrence.run or "")
+        again = await s.tried(occurrence, 2)
+        assert sent(google) == []
+        assert again.why == (
+            "It was made while <@U0ANA> owned it, and it is mailed from nobody's mailbox but its "
+            "owner's. The next report is of <@U0LUIS>."
+        )

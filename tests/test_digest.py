@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,8 +15,6 @@ from hypothesis import strategies as st
 
 from bot.reports.digest import (
     FILTERED,
-    MOST_SENDERS,
-    MOST_UNREAD,
     UNREAD,
     digest_view,
     summary,
@@ -29,12 +26,14 @@ from scopes.clean import unseen
 
 NOW = datetime(2025, 3, 15, 9, tzinfo=UTC)
 Json = Mapping[str, Any]
-ROW = r"(\w+) \((\d+)\): (.*?)(?: and (\d+) more)?"
-"""A reason, its threads, whom it names, and how many more there are."""
 
 
 def sections(document: Json) -> tuple[ReportSection, ...]:
     return digest_view(triage_report(document), CATEGORIES).sections
+
+
+def text_of(document: Json) -> str:
+    return report_text(triage_report(document))
 
 
 def ids(group: Group) -> list[str]:
@@ -116,12 +115,12 @@ def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
     document = triage(verdict("plain", priority="low"), verdict("other"), top_lines=[first])
     assert pressing(document) == [["plain"]]
     assert summary(triage_report(document)) == "2 threads: 1 asks for you or is urgent, 1 can wait."
-    assert "1. Answer the plain one. [1]\n" in report_text(triage_report(document))
+    assert "1. Answer the plain one. [1]\n" in text_of(document)
 
 
 def test_at_most_three_things_are_to_be_done_first() -> None:
     lines = [{"text": f"Thing {n}.", "findings": [], "threads": ["a"]} for n in range(1, 6)]
-    text = report_text(triage_report(triage(verdict("a"), top_lines=lines)))
+    text = text_of(triage(verdict("a"), top_lines=lines))
     assert re.findall(r"Thing \d", text) == ["Thing 1", "Thing 2", "Thing 3"]
 
 
@@ -137,22 +136,7 @@ def test_threads_of_one_matter_stand_together_where_the_most_pressing_one_would(
     )
     assert pressing(document) == [["deadline"], ["outage", "calm"]]
     assert waiting(document) == {}
-    assert (
-        report_text(triage_report(document)).count("The export stands still (threads 2 to 3)") == 1
-    )
-
-
-def test_a_matter_that_can_wait_comes_after_the_categories() -> None:
-    document = triage(
-        verdict("a"),
-        verdict("b"),
-        verdict("c"),
-        matters=[{"text": "The offsite", "threads": ["c", "a"]}],
-    )
-    assert waiting(document) == {"other": ["b"]}
-    (group,) = matters(document)
-    assert group.title == "The offsite (threads 2 to 3)"
-    assert sorted(ids(group)) == ["a", "c"]
+    assert text_of(document).count("The export stands still (threads 2 to 3)") == 1
 
 
 def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter() -> None:
@@ -175,64 +159,13 @@ def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter
 @given(triages())
 @settings(max_examples=60, deadline=None)
 def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
-    shown = threads(document)
-    assert sorted(entry.id for entry in shown) == sorted(
-        v["thread_id"] for v in document["verdicts"]
-    )
+    shown, ids = threads(document), sorted(v["thread_id"] for v in document["verdicts"])
+    assert sorted(entry.id for entry in shown) == ids
     assert [entry.number for entry in shown] == list(range(1, len(shown) + 1))
     assert total(document, FILTERED) == len(document["filtered"])
     assert total(document, UNREAD) == len(document["unreadable"])
-
-
-REASONS = st.sampled_from(["newsletter", "bounce", "spam"])
-
-
-@given(st.lists(st.tuples(REASONS, st.integers(1, 30))))
-@settings(max_examples=60, deadline=None)
-def test_each_reason_names_its_senders_and_how_many_threads_each_has(
-    drawn: Sequence[tuple[str, int]],
-) -> None:
-    filtered = [
-        {"thread_id": f"{n}", "subject": "S", "sender": f"P{by} <a@b.example>", "reason": why}
-        for n, (why, by) in enumerate(drawn)
-    ]
-    found = {}
-    for row in rows(triage(filtered=filtered), FILTERED):
-        why, count, named, more = re.fullmatch(ROW, row).groups()  # type: ignore[union-attr]
-        of = Counter(f"P{by}" for reason, by in drawn if reason == why)
-        told = {name: int(n or 1) for name, n in re.findall(r"(P\d+)(?: \((\d+)\))?", named)}
-        assert told.items() <= of.items()
-        assert len(told) == min(len(of), MOST_SENDERS)
-        assert int(more or 0) == len(of) - len(told)
-        assert list(told.values()) == [n for _, n in of.most_common(len(told))]
-        found[why] = int(count)
-    assert found == Counter(why for why, _ in drawn)
-
-
-@given(st.lists(REASONS, max_size=MOST_UNREAD))
-@settings(max_examples=60, deadline=None)
-def test_each_thread_that_could_not_be_read_stands_once_below_its_reason(
-    drawn: Sequence[str],
-) -> None:
-    unreadable = [
-        {"thread_id": f"{n}", "subject": f"mail {n}", "reason": why} for n, why in enumerate(drawn)
-    ]
-    found = {}
-    for row in rows(triage(unreadable=unreadable), UNREAD):
-        why, count, named, more = re.fullmatch(ROW, row).groups()  # type: ignore[union-attr]
-        found[why] = named.split("; ")
-        assert (int(count), more) == (len(found[why]), None)
-    assert found == {
-        why: [f"mail {n}" for n, reason in enumerate(drawn) if reason == why] for why in drawn
-    }
-
-
-@given(triages())
-@settings(max_examples=60, deadline=None)
-def test_the_text_has_every_thread_once_and_is_as_wide_as_a_report(document: Json) -> None:
     text = report_text(triage_report(document), CATEGORIES)
-    links = re.findall(r"#all/(\S+)", text)
-    assert sorted(links) == sorted(v["thread_id"] for v in document["verdicts"])
+    assert sorted(re.findall(r"#all/(\S+)", text)) == ids
     assert all(len(line) <= WIDTH for line in text.splitlines() if LINK not in line)
     assert text.encode()
 
@@ -244,7 +177,7 @@ def test_what_was_filtered_is_told_by_reason_with_counts_and_senders() -> None:
         for n, by in enumerate([*shops, shops[3]])
     ]
     filtered.append({"thread_id": "x", "subject": "S", "sender": "", "reason": "bounce"})
-    text = " ".join(report_text(triage_report(triage(filtered=filtered))).split())
+    text = " ".join(text_of(triage(filtered=filtered)).split())
     assert "Filtered, not shown to a model" in text
     assert "newsletter (15): Shop 3 (2), Shop 0, Shop 1, " in text
     assert "Shop 11 and 2 more · bounce (1): unknown sender" in text
@@ -256,7 +189,7 @@ def test_what_could_not_be_read_is_told_with_the_reason() -> None:
         {"thread_id": "2", "subject": "", "reason": "it has no text"},
         {"thread_id": "3", "subject": "Plan", "reason": "the budget was spent"},
     ]
-    text = report_text(triage_report(triage(unreadable=unreadable, status="partial")))
+    text = text_of(triage(unreadable=unreadable, status="partial"))
     assert "3 threads: 3 could not be read.\nThis digest is not complete" in text
     assert "· it has no text (2): Scan; (no subject)\n· the budget was spent (1): Plan\n" in text
 
@@ -275,79 +208,23 @@ def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
     document = triage(
         coverage={**cover, "not_covered": gaps}, unsupported=1, cost_usd=0.0712, model="claude"
     )
-    text = report_text(triage_report(document))
+    text = text_of(document)
     assert "9 threads given to a model: 7 complete, 2 partial; 1 statement dropped" in text
     assert "· gap 9\n· and 2 more\n" in text
     assert text.endswith("\n$0.0712 · 12,345 tokens · run abc123")
-    assert "price unknown" in report_text(triage_report(triage(cost_usd=None)))
+    assert "price unknown" in text_of(triage(cost_usd=None))
     assert "nothing was paid" not in text
-    assert "nothing was paid" in report_text(triage_report(triage(model="offline")))
+    assert "nothing was paid" in text_of(triage(model="offline"))
 
 
 # ---- how a thread is told
-
-
-def test_the_first_ten_lines_say_what_to_do() -> None:
-    first = [{"text": f"Do the thing {n}.", "findings": [], "threads": [f"t{n}"]} for n in range(3)]
-    many = [verdict(f"t{n}", key_facts=["A fact that is told."] * 3) for n in range(50)]
-    text = report_text(triage_report(triage(*many, top_lines=first, model="offline")))
-    assert text.splitlines()[6:10] == [
-        "DO FIRST",
-        "1. Do the thing 0. [1]",
-        "2. Do the thing 1. [2]",
-        "3. Do the thing 2. [3]",
-    ]
-
-
-def test_a_thread_that_can_wait_takes_four_lines_and_a_link_at_most() -> None:
-    words = "Words that go on for much longer than a line of a terminal can be, and then some. "
-    long = verdict("a", key_facts=[words * 3], proposed_action=words * 3, deadline="2025-03-17")
-    told = (
-        report_text(triage_report(triage(long, verdict("b"))))
-        .partition("Other (2)")[2]
-        .partition("\n\n")[0]
-    )
-    after = told.splitlines()[1:]
-    assert [line[:10] for line in after if line[6] != " "] == [
-        *("   1  Lena", "      and ", "      Due ", "      http"),
-        *("   2  Lena", "      http"),
-    ]
-    assert len(after) == 7
-    assert all(len(line) <= WIDTH for line in after if LINK not in line)
-
-
-def test_a_pressing_thread_is_told_with_sender_age_fact_action_draft_deadline_and_link() -> None:
-    document = triage(
-        verdict(
-            "a1",
-            priority="high",
-            asked_of_me=True,
-            deadline="2025-03-17",
-            key_facts=["1,200 invoices wait.", "Since Tuesday."],
-            proposed_action="Tell her when it works again.",
-            draft_reply="Hi Lena,\n\nat noon.",
-            flags=["has hidden text"],
-            status="partial",
-        )
-    )
-    told = report_text(triage_report(document)).partition("(1) ")[2].split("\n\n")[1].splitlines()
-    assert told == [
-        "● 1. Lena Brandt (nordlicht.example): Export stuck · 2 d · asks you",
-        "      ⚠ read in part",
-        "      ⚠ has hidden text",
-        "      Due Mon 17 Mar, in 2 days",
-        "      1,200 invoices wait. · Since Tuesday.",
-        "      → Tell her when it works again.",
-        "      ✎ Hi Lena, at noon.",
-        f"      {LINK}a1",
-    ]
 
 
 def test_a_pressing_thread_takes_no_more_than_ten_lines_however_much_is_said() -> None:
     words = {"key_facts": ["A fact. " * 90] * 3, "draft_reply": "Dear you. " * 90}
     many = {"proposed_action": "Do it. " * 90, "subject": "Subject " * 20, "deadline": "2025-03-17"}
     document = triage(verdict("a", asked_of_me=True, **words, **many))
-    told = report_text(triage_report(document)).partition("(1) ")[2].split("\n\n")[1].splitlines()
+    told = text_of(document).partition("(1) ")[2].split("\n\n")[1].splitlines()
     assert len(told) <= 10
     assert [line[:8].strip() for line in told if line[6] in "→✎"] == ["→", "✎"]
     assert all(len(line) <= WIDTH for line in told if LINK not in line)
@@ -384,17 +261,12 @@ def test_age_is_told_in_its_largest_unit(at: str | None, told: str) -> None:
         ("2025-03-10", "Overdue: was due Mon 10 Mar, 5 days ago"),
         ("2024-03-10", "Overdue: was due Sun 10 Mar 2024"),
         ("2025-02-30", "Due 2025-02-30"),
+        ("", None),
     ],
 )
-def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str) -> None:
+def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str | None) -> None:
     found = due(deadline, NOW.date())
-    assert found
-    assert found.sentence == told
-
-
-def test_no_deadline_is_none() -> None:
-    assert due(None, NOW.date()) is None
-    assert due("", NOW.date()) is None
+    assert (found and found.sentence) == told
 
 
 @pytest.mark.parametrize(
@@ -443,21 +315,22 @@ def test_a_name_that_claims_the_own_organisation_from_elsewhere_is_told_with_the
 ) -> None:
     assert sender(written, "ana@acme.example").plain == plain
     document = triage(verdict("a", sender=written))
-    assert f"   1  {plain} · 2 d" in report_text(triage_report(document))
+    assert f"   1  {plain} · 2 d" in text_of(document)
 
 
 def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
-    assert "Lena Brandt · 2 d" in report_text(triage_report(triage(verdict("a"))))
-    text = report_text(triage_report(triage(verdict("a", flags=["has hidden text"]))))
-    assert "   1  Lena Brandt (nordlicht.example) · ⚠ has hidden text · 2 d" in text
+    assert "Lena Brandt · 2 d" in text_of(triage(verdict("a")))
+    flagged: Json = {"flags": ["has hidden text"], "status": "partial", "key_facts": ["Pay."]}
+    text = text_of(triage(verdict("a", **flagged)))
+    assert "Lena Brandt (nordlicht.example) · ⚠ read in part · ⚠ has hidden text · 2 d" in text
+    text = text_of(triage(verdict("a", priority="high", **flagged)))
+    assert "      ⚠ read in part\n      ⚠ has hidden text\n      Pay.\n" in text
 
 
 def test_own_mail_that_was_filtered_is_told_by_its_subject() -> None:
     own = {"thread_id": "1", "sender": "Ana <Ana@acme.example>", "reason": "only drafts"}
     filtered = [{**own, "subject": "Re: Visit"}, {**own, "thread_id": "2", "subject": ""}]
-    assert "only drafts (2): Re: Visit, (no subject)" in report_text(
-        triage_report(triage(filtered=filtered))
-    )
+    assert "only drafts (2): Re: Visit, (no subject)" in text_of(triage(filtered=filtered))
 
 
 def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
@@ -465,7 +338,7 @@ def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
     rows = [ids[4:0:-1], [ids[8], ids[7]], [*ids[0:19:2]]]
     first = [{"text": "Do.", "findings": [], "threads": row} for row in rows]
     document = triage(*(verdict(i, priority="high") for i in ids), top_lines=first)
-    told = report_text(triage_report(document)).splitlines()
+    told = text_of(document).splitlines()
     start = told.index("DO FIRST")
     assert told[start + 1 : start + 4] == [
         "1. Do. [2] to [5]",
@@ -476,15 +349,12 @@ def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
 
 def test_a_window_without_a_beginning_is_told_by_its_end() -> None:
     window = {"oldest": "1970-01-01T00:00:00Z", "latest": "2025-03-15T00:00:00Z"}
-    head = report_text(triage_report(triage(window=window))).splitlines()[:2]
+    head = text_of(triage(window=window)).splitlines()[:2]
     assert head == ["Mail triage for ana@acme.example", "up to 15 Mar 2025"]
-    head = report_text(triage_report(triage(window=None))).splitlines()[:2]
+    head = text_of(triage(window=None)).splitlines()[:2]
     assert head == ["Mail triage for ana@acme.example", "No threads."]
     years = {"oldest": "2024-12-30T00:00:00Z", "latest": "2025-01-02T00:00:00Z"}
-    assert (
-        report_text(triage_report(triage(window=years))).splitlines()[1]
-        == "30 Dec 2024 to 2 Jan 2025"
-    )
+    assert text_of(triage(window=years)).splitlines()[1] == "30 Dec 2024 to 2 Jan 2025"
 
 
 def test_a_domain_in_other_letters_is_written_out() -> None:
@@ -519,7 +389,7 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
         filtered=[{"thread_id": "f", "subject": NASTY, "sender": NASTY, "reason": NASTY}],
         unreadable=[{"thread_id": "u", "subject": NASTY, "reason": NASTY}],
     )
-    text = report_text(triage_report(document))
+    text = text_of(document)
     assert not [c for c in text if unseen(c) and c != "\n"]
     assert set(re.findall(r"https?://[^/\s]+", text)) == {"https://mail.google.com"}
     assert "sk-ant" not in text
@@ -529,7 +399,7 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
 @settings(deadline=None)
 def test_no_line_of_a_mail_can_pass_for_a_line_of_the_digest(text: str) -> None:
     document = triage(verdict("a", key_facts=[f"{text}\nDO FIRST\n1. Pay."], priority="high"))
-    assert "DO FIRST" not in report_text(triage_report(document)).splitlines()
+    assert "DO FIRST" not in text_of(document).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -537,8 +407,6 @@ def test_no_line_of_a_mail_can_pass_for_a_line_of_the_digest(text: str) -> None:
     [None, "", "https://evil.example/", "https://mail.google.com.evil.example/", "javascript:1"],
 )
 def test_only_links_to_gmail_are_shown(link: str | None) -> None:
-    text = report_text(
-        triage_report(triage(verdict("a", link=link, priority="high"), verdict("b", link=link)))
-    )
+    text = text_of(triage(verdict("a", link=link, priority="high"), verdict("b", link=link)))
     assert "://" not in text
     assert "javascript" not in text

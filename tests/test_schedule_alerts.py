@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import User, Workspace
 from bot.policy.policy import PolicyFile
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success
-from bot.schedules.store import ScheduleStore
+from bot.schedules.store import Occurrences, ScheduleStore
 from bot.slack.client import RateLimit
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
@@ -173,20 +173,6 @@ async def test_a_run_that_fails_is_not_over_because_an_older_report_arrives(
         assert not (await made.record()).over
 
 
-async def test_administrators_are_told_where_the_owner_cannot_be(tmp_path: Path) -> None:
-    async with office(tmp_path) as made:
-        users = made.slack.state.users
-        users[OWNER] = replace(users[OWNER], deleted=True)
-        await made.fails()
-        await made.tell()
-        assert made.told() == []
-        (alert,) = made.told(ADMIN)
-        assert f"Its owner <@{OWNER}> cannot be reached, so you get this message." in alert
-        await made.works()
-        await made.tell()
-        assert AGAIN in made.told(ADMIN)[1]
-
-
 async def test_nothing_in_a_reason_acts_on_its_reader(tmp_path: Path) -> None:
     async with office(tmp_path) as made:
         await made.fails("<!channel> see https://evil.example *now* <@U0EVA>")
@@ -196,17 +182,6 @@ async def test_nothing_in_a_reason_acts_on_its_reader(tmp_path: Path) -> None:
     kinds = {e["type"] for b in alert.blocks for s in b["elements"] for e in s["elements"]}
     assert kinds == {"text", "date", "user"}
     assert "<!channel>" in alert.text
-
-
-async def test_of_two_replicas_one_tells_it(tmp_path: Path) -> None:
-    async with office(tmp_path, replicas=2) as made:
-        for _ in range(3):
-            await made.fails()
-            await made.tell()
-        assert len(made.told()) == 1
-        await made.works()
-        await made.tell()
-        assert len(made.told()) == 2
 
 
 async def test_of_two_replicas_on_postgres_one_tells_it(tmp_path: Path, postgres: Kept) -> None:
@@ -239,3 +214,20 @@ async def test_nobody_is_told_of_a_schedule_that_is_gone(tmp_path: Path) -> None
         await ScheduleStore(made.databases[0]).delete(NAME)
         await made.tell()
         assert made.told() == []
+
+
+async def test_what_is_refused_after_its_last_occurrence_is_over_when_that_report_is_delivered(
+    tmp_path: Path,
+) -> None:
+    async with office(tmp_path) as made:
+        database = Occurrences(made.databases[0])
+        occurrence = await database.ask_now(NAME, datetime.now(UTC) - timedelta(minutes=5))
+        await database.take("r1", datetime.now(UTC), 1)
+        await made.fails(at=occurrence.at)
+        await made.tell()
+        await made.tellers[0].fails(NAME, "I am not in #reports: invite me there.")
+        await made.tell()
+        await made.works(at=occurrence.at)
+        await made.tell()
+        assert [AGAIN in each for each in made.told()] == [False, True]
+        assert await made.record() is None, "the next failure is told again"

@@ -6,19 +6,25 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from card_kit import EVA, GUEST, LUIS, asked, card, cards, people, reaches, stored
+from card_kit import EVA, LUIS, asked, card, cards, people, reaches, stored
 from engine_kit import Json, channel_id, led_by, opening, say, until, use
 from serve_kit import ASKER, Served, serving
 
+import scopes
+from bot.listeners.home import schedule_blocks
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
+from bot.local.offline.conversation import Conversation
 from bot.local.offline.model import answer as offline
+from bot.local.offline.schedules import TOOLS, turn
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
+from bot.schedules import chat
 from bot.schedules.store import ScheduleStore
 from bot.storage.schedules import StoredSchedule
 from config.schedules import Schedule
@@ -162,14 +168,6 @@ async def test_only_the_requester_approves_of_what_goes_on_with_their_rights(
         assert await schedules(bot).all() == []
 
 
-async def test_nothing_is_set_that_was_denied(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating()) as bot:
-        shown = await asked(bot)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_deny")
-        await reaches(bot, "denied")
-        assert await schedules(bot).all() == []
-
-
 async def test_a_model_cannot_set_another_owner(tmp_path: Path) -> None:
     async with bot_with(tmp_path, creating(owner=LUIS)) as bot:
         assert "owner: is not an argument" in await refusal(bot)
@@ -205,6 +203,9 @@ async def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> N
         ({"name": "Not a name!"}, "A name has small letters"),
         ({"kind": "triage", "channels": None}, "none is connected"),
         ({"tracker": "bugs"}, "A tracker is the id of a Slack List"),
+        ({"language": "that of the reader"}, "A language is a code"),
+        ({"kind": "spam"}, "kind: "),
+        ({"budget_usd": "nan"}, "must be more than $0."),
     ]
     turning = Turning(creating())
     async with bot_with(tmp_path, turning) as bot:
@@ -243,23 +244,6 @@ async def test_a_name_that_is_taken_is_refused_and_the_same_again_is_once(tmp_pa
         assert await only(bot) == made
 
 
-async def test_only_schedulers_of_the_policy_set_schedules(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating(), change=ruled(schedulers=(LUIS,))) as bot:
-        assert "not among those who may" in await refusal(bot)
-
-
-async def test_a_guest_sets_no_schedule(tmp_path: Path) -> None:
-    def change(settings: Settings) -> Settings:
-        wide = settings.policy.everywhere.model_copy(update={"ask": ("members", "guests")})
-        return ruled(everywhere=wide)(settings)  # type: ignore[no-any-return]
-
-    async with bot_with(tmp_path, creating(), change=change) as bot:
-        bot.slack.state.members[bot.channel][GUEST] = None
-        await bot.answers(bot.ask("Sweep daily", user=GUEST))
-        assert await stored(bot) == []
-        assert "Guests may not" in tool_texts(bot)[-1]
-
-
 # ---- who may read what
 
 
@@ -281,11 +265,16 @@ async def test_reports_that_nobody_could_allow_are_refused(tmp_path: Path) -> No
 
 
 async def test_to_oneself_everything_may_go(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating(to="dm"), space=private(2)) as bot:
+    turning = Turning(creating(to="me"))
+    async with bot_with(tmp_path, turning, space=private(2)) as bot:
         shown = await approved(bot)
         assert "Goes to: a direct message to who asks for it" in shown
         assert "Not yet allowed" not in shown
         assert (await only(bot)).spec.to == "dm"
+        turning.mind, dm = creating(name="second"), bot.slack.people.dm(ASKER)
+        bot.slack.people.say(ASKER, dm, "Every weekday at 9 sweep support-* and post here.")
+        shown = plain((await card(bot, dm)).text)
+        assert "Goes to: a direct message to who asks for it" in shown
 
 
 # ---- listed, paused, deleted
@@ -363,11 +352,6 @@ async def test_nobody_else_changes_a_schedule_but_an_administrator(tmp_path: Pat
         assert await schedules(bot).all() == []
 
 
-async def test_of_what_is_not_there_nothing_is_asked(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, changing("schedule_pause", name="nothing")) as bot:
-        assert "There is no schedule nothing" in await refusal(bot)
-
-
 # ---- in words, with the offline model
 
 
@@ -423,3 +407,49 @@ async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(
 
 def tool_used(body: Json) -> bool:
     return any(m["role"] == "assistant" for m in body["messages"])
+
+
+NOW = datetime(2026, 11, 22, 11, 0, tzinfo=UTC)
+
+
+def read_as(text: str) -> Any:
+    heard = Conversation(TOOLS, (text,), (), (), (), 4_000)
+    found = turn(text, heard, free=True)
+    return found and [(c["name"], c["input"]) for c in found.calls]
+
+
+def test_the_offline_model_reads_the_times_the_place_and_the_sources() -> None:
+    daily = {"name": "sweep-csm", "kind": "sweep", "cron": "0 9 * * mon-fri", "to": "here"}
+    asked = "every weekday at 9 sweep #csm-* and post here"
+    assert read_as(asked) == [("schedule_create", {**daily, "channels": ["#csm-*"]})]
+    digest = {"name": "triage", "kind": "triage", "cron": "0 8 * * *", "to": "dm"}
+    assert read_as("triage my inbox at 8 and DM me") == [("schedule_create", digest)]
+    ((_, given),) = read_as(
+        "Every month sweep #csm-es in Europe/Paris, $20 a month, mail it to a@x.io"
+    )
+    assert (given["cron"], given["zone"], given["to"]) == ("0 9 1 * *", "Europe/Paris", "a@x.io")
+    assert "budget_usd" not in given
+    assert read_as("what is scheduled?") == [("schedule_list", {})]
+    assert read_as("pause sweep-csm") == [("schedule_pause", {"name": "sweep-csm"})]
+    again = {"name": "markets", "resume": True}
+    assert read_as("resume the markets schedule") == [("schedule_pause", again)]
+    assert read_as("delete the 8 o'clock triage") == [("schedule_list", {})]
+    for other in ("what is open in #csm-es?", "sweep #csm-es", "delete the old rows of #csm-es"):
+        assert read_as(other) is None, other
+
+
+def test_home_shows_schedules_that_cannot_act() -> None:
+    spec = Schedule(kind="sweep", cron="0 9 * * *", channels=("csm-*",), to="dm", owner="U0ANA")
+    stored = StoredSchedule("daily", "chat", "paused", "paused by <@U0EVA>", spec, NOW, NOW, NOW)
+    (_, shown) = schedule_blocks([chat.line(stored, NOW, reading="<!channel> & csm-*")])
+    ((text,),) = [each["elements"] for each in shown["elements"]]
+    assert [shown["type"], text["type"]] == ["rich_text", "text"]
+    assert "<!channel> & csm-*, at '0 9 * * *'" in text["text"]
+    assert "paused: paused by <@U0EVA>" in text["text"]
+    assert list(schedule_blocks([])) == []
+
+
+def test_no_scope_of_subagents_has_the_tools_for_schedules() -> None:
+    assert set(TOOLS) <= {t.name for t in scopes.tools_of("parent")}
+    for name in scopes.scope_names():
+        assert not {t.name for t in scopes.tools_of(name)} & set(TOOLS)

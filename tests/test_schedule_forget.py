@@ -14,14 +14,17 @@ from serve_kit import ASKER
 
 from bot.local.offline.model import answer as offline
 from bot.local.slack.server import LocalSlack
+from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.reports.issues import StoredIssue
 from bot.runs.store import Store
+from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.schedules import Occurrence
-from bot.storage.tables import deliveries, issues, schedule_runs
+from bot.storage.tables import deliveries, issues, quoted, runs, schedule_runs, schedules
 from config.sections import RetentionSettings
+from scopes.label import Label
 
 WORDS = "the purple zebra invoice never arrives"
 SAID = f"Hello, {WORDS}, who can help me with that? It is urgent."
@@ -136,3 +139,41 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
         assert [each.at for each in left] == [made[1].at - years]
         assert await s.schedules.occurrences.last_delivered("markets")
         assert await database.read(sa.select(issues)) == []
+
+
+async def test_a_schedule_that_is_deleted_takes_what_it_told_with_it(tmp_path: Path) -> None:
+    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
+        await told(s)
+        database = s.bot.store.database
+        await s.schedules.store.delete("markets")
+        assert await database.read(sa.select(issues)) == []
+
+
+async def test_who_is_forgotten_is_in_no_schedule_that_was_deleted(tmp_path: Path) -> None:
+    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
+        database = s.bot.store.database
+        await s.set("mine", sweep())
+        await s.schedules.store.delete("mine")
+        await Forget(database)(ForgetTarget("user", ASKER))
+        assert await database.read(sa.select(schedules.c.id)) == []
+        assert "schedules" not in await holding(database, [ASKER])
+
+
+async def test_who_is_forgotten_is_in_no_note_though_the_first_try_died(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path, None)
+    shelf, sales = NoteStore(database), Label(True, sources=frozenset({"C0SALES"}))
+    for run in ("r1", "r2"):
+        await Store(database).start_run(run, "mention", "What?", "offline", {})
+        row = {"item": "C0SALES/1.000100", "run": run, "channel": "C0SALES", "author": "U0EVE"}
+        await database.write(quoted.insert().values(row))
+    await database.write(runs.update().values(status="complete"))
+    await shelf.save(ASKER, "k1", "From her", "about pricing", sales, "r1")
+    dies = "CREATE TRIGGER dies BEFORE DELETE ON quoted WHEN old.run = 'r2' BEGIN {} END"
+    dies = dies.format("SELECT RAISE(ABORT, 'the power is gone');")
+    await database.change(lambda connection: connection.execute(sa.text(dies)).rowcount)
+    with pytest.raises(Exception, match="the power is gone"):
+        await Forget(database)(ForgetTarget("author", "U0EVE"))
+    await database.change(lambda c: c.execute(sa.text("DROP TRIGGER dies")).rowcount)
+    await Forget(database)(ForgetTarget("author", "U0EVE"))
+    assert await shelf.search([ASKER], "", 9) == []
+    await database.aclose()

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pg_kit import Kept, place, postgres
-from serve_kit import serving
 from test_occurrences import spec
 from timing import Patience
 
-from bot.errors import SetupError
 from bot.runs.durable import Durable
 from bot.schedules.store import CRASHED, Occurrences, ScheduleStore
 from bot.schedules.worker import LOST, ScheduleWorker
-from bot.serving.serve import run_server
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, Work
-from subagents.model import ModelClient
 
 __all__ = ["place", "postgres"]
 
@@ -263,23 +257,6 @@ async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: 
         assert await made.occurrences.at_work() == []
 
 
-async def test_another_try_of_a_dead_replica_goes_on_elsewhere(postgres: Kept) -> None:
-    async with bench(postgres) as made:
-        made.fail = True
-        made.gate.clear()  # else it may be due again, and be taken up again, before the last look
-        (occurrence,) = await made.due("one")
-        await made.look_until(lambda: _holds(made.done))
-        made.gate.set()
-        await made.comes(lambda: made.waits(occurrence))
-        made.fail = False
-        (work,) = await made.occurrences.take("dead", datetime.now(UTC), 5)
-        assert work.attempt == 2
-        await made.occurrences.adopt("dead", "me")
-        await made.worker.recover()
-        await made.look_until(lambda: made.delivered(occurrence))
-        assert made.done == ["occurrence one", "occurrence one", "delivery one"]
-
-
 async def test_what_was_taken_up_but_not_begun_is_begun_after_a_restart(place: Kept) -> None:
     async with bench(place) as made:
         (occurrence,) = await made.due("one")
@@ -332,32 +309,6 @@ async def test_a_replica_goes_on_with_the_schedules_of_a_dead_one(postgres: Kept
         await made.worker.recover()
         await made.look_until(lambda: made.delivered(occurrence))
         assert await made.occurrences.owners() == set()
-
-
-async def test_the_worker_runs_by_itself_and_when_it_is_woken(tmp_path: Path) -> None:
-    async with bench(Kept(tmp_path, None)) as made:
-        running = asyncio.create_task(made.worker.run())
-        (occurrence,) = await made.due("one")
-        made.worker.wake()
-        patience = Patience(30)
-        while not await made.delivered(occurrence):
-            assert not patience.over
-            await asyncio.sleep(0.02)
-        running.cancel()
-
-
-async def test_a_second_process_on_one_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    schedules = {"markets": spec(cron="* * * * * *", owner="U0ANA")}
-    change = operator.methodcaller("model_copy", update={"schedules": schedules})
-    async with serving(tmp_path, change=change) as bot:
-        model = ModelClient(bot.settings.models, "k", bot.settings.models.base_url)
-        with pytest.raises(SetupError) as refused:
-            async with run_server(bot.settings, None, model, "claude"):
-                pass
-        await model.aclose()
-    assert refused.value.code == "locked"
-    assert "Another `assistant serve` (pid" in str(refused.value)
-    assert "DATABASE_URL" in refused.value.hint
 
 
 async def _holds(condition: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from bot_kit import (
     AS_OF,
+    Done,
     Json,
     Shell,
     channel_id,
@@ -33,26 +34,41 @@ from starlette.types import Message, Receive, Scope, Send
 from bot.context import open_app
 from bot.local.export import load_export
 from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
-from bot.local.sample_labels import labels
 from bot.local.slack.faults import Fault
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
-from bot.local.workspace import Workspace
 from bot.tasks.base import Request
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
 from bot.tooling.provider import Options
 from config.settings import load_settings
-from subagents.contracts import NEEDS_ACTION
 from subagents.run import PassThrough
 
-ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+WINDOW = ("--as-of", AS_OF, "--since", "30d")
+
+OnSlack = Callable[..., tuple[int, Json]]
+Swept = Callable[..., tuple[Done, list[Json]]]
 
 
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
+
+
+@pytest.fixture
+def sweep(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Swept:
+    """Sweeps a small export with a model; what came of it, and the requests that the model got."""
+    zip_file = small_export(tmp_path)
+
+    def run(mind: Mind = offline_model, channels: str = "*") -> tuple[Done, list[Json]]:
+        typed = ("sweep", "--channels", channels, "--slack-export", zip_file, *WINDOW, "--json")
+        with model_at(monkeypatch, mind) as server:
+            done = shell(*typed)
+        return done, server.recorded
+
+    return run
 
 
 def section(document: Json, name: str) -> Json:
@@ -76,56 +92,6 @@ def item(channel: str, at: str) -> str:
 
 # ---- the document
 
-SECTION = {
-    *("item", "channel", "window", "subagents", "status", "summary", "findings", "coverage"),
-}
-FINDING = {
-    *("issue", "change", "first", "age_days", "tracker", "threads"),
-    *("id", "claim", "state", "severity", "severity_reason", "owner", "next_step", "customers"),
-    *("evidence", "quotes", "links", "queries", "messages", "people"),
-}
-SUBAGENT = {
-    *("id", "scope", "model", "status", "stopped_by", "contract", "value", "text", "findings"),
-    *("not_covered", "coverage", "usage", "cost_usd", "steps", "tool_calls", "label"),
-}
-
-
-def test_a_sweep_is_one_document_of_the_form_that_is_promised(shell: Shell, tmp_path: Path) -> None:
-    document = shell.sweep(small_export(tmp_path))
-    assert document.keys() == {
-        *("run_id", "kind", "title", "status", "model", "language", "as_of", "window"),
-        *("compared", "channels_added", "channels_gone", "notes", "coverage", "counts"),
-        *("top_lines", "patterns", "tracker", "sections", "still_open", "unsupported", "label"),
-        *("usage", "cost_usd", "subagents"),
-    }
-    assert (document["kind"], document["status"]) == ("sweep", "complete")
-    assert document["model"] == "offline"
-    assert document["as_of"] == document["window"]["latest"] == "2025-03-15T00:00:00Z"
-    assert document["window"]["oldest"] == "2025-02-13T00:00:00Z"
-    assert document["coverage"] == {
-        **{"items": 2, "complete": 2, "partial": 0, "failed": 0, "cancelled": 0, "refused": 0},
-        "left_out": 0,
-        "not_covered": [],
-    }
-    for each in document["sections"]:
-        assert each.keys() == SECTION
-        cover = each["coverage"]
-        assert cover.keys() >= {
-            *("messages_read", "threads_read", "pages", "oldest", "latest", "complete")
-        }
-        assert all(ISO.fullmatch(cover[k]) for k in ("oldest", "latest"))
-        for finding in each["findings"]:
-            assert finding.keys() >= FINDING
-            assert all(link.startswith("https://") for link in finding["links"])
-            assert len(finding["links"]) == len(finding["evidence"])
-    for each in document["subagents"]:
-        assert each.keys() >= SUBAGENT
-        assert sum(v for k, v in each["usage"].items() if k != "total") == each["usage"]["total"]
-    usage = document["usage"]
-    children = sum(s["usage"]["total"] for s in document["subagents"])
-    assert children < usage["total"] == sum(v for k, v in usage.items() if k != "total")
-    assert 0 < sum(s["cost_usd"] for s in document["subagents"]) < document["cost_usd"] < 0.1
-
 
 def test_top_lines_rest_on_findings_and_are_counted_by_code(shell: Shell, tmp_path: Path) -> None:
     document = shell.sweep(small_export(tmp_path))
@@ -136,18 +102,11 @@ def test_top_lines_rest_on_findings_and_are_counted_by_code(shell: Shell, tmp_pa
         assert set(top["findings"]) <= findings.keys()
         assert top["messages"] == sum(findings[i]["messages"] for i in top["findings"])
         assert top["links"] == [findings[i]["links"][0] for i in top["findings"]]
-
-
-def test_text_tells_what_the_document_does(shell: Shell, tmp_path: Path) -> None:
-    zip_file = small_export(tmp_path)
-    args = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--model", "offline")
-    done = shell("sweep", "--channels", "*", *args)
-    assert done.code == 0
-    assert "1 open · " in done.out
-    assert "not a language model" in done.out
-    assert " · 2 channels · " in done.out
-    assert "✓ s1 Read #support-en (fast): complete" in done.err
-    assert "s1 Read" not in done.out
+    usage, children = document["usage"], [s["usage"] for s in document["subagents"]]
+    for each in (usage, *children):
+        assert sum(v for k, v in each.items() if k != "total") == each["total"]
+    assert sum(each["total"] for each in children) < usage["total"]
+    assert 0 < sum(s["cost_usd"] for s in document["subagents"]) < document["cost_usd"] < 0.1
 
 
 # ---- the window
@@ -173,47 +132,32 @@ def windowed(folder: Path) -> Path:
 def test_replies_to_older_questions_are_found_and_nothing_later_exists(
     shell: Shell, tmp_path: Path
 ) -> None:
-    document = shell.sweep(
-        windowed(tmp_path), "support-es", "--as-of", "2025-03-12", "--since", "5d"
-    )
-    cover = section(document, "support-es")["coverage"]
+    when = ("--as-of", "2025-03-12", "--since", "5d")
+    document = shell.sweep(windowed(tmp_path), "support-es", *when)
+    spain = section(document, "support-es")
+    cover = spain["coverage"]
     assert (cover["messages_read"], cover["threads_read"]) == (2, 2)
-    assert (cover["oldest"], cover["latest"]) == (
-        "2025-03-09T10:00:00.000100Z",
-        "2025-03-10T09:00:00.000100Z",
-    )
+    assert (cover["oldest"][:13], cover["latest"][:13]) == ("2025-03-09T10", "2025-03-10T09")
     assert item("support-es", "01 09:00") in placed(document, "support-es")
-    states = {
-        e: f["state"] for f in section(document, "support-es")["findings"] for e in f["evidence"]
-    }
+    states = {e: f["state"] for f in spain["findings"] for e in f["evidence"]}
     assert states[item("support-es", "09 10:00")] == "unanswered"
     text = json.dumps(document, ensure_ascii=False)
     for later in ("futuro", "Reinicia", ts("14 10:00"), ts("13 10:00"), "Pregunta vieja"):
         assert later not in text
-
-
-def test_a_moment_later_the_answer_exists(shell: Shell, tmp_path: Path) -> None:
-    zip_file = windowed(tmp_path)
-    document = shell.sweep(
-        zip_file, "support-es", "--as-of", "2025-03-14T10:00:01", "--since", "5d"
-    )
+    when = ("--as-of", "2025-03-14T10:00:01", "--since", "5d")
+    document = shell.sweep(windowed(tmp_path), "support-es", *when)
     assert section(document, "support-es")["coverage"]["messages_read"] == 3
-    states = {
-        e: f["state"] for f in section(document, "support-es")["findings"] for e in f["evidence"]
-    }
-    assert states[item("support-es", "09 10:00")] == "waiting"
 
 
 def test_before_the_first_message_there_is_nothing_and_it_says_so(
     shell: Shell, tmp_path: Path
 ) -> None:
     zip_file = small_export(tmp_path)
-    for as_of in ("2024-01-01", "1971-01-01"):
-        document = shell.sweep(zip_file, "*", "--as-of", as_of)
-        assert document["status"] == "complete"
-        assert {s["summary"] for s in document["sections"]} == {"no message in the window"}
-        assert document["top_lines"] == []
-        assert document["cost_usd"] == 0
+    document = shell.sweep(zip_file, "*", "--as-of", "1971-01-01")
+    assert document["status"] == "complete"
+    assert {s["summary"] for s in document["sections"]} == {"no message in the window"}
+    assert document["top_lines"] == document["subagents"] == []
+    assert document["cost_usd"] == 0
 
 
 def test_without_a_date_an_export_is_read_to_its_end(shell: Shell, tmp_path: Path) -> None:
@@ -288,22 +232,13 @@ def test_a_channel_larger_than_a_context_is_split_by_size(shell: Shell, tmp_path
     assert document["status"] == "complete"
 
 
-def test_an_empty_channel_is_complete_and_costs_nothing(shell: Shell, tmp_path: Path) -> None:
-    document = shell.sweep(export(tmp_path, {"quiet": [], "loud": many_threads(2)}))
-    quiet = section(document, "quiet")
-    assert (quiet["status"], quiet["subagents"]) == ("complete", [])
-    assert quiet["summary"] == "no message in the window"
-    assert quiet["coverage"]["messages_read"] == 0
-    assert document["status"] == "complete"
-
-
 def test_channels_are_chosen_by_name_id_and_pattern_up_to_a_limit(
     shell: Shell, tmp_path: Path
 ) -> None:
     zip_file = export(tmp_path, {n: many_threads(1) for n in ("a-1", "a-2", "b-1", "c-1")})
     document = shell.sweep(zip_file, "#b-1", "--channels", "C0C1", "--channels", "a-*")
     assert [s["item"] for s in document["sections"]] == ["b-1", "c-1", "a-1", "a-2"]
-    args = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--model", "offline")
+    args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
     done = shell("sweep", "--channels", "*", "--limit", "2", *args, "--json")
     assert done.code == 0  # they are named, and left out as was asked
     assert done.json["coverage"]["left_out"] == 2
@@ -319,7 +254,7 @@ def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
 ) -> None:
     channels = {"board": many_threads(2), "help": many_threads(1)}
     zip_file = export(tmp_path, channels, private={"board": ["U0LUIS"]})
-    args = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--model", "offline")
+    args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
 
     def swept(name: str, user: str) -> str:
         done = shell("sweep", "--channels", name, *args, "--as-user", user)
@@ -336,21 +271,21 @@ def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
 # ---- what fails alone
 
 
-def on_slack(
-    shell: Shell,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    prepare: Callable[..., LocalSlack],
-) -> tuple[int, Json, str]:
-    configure("slack: {retry_attempts: 0}")
-    workspace = load_export(small_export(tmp_path))
-    with slack_at(monkeypatch, prepare(workspace)):
-        done = shell(
-            *("sweep", "--channels", "*", "--as-of", AS_OF, "--since", "30d"),
-            *("--model", "offline", "--json"),
-        )
-    assert "Traceback" not in done.err
-    return done.code, done.json, done.err
+@pytest.fixture
+def on_slack(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OnSlack:
+    """Sweeps a Slack of which something was made otherwise."""
+
+    def run(change: Callable[[LocalSlack], object], **more: Any) -> tuple[int, Json]:
+        configure("slack: {retry_attempts: 0}")
+        slack = LocalSlack(load_export(small_export(tmp_path)), **more)
+        change(slack)
+        with slack_at(monkeypatch, slack):
+            done = shell("sweep", "--channels", "*", *WINDOW, "--model", "offline", "--json")
+        assert "Traceback" not in done.err
+        assert not slack.effects
+        return done.code, done.json
+
+    return run
 
 
 def unharmed(document: Json, name: str = "support-es") -> None:
@@ -358,17 +293,13 @@ def unharmed(document: Json, name: str = "support-es") -> None:
     assert section(document, name)["findings"]
 
 
-@pytest.mark.parametrize("kind", ["500", "malformed", "drop"])
-@pytest.mark.parametrize("method", ["conversations.history", "conversations.replies"])
+@pytest.mark.parametrize(
+    ("method", "kind"), [("conversations.history", "500"), ("conversations.replies", "malformed")]
+)
 def test_a_channel_that_slack_does_not_give_fails_alone(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, kind: str
+    on_slack: OnSlack, method: str, kind: str
 ) -> None:
-    def prepare(workspace: Workspace) -> LocalSlack:
-        slack = LocalSlack(workspace)
-        slack.faults.append(Fault(method, kind))
-        return slack
-
-    code, document, _ = on_slack(shell, monkeypatch, tmp_path, prepare)
+    code, document = on_slack(lambda slack: slack.faults.append(Fault(method, kind)))
     assert code == 1
     assert document["status"] == "partial"
     failed = section(document, "support-en")
@@ -381,31 +312,18 @@ def test_a_channel_that_slack_does_not_give_fails_alone(
     unharmed(document)
 
 
-def test_a_channel_without_the_bot_is_named_with_what_to_do(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def prepare(workspace: Workspace) -> LocalSlack:
-        slack = LocalSlack(workspace)
-        del slack.state.members["C0SUPPORTEN"][BOT_USER]
-        return slack
-
-    code, document, _ = on_slack(shell, monkeypatch, tmp_path, prepare)
+def test_a_channel_without_the_bot_is_named_with_what_to_do(on_slack: OnSlack) -> None:
+    code, document = on_slack(lambda slack: slack.state.members["C0SUPPORTEN"].pop(BOT_USER))
     assert code == 1
-    assert document["coverage"]["not_covered"] == [
-        "support-en: I am not in #support-en. Invite me: /invite @assistant"
-    ]
+    (missing,) = document["coverage"]["not_covered"]
+    assert missing == "support-en: I am not in #support-en. Invite me: /invite @assistant"
     unharmed(document)
 
 
-def test_a_missing_scope_is_named(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_scope_is_named(on_slack: OnSlack) -> None:
     narrow = {"xoxb-local": Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"channels:history"})}
-    code, document, _ = on_slack(
-        shell, monkeypatch, tmp_path, lambda w: LocalSlack(w, tokens=narrow)
-    )
-    assert code == 1
-    assert document["status"] == "failed"
+    code, document = on_slack(lambda slack: None, tokens=narrow)
+    assert (code, document["status"]) == (1, "failed")
     assert all("channels:history" in each for each in document["coverage"]["not_covered"])
 
 
@@ -416,7 +334,7 @@ def test_a_damaged_day_is_named_and_the_rest_is_reported(shell: Shell, tmp_path:
         {"support-es": [said("10 09:00", "No puedo pagar con tarjeta, ¿qué hago?")]},
         {"support-es/2025-03-11.json": b'[{"ts": "17'},
     )
-    args = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--model", "offline")
+    args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
     done = shell("sweep", "--channels", "*", *args, "--json")
     assert done.code == 1
     (missing,) = done.json["coverage"]["not_covered"]
@@ -425,19 +343,13 @@ def test_a_damaged_day_is_named_and_the_rest_is_reported(shell: Shell, tmp_path:
     assert done.json["sections"][0]["findings"]
 
 
-def test_a_subagent_that_fails_is_a_section_that_says_why(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_subagent_that_fails_is_a_section_that_says_why(sweep: Swept, shell: Shell) -> None:
     def mind(body: Json) -> Answer:
         if "#support-en" in line(body, "MAY READ"):
             return Answer([], "refusal")
         return offline_model(body)
 
-    with model_at(monkeypatch, mind):
-        done = shell(
-            *("sweep", "--channels", "*", "--slack-export", small_export(tmp_path)),
-            *("--as-of", AS_OF, "--since", "30d", "--json"),
-        )
+    done, _ = sweep(mind)
     assert done.code == 1
     document = done.json
     assert (document["model"], document["status"]) == ("claude", "partial")
@@ -446,34 +358,23 @@ def test_a_subagent_that_fails_is_a_section_that_says_why(
     assert "refused to answer" in failed["summary"]
     assert any("refused to answer" in each for each in document["coverage"]["not_covered"])
     unharmed(document)
+    shown = " ".join(shell("show", document["run_id"]).out.split())
+    assert re.search(r"s\d failed/\w+ \([^)]*refused to answer", shown)
 
 
-def test_top_lines_that_cite_nothing_are_replaced_by_those_of_code(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_top_lines_that_cite_nothing_are_replaced_by_those_of_code(sweep: Swept) -> None:
     def mind(body: Json) -> Answer:
         return offline_model(body) if body.get("tools") else say("All clear! See [F99.1].")
 
-    with model_at(monkeypatch, mind):
-        document = shell(
-            *("sweep", "--channels", "*", "--slack-export", small_export(tmp_path)),
-            *("--as-of", AS_OF, "--since", "30d", "--json"),
-        ).json
+    document = sweep(mind)[0].json
     assert document["top_lines"]
     assert "All clear" not in str(document["top_lines"])
     assert all(top["findings"] for top in document["top_lines"])
 
 
-def test_the_parent_of_a_sweep_sees_views_and_has_no_tools(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with model_at(monkeypatch) as server:
-        done = shell(
-            *("sweep", "--channels", "*", "--slack-export", small_export(tmp_path)),
-            *("--as-of", AS_OF, "--since", "30d"),
-        )
+def test_the_parent_of_a_sweep_sees_views_and_has_no_tools(sweep: Swept) -> None:
+    done, (*children, parent) = sweep()
     assert done.code == 0
-    *children, parent = server.recorded
     assert not parent.get("tools")
     told = json.dumps(parent, ensure_ascii=False)
     assert "SECTION: #support-es" in told
@@ -483,9 +384,7 @@ def test_the_parent_of_a_sweep_sees_views_and_has_no_tools(
         assert "run_subagent" not in {t["name"] for t in body["tools"]}
 
 
-def test_what_a_subagent_makes_up_is_dropped_and_counted(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_subagent_makes_up_is_dropped_and_counted(sweep: Swept) -> None:
     real = item("support-es", "10 09:00")
 
     def submit(body: Json) -> Answer:
@@ -506,11 +405,7 @@ def test_what_a_subagent_makes_up_is_dropped_and_counted(
     def mind(body: Json) -> Answer:
         return child(body) if body.get("tools") else say("Pay attention [F1.1].")
 
-    with model_at(monkeypatch, mind):
-        document = shell(
-            *("sweep", "--channels", "support-es", "--slack-export", small_export(tmp_path)),
-            *("--as-of", AS_OF, "--since", "30d", "--json"),
-        ).json
+    document = sweep(mind, "support-es")[0].json
     (finding,) = document["sections"][0]["findings"]
     assert finding["evidence"] == [real]
     assert finding["quotes"] == ["No puedo pagar con tarjeta"]
@@ -551,65 +446,10 @@ def test_hostile_channels_forge_nothing(shell: Shell, tmp_path: Path) -> None:
     }
     calls = {c["name"] for s in document["subagents"] for c in s["tool_calls"]}
     assert calls <= {"read_channel_history", "submit_result"}
-    args = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--model", "offline")
+    args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
     done = shell("sweep", "--channels", "*", *args)
     assert "\x1b" not in done.out
     assert "\x1b" not in done.err
-
-
-# ---- the development data
-
-READ = {"support-it": 278, "support-es": 28, "support-nl": 154, "support-cs": 50, "support-en": 431}
-
-
-def test_the_sweep_of_five_real_channels_reads_all_and_judges_well(
-    shell: Shell, dev_data: Path
-) -> None:
-    zip_file = dev_data / "slack_export.zip"
-    document = shell(
-        *("sweep", "--channels", "support-*", "--slack-export", zip_file),
-        *("--as-of", "2025-04-15", "--since", "30d", "--model", "offline", "--json"),
-    ).json
-    assert {s["item"]: s["coverage"]["messages_read"] for s in document["sections"]} == READ
-    assert {s["status"] for s in document["sections"]} == {"complete"}
-    assert document["coverage"]["not_covered"] == []  # every thread that was read was judged
-    assert document["window"] == {
-        "oldest": "2025-03-16T00:00:00Z",
-        "latest": "2025-04-15T00:00:00Z",
-    }
-    roots = {
-        c.name: {f"{c.id}/{m.ts}": m.thread_ts or m.ts for m in c.messages}
-        for c in load_export(zip_file).channels
-    }
-    judged: dict[str, dict[str, str]] = {name: {} for name in READ}
-    for each in document["sections"]:
-        name = each["item"]
-        for finding in each["findings"]:
-            for one in finding["evidence"]:
-                root = roots[name][one]  # every id is in the export, and in this channel
-                assert judged[name].setdefault(root, finding["state"]) == finding["state"]
-    hit, told, wanted = scored(judged, dev_data)
-    assert hit / told >= 0.75  # three rules, and no model: this shows that they are followed
-    assert hit / wanted >= 0.75
-
-
-def scored(judged: dict[str, dict[str, str]], dev_data: Path) -> tuple[int, int, int]:
-    """Threads rightly told to need action, all told to, all that do; printed by channel."""
-    labels = json.loads((dev_data / "labels" / "support_states.json").read_text("utf-8"))
-    total = (0, 0, 0)
-    for name, states in judged.items():
-        agreed = {
-            label["id"].partition("/")[2]: label["state"]
-            for label in labels
-            if label["agreed"] and label["id"].startswith(f"{name}/")
-        }
-        wanted = {root for root, state in agreed.items() if state in NEEDS_ACTION}
-        told = {root for root in agreed if states.get(root) in NEEDS_ACTION}
-        hit = len(told & wanted)
-        print(f"{name}: precision {hit}/{len(told)}, recall {hit}/{len(wanted)}")
-        total = (total[0] + hit, total[1] + len(told), total[2] + len(wanted))
-    print(f"together: precision {total[0] / total[1]:.3f}, recall {total[0] / total[2]:.3f}")
-    return total
 
 
 def odd_history(app: Any, channel: str) -> Any:
@@ -680,49 +520,6 @@ def test_the_tracker_has_a_subagent_of_its_own_and_no_other_sees_it(
     for state in ("untracked", "tracked", "closed"):
         assert told[state] == states.count(state) > 0
     assert shell("audit", document["run_id"]).code == 0
-
-
-def test_what_is_tracked_agrees_with_the_labels_of_the_sample(shell: Shell) -> None:
-    args = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*", "--json")
-    document = shell(*args, "--tracker", "F0BUGTRACK").json
-    truth, right, wrong = labels(), 0, []
-    for each in document["sections"]:
-        issue_of = {t.root: t.issue for t in truth.channels[each["item"]].threads}
-        for f in each["findings"]:
-            keys = {truth.issues[issue_of[e]].tracker for e in f["evidence"] if issue_of.get(e)}
-            named = f["tracker"]["key"] if f["tracker"] else ""
-            right += named in keys
-            wrong += [f["claim"]] if named and named not in keys else []
-    assert right >= 30
-    assert len(wrong) <= 1, wrong
-
-
-def test_a_pattern_names_markets_that_its_findings_are_of(shell: Shell) -> None:
-    args = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*", "--json")
-    document = shell(*args).json
-    home = {f["id"]: s["item"] for s in document["sections"] for f in s["findings"]}
-    assert document["patterns"]
-    for pattern in document["patterns"]:
-        assert pattern["markets"] == list(dict.fromkeys(home[i] for i in pattern["findings"]))
-        assert len(pattern["markets"]) > 1
-    assert len(document["top_lines"]) == 3
-    assert document["tracker"] is None
-    assert {f["tracker"] for s in document["sections"] for f in s["findings"]} == {None}
-
-
-def test_every_issue_says_who_has_it_what_is_next_and_why_it_matters(shell: Shell) -> None:
-    args = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*", "--json")
-    document = shell(*args).json
-    found = [f for s in document["sections"] for f in s["findings"] if f["state"] != "none"]
-    assert "nobody" in {f["owner"] for f in found}
-    for each in found:
-        assert each["owner"]
-        assert each["severity_reason"]
-        assert each["next_step"] or each["state"] == "solved"
-    counts = document["counts"]
-    still = [f for f in found if f["state"] in NEEDS_ACTION]
-    assert counts["open"] == len(still)
-    assert counts["high"] == sum(f["severity"] == "high" for f in still)
 
 
 class Recorded(PassThrough):

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Shell, configure, model_at, refused
+from bot_kit import Done, Shell, configure, model_at, refused, small_export
 from engine_kit import MUX, call, is_child, say
 from mail_kit import ME, judging, letters, mail, mbox, verdict
 from test_commands import started, waited_for
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import ModelServer
+from bot.local.model.server import Mind, ModelServer
 
 Json = dict[str, Any]
 
 OFFLINE = ("triage", "--model", "offline", "--json")
+Triage = Callable[..., tuple[Done, list[Json]]]
 NEWS = "News <no-reply@news.example>"
 
 
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
+
+
+@pytest.fixture
+def triage(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Triage:
+    """Has a model triage mails; what came of it, and the requests that the model got."""
+
+    def run(mails: Sequence[bytes], *more: object, mind: Mind = judging) -> tuple[Done, list[Json]]:
+        file = mbox(tmp_path / "m.mbox", *mails)
+        with model_at(monkeypatch, mind) as server:
+            done = shell("triage", "--mbox", file, "--me", ME, *more, "--json")
+        return done, server.recorded
+
+    return run
 
 
 def threads(document: Json) -> list[str]:
@@ -34,23 +49,12 @@ def threads(document: Json) -> list[str]:
     ]
 
 
-def test_each_thread_has_a_verdict_a_reason_or_a_fault(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    file = mbox(
-        tmp_path / "m.mbox",
-        *letters(3),
-        mail(10, "Our news of March.", NEWS, List_Unsubscribe="<mailto:u@news.example>"),
-        mail(11, "Any news of it?", reply_to="1"),
-    )
-    with model_at(monkeypatch, judging) as model:
-        done = shell("triage", "--mbox", file, "--me", ME, "--json")
-
+def test_each_thread_has_a_verdict_a_reason_or_a_fault(triage: Triage) -> None:
+    news = mail(10, "Our news of March.", NEWS, List_Unsubscribe="<mailto:u@news.example>")
+    done, recorded = triage([*letters(3), news, mail(11, "Any news of it?", reply_to="1")])
     document = done.json
     assert done.code == 0, done.err
-    assert document["kind"] == "triage"
-    assert document["status"] == "complete"
-    assert document["mailbox"] == ME
+    assert (document["status"], document["mailbox"]) == ("complete", ME)
     assert len(document["verdicts"]) == 3
     assert [each["sender"] for each in document["filtered"]] == [NEWS]
     assert document["unreadable"] == []
@@ -62,31 +66,13 @@ def test_each_thread_has_a_verdict_a_reason_or_a_fault(
     assert first["key_facts"] == ["order 1001 is late"]
     assert first["evidence"][0].startswith(f"{first['thread_id']}/")
     assert first["link"].startswith("https://mail.google.com/")
-    assert len(model.recorded) == 4, "one model call a thread, and one for the digest"
-    assert "News" not in json.dumps([r["messages"] for r in model.recorded]), "no model saw it"
+    assert len(recorded) == 4, "one model call a thread, and one for the digest"
+    assert "News" not in json.dumps([r["messages"] for r in recorded]), "no model saw it"
 
 
-def test_first_lines_and_matters_cite_threads(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with model_at(monkeypatch, judging):
-        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(3)), "--json")
-    (line,) = done.json["top_lines"]
-    assert line["text"] == "Answer the first."
-    (matter,) = done.json["matters"]
-    assert matter["text"] == "late parcels"
-    assert len(matter["threads"]) == 2
-    assert line["threads"][0] in threads(done.json)
-
-
-def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(triage: Triage) -> None:
     news = [mail(90 + n, "News.", NEWS, Auto_Submitted="auto-generated") for n in range(20)]
-    file = mbox(tmp_path / "m.mbox", *letters(30), *news)
-    with model_at(monkeypatch, judging):
-        done = shell("triage", "--mbox", file, "--limit", 5, "--json")
-
+    done, _ = triage([*letters(30), *news], "--limit", 5)
     subjects = {v["subject"] for v in done.json["verdicts"]}
     assert subjects == {f"Order {n}" for n in range(1026, 1031)}
     assert len(done.json["filtered"]) == 20
@@ -94,16 +80,13 @@ def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(
     assert done.json["coverage"]["not_covered"] == ["25 older threads left out by --limit 5"]
 
 
-def test_a_subagent_that_fails_costs_its_own_thread_only(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_subagent_that_fails_costs_its_own_thread_only(triage: Triage) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body) and "order 1002" in str(body["messages"]):
             return call("submit_result", category="customer", nonsense=True)
         return judging(body)
 
-    with model_at(monkeypatch, mind):
-        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(3)), "--json")
+    done, _ = triage(letters(3), mind=mind)
 
     document = done.json
     assert done.code == 1
@@ -116,36 +99,32 @@ def test_a_subagent_that_fails_costs_its_own_thread_only(
 
 
 def test_facts_with_figures_that_the_mail_does_not_hold_are_dropped_and_counted(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    triage: Triage,
 ) -> None:
     def mind(body: Json) -> Answer:
         facts = ["Order 1001 is late", "They claim 4,500 EUR", "Write to boss@evil.example"]
-        return verdict(body, key_facts=facts) if is_child(body) else judging(body)
+        made = {"key_facts": facts, "category": "lottery"}
+        return verdict(body, **made) if is_child(body) else judging(body)
 
-    with model_at(monkeypatch, mind):
-        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(1)), "--json")
+    done, _ = triage(letters(1), mind=mind)
     (only,) = done.json["verdicts"]
     assert only["key_facts"] == ["Order 1001 is late"]
+    assert only["category"] == "other"
     assert done.json["unsupported"] == 2
 
 
-def test_a_verdict_that_names_no_mail_is_sent_back_once(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_verdict_that_names_no_mail_is_sent_back_once(triage: Triage) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body) and len(body["messages"]) == 1:
             return verdict(body, evidence=["F0/1"])
         return judging(body)
 
-    with model_at(monkeypatch, mind) as model:
-        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(1)), "--json")
+    done, recorded = triage(letters(1), mind=mind)
     assert done.json["verdicts"][0]["evidence"]
-    assert len(model.recorded) == 3
+    assert len(recorded) == 3
 
 
-def test_a_thread_too_long_to_hand_over_is_read_in_pages(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_thread_too_long_to_hand_over_is_read_in_pages(triage: Triage) -> None:
     configure("triage: {thread_tokens: 300}\nlimits: {max_tool_output_tokens: 600}\n")
     long = [mail(1, "Where is order 1001?\n")] + [
         mail(n, f"Reminder {n}: {'still nothing, ' * 30}\n", reply_to="1") for n in range(2, 9)
@@ -154,19 +133,15 @@ def test_a_thread_too_long_to_hand_over_is_read_in_pages(
     def mind(body: Json) -> Answer:
         if not is_child(body):
             return say("Look at it. [F1.1]")
-        shown = str(body["messages"][1:])
-        more = shown.rpartition('cursor=\\"')[2].partition('\\"')[0] if "cursor=" in shown else ""
-        asked = shown.count('"cursor"') + shown.count("'cursor'")
         if len(body["messages"]) == 1:
             return call("read_mail_thread", thread=thread_of(body))
-        if "More: call again" in str(body["messages"][-1]) and asked < 12:
-            cursor = str(body["messages"][-1]).rpartition('cursor="')[2].partition('"')[0]
+        last = str(body["messages"][-1])
+        if "More: call again" in last:
+            cursor = last.rpartition('cursor="')[2].partition('"')[0]
             return call("read_mail_thread", thread=thread_of(body), cursor=cursor)
-        del more
         return verdict(body, evidence=[f"{thread_of(body)}/{thread_of(body)}"])
 
-    with model_at(monkeypatch, mind):
-        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *long), "--json")
+    done, _ = triage(long, mind=mind)
     (only,) = done.json["verdicts"]
     (child,) = done.json["subagents"]
     assert child["coverage"]["complete"], child["coverage"]
@@ -181,40 +156,16 @@ def thread_of(body: Json) -> str:
     return text.partition("MAY READ: ")[2].partition(" ")[0]
 
 
-def test_no_words_of_a_mail_reach_another_context(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with model_at(monkeypatch, judging):
-        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(12)), "--json")
+def test_no_words_of_a_mail_reach_another_context(triage: Triage, shell: Shell) -> None:
+    done, _ = triage(letters(12))
     audit = shell("audit", done.json["run_id"])
     assert audit.code == 0
     assert "13 contexts" in audit.out
     assert " 0 leaks" in audit.out
 
 
-def test_facts_of_a_numbered_list_are_no_copied_text(shell: Shell, tmp_path: Path) -> None:
-    listed = (
-        "Hello,\n\nplease look at these:\n\n"
-        "1. Invoice INV-11 over EUR 1,200 was charged twice and fails.\n"
-        "2. The bank transfer over EUR 300 has not arrived yet in Madrid.\n\n"
-        "Can you look into both?\n\nAna\n"
-    )
-    file = mbox(tmp_path / "m.mbox", mail(1, listed))
-    done = shell(*OFFLINE, "--mbox", file, "--me", ME)
-    (only,) = done.json["verdicts"]
-    assert {"Invoice", "The"} <= {fact.split()[0] for fact in only["key_facts"]}
-    audit = shell("audit", done.json["run_id"])
-    assert audit.code == 0, audit.out
-
-
-def test_messages_after_as_of_do_not_exist(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with model_at(monkeypatch, judging):
-        done = shell(
-            *("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(5)), "--json"),
-            *("--as-of", "2026-03-02T09:03:30"),
-        )
+def test_messages_after_as_of_do_not_exist(triage: Triage) -> None:
+    done, _ = triage(letters(5), "--as-of", "2026-03-02T09:03:30")
     assert {v["subject"] for v in done.json["verdicts"]} == {
         f"Order {n}" for n in (1001, 1002, 1003)
     }
@@ -272,13 +223,10 @@ def test_what_is_no_mailbox_is_said_in_one_sentence(shell: Shell, tmp_path: Path
     assert "missing.mbox" in refused(missing, "bad_mbox")
     both = shell(*OFFLINE, "--mbox", nothing, "--sample")
     assert "--sample or --mbox" in refused(both, "two_sources")
+    given = shell(*OFFLINE, "--sample", "--me", "bo@acme.example")
+    assert "--mbox" in refused(given, "me_of_what")
     assert "assistant connect google" in refused(shell(*OFFLINE), "no_mailbox")
     assert "assistant runs" in refused(shell(*OFFLINE, "--resume", "nope"), "unknown_run")
-
-
-def test_an_address_without_a_file_is_told_to_be_of_no_use(shell: Shell) -> None:
-    given = ("triage", "--sample", "--me", "bo@acme.example", "--model", "offline", "--json")
-    assert "--mbox" in refused(shell(*given), "me_of_what")
 
 
 @pytest.mark.parametrize(
@@ -289,8 +237,7 @@ def test_a_resumed_run_takes_no_other_options(shell: Shell, given: list[str]) ->
     assert given[0] in refused(done, "resume_alone")
 
 
-def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell) -> None:
-    shell("demo")
-    sweep = next(r for r in shell("runs", "--json").json if r["kind"] == "sweep")
-    done = shell("triage", "--resume", sweep["id"], "--model", "offline", "--json")
+def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell, tmp_path: Path) -> None:
+    sweep = shell.sweep(small_export(tmp_path))
+    done = shell("triage", "--resume", sweep["run_id"], "--model", "offline", "--json")
     assert "is no triage" in refused(done, "no_triage")

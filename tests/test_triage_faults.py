@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from itertools import product
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import ModelServer
 from bot.local.slack.shown import Shown
 from bot.reports.digest_actions import DRAFT, LABEL
-from bot.tasks.triage import GONE, UNCHANGED
+from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED
 
 Json = dict[str, Any]
 
@@ -37,11 +38,7 @@ ATTEMPTS = 2
 REFUSALS = ("429", "quotaExceeded", "rateLimitExceeded", "500", "malformed", "drop")
 
 
-def short(*first: Any, of: Iterable[Any]) -> list[Any]:
-    """What a test always tries, and the rest of all, which only `make test-slow` does."""
-    rest = [each for each in of if each not in first]
-    several = [each if isinstance(each, tuple) else (each,) for each in rest]
-    return [*first, *(pytest.param(*each, marks=pytest.mark.slow) for each in several)]
+Connect = Callable[..., AbstractContextManager["Desk"]]
 
 
 @pytest.fixture
@@ -119,6 +116,11 @@ def connected(
         yield Desk(shell, google, meanwhile, model)
 
 
+@pytest.fixture
+def connect(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Connect:
+    return partial(connected, shell, monkeypatch, tmp_path)
+
+
 def subjects(count: int) -> Counter[str]:
     return Counter(f"Order {1000 + n}" for n in range(1, count + 1))
 
@@ -126,11 +128,9 @@ def subjects(count: int) -> Counter[str]:
 # ---- calls of Gmail that fail
 
 
-@pytest.mark.parametrize("kind", short("429", "malformed", "drop", of=REFUSALS))
-def test_calls_that_failed_for_now_cost_nothing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+@pytest.mark.parametrize("kind", ["429", "malformed", "drop"])
+def test_calls_that_failed_for_now_cost_nothing(connect: Connect, kind: str) -> None:
+    with connect(*letters(3)) as desk:
         methods = ("getProfile", "threads.list", "threads.get")
         desk.google.faults += [Fault(method, kind) for method in methods]
         assert desk.triage()["status"] == "complete"
@@ -140,17 +140,11 @@ def test_calls_that_failed_for_now_cost_nothing(
         assert desk.model.requests == 4
 
 
-@pytest.mark.parametrize(
-    "kind",
-    short(
-        *("quotaExceeded", "rateLimitExceeded", "500", "forbidden", "dailyLimitExceeded"),
-        of=REFUSALS,
-    ),
-)
+@pytest.mark.parametrize("kind", ["rateLimitExceeded", "500", "forbidden", "dailyLimitExceeded"])
 def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+    connect: Connect, kind: str
 ) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(5)) as desk:
+    with connect(*letters(5)) as desk:
         desk.google.faults.append(Fault("threads.get", kind, times=5 + 2))
         first = desk.triage()
         lost = {each["thread_id"] for each in first["unreadable"]}
@@ -168,15 +162,12 @@ def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    short(
-        *(("getProfile", "429"), ("threads.list", "500"), ("history.list", "forbidden")),
-        of=product(("getProfile", "threads.list", "history.list"), ("429", "500", "forbidden")),
-    ),
+    [("getProfile", "429"), ("threads.list", "500"), ("history.list", "forbidden")],
 )
 def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, kind: str
+    connect: Connect, method: str, kind: str
 ) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(2)) as desk:
+    with connect(*letters(2)) as desk:
         if method == "history.list":
             desk.triage()
             desk.google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
@@ -189,10 +180,8 @@ def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothi
         assert set(desk.told().values()) == {1}
 
 
-def test_access_that_is_withdrawn_in_the_midst_loses_nothing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(24)) as desk:
+def test_access_that_is_withdrawn_in_the_midst_loses_nothing(connect: Connect) -> None:
+    with connect(*letters(24)) as desk:
         desk.meanwhile.before("/threads/", desk.google.tokens.clear, nth=9)
         first = desk.triage()
         lost = first["unreadable"]
@@ -209,10 +198,8 @@ def test_access_that_is_withdrawn_in_the_midst_loses_nothing(
 
 
 @pytest.mark.parametrize("forgotten", [1, 2])
-def test_too_old_a_history_is_made_up_for_by_a_listing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forgotten: int
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+def test_too_old_a_history_is_made_up_for_by_a_listing(connect: Connect, forgotten: int) -> None:
+    with connect(*letters(3)) as desk:
         desk.triage()
         for number in range(forgotten):
             desk.google.gmail.add(letters(5)[3 + number], frozenset({"INBOX"}))
@@ -223,14 +210,12 @@ def test_too_old_a_history_is_made_up_for_by_a_listing(
         assert desk.triage()["verdicts"] == []
 
 
-@pytest.mark.parametrize("seed", short(0, 1, 2, of=range(6)))
-def test_whatever_fails_each_thread_is_told_once_in_the_end(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
-) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_fails_each_thread_is_told_once_in_the_end(connect: Connect, seed: int) -> None:
     chance = random.Random(seed)
     methods = ("getProfile", "threads.list", "threads.get", "threads.get", "history.list", "*")
     arriving = iter(letters(24)[12:])
-    with connected(shell, monkeypatch, tmp_path, *letters(12)) as desk:
+    with connect(*letters(12)) as desk:
         for _ in range(3):
             desk.google.faults += [
                 Fault(chance.choice(methods), chance.choice(REFUSALS), times=chance.randint(1, 3))
@@ -254,10 +239,8 @@ def test_whatever_fails_each_thread_is_told_once_in_the_end(
 # ---- a mailbox that changes meanwhile
 
 
-def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(connect: Connect) -> None:
+    with connect(*letters(3)) as desk:
         gmail = desk.google.gmail
         (gone, held), *_ = gmail.threads.items()
         desk.meanwhile.before(f"/threads/{gone}", lambda: list(map(gmail.remove, list(held))))
@@ -270,9 +253,9 @@ def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(
 
 
 def test_a_mail_that_comes_before_its_thread_is_read_is_judged_with_it_and_not_again(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    connect: Connect,
 ) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+    with connect(*letters(3)) as desk:
         gmail = desk.google.gmail
         id = next(iter(gmail.threads))
         reply = mail(50, "Any news of it?", subject="Re: Order", reply_to="1")
@@ -287,7 +270,7 @@ def test_a_mail_that_comes_before_its_thread_is_read_is_judged_with_it_and_not_a
 
 
 def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    connect: Connect,
 ) -> None:
     coming: list[Callable[[], object]] = []
 
@@ -296,7 +279,7 @@ def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
             coming.pop()()
         return judging(body)
 
-    with connected(shell, monkeypatch, tmp_path, *letters(2), mind=mind) as desk:
+    with connect(*letters(2), mind=mind) as desk:
         gmail = desk.google.gmail
         id = next(iter(gmail.threads))
         new = letters(3)[2], frozenset({"INBOX"})
@@ -306,19 +289,6 @@ def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
         second = {v["subject"]: v["messages"] for v in desk.triage()["verdicts"]}
         assert second == {"Order 1003": 1, "Order 1001": 2}
         assert desk.triage()["verdicts"] == []
-
-
-def test_a_thread_that_is_archived_meanwhile_is_told_once(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with connected(shell, monkeypatch, tmp_path, *letters(2)) as desk:
-        gmail = desk.google.gmail
-        id, held = next(iter(gmail.threads.items()))
-        archive: tuple[list[str], list[str], list[str]] = (list(held), [], ["INBOX"])
-        desk.meanwhile.before(f"/threads/{id}", lambda: gmail.relabel(*archive))
-        assert len(threads(desk.triage())) == 2
-        assert threads(desk.triage()) == []
-        assert desk.told() == subjects(2)
 
 
 # ---- in Slack
@@ -339,7 +309,7 @@ def judged_in(bot: Served) -> Counter[str]:
     return Counter(text.partition("when will ")[2][:10] for text in children)
 
 
-@pytest.mark.parametrize("kind", short("429", "drop", "401", of=REFUSALS))
+@pytest.mark.parametrize("kind", ["429", "401"])
 async def test_in_slack_what_gmail_does_not_give_is_judged_the_next_time(
     tmp_path: Path, kind: str
 ) -> None:
@@ -360,41 +330,15 @@ async def test_in_slack_what_gmail_does_not_give_is_judged_the_next_time(
         assert sorted(judged_in(bot).values()) == [1] * 6
 
 
-@pytest.mark.parametrize("method", ["getProfile", "threads.list", "history.list"])
-async def test_in_slack_a_mailbox_that_cannot_be_listed_is_said_and_loses_nothing(
-    tmp_path: Path, method: str
-) -> None:
-    async with with_mail(tmp_path, *letters(2)) as (bot, google):
-        told = (await asked(bot))["verdicts"]
-        google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
-        google.faults.append(Fault(method, "500", times=9))
-        channel = bot.slack.people.dm(ASKER)
-        said = await bot.answer(
-            bot.slack.people.say(ASKER, channel, "triage my inbox"), channel=channel
-        )
-        assert "Google could not answer" in said.text
-        google.faults.clear()
-        google.gmail.forget_history()
-        told += (await asked(bot, "triage my inbox again"))["verdicts"]
-        assert sorted(v["subject"] for v in told) == sorted(subjects(3))
-        assert sorted(judged_in(bot).values()) == [1] * 3
-
-
-UNSURE = ("lost", "late", "malformed")
-WRITES = [
-    *((DRAFT, "drafts.create", kind) for kind in (*REFUSALS, "lost", "late")),
-    *((LABEL, method, k) for method in ("threads.modify", "labels.create") for k in UNSURE),
-    *((DRAFT, "threads.get", kind) for kind in ("429", "lost")),
-]
-SURE_TO_RUN = [
-    *((DRAFT, "drafts.create", kind) for kind in ("500", "drop", "lost", "late", "malformed")),
-    *((LABEL, "threads.modify", kind) for kind in ("lost", "late")),
-    *((LABEL, "labels.create", kind) for kind in ("lost", "malformed")),
-    (DRAFT, "threads.get", "429"),
-]
-
-
-@pytest.mark.parametrize(("action", "method", "kind"), short(*SURE_TO_RUN, of=WRITES))
+@pytest.mark.parametrize(
+    ("action", "method", "kind"),
+    [
+        *((DRAFT, "drafts.create", kind) for kind in ("500", "lost", "late", "malformed")),
+        *((LABEL, "threads.modify", kind) for kind in ("lost", "late")),
+        (LABEL, "labels.create", "lost"),
+        (DRAFT, "threads.get", "429"),
+    ],
+)
 async def test_whatever_becomes_of_the_answer_a_click_makes_one_draft_and_one_label(
     tmp_path: Path, action: str, method: str, kind: str
 ) -> None:
@@ -469,3 +413,36 @@ async def test_what_a_stop_left_is_judged_by_the_next_triage(tmp_path: Path) -> 
         assert second["status"] == "complete"
         assert {v["subject"] for v in second["verdicts"]} == set(subjects(20)) - judged
         assert (await asked(bot, "triage my inbox a third time"))["verdicts"] == []
+
+
+# ---- and no more is asked or paid for than is needed
+
+
+def test_a_limited_triage_fetches_no_more_than_the_batch_that_it_ends_in(connect: Connect) -> None:
+    with connect(*letters(3 * AT_ONCE)) as desk:
+        document = desk.triage("--limit", 5)
+        made = [each.method.removeprefix("gmail.users.") for each in desk.google.requests]
+    assert len(document["verdicts"]) == 5
+    assert made.count("threads.get") == AT_ONCE
+    assert made.count("threads.list") == 1
+    assert made.count("getProfile") == 2, "who it is, and what has changed until now"
+
+
+def test_what_no_second_call_reads_is_not_written_to_the_cache(connect: Connect) -> None:
+    with connect(*letters(2)) as desk:
+        desk.triage()
+    assert len(desk.model.recorded) == 3
+    for body in desk.model.recorded:
+        assert body["system"][-1]["cache_control"] == {"type": "ephemeral"}
+        assert "cache_control" not in json.dumps({**body, "system": []})
+
+
+def test_a_thread_that_is_read_in_pages_is_written_to_the_cache_for_the_next_call(
+    connect: Connect,
+) -> None:
+    with connect(*letters(1)) as desk:
+        configure("triage: {since_days: 36000, thread_tokens: 1}\n")
+        desk.triage()
+    children = [body for body in desk.model.recorded if is_child(body)]
+    assert children
+    assert all(body["cache_control"] == {"type": "ephemeral"} for body in children)

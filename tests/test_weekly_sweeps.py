@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Json, Shell, channel_id, configure, export, refused, said, ts
+from bot_kit import Done, Json, Shell, channel_id, configure, export, refused, said, ts
 from schedule_kit import Scheduled, scheduled, sweep
 
 from bot.local.export import load_export
@@ -86,7 +84,7 @@ async def read_in(store: Store, documents: Sequence[Json]) -> list[Counter[str]]
     return found
 
 
-def three_weeks(folder: Path, more: Mapping[str, Sequence[Json]] | None = None) -> Path:
+def three_weeks(folder: Path) -> Path:
     """A question that comes back, one that nobody answers, and one that is solved."""
     return export(
         folder,
@@ -102,7 +100,6 @@ def three_weeks(folder: Path, more: Mapping[str, Sequence[Json]] | None = None) 
                 said("04 09:00", "Le bouton ne marche pas, que faire ?", "U0EVA"),
                 said("15 00:00", "La facture est fausse, que faire ?", "U0TOM"),
             ],
-            **(more or {}),
         },
     )
 
@@ -152,114 +149,38 @@ async def test_each_report_begins_where_the_last_one_ended_and_an_issue_is_one_i
 # ---- by its name in a shell
 
 
-def test_a_named_sweep_is_compared_with_nothing(shell: Shell, tmp_path: Path) -> None:
-    schedule()
-    file = three_weeks(tmp_path)
-    args = ("--slack-export", file, "--model", "offline", "--json", "--as-of")
-    for day, begin in ((WEEKS[0], "2025-03-01"), (WEEKS[1], WEEKS[0])):
-        document = shell("sweep", "support", *args, day).json
-        assert set(windows(document).values()) == {(begin, day)}
-        assert (document["compared"], document["title"]) == (None, "support")
+def named(shell: Shell, file: Path, *more: str, name: str = "support") -> Done:
+    when = ("--as-of", WEEKS[0], "--model", "offline", "--json")
+    return shell("sweep", name, "--slack-export", file, *when, *more)
 
 
-def test_a_named_sweep_with_a_limit_that_the_user_gave_is_done(
+def test_a_named_sweep_is_done_as_its_schedule_says_and_compared_with_nothing(
     shell: Shell, tmp_path: Path
 ) -> None:
-    schedule()
-    when = ("--as-of", WEEKS[0], "--model", "offline", "--limit", "1")
-    done = shell("sweep", "support", "--slack-export", three_weeks(tmp_path), *when, "--json")
-    assert done.json["coverage"]["not_covered"] == ["support-fr: left out by --limit 1"]
-    assert done.code == 0
-
-
-def test_its_own_language_and_budget_count(shell: Shell, tmp_path: Path) -> None:
     schedule(language="fr", budget_usd=0.0001)
     file = three_weeks(tmp_path)
-    args = ("--slack-export", file, "--as-of", WEEKS[0], "--model", "offline", "--json")
-    done = shell("sweep", "support", *args)
-    assert done.json["language"] == "fr"
-    assert done.json["cost_usd"] <= 0.0001
-
-
-# ---- wrong use
+    for day, begin in ((WEEKS[0], "2025-03-01"), (WEEKS[1], WEEKS[0])):
+        document = named(shell, file, "--as-of", day).json
+        assert set(windows(document).values()) == {(begin, day)}
+        assert (document["compared"], document["title"]) == (None, "support")
+    assert document["language"] == "fr"
+    assert document["cost_usd"] <= 0.0001
+    schedule()
+    done = named(shell, file, "--limit", "1")
+    assert done.json["coverage"]["not_covered"] == ["support-fr: left out by --limit 1"]
+    assert done.code == 0
 
 
 def test_a_sweep_is_named_or_given_by_channels(shell: Shell, tmp_path: Path) -> None:
     schedule()
     file = three_weeks(tmp_path)
-    both = shell("sweep", "support", "--channels", "support-*", "--slack-export", file, "--json")
+    both = named(shell, file, "--channels", "support-*")
     assert "--channels" in refused(both, "which_sweep")
     neither = shell("sweep", "--slack-export", file, "--json")
     assert "--channels" in refused(neither, "which_sweep")
-
-
-def test_an_unknown_name_is_answered_with_those_there_are(shell: Shell, tmp_path: Path) -> None:
+    unknown = named(shell, file, name="nope")
+    assert "There are support." in refused(unknown, unknown.json["error"]["code"])
     triage = {"kind": "triage", "cron": "0 8 * * *", "to": "dm", "owner": "U0ANA"}
     configure(json.dumps({"schedules": {"inbox": triage}}))
-    file = three_weeks(tmp_path)
-    assert "schedules" in refused(shell("sweep", "nope", "--slack-export", file), "-")
-    assert "is a triage" in refused(shell("sweep", "inbox", "--slack-export", file), "-")
-    schedule()
-    assert "There are support." in refused(shell("sweep", "nope", "--slack-export", file), "-")
-
-
-# ---- real traffic
-
-DEV_WEEKS = ("2025-04-01", "2025-04-08", "2025-04-15")
-
-
-@pytest.mark.slow
-async def test_three_weeks_of_real_traffic(tmp_path: Path, dev_data: Path) -> None:
-    file = dev_data / "slack_export.zip"
-    owner = min(user.id for user in load_export(file).users if not user.is_bot)
-    async with scheduled_on(tmp_path, file, owner, budget_usd=3.0) as s:
-        documents = [await weekly(s, day) for day in DEV_WEEKS]
-        covered = await read_in(s.bot.store, documents)
-    ends = ("2025-03-25", *DEV_WEEKS)
-    for document, window in zip(documents, pairwise(ends), strict=True):
-        assert document["status"] == "complete"
-        assert set(windows(document).values()) == {window}
-    assert sum(covered, Counter[str]()) == Counter(said_in(file, *ends[:1], *ends[-1:]))
-    assert all(sum(c.values()) for c in covered)
-    lives = issues_by_thread(documents)
-    again = {thread: ids for thread, ids in lives.items() if len(ids) > 1}
-    assert len(again) == 16
-    assert all(len(set(ids)) == 1 for ids in again.values())
-    assert len({ids[0] for ids in lives.values()}) == len(lives)
-    agree_with_labels(documents[-1], dev_data)
-
-
-def said_in(file: Path, begin: str, end: str) -> list[str]:
-    """Ids of the messages of support channels inside the days."""
-    first, last = (datetime.fromisoformat(day).replace(tzinfo=UTC) for day in (begin, end))
-    with zipfile.ZipFile(file) as archive:
-        channels = {c["name"]: c["id"] for c in json.loads(archive.read("channels.json"))}
-        found = []
-        for name in archive.namelist():
-            folder = re.match(r"(support-\w+)/[\d-]+\.json", name)
-            for message in json.loads(archive.read(name)) if folder else ():
-                if first <= datetime.fromtimestamp(float(message["ts"]), UTC) < last:
-                    assert folder
-                    found.append(f"{channels[folder[1]]}/{message['ts']}")
-        return found
-
-
-def issues_by_thread(documents: Sequence[Json]) -> dict[str, list[str]]:
-    """Thread -> the ids under which the reports tell it, one a report."""
-    found: dict[str, list[str]] = {}
-    for document in documents:
-        for finding in findings(document):
-            for thread in finding["threads"]:
-                found.setdefault(thread, []).append(finding["issue"])
-    return found
-
-
-def agree_with_labels(document: Json, dev_data: Path) -> None:
-    """What the report says is still open is open by those who read it with care."""
-    labels = json.loads((dev_data / "labels" / "support_states.json").read_text("utf-8"))
-    states = {label["id"]: label["state"] for label in labels}
-    for still in document["still_open"]:
-        at = re.search(r"/p(\d{10})(\d{6})", still["links"][0])
-        assert at
-        state: Any = states.get(f"{still['item']}/{at[1]}.{at[2]}")
-        assert state in ("unanswered", "unsolved", None), still
+    other = named(shell, file, name="inbox")
+    assert "is a triage" in refused(other, other.json["error"]["code"])

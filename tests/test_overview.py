@@ -1,4 +1,4 @@
-"""Which row of a tracker an issue is: by link, by key, by rare words; else it is not said."""
+"""Which row of a tracker an issue is, and the lines that a parent writes above a report."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from document_kit import RESULT
 from timing import computed_within
 
-from bot.tasks.overview import Overview, pair_rows, read_overview
+from bot.tasks.overview import Overview, by_urgency, pair_rows, read_overview, read_triage_lines
 from bot.tasks.sources import ChannelPlan, SweepSource
 from bot.tasks.tracker import TrackerReader, TrackerRow, keys_in, rows_of, tracker_entry
+from bot.tasks.triage import category_of
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import Item, Window
@@ -60,48 +62,36 @@ def found(claim: str, channel: str = "csm-germany", **more: Any) -> str:
     return row.key if row else ""
 
 
-@pytest.mark.parametrize(
-    ("claim", "channel", "key"),
-    [
-        ("Kassenbons ohne TSE-Signatur seit dem Update", "csm-germany", "BUG-1"),
-        ("El banco rechaza el fichero SEPA: falta el BIC", "csm-spain", "BUG-2"),
-        ("La banca rifiuta il file SEPA, chiede il BIC", "csm-italy", "BUG-2"),
-        ("The loyalty points of a customer were lost while offline", "csm-france", "BUG-3"),
-    ],
-)
-def test_rare_words_of_both_find_a_row_across_languages(claim: str, channel: str, key: str) -> None:
-    assert found(claim, channel) == key
+SPAIN, ITALY = {"channel": "csm-spain"}, {"channel": "csm-italy"}
 
 
 @pytest.mark.parametrize(
-    "claim",
+    ("claim", "more", "key"),
     [
-        "Una fattura scartata dallo SDI per natura IVA mancante",  # one acronym is no proof
-        "Le total du ticket Z ne correspond pas",
-        "The bank rejected a payment",
-        "How do I export the report as CSV?",
-        "",
+        # Rare words of both, across languages; one acronym is no proof.
+        ("Kassenbons ohne TSE-Signatur seit dem Update", {}, "BUG-1"),
+        ("El banco rechaza el fichero SEPA: falta el BIC", SPAIN, "BUG-2"),
+        ("Loyalty points were lost while offline", {"channel": "csm-france"}, "BUG-3"),
+        ("Una fattura scartata dallo SDI per natura IVA mancante", ITALY, ""),
+        ("The bank rejected a payment", ITALY, ""),
+        ("", ITALY, ""),
+        # A row of another market is not the same bug.
+        ("Bons ohne TSE-Signatur", {"channel": "csm-switzerland"}, ""),
+        ("It is BUG-1 again", SPAIN, ""),
+        # The key that its thread or its next step names decides.
+        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-2"]}}, "BUG-2"),
+        ("Doble cobro", {"keys": {"C1/9.9": ["BUG-2"]}}, ""),
+        ("Doble cobro", {"keys": {"C1/1.1": ["ABC-99"]}}, ""),
+        ("Doble cobro", {"next_step": "Wait for BUG-2."}, "BUG-2"),
+        # Of two keys the open one is meant, and of two open ones none.
+        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-4", "BUG-2"]}}, "BUG-2"),
+        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-1", "BUG-2"]}}, ""),
     ],
 )
-def test_where_words_do_not_prove_it_nothing_is_said(claim: str) -> None:
-    assert found(claim, "csm-italy") == ""
-
-
-def test_a_row_of_another_market_is_not_the_same_bug() -> None:
-    assert found("Bons ohne TSE-Signatur", "csm-switzerland") == ""
-    assert found("It is BUG-1 again", "csm-spain") == ""
-
-
-def test_the_key_that_a_thread_names_decides() -> None:
-    assert found("Doble cobro", keys={"C1/1.1": ["BUG-2"]}) == "BUG-2"
-    assert found("Doble cobro", keys={"C1/9.9": ["BUG-2"]}) == ""
-    assert found("Doble cobro", next_step="Wait for BUG-2.") == "BUG-2"
-    assert found("Doble cobro", keys={"C1/1.1": ["ABC-99"]}) == ""
-
-
-def test_of_two_keys_the_open_one_is_meant_and_of_two_open_ones_none() -> None:
-    assert found("x", keys={"C1/1.1": ["BUG-4", "BUG-2"]}) == "BUG-2"
-    assert found("x", keys={"C1/1.1": ["BUG-1", "BUG-2"]}) == ""
+def test_a_row_is_found_by_key_or_by_rare_words_or_it_is_not_said(
+    claim: str, more: Mapping[str, Any], key: str
+) -> None:
+    assert found(claim, **more) == key
 
 
 def test_a_row_that_links_to_the_thread_is_its_row() -> None:
@@ -121,7 +111,6 @@ def test_two_rows_that_fit_alike_leave_it_open() -> None:
         ("Germany", "csm-spain", False),
         ("Spain, France", "csm-france", True),
         ("all", "csm-spain", True),
-        ("", "csm-spain", True),
         ("Payments", "csm-spain", True),
         ("Italy", "support", False),
     ],
@@ -161,14 +150,8 @@ def test_rows_that_a_subagent_made_up_are_left_out() -> None:
         {"id": "F1/R1", "key": "BUG-6", "title": "Again", "status": "closed", "market": ""},
         {"id": "F1/R2", "key": "BUG-7", "title": "Not there", "status": "open", "market": ""},
     ]
-    result = SubagentResult(
-        id="s1",
-        scope="slack",
-        model="fast",
-        status="complete",
-        stopped_by="none",
-        contract="tracker",
-        value={"rows": told},
+    result = SubagentResult.model_validate(
+        {**RESULT, "contract": "tracker", "value": {"rows": told}}
     )
     (only,) = rows_of([result], items)
     assert (only.key, only.title, only.closed) == ("BUG-6", "Cash drawer", False)
@@ -230,6 +213,72 @@ def test_a_pair_holds_if_its_row_exists_and_its_market_fits() -> None:
     assert pair_rows(both, TrackerReader(ROWS, SWEPT), CHANNELS) == {}
 
 
-def test_at_most_three_things_come_first() -> None:
-    text = "\n".join(f"- Do {n} [F1.1]" for n in range(6))
-    assert len(read_overview(text, CHANNELS).first) == 3
+def judged(number: int, **value: Any) -> SubagentResult:
+    given = {
+        **{"category": "other", "priority": "low", "deadline": "", "asked_of_me": False},
+        **{"key_facts": [], "proposed_action": "", "evidence": ["t/1"], **value},
+    }
+    finding = Finding(
+        id=f"F{number}.1", claim=f"claim {number}", next_step=f"do {number}", evidence=["t/1"]
+    )
+    told = {"id": f"s{number}", "contract": "triage", "value": given, "findings": [finding]}
+    return SubagentResult.model_validate({**RESULT, **told})
+
+
+KNOWN = {f"F{n}.1" for n in range(1, 7)}
+
+
+def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
+    lines = read_triage_lines(
+        "1. Answer Ana. [F1.1]\n\nNobody said this.\n- Pay it [F9.1]\n- Call [F2.1], [F9.1]", KNOWN
+    )
+
+    assert [(s.text, s.findings) for s in lines.first] == [
+        ("1. Answer Ana.", ("F1.1",)),
+        ("Call", ("F2.1",)),
+    ]
+
+
+def test_a_matter_has_two_threads_and_each_thread_one_matter() -> None:
+    lines = read_triage_lines(
+        "SAME: the outage [F1.1] [F2.1] [F1.1]\nSAME: alone [F3.1]\nsame: again [F2.1] [F4.1]"
+        "\nSAME: the invoice [F4.1][F5.1]",
+        KNOWN,
+    )
+
+    assert [(s.text, s.findings) for s in lines.matters] == [
+        ("the outage", ("F1.1", "F2.1")),
+        ("the invoice", ("F4.1", "F5.1")),
+    ]
+    assert lines.first == ()
+    assert lines.topics({"F1.1": "t1", "F2.1": "t2"})[0].to_json() == {
+        "text": "the outage",
+        "threads": ["t1", "t2"],
+    }
+
+
+def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:
+    results = [
+        judged(1),
+        judged(2, priority="high"),
+        judged(3, asked_of_me=True, deadline="2026-03-20"),
+        judged(4, asked_of_me=True, deadline="2026-03-12"),
+        judged(5, asked_of_me=True, priority="medium"),
+    ]
+
+    assert [s.findings for s in by_urgency(results)] == [("F4.1",), ("F3.1",), ("F2.1",)]
+    assert by_urgency(results[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "names", "meant"),
+    [
+        ("Customer ", ("customer", "other"), "customer"),
+        ("lottery", ("customer", "other"), "other"),
+        ("lottery", ("customer", "rest"), "rest"),
+    ],
+)
+def test_a_category_is_one_of_those_that_are_configured(
+    said: str, names: tuple[str, ...], meant: str
+) -> None:
+    assert category_of(said, names) == meant

@@ -1,0 +1,46 @@
+"""An answer in a terminal: what it cites is numbered, and nothing that strangers wrote acts."""
+
+from __future__ import annotations
+
+import re
+
+from document_kit import answer_document
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.reports.text import ask_text
+from bot.terminal import printable
+
+LINK = "https://acme.slack.com/archives/C1/p1741597200000100"
+
+
+def test_citations_become_numbers_in_the_order_of_the_text() -> None:
+    document = answer_document(
+        {
+            "kind": "ask",
+            "answer": "Cards fail [F2.1]. Bills [F1.1; F2.1] too.\n\nMore [F9.9][F1.3].",
+            "links": {"F1.1": [LINK], "F2.1": [LINK + "2"], "F1.3": []},
+            "statements": [{"text": "One."}, {"text": "Two."}],
+            "cited": 1,
+            "cost_usd": None,
+        }
+    )
+    text = ask_text(document)
+    assert "Cards fail [1]. Bills [2][1] too." in text
+    assert text.index(f"[1] {LINK}2") < text.index(f"[2] {LINK}")
+    assert "F9.9" not in text
+    assert "1 of 2 statements cited" in text
+    assert "price unknown" in text
+
+
+@given(st.text())
+def test_nothing_that_is_printed_steers_a_terminal(text: str) -> None:
+    shown = printable(text)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+    assert len(shown) == len(text)
+    assert [c for c in shown if c.isalnum()] == [c for c in text if c.isalnum()]
+
+
+def test_what_people_write_with_is_printed_as_it_is() -> None:
+    for text in ("a\tb\nc", "👩‍👩‍👧 é ß 漢字", "می‌خواهم", "Łódź — «ok»"):
+        assert printable(text) == text

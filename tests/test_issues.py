@@ -1,0 +1,431 @@
+"""An issue is the same issue in each report while it has a thread of it, whatever it is called."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from document_kit import sweep_finding, sweep_report
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from issue_kit import ES, FR, START, Json, findings, found, report, week
+from pg_kit import Kept, place
+
+from bot.reports.issues import (
+    KEPT,
+    Issue,
+    IssueStore,
+    Trace,
+    absorbed_in,
+    change_of,
+    compare_issues,
+    issue_of,
+    match_issues,
+    rows_after,
+)
+from bot.storage.database import Database
+from bot.storage.tables import issues
+from scopes.tool import iso
+from subagents.contracts import NEEDS_ACTION
+
+__all__ = ["place"]
+
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""However loaded the machine is."""
+
+
+# ---- what a report says of each finding beside the reports before it
+
+
+class Series:
+    """Reports of one schedule, a week each, all of them delivered."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+        self.number = 0
+
+    def __call__(self, *told: Any) -> Json:
+        """The next report: of findings, or of findings by channel."""
+        last = week(self.number) if self.number else None
+        known = [issue_of(row) for row in self.rows.values()]
+        said = told[0] if told and not isinstance(told[0].get("id"), str) else told
+        self.number += 1
+        document = compare_issues(
+            sweep_report(report(self.number, said)), known, last, self.number - 1
+        )
+        rows = rows_after("markets", document, week(self.number), self.rows)
+        self.rows |= {row["id"]: SimpleNamespace(**row) for row in rows}
+        for id in absorbed_in(document):
+            del self.rows[id]
+        return document.to_json()
+
+
+def changes(document: Json) -> list[str | None]:
+    return [finding["change"] for finding in findings(document)]
+
+
+def only(document: Json) -> Json:
+    (finding,) = findings(document)
+    return finding
+
+
+def test_an_issue_goes_through_its_life_under_one_id() -> None:
+    series = Series()
+    first = series(found("a", "unanswered"))
+    assert (first["compared"], changes(first), first["still_open"]) == (None, ["new"], [])
+    born = only(first)
+    lives = [
+        series(found("a", "unanswered", claim="Der Knopf tut nichts")),
+        series(found("a", "waiting", said="a1")),
+        series(found("a", "solved", said="a2")),
+        series(found("a", "solved", said="a3")),
+        series(found("a", "unsolved", said="a4")),
+    ]
+    assert {only(d)["issue"] for d in lives} == {born["issue"]}
+    assert [changes(d) for d in lives] == [["open"], ["changed"], ["solved"], [None], ["reopened"]]
+    assert lives[0]["compared"] == {"with": iso(week(1)), "reports": 1}
+    assert [only(d)["age_days"] for d in lives] == [14, 21, 28, 35, 42]
+    assert {only(d)["first"] for d in lives} == {born["first"]}
+
+
+def test_what_the_window_shows_nothing_of_is_still_open_until_it_is_told_again() -> None:
+    series = Series()
+    told = {ES: [found("a", severity="low"), found("b", severity="high", owner="Ana")], FR: []}
+    series(told)
+    for weeks in (2, 3):
+        document = series({ES: [], FR: []})
+        high, low = document["still_open"]
+        assert (high["severity"], high["owner"], high["item"]) == ("high", "Ana", "csm-es")
+        assert (low["severity"], low["age_days"]) == ("low", 7 * weeks)
+        assert low["links"] == [f"https://local.slack.com/archives/{ES}/a"]
+        assert (document["counts"]["open"], document["counts"]["high"]) == (2, 1)
+    document = series({ES: [found("a", "solved"), found("c")], FR: []})
+    assert changes(document) == ["solved", "new"]
+    assert [each["severity"] for each in document["still_open"]] == ["high"]
+
+
+def test_who_waits_for_the_customer_and_what_is_over_is_not_still_open() -> None:
+    series = Series()
+    series(found("a", "waiting"), found("b", "solved"), found("c", "unsolved"))
+    series(found("c", "none"))
+    assert series()["still_open"] == []
+
+
+def test_issues_of_a_channel_that_is_swept_no_more_are_not_told() -> None:
+    series = Series()
+    series({ES: [found("a")], FR: [found("a", channel=FR)]})
+    assert [each["item"] for each in series({FR: []})["still_open"]] == ["csm-fr"]
+
+
+def test_one_thread_id_in_two_channels_is_two_issues() -> None:
+    series = Series()
+    es, fr = findings(series({ES: [found("a")], FR: [found("a", channel=FR)]}))
+    assert es["issue"] != fr["issue"]
+    later = series({FR: [found("a", channel=FR)], ES: []})
+    assert only(later)["issue"] == fr["issue"]
+    assert [each["issue"] for each in later["still_open"]] == [es["issue"]]
+
+
+def test_issues_that_became_one_are_told_once_with_the_age_of_the_older() -> None:
+    series = Series()
+    one, other = findings(series(found("a b", since=week(1)), found("c", since=week(0))))
+    merged = only(series(found("a b c", since=week(1))))
+    assert merged["issue"] == one["issue"]
+    assert merged["absorbed"] == [other["issue"]]
+    assert merged["first"] == other["first"]
+    document = series(found("c", since=week(0)))
+    assert only(document)["issue"] == one["issue"]
+    assert document["still_open"] == []
+
+
+def test_a_part_that_is_told_apart_is_no_news_and_gets_an_id_of_its_own() -> None:
+    series = Series()
+    whole = only(series(found("a b c")))
+    most, part = findings(series(found("a b"), found("c")))
+    assert most["issue"] == whole["issue"] != part["issue"]
+    assert (most["change"], part["change"]) == ("open", "open")
+    again = findings(series(found("c", "solved"), found("a b")))
+    assert [f["issue"] for f in again] == [part["issue"], most["issue"]]
+    assert [f["change"] for f in again] == ["solved", "open"]
+
+
+def test_a_part_that_would_get_the_id_of_the_whole_gets_another_one() -> None:
+    series = Series()
+    whole = only(series(found("a b c")))
+    part, most = findings(series(found("a"), found("b c")))
+    assert most["issue"] == whole["issue"]
+    assert part["issue"] not in (None, whole["issue"])
+
+
+def test_the_subagents_own_results_say_the_same_as_the_sections() -> None:
+    document = Series()({ES: [found("a")], FR: [found("b", channel=FR)]})
+    told = {f["id"]: f for child in document["subagents"] for f in child["findings"]}
+    assert told == {f["id"]: f for f in findings(document)}
+
+
+FINDINGS = st.lists(
+    st.builds(
+        found,
+        st.sets(st.sampled_from("abcdef"), min_size=1, max_size=3).map(
+            lambda names: " ".join(sorted(names))
+        ),
+        st.sampled_from(["unanswered", "unsolved", "waiting", "solved", "none"]),
+        severity=st.sampled_from(["high", "low"]),
+    ),
+    max_size=5,
+)
+
+
+@calm
+@given(st.lists(FINDINGS, min_size=2, max_size=6))
+def test_in_any_series_the_counts_add_up_and_no_issue_is_told_twice(weeks: list[Any]) -> None:
+    series = Series()
+    solved: set[str] = set()
+    open_before: set[str] = set()
+    for told in weeks:
+        document = series(*told)
+        found_now, still = findings(document), document["still_open"]
+        ids = [f["issue"] for f in found_now if f["issue"]] + [each["issue"] for each in still]
+        assert len(ids) == len(set(ids))
+        counts = document["counts"]
+        said = [f["change"] for f in found_now if f["change"]]
+        listed = sum(counts[c] for c in ("new", "changed", "solved", "reopened"))
+        assert listed + said.count("open") == len(said)
+        assert all(f["issue"] for f in found_now if f["change"])
+        ours = [f for f in [*found_now, *still] if f["state"] in NEEDS_ACTION]
+        assert counts["open"] == len(ours)
+        assert solved or "reopened" not in said
+        gone = {id for f in found_now for id in f["absorbed"]}
+        told_now = {f["issue"] for f in found_now}
+        assert {each["issue"] for each in still} == open_before - told_now - gone
+        solved |= {f["issue"] for f in found_now if f["state"] == "solved" and f["issue"]}
+        open_before = {f["issue"] for f in ours if "change" in f} | {e["issue"] for e in still}
+
+
+# ---- which is which
+
+
+def trace(threads: str, said: str = "", channel: str = ES) -> Trace:
+    return Trace.of(channel, sweep_finding(found(threads, said=said, channel=channel)))
+
+
+def issue(id: str, threads: str, state: Any = "unsolved", day: int = 0, **more: str) -> Issue:
+    """A known issue; `day`: of its opening."""
+    where = trace(threads, more.get("said", ""), more.get("channel", ES))
+    opened = START + timedelta(days=day)
+    return Issue(id, where, state, "medium", more.get("owner", ""), opened, week(1))
+
+
+def ids(traces: list[Trace], known: list[Issue]) -> list[str | None]:
+    return [m.issue.id if m.issue else None for m in match_issues(traces, known)]
+
+
+def test_most_shared_threads_win_and_then_the_older_issue() -> None:
+    known = [issue("i-new", "a b", day=5), issue("i-old", "a c", day=1)]
+    assert ids([trace("a b")], known) == ["i-new"]
+    assert ids([trace("a")], known) == ["i-old"]
+
+
+def test_two_problems_of_one_thread_stay_two_by_the_messages_that_tell_them() -> None:
+    known = [issue("i-1", "a", said="a1 a2"), issue("i-2", "a", said="a3")]
+    assert ids([trace("a", said="a3 a4"), trace("a", said="a1")], known) == ["i-2", "i-1"]
+
+
+def test_between_two_of_one_thread_the_one_that_is_not_over_goes_on() -> None:
+    known = [issue("i-over", "a", "solved", day=0), issue("i-open", "a", day=3)]
+    assert ids([trace("a")], known) == ["i-open"]
+
+
+def test_a_thread_whose_first_message_was_deleted_is_known_by_what_is_left() -> None:
+    """Slack's reply that is left first opens the thread then, so its id is another one."""
+    known = [issue("i-1", "a", said="a1 a2")]
+    assert ids([trace("a1", said="a2")], known) == ["i-1"]
+
+
+def test_evidence_in_another_channel_does_not_make_it_that_channels_issue() -> None:
+    both = sweep_finding({"threads": [f"{ES}/a", f"{FR}/b"], "evidence": [f"{ES}/a", f"{FR}/b"]})
+    known = [issue("i-fr", "b", channel=FR), issue("i-es", "a")]
+    assert ids([Trace.of(ES, both)], known) == ["i-es"]
+    assert ids([Trace.of(FR, both)], known) == ["i-fr"]
+
+
+def test_a_row_of_a_tracker_makes_an_identity_only_where_there_is_no_thread() -> None:
+    def row(*threads: str) -> Trace:
+        made = {"threads": [*threads], "evidence": [*threads, "F0BUGS/r1"]}
+        return Trace.of(ES, sweep_finding(made))
+
+    def known(*threads: str) -> Issue:
+        return Issue("i-1", row(*threads), "unsolved", "low", "", START, week(1))
+
+    assert ids([row(f"{ES}/b")], [known(f"{ES}/a")]) == [None]
+    assert ids([row()], [known()]) == ["i-1"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (None, "unanswered", "new"),
+        (None, "waiting", "new"),
+        (None, "solved", "solved"),
+        (None, "none", None),
+        ("unsolved", "unsolved", "open"),
+        ("waiting", "waiting", "open"),
+        ("unanswered", "waiting", "changed"),
+        ("waiting", "solved", "solved"),
+        ("unsolved", "none", "changed"),
+        ("solved", "unsolved", "reopened"),
+        ("solved", "unanswered", "reopened"),
+        ("solved", "waiting", "changed"),
+        ("solved", "solved", None),
+        ("solved", "none", None),
+        ("none", "unsolved", "changed"),
+    ],
+)
+def test_what_became_of_an_issue(before: str | None, now: str, said: str | None) -> None:
+    was = issue("i-1", "a", before) if before else None
+    assert change_of(now, "medium", "", was) == said
+
+
+def test_another_severity_or_owner_is_a_change_and_a_fuller_name_is_none() -> None:
+    was = issue("i-1", "a", owner="Ana")
+    assert change_of("unsolved", "high", "Ana", was) == "changed"
+    assert change_of("unsolved", "medium", "Luis", was) == "changed"
+    assert change_of("unsolved", "medium", "", was) == "changed"
+    assert change_of("unsolved", "medium", "ANA  Ruiz", was) == "open"
+    assert change_of("unsolved", "medium", "nobody", issue("i-1", "a")) == "open"
+
+
+THREADS = st.sets(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
+TRACES = st.lists(THREADS.map(lambda names: trace(" ".join(sorted(names)))), max_size=7)
+STATES = st.sampled_from(["unanswered", "unsolved", "waiting", "solved", "none"])
+
+
+@st.composite
+def books(draw: st.DrawFn) -> list[Issue]:
+    made = draw(st.lists(st.tuples(THREADS, STATES, st.integers(0, 9)), max_size=7))
+    return [
+        issue(f"i-{k}", " ".join(sorted(names)), state, day)
+        for k, (names, state, day) in enumerate(made)
+    ]
+
+
+@calm
+@given(TRACES, books())
+def test_nothing_that_is_known_is_told_twice_or_lost_in_any_order(
+    traces: list[Trace], known: list[Issue]
+) -> None:
+    matches = match_issues(traces, known)
+    told = [m.issue.id for m in matches if m.issue] + [i.id for m in matches for i in m.absorbed]
+    assert len(told) == len(set(told))
+    assert set(told) == {i.id for i in known if any(any(t.count_shared(i.trace)) for t in traces)}
+    for at, match in zip(traces, matches, strict=True):
+        related = [match.issue, match.parent, *match.absorbed]
+        assert all(any(at.count_shared(i.trace)) for i in related if i)
+        overlaps = any(any(at.count_shared(i.trace)) for i in known)
+        assert overlaps == bool(match.issue or match.parent)
+    traces = list(dict.fromkeys(traces))
+    before = dict(zip(traces, ids(traces, known), strict=True))
+    turned = traces[::-1]
+    assert dict(zip(turned, ids(turned, known[::-1]), strict=True)) == before
+
+
+# ---- what is kept: noted with the delivery that told it, or not at all
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Kept:
+    return Kept(tmp_path, None)
+
+
+async def tell(book: IssueStore, number: int, *told: Json, schedule: str = "markets") -> Json:
+    """The report of a week, compared and delivered."""
+    last = week(number - 1) if number > 1 else None
+    known = await book.known(schedule)
+    document = compare_issues(sweep_report(report(number, told)), known, last, number - 1)
+    await book.database.change(lambda c: book.save(c, schedule, document, week(number)))
+    return document.to_json()
+
+
+async def rows(database: Database) -> dict[str, Json]:
+    return {row.id: row._asdict() for row in await database.read(sa.select(issues))}
+
+
+async def test_the_book_says_next_time_what_was_told(place: Kept) -> None:
+    async with place.stores() as (store, *_):
+        book = IssueStore(store.database)
+        told = found("a b", claim="No button", severity="high", owner="Ana")
+        await tell(book, 1, told, found("d", "none"))
+        (known,) = await book.known("markets")
+        assert (known.claim, known.item, known.state) == ("No button", "csm-es", "unsolved")
+        assert (known.severity, known.owner) == ("high", "Ana")
+        assert (known.first, known.last) == (week(0), week(1))
+        assert known.trace.threads == {f"{ES}/a", f"{ES}/b"}
+        later = await tell(book, 2, found("b c", "solved"))
+        (now,) = await book.known("markets")
+        assert (now.id, now.state, now.first, now.last) == (known.id, "solved", week(0), week(2))
+        assert now.trace.threads == {f"{ES}/{name}" for name in "abc"}
+        assert findings(later)[0]["issue"] == known.id
+        document = await tell(book, 3, found("a"), schedule="other")
+        assert findings(document)[0]["change"] == "new"
+
+
+async def test_what_was_not_delivered_is_not_noted(place: Kept) -> None:
+    async with place.stores() as (store, *_):
+        book = IssueStore(store.database)
+        document = compare_issues(sweep_report(report(1, [found("a")])), [], None, 0)
+
+        def cut_off(connection: sa.Connection) -> None:
+            book.save(connection, "markets", document, week(1))
+            raise RuntimeError("the delivery was not stored")
+
+        with pytest.raises(RuntimeError):
+            await store.database.change(cut_off)
+        assert await book.known("markets") == []
+
+
+async def test_noted_twice_is_noted_once(place: Kept) -> None:
+    async with place.stores() as (store, *_):
+        book = IssueStore(store.database)
+        document = sweep_report(await tell(book, 1, found("a"), found("b")))
+        before = await rows(store.database)
+        await store.database.change(lambda c: book.save(c, "markets", document, week(1)))
+        assert await rows(store.database) == before
+
+
+async def test_issues_that_became_one_leave_one_behind(file: Kept) -> None:
+    async with file.stores() as (store, *_):
+        book = IssueStore(store.database)
+        first = await tell(book, 1, found("a b"), found("c", since=week(-1)))
+        keeps, _ = (f["issue"] for f in findings(first))
+        await tell(book, 2, found("a b c"))
+        (known,) = await book.known("markets")
+        assert (known.id, known.first) == (keeps, week(-1))
+        assert (await rows(store.database)).keys() == {keeps}
+
+
+async def test_what_is_told_again_as_still_open_is_kept_and_what_is_over_goes(file: Kept) -> None:
+    async with file.stores() as (store, *_):
+        book = IssueStore(store.database)
+        told = await tell(book, 1, found("a"), found("b", "solved"))
+        open_one, over = (f["issue"] for f in findings(told))
+        await tell(book, 2)
+        last = {i.id: i.last for i in await book.known("markets")}
+        assert last == {open_one: week(2), over: week(1)}
+
+
+async def test_an_issue_of_many_weeks_keeps_its_threads_and_its_latest_messages(
+    file: Kept,
+) -> None:
+    async with file.stores() as (store, *_):
+        book = IssueStore(store.database)
+        for number in range(1, 4):
+            said = " ".join(f"m{number}{k:03}" for k in range(150))
+            await tell(book, number, found("a", said=said))
+        (known,) = await book.known("markets")
+        assert KEPT <= len(known.trace.messages) <= KEPT + 1
+        assert {f"{ES}/a", f"{ES}/m3000", f"{ES}/m3149"} <= known.trace.messages
+        assert known.trace.threads == {f"{ES}/a"}
