@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
-from engine_kit import Json, led_by, until, workspace
+import sqlalchemy as sa
+from engine_kit import led_by, until, workspace
 from serve_kit import ASKER, Served, echo, mentioned, serving
 
 from bot.local.model.faults import Fault as ModelFault
 from bot.local.model.faults import Faults
 from bot.local.slack.server import LocalSlack
-from bot.local.slack.state import BOT_ID, BOT_USER
+from bot.local.slack.state import BOT_USER
 from bot.messages import DOWN, GIVEN_UP
 from config.settings import Settings
 
@@ -25,35 +25,6 @@ async def quiet(bot: Served, seconds: float = 0.4) -> None:
     """Long enough for what is heard to be taken up, and then until all of it has ended."""
     await asyncio.sleep(seconds)
     await until(lambda: not bot.bench.dispatch.at_work)
-
-
-def raw(bot: Served, ts: str, **fields: Any) -> Json:
-    return {
-        **{"type": "message", "channel": bot.channel, "channel_type": "channel", "ts": ts},
-        **{"user": ASKER, "text": mentioned("Hello?"), "team": "T0ACME", "event_ts": ts},
-        **fields,
-    }
-
-
-def mention(bot: Served, ts: str) -> Json:
-    event = raw(bot, ts, type="app_mention")
-    del event["channel_type"]
-    return event
-
-
-@MODES
-async def test_an_event_that_comes_many_times_is_answered_once(tmp_path: Path, mode: str) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
-        asked = bot.ask("Hello?")
-        for event in (mention(bot, asked), raw(bot, asked)):
-            bot.slack.send(event, times=5)
-        await bot.answer(asked)
-        bot.slack.send(mention(bot, asked), times=5, event_id="Ev0AGAIN")
-        await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
-        await quiet(bot)
-        assert len(bot.replies(asked)) == 1
-        assert len(await bot.store.runs()) == 1
-        assert len(bot.slack.deliveries) >= 17
 
 
 async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path) -> None:
@@ -108,24 +79,30 @@ async def test_what_a_deaf_socket_swallows_is_answered_once(
         assert [len(bot.replies(each)) for each in asked] == [1, 1]
 
 
-async def test_a_request_whose_ack_got_lost_is_answered_once(tmp_path: Path) -> None:
-    """Slack sends it again, while it is at work and when it is answered."""
-    async with serving(tmp_path, led_by(echo), latency_s=0.3) as bot:
-        asked = bot.ask("Hello?")
-        bot.slack.sockets.drop("abort")
-        await until(lambda: bot.replies(asked))
-        bot.slack.send(mention(bot, asked), event_id="Ev0LOST")
-        await bot.answer(asked)
-        bot.slack.send(mention(bot, asked), event_id="Ev0LOST")
-        await quiet(bot)
-        assert len(bot.replies(asked)) == 1
-        assert len(await bot.store.runs()) == 1
+REFUSES = """create trigger full before insert on inbox
+    begin select raise(abort, 'the disk is full'); end"""
 
 
 @MODES
-async def test_what_no_person_asks_starts_nothing(tmp_path: Path, mode: str) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
-        people, ts = bot.slack.people, "1795000000.000100"
+async def test_slack_sends_again_what_could_not_be_stored(
+    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, led_by(echo), mode=mode, ack_s=0.5) as bot:
+        database = bot.store.database
+        await database.change(lambda c: c.execute(sa.text(REFUSES)))
+        asked = bot.ask("Hello?")
+        await until(lambda: any(d.attempt == 2 for d in bot.slack.deliveries))
+        assert not any(d.acked_at for d in bot.slack.deliveries)
+        await database.change(lambda c: c.execute(sa.text("drop trigger full")))
+        assert "Hello?" in (await bot.answer(asked)).text
+        await quiet(bot)
+        assert len(await bot.store.runs()) == 1
+    assert "could not be stored" in caplog.text
+
+
+async def test_what_people_and_bots_do_without_asking_starts_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
+        people = bot.slack.people
         asked = bot.ask("Hello?")
         shown = await bot.answer(asked)
         people.say_as_bot("B0OTHER", bot.channel, mentioned("I am a bot"))
@@ -134,44 +111,10 @@ async def test_what_no_person_asks_starts_nothing(tmp_path: Path, mode: str) -> 
         people.join("U0EVA", bot.channel)
         people.edit(ASKER, bot.channel, asked, mentioned("Hello again?"))
         people.say(LUIS, bot.channel, "No question to you")
-        odd: list[Json] = [
-            raw(bot, ts, user=BOT_USER, bot_id=BOT_ID, text=mentioned("myself")),
-            raw(bot, ts, user=BOT_USER, text=mentioned("myself")),
-            raw(bot, ts, bot_id="B0OTHER"),
-            raw(bot, ts, subtype="channel_topic"),
-            raw(bot, ts, subtype="never_heard_of"),
-            raw(bot, ts, user="USLACKBOT"),
-            raw(bot, ts, user=None),
-            raw(bot, ts, channel="X0FUTURE", channel_type="space"),
-            raw(bot, ts, channel=None),
-            raw(bot, "soon"),
-            {"type": "app_rate_limited", "minute_rate_limited": 1, "team_id": "T0ACME"},
-            {"type": "from_the_future"},
-        ]
-        for event in odd:
-            bot.slack.send(event)
         await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
         await quiet(bot)
         assert len(await bot.store.runs()) == 1
         assert len([m for m in bot.slack.visible(bot.channel) if m.user == BOT_USER]) == 1
-        assert [d.reason for d in bot.slack.deliveries if d.reason] == []
-
-
-async def test_a_channel_that_slack_does_not_know_gets_no_answer_and_does_no_harm(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
-        places = {"C0NOWHERE": "channel", "G0NOWHERE": "mpim", "D0NOWHERE": "im"}
-        for place, kind in places.items():
-            bot.slack.send(raw(bot, "1795000000.000100", channel=place, channel_type=kind))
-        assert (await bot.answer(bot.ask("Still there?"))).text
-        await quiet(bot)
-        for place in places:
-            request = await bot.inbox.request(f"T0ACME/{place}/1795000000.000100")
-            assert request
-            print(request.state, place)
-            assert request.state in ("failed", "ignored")
-        print(len(bot.parents()), bot.slack.calls, [r.status for r in await bot.store.runs()])
 
 
 # ---- the model is down
