@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from engine_kit import brief_answer, is_child, led_by, say, turns, until
 from pg_kit import Kept, place
-from serve_kit import ASKER, Served, mentioned, serving
+from serve_kit import ASKER, Served, echo, mentioned, serving
 from timing import waited_within
 
 from bot.errors import StoreError
@@ -24,6 +25,12 @@ from bot.storage.requests import Incoming, RequestQueue
 __all__ = ["place"]
 
 FINE = turns(say("Fine."))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Kept:
+    """Where one bot keeps what no replica shares."""
+    return Kept(tmp_path, None)
 
 
 @asynccontextmanager
@@ -51,10 +58,10 @@ async def state(bot: Served, ts: str) -> str:
     return request.state if request else "unknown"
 
 
-async def test_no_more_requests_are_at_work_than_may_be(place: Kept) -> None:
+async def test_no_more_requests_are_at_work_than_may_be(alone: Kept) -> None:
     most = 0
-    async with served(place, latency_s=0.3, serve={"max_requests": 2}) as bot:
-        asked = [bot.ask(f"Hello {n}?") for n in range(6)]
+    async with served(alone, led_by(echo), latency_s=0.2, serve={"max_requests": 4}) as bot:
+        asked = {bot.ask(f"Question {n}?"): f"Question {n}?" for n in range(12)}
 
         def done() -> bool:
             nonlocal most
@@ -62,10 +69,11 @@ async def test_no_more_requests_are_at_work_than_may_be(place: Kept) -> None:
             return all(any(m.metadata for m in bot.replies(ts)) for ts in asked)
 
         await until(done, 30)
-        for ts in asked:
-            await bot.answer(ts)
+        for ts, text in asked.items():
+            assert text in (await bot.answer(ts)).text
+        assert len(await bot.store.runs()) == 12
 
-    assert most == 2
+    assert most == 4
 
 
 async def test_a_request_that_another_replica_stored_is_found_without_being_told(
@@ -78,21 +86,8 @@ async def test_a_request_that_another_replica_stored_is_found_without_being_told
             assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
-async def test_a_pause_leaves_requests_where_they_are_until_it_ends(place: Kept) -> None:
-    async with served(place) as bot:
-        await bot.inbox.pause("Ana")
-        asked = bot.ask("Hello?")
-        await until(lambda: bot.slack.deliveries and bot.slack.deliveries[-1].acked_at)
-        await asyncio.sleep(LOOK_EVERY_S + 0.2)
-        assert await state(bot, asked) == "new"
-        assert bot.replies(asked) == []
-        await bot.inbox.resume()
-
-        assert (await bot.answer(asked)).text.startswith("Fine.")
-
-
-async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(place: Kept) -> None:
-    async with served(place, latency_s=0.5) as bot:
+async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(alone: Kept) -> None:
+    async with served(alone, latency_s=0.5) as bot:
         first = bot.ask("One?")
         await until(lambda: bot.bench.dispatch.at_work)
         draining = asyncio.create_task(bot.bench.dispatch.drain(10))
@@ -105,8 +100,8 @@ async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(place: Kep
         assert await state(bot, second) == "new"
 
 
-async def test_who_has_no_time_to_drain_is_told(place: Kept) -> None:
-    async with served(place, latency_s=1.5) as bot:
+async def test_who_has_no_time_to_drain_is_told(alone: Kept) -> None:
+    async with served(alone, latency_s=1.5) as bot:
         asked = bot.ask("One?")
         await until(lambda: bot.model.recorded)
 
@@ -199,8 +194,8 @@ async def test_a_request_that_another_replica_took_up_is_no_longer_ours(place: K
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
-async def test_a_request_whose_run_cannot_be_opened_ends_with_an_apology(place: Kept) -> None:
-    async with served(place) as bot:
+async def test_a_request_whose_run_cannot_be_opened_ends_with_an_apology(alone: Kept) -> None:
+    async with served(alone) as bot:
         dispatch = await idle(bot)
         request = unheard(bot)
         assert await bot.inbox.add(request)

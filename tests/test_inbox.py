@@ -19,7 +19,7 @@ from bot.runs.store import Store
 from bot.storage.budget import StoredBudget
 from bot.storage.requests import Incoming, RequestQueue, StoredRequest
 from bot.storage.tables import inbox as table
-from bot.storage.tables import reservations, steps
+from bot.storage.tables import steps
 from subagents.budget import Amount, Caps
 
 __all__ = ["place", "postgres"]
@@ -69,25 +69,6 @@ async def test_a_request_is_new_once_whoever_hears_it_and_how_often(place: Kept)
         assert await both[0].count_waiting() == 1
 
 
-async def test_an_odd_event_is_kept_as_it_can_be(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        odd = incoming(
-            "1.0", text="nul \0 half \ud83d 日本 \u202e", nested=[{"x": None}, 1.5, "\0"]
-        )
-        await added(inbox, odd, Incoming("T", "C", "3.0", "3.0", "U", "dm", {"text": 5}))
-
-        kept = await inbox.request(odd.key)
-        assert kept
-        assert kept.text.startswith("nul ")
-        assert kept.text.endswith("日本 \u202e")
-        assert kept.event["nested"][0] == {"x": None}
-        assert (kept.state, kept.run, kept.attempt) == ("new", None, 0)
-        other = await inbox.request("T/C/3.0")
-        assert other
-        assert other.text == ""
-        assert await inbox.request("T/C/none") is None
-
-
 async def test_a_message_may_be_edited_or_deleted_until_work_on_it_begins(place: Kept) -> None:
     async with inboxes(place) as (inbox, *_):
         await added(inbox, *(incoming(f"{n}.0") for n in range(1, 4)))
@@ -117,22 +98,6 @@ async def test_the_oldest_are_taken_first_and_as_many_as_are_free(place: Kept) -
         assert await took(inbox, free=3) == ["5.0", "3.0", "9.0"]  # in the order of hearing
         assert await took(inbox) == ["1.0"]
         assert await took(inbox) == []
-
-
-async def test_a_thread_has_one_request_at_work_and_the_next_one_follows(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(
-            inbox,
-            *(incoming(ts, thread="1.0") for ts in ("3.0", "1.0", "2.0")),
-            incoming("2.5", thread="1.0", channel="C2"),
-        )
-
-        assert await took(inbox) == ["1.0", "2.5"]
-        assert await took(inbox) == []
-        await inbox.finish("T1/C1/1.0", "done", {"ts": ["1.5"]})
-        assert await took(inbox) == ["2.0"]
-        await inbox.finish("T1/C1/2.0", "failed")
-        assert await took(inbox) == ["3.0"]
 
 
 async def test_a_request_that_was_postponed_waits_and_its_thread_with_it(place: Kept) -> None:
@@ -246,32 +211,6 @@ async def test_whatever_happens_a_thread_is_worked_on_in_order_and_nothing_is_lo
 # ---- ended
 
 
-async def test_the_end_of_a_request_deletes_its_steps_and_reservations(place: Kept) -> None:
-    async with place.stores(1) as (store,):
-        inbox = RequestQueue(store.database)
-        await added(inbox, incoming("1.0"), incoming("2.0"))
-        taken = await inbox.take("me", 2, NOW)
-        for request in taken:
-            assert request.run
-            await store.start_run(request.run, "mention", "?", "m", {})
-            caps = Caps(100, 100, 100, 60.0)
-            clock = asyncio.get_running_loop().time
-            budget = await StoredBudget.open(store.database, request.run, caps, clock, "me")
-            await budget.reserve("k", Amount(5, 5, 1))
-            await budget.settle("k", Amount(4, 4, 1))
-            row = {"run": request.run, "key": "k", "body": {"x": 1}}
-            await store.database.write(store.database.insert(steps).values(row))
-        assert [await rows(store, t) for t in (steps, reservations)] == [2, 2]
-
-        await inbox.finish(taken[0].key, "done", {"ts": ["9.0"]})
-
-        assert [await rows(store, t) for t in (steps, reservations)] == [1, 1]
-        kept = await inbox.request(taken[0].key)
-        assert kept
-        assert (kept.state, kept.reply, kept.owner) == ("done", {"ts": ["9.0"]}, None)
-        assert kept.run == taken[0].run
-
-
 async def test_a_postponed_try_leaves_no_steps_behind(place: Kept) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
@@ -300,21 +239,6 @@ async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) ->
         assert await inbox.count_waiting() == 1
 
 
-async def test_a_thread_tells_what_was_answered_in_it(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(inbox, *(incoming(f"{n}.0", thread="1.0") for n in range(1, 4)))
-        runs = []
-        for n in (1, 2):
-            (request,) = await inbox.take("me", 1, NOW)
-            runs.append(request.run)
-            await inbox.finish(request.key, "done", {"ts": [f"{n}.5", f"{n}.6"]})
-        (third,) = await inbox.take("me", 1, NOW)
-
-        assert await inbox.earlier_runs(third) == runs
-        assert await inbox.has_answered("T1", "C1", "1.0")
-        assert not await inbox.has_answered("T1", "C2", "1.0")
-
-
 # ---- cursors, flags, clicks
 
 
@@ -326,17 +250,6 @@ async def test_a_cursor_never_goes_back(place: Kept) -> None:
         await both[0].advance("T2", "C1", "9.0")
 
         assert await both[-1].cursors("T1") == {"C1": "7.0", "C2": "1.0"}
-
-
-async def test_a_pause_holds_until_the_end_of_it(place: Kept) -> None:
-    async with inboxes(place, 2) as both:
-        assert await both[0].paused_by() is None
-        await both[0].pause("Ana")
-        await both[-1].pause("Luis")
-        assert await both[-1].paused_by() == "Ana"
-        await both[-1].resume()
-        await both[0].resume()
-        assert await both[0].paused_by() is None
 
 
 async def test_a_stop_reaches_the_request_at_work_in_the_thread_only(place: Kept) -> None:
@@ -354,19 +267,6 @@ async def test_a_stop_reaches_the_request_at_work_in_the_thread_only(place: Kept
         assert await inbox.stop("T1", "C2", "1.0", "U1") == 0
         assert await inbox.find_stopped(ids) == {ids[0]}
         assert await inbox.find_stopped([]) == set()
-
-
-async def test_the_last_click_of_a_user_counts(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await inbox.feedback("T1/C1/1.0", "U1", "good")
-        await inbox.feedback("T1/C1/1.0", "U2", "good")
-        await inbox.feedback("T1/C1/1.0", "U1", "bad")
-        query = sa.text('SELECT "user", value FROM feedback').columns(
-            sa.column("user"), sa.column("value")
-        )
-        found = await inbox.database.read(query)  # type: ignore[arg-type]
-
-        assert {r.user: r.value for r in found} == {"U1": "bad", "U2": "good"}
 
 
 async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -70,11 +69,8 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
         assert {d.reason for d in bot.slack.deliveries} == {""}
 
 
-@MODES
-async def test_a_direct_message_is_answered_and_names_its_conversation(
-    tmp_path: Path, mode: str
-) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+async def test_a_direct_message_is_answered_and_names_its_conversation(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
         dm = bot.slack.people.dm(ASKER)
         asked = bot.slack.people.say(ASKER, dm, "Who am I?")
         shown = await bot.answer(asked, channel=dm)
@@ -89,11 +85,8 @@ async def test_a_direct_message_is_answered_and_names_its_conversation(
         assert again in {m.ts for m in bot.slack.visible(dm, asked)}
 
 
-@MODES
-async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(
-    tmp_path: Path, mode: str
-) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
         people, state = bot.slack.people, bot.slack.state
         dm = people.dm(ASKER)
         people.open_home(ASKER, "messages")
@@ -205,16 +198,15 @@ async def test_a_second_message_in_a_busy_thread_waits_for_the_first(tmp_path: P
 # ---- buttons
 
 
-@MODES
 async def test_the_stop_button_ends_all_children_and_shows_what_there_is(
-    tmp_path: Path, mode: str
+    tmp_path: Path,
 ) -> None:
     def slow(index: int, body: Json) -> Fault | None:
         reads = line(body, "MAY READ")
         return Fault("slow", seconds=30) if is_child(body) and "#support-3" in reads else None
 
     mind = led_by(Answer([brief(2), brief(3)]), say("Both [F1.1]."))
-    async with serving(tmp_path, mind, mode=mode, faults=Faults(slow)) as bot:
+    async with serving(tmp_path, mind, mode="http", faults=Faults(slow)) as bot:
         asked = bot.ask("What is open in #support-2 and #support-3?")
         await until(lambda: "Channel 2: complete" in rows(bot, asked))
         assert bot.slack.state.sessions[bot.channel, asked].status == "processing"
@@ -236,9 +228,8 @@ def rows(bot: Served, thread: str) -> list[str]:
     return [f"{row.title.split(' · ')[0]}: {row.status}" for row in shown]
 
 
-@MODES
-async def test_feedback_is_stored_and_the_last_click_counts(tmp_path: Path, mode: str) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+async def test_feedback_is_stored_and_the_last_click_counts(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), mode="http") as bot:
         asked = bot.ask("Hello?")
         shown = await bot.answer(asked)
         key = f"T0ACME/{bot.channel}/{asked}"
@@ -294,4 +285,3 @@ async def test_a_model_that_refuses_is_said_without_its_own_words(tmp_path: Path
         assert run.status == "failed"
         assert len(shown.text) < 300
         assert not any(word in shown.text for word in ("Traceback", "stack of", "500"))
-    await asyncio.sleep(0)

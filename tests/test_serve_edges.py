@@ -33,15 +33,6 @@ async def state(bot: Served, ts: str) -> str:
     return request.state if request else ""
 
 
-async def test_many_at_once_are_each_answered_once(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), serve={"max_requests": 4}) as bot:
-        asked = [bot.ask(f"Question {n}?") for n in range(25)]
-        for number, each in enumerate(asked):
-            shown = await bot.answers(each, seconds=60)
-            assert [f"Question {number}?" in m.text for m in shown] == [True]
-        assert len(await bot.store.runs(200)) == 25
-
-
 async def test_what_is_changed_before_it_is_begun_is_answered_as_it_is(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         await bot.inbox.pause("a test")
@@ -192,11 +183,3 @@ async def test_an_answer_outlives_its_stream(tmp_path: Path, ours: float, theirs
         assert len(bot.replies(asked)) == 1
         assert slack.calls["chat.startStream"] == 1
         assert slack.calls["chat.update"] >= 1
-
-
-async def test_nobody_but_members_is_answered_where_groups_are_named(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), change=ruled(ask=(LUIS,))) as bot:
-        bot.ask("Hello?")
-        await until(bot.whispers)
-        assert "You are not among those who may ask me here." in bot.whispers()[0]
-        assert "Hello?" in (await bot.answer(bot.ask("Hello?", user=LUIS))).text
