@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from typing import Any
 
@@ -21,7 +20,6 @@ from bot.local.slack.state import Identity
 from bot.slack.client import (
     TIERS,
     ChannelClosed,
-    ContentRefused,
     MessageGone,
     OutcomeUnknown,
     RateLimit,
@@ -41,7 +39,7 @@ MARKDOWN = {"type": "markdown", "text": "**four** open"}
 @pytest.mark.parametrize("kind", NETWORK)
 async def test_a_post_of_unknown_outcome_is_looked_up_and_never_doubled(kind: str) -> None:
     async with desk() as d:
-        d.slack.faults += [Fault(POST, kind), Fault(POST, kind)]
+        d.slack.faults += [Fault(POST, kind)] * 2
         ts = await d.writer.post("k1", CHANNEL, ASKED, "four open", [MARKDOWN])
         (shown,) = d.answers()
         assert (shown.ts, shown.text) == (ts, "**four** open")
@@ -51,14 +49,8 @@ async def test_a_post_of_unknown_outcome_is_looked_up_and_never_doubled(kind: st
         }
         assert await d.writer.find(CHANNEL, ASKED, "k1") == ts
         assert await d.writer.find(CHANNEL, ASKED, "k2") is None
-
-
-async def test_a_lost_post_is_found_without_a_second_try() -> None:
-    async with desk() as d:
-        d.slack.faults += [Fault(POST, "lost")]
-        await d.writer.post("k1", CHANNEL, ASKED, "x")
-        assert d.slack.calls[POST] == 1
-        assert d.writer.calls[POST, "unknown"] == 1
+        if kind == "lost":
+            assert d.slack.calls[POST] == 1, "it is found without a second try"
 
 
 async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() -> None:
@@ -81,14 +73,6 @@ async def test_a_post_outside_of_threads_is_looked_up_in_the_channel() -> None:
         assert await d.writer.find(CHANNEL, None, "daily/1") == ts
 
 
-async def test_no_link_in_a_message_is_unfolded() -> None:
-    async with desk() as d:
-        await d.writer.post("k1", CHANNEL, ASKED, "https://example.com")
-        (effect,) = d.slack.effects
-        assert effect.args["unfurl_links"] is False
-        assert effect.args["unfurl_media"] is False
-
-
 async def test_slack_is_told_to_look_for_nothing_in_a_text() -> None:
     async with desk() as d:
         ts = await d.writer.post("k1", CHANNEL, ASKED, "@channel evil.example", [MARKDOWN])
@@ -98,19 +82,8 @@ async def test_slack_is_told_to_look_for_nothing_in_a_text() -> None:
         assert len(d.slack.effects) == 4
         for effect in d.slack.effects:
             assert (effect.args["parse"], effect.args["link_names"]) == ("none", False)
-
-
-async def test_what_must_be_shown_whole_is_sent_in_no_other_form() -> None:
-    async with desk() as d:
-        d.slack.faults.append(Fault(POST, "error:msg_blocks_too_long"))
-        with pytest.raises(ContentRefused):
-            await d.writer.post("k1", CHANNEL, ASKED, "short", [MARKDOWN], exact=True)
-        assert d.answers() == []
-        ts = await d.writer.post("k1", CHANNEL, ASKED, "short", [MARKDOWN], exact=True)
-        d.slack.faults.append(Fault(UPDATE, "error:invalid_blocks"))
-        with pytest.raises(ContentRefused):
-            await d.writer.update("k1", CHANNEL, ts, "other", [MARKDOWN], exact=True)
-        assert [m.text for m in d.answers()] == ["**four** open"]
+        posted = d.slack.effects[0].args
+        assert posted["unfurl_links"] is posted["unfurl_media"] is False
 
 
 async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> None:
@@ -181,7 +154,6 @@ async def test_no_write_takes_longer_than_its_deadline() -> None:
     [
         ("is_archived", ChannelClosed),
         ("not_in_channel", ChannelClosed),
-        ("channel_not_found", ChannelClosed),
         ("token_revoked", TokenRefused),
         ("missing_scope", TokenRefused),
         ("message_not_found", MessageGone),
@@ -261,21 +233,6 @@ async def test_a_session_status_is_best_effort() -> None:
         assert d.slack.calls["agents.sessions.setStatus"] == 1, "this app has no sessions"
 
 
-async def test_writes_that_fail_at_random_leave_each_message_once() -> None:
-    rng = random.Random(7)
-    kinds = [*NETWORK, "429", "none", "none"]
-    async with desk() as d:
-        wanted = []
-        for n in range(25):
-            methods = [POST, POST, UPDATE, "conversations.replies"]
-            drawn = [(m, rng.choice(kinds)) for m in methods]
-            d.slack.faults[:] = [Fault(m, kind, 0) for m, kind in drawn if kind != "none"]
-            ts = await d.writer.post(f"k{n}", CHANNEL, ASKED, "first")
-            await d.writer.update(f"k{n}", CHANNEL, ts, f"answer {n}", [MARKDOWN])
-            wanted.append(ts)
-        assert [m.ts for m in d.answers()] == wanted
-
-
 @pytest.mark.parametrize(
     "body", ["[]", "null", '"ok"', "{}", '{"ok": true}', '{"ok": true, "ts": 5}']
 )
@@ -318,13 +275,8 @@ def test_progress_leaves_room_for_final_words() -> None:
 def test_channels_do_not_wait_for_each_other() -> None:
     clock = Clock()
     pace = RateLimit({"chat.postMessage": Tier(2, 2.0, per_channel=True)}, clock)
-    assert [pace.take_now("chat.postMessage", c) for c in "aaabb"] == [
-        True,
-        True,
-        False,
-        True,
-        True,
-    ]
+    taken = [c for c in "aaabb" if pace.take_now("chat.postMessage", c)]
+    assert "".join(taken) == "aabb"
     pace.hold("chat.postMessage", "b", 30)
     clock.now = 5.0
     assert [pace.take_now("chat.postMessage", c) for c in "ab"] == [True, False]
@@ -335,12 +287,3 @@ async def test_a_burst_keeps_to_the_rate() -> None:
     began = time.monotonic()
     await asyncio.gather(*(pace.take("m", "") for _ in range(12)))
     assert time.monotonic() - began >= 0.4
-
-
-async def test_the_local_slack_with_tiers_on_never_has_to_refuse_us() -> None:
-    async with desk(LocalSlack(workspace(), limits={"chat.update": 50})) as d:
-        writer = d.new_outbox(pace=RateLimit())
-        ts = await writer.post("k1", CHANNEL, ASKED, "x")
-        shown = [await writer.show("k1", CHANNEL, ts, f"{n}", ()) for n in range(60)]
-        assert 0 < sum(shown) <= 25
-        assert writer.calls["chat.update", "ratelimited"] == 0

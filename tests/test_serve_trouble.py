@@ -302,7 +302,7 @@ async def test_who_cannot_be_checked_while_slack_is_down_is_checked_later(tmp_pa
 
 async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_path: Path) -> None:
     path = tmp_path / "assistant.yaml"
-    path.write_text("policy: {everywhere: {answer: true}, admins: [U0BOSS]}")
+    path.write_text("policy: {everywhere: {answer: true}, admins: [U0EVA]}")
     async with serving(tmp_path, led_by(echo), policy_path=path) as bot:
         await once_each(bot, [bot.ask("Before?")])
         path.write_text("policy: {everywhere: {answer: maybe}}")
@@ -312,8 +312,8 @@ async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_pat
         (why,) = bot.whispers()
         assert "An admin has to fix them" in why
         assert str(tmp_path) not in why
-        bot.slack.people.slash("U0BOSS", bot.channel, "/assistant", "pause")
-        await until(lambda: bot.whispers("U0BOSS"))
+        bot.slack.people.slash("U0EVA", bot.channel, "/assistant", "pause")
+        await until(lambda: bot.whispers("U0EVA"))
         assert await bot.inbox.paused_by() is None
         path.write_text("policy: {everywhere: {answer: true, mention_needed: true}}")
         await well(bot)
