@@ -107,11 +107,6 @@ def below(blocks: Sequence[Json]) -> list[Json]:
     return [block for block in blocks if block not in said(blocks)]
 
 
-def words_of(made: Rendered) -> list[str]:
-    """What each message says, as markdown."""
-    return ["\n".join(map(flat, said(part.blocks))) for part in made.parts]
-
-
 def linked(text: str, links: Any = None) -> str:
     prose = Prose(LINKS if links is None else links, REPLY)
     return prose.link_citations(text, Numbers(prose.links))
@@ -285,13 +280,13 @@ def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
 @pytest.mark.parametrize(
     "seen", ["🇪🇸", "👩\u200d👩\u200d👧", "👍🏽", "e\u0301\u0323", "각", "\u0915\u094d\u0937"]
 )
-@pytest.mark.parametrize("before", ["", "x", "xyz"])
-def test_what_readers_see_as_one_character_is_not_cut(seen: str, before: str) -> None:
-    text = before + seen * 200
-    parts = split(text, 100)
-    assert "".join(parts) == text
-    assert all(len(part) <= 100 for part in parts)
-    assert all(part.removeprefix(before).replace(seen, "") == "" for part in parts)
+def test_what_readers_see_as_one_character_is_not_cut(seen: str) -> None:
+    for before in ("", "x", "xyz"):
+        text = before + seen * 200
+        parts = split(text, 100)
+        assert "".join(parts) == text
+        assert all(len(part) <= 100 for part in parts)
+        assert all(part.removeprefix(before).replace(seen, "") == "" for part in parts)
 
 
 def test_a_character_without_end_is_cut() -> None:
@@ -394,27 +389,15 @@ def test_no_host_is_alive_whatever_stands_beside_it(host: str, shown: str) -> No
         assert final.streamed_text.startswith(so_far)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["Use config.yaml, config.yaml-old and data.csv_2.", "Version 1.2.3-rc.1 of 2026-11-25...now"],
-)
-def test_names_of_files_and_versions_stay(text: str) -> None:
-    assert text in answer_message(answer_document(document(text)), KEY, REPLY, 1.0).streamed_text
-
-
 def test_odd_and_large_text_is_rendered_in_time() -> None:
     odd = ("`a``", "[", "**", "|", "<@", "x|\n", "](", "> ", "```\n", "|-|\n", "- ", "\n")
     texts = [piece * (30_000 // len(piece)) for piece in odd]
     texts.append("<@" * 5_000 + ">" * 5_000)
+    texts.append("**a** b\n" * 25_000)
     texts += [f"a|b\n{rule}\n" for rule in (f"{' ' * 16_000}|x|", f"-{' ' * 16_000}x|")]
     for text in texts:
         with computed_within(6):  # the longest takes about 2; a quadratic one, minutes
             rendered(text)
-
-
-def test_what_often_changes_its_style_is_rendered_in_time() -> None:
-    with computed_within(3):
-        answer_message(answer_document(document("**a** b\n" * 25_000)), KEY, REPLY, 1.0)
 
 
 # ---- what stands below it
@@ -465,10 +448,6 @@ def test_what_was_looked_up_is_told_from_what_was_found() -> None:
     ]
 
 
-def test_what_nobody_read_is_not_counted() -> None:
-    assert foot(rendered("x", coverage={"items": 0, "complete": 0})).startswith("$0.012, 14 s")
-
-
 def test_many_sources_and_gaps_are_counted_not_listed() -> None:
     links = {f"F1.{n}": [URL] for n in range(1, 31)}
     text = " ".join(f"[{i}]" for i in links)
@@ -480,11 +459,11 @@ def test_many_sources_and_gaps_are_counted_not_listed() -> None:
     assert len(said) < 4000
 
 
-@pytest.mark.parametrize("length", range(10_000, 12_001, 250))
-def test_the_last_part_leaves_room_for_what_stands_below(length: int) -> None:
+def test_the_last_part_leaves_room_for_what_stands_below() -> None:
     gaps = [f"s{n}: {'long ' * 100}" for n in range(5)]
-    text = ("word " * (length // 5)).strip() + " [F1.1]"
-    rendered(text, 12_000, coverage={"not_covered": gaps})
+    for length in range(10_000, 12_001, 250):
+        text = ("word " * (length // 5)).strip() + " [F1.1]"
+        rendered(text, 12_000, coverage={"not_covered": gaps})
 
 
 @pytest.mark.parametrize(
@@ -506,16 +485,16 @@ def test_the_cost_line_tells_what_is_not_known_and_what_was_not_paid() -> None:
     assert "price unknown" in foot(rendered("x", cost_usd=None))
     assert "nothing was paid" in foot(rendered("x", model="offline"))
     assert "isolation is advisory" in foot(rendered("x", degraded=True))
-    assert "2 min 5 s" in foot(answer_after(125))
+    after = answer_message(answer_document(document("x")), KEY, REPLY, 125)
+    assert "2 min 5 s" in foot(after)
+    unread = foot(rendered("x", coverage={"items": 0, "complete": 0}))
+    assert unread.startswith("$0.012, 14 s"), "what nobody read is not counted"
 
 
-def answer_after(seconds: float) -> Rendered:
-    return answer_message(answer_document(document("x")), KEY, REPLY, seconds)
-
-
-@pytest.mark.parametrize("text", ["", " \n", "\x00", "\n\n\n"])
-def test_there_is_always_something_to_read(text: str) -> None:
-    assert words_of(rendered(text))[0].strip()
+def test_there_is_always_something_to_read() -> None:
+    for text in ("", " \n", "\x00", "\n\n\n"):
+        (part,) = rendered(text).parts
+        assert "".join(map(flat, said(part.blocks))).strip()
 
 
 def test_a_sentence_carries_its_reference_and_nothing_that_acts() -> None:
@@ -541,7 +520,5 @@ def test_a_statement_stands_behind_its_source_and_cannot_act_there() -> None:
 def test_claims_of_strangers_cannot_act_in_the_sources() -> None:
     claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
     found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]
-    said = foot(rendered("One [F1.1].", subagents=found))
-    assert "://evil" not in said
-    assert "<!" not in said
-    assert "@here" not in said
+    told = foot(rendered("One [F1.1].", subagents=found))
+    assert not any(mark in told for mark in ("://evil", "<!", "@here"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slack_sdk.models.blocks import Block
 from timing import computed_within
 
-from bot.citations import Links, neutralize_links
+from bot.citations import neutralize_links
 from bot.local.slack.blocks import checked
 from bot.local.slack.shown import flat
 from bot.reports.slack import answer_message
@@ -89,26 +89,12 @@ def items(style: str, *texts: str, **more: int) -> Json:
 
 def test_styles_are_read_and_their_marks_go() -> None:
     line = "a **b** *c* _d_ ~~e~~ `f*g*` **_h_** snake_case_name 2*3*4 \\*i\\* __j__"
-    assert parts(line) == [
-        section(
-            text_leaf("a "),
-            text_leaf("b", "bold"),
-            text_leaf(" "),
-            text_leaf("c", "italic"),
-            text_leaf(" "),
-            text_leaf("d", "italic"),
-            text_leaf(" "),
-            text_leaf("e", "strike"),
-            text_leaf(" "),
-            text_leaf("f*g*", "code"),
-            text_leaf(" "),
-            text_leaf("h", "bold", "italic"),
-            text_leaf(" snake_case_name 2"),
-            text_leaf("3", "italic"),
-            text_leaf("4 *i* "),
-            text_leaf("j", "bold"),
-        )
-    ]
+    found = list(leaves(made(line)))
+    styles = [f"{leaf['text']}={'+'.join(leaf['style'])}" for leaf in found if "style" in leaf]
+    expected = "b=bold c=italic d=italic e=strike f*g*=code h=bold+italic 3=italic j=bold"
+    assert styles == expected.split()
+    said = "".join(leaf["text"] for leaf in found)
+    assert said == "a b c d e f*g* h snake_case_name 234 *i* j"
 
 
 def test_paragraphs_headings_and_rules_are_sections() -> None:
@@ -257,10 +243,10 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("evil", EVIL)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_nothing_else_is_a_link_in_any_shape(shape: str, evil: str) -> None:
-    check_inert(shape.replace("{}", evil))
+def test_nothing_else_is_a_link_in_any_shape(shape: str) -> None:
+    for evil in EVIL:
+        check_inert(shape.replace("{}", evil))
 
 
 def check_inert(text: str) -> None:
@@ -399,34 +385,15 @@ def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
 def test_hidden_characters_do_not_reach_slack() -> None:
     hidden = "a\u200bb\u202ec\U000e0041d\u2800e\ufe01f"
     claims = [{"findings": [{"id": "F1.1", "claim": hidden}]}]
-    said = every_text(
-        answer_message(
-            answer_document(ended(f"{hidden} [F1.1]", subagents=claims)), "k", REPLY, 1.0
-        )
-    )
+    document = answer_document(ended(f"{hidden} [F1.1]", subagents=claims))
+    said = every_text(answer_message(document, "k", REPLY, 1.0))
     assert "abcdef" in said
-    assert not re.search(
-        "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]", said
-    )
+    unseen = "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]"
+    assert not re.search(unseen, said)
 
 
 def test_odd_and_large_text_is_made_in_time() -> None:
-    odd = (
-        "`a``",
-        "[",
-        "**a ",
-        "_a ",
-        "~~a",
-        "|",
-        "[x](",
-        "> ",
-        "```\n",
-        "- ",
-        "1. ",
-        "\\",
-        "a.",
-        "**_",
-    )
+    odd = "`a``,[,**a ,_a ,~~a,|,[x](,> ,```\n,- ,1. ,\\,a.,**_".split(",")
     with computed_within(8):
         for piece in odd:
             maker = prose()
@@ -435,17 +402,10 @@ def test_odd_and_large_text_is_made_in_time() -> None:
             neutralize_links(text)
 
 
-@pytest.mark.parametrize("evil", EVIL)
-def test_rich_text_makes_no_link_by_itself(evil: str) -> None:
+def test_rich_text_makes_no_link_by_itself() -> None:
     """Even of text that nothing was taken out of before."""
-    for text in (evil, f"[x]({evil})", f"**[{evil}]({evil})**", f"| a |\n|---|\n| {evil} |"):
-        for leaf in leaves(list(blocks(text, prose().allowed()))):
-            assert leaf["type"] in ("text", "raw_text")
-            assert_no_address(leaf["text"])
-
-
-def test_allowed_hosts_are_exact() -> None:
-    links = Links(hosts=("docs.example.com",))
-    assert links.may_link("https://docs.example.com/a/b%20c")
     for evil in EVIL:
-        assert not links.may_link(evil)
+        for text in (evil, f"[x]({evil})", f"**[{evil}]({evil})**", f"| a |\n|---|\n| {evil} |"):
+            for leaf in leaves(list(blocks(text, prose().allowed()))):
+                assert leaf["type"] in ("text", "raw_text")
+                assert_no_address(leaf["text"])
