@@ -130,6 +130,9 @@ async def test_a_day_s_budget_that_is_used_up_is_said_privately(tmp_path: Path) 
         assert "Please ask again in " in bot.whispers()[0]
         assert nothing_public(bot, asked)
         assert "It is **open**" in (await bot.answer(bot.ask(user=LUIS))).text
+        bot.slack.people.open_home(ASKER)
+        await until(lambda: home_text(bot, ASKER))
+        assert "You have spent $0.49 of $0.50 today." in home_text(bot, ASKER)
 
 
 async def test_a_request_may_not_pass_what_it_may_cost(tmp_path: Path) -> None:
@@ -218,7 +221,8 @@ async def test_home_shows_one_s_own_last_runs(tmp_path: Path) -> None:
         await until(lambda: "What about the printer?" in home_text(bot, ASKER))
         told = home_text(bot, ASKER)
         assert "secret" not in told
-        assert f"/p{shown.ts.replace('.', '')}" in told
+        assert f"/p{shown.ts.replace('.', '')}?thread_ts={shown.thread_ts}" in told
         assert "answered" in told
         bot.slack.people.open_home(GUEST)
         await until(lambda: "Guests may not ask me" in home_text(bot, GUEST))
+        assert "What I can do" not in home_text(bot, GUEST)
