@@ -42,7 +42,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve_kit import ASKER, serving
 
-from bot.approvals.cards import FORM, CardClicked, FormSubmitted, card_click, submission
+from bot.approvals.cards import FORM, CardClicked, card_click
 from bot.approvals.service import CLICK_RULES, HOLDS_FOR, LATE
 from bot.listeners.events import parse_event
 from bot.local.slack.shown import Shown
@@ -134,17 +134,6 @@ async def test_of_two_people_at_one_time_one_decides_and_the_other_learns_who(
         other = LUIS if row.decided_by == ASKER else ASKER
         await until(lambda: bot.whispers(other))
         assert f"<@{row.decided_by}> has approved this" in bot.whispers(other)[0]
-
-
-async def test_a_denied_action_cannot_be_approved_by_an_old_button(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
-        bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny"))
-        await reaches(bot, "denied")
-        bot.slack.put("interactive", payload(shown, channel=bot.channel))
-        await until(bot.whispers)
-        assert "has denied this" in bot.whispers()[0]
-        assert posted(bot) == []
 
 
 async def test_an_approval_that_is_a_day_old_is_not_executed(tmp_path: Path) -> None:
@@ -306,28 +295,3 @@ def test_no_payload_is_too_odd(user: Any, pressed: Any, place: Any, view: Any, v
         assert not isinstance(found, CardClicked) or found.id == "" or len(found.id) == 32
     for each in (view, {"callback_id": FORM, "state": view, "private_metadata": value}):
         parse_event({"type": "view_submission", "user": {"id": ASKER}, "view": each}, BOT)
-
-
-def test_a_click_is_read_as_slack_sends_it() -> None:
-    shown = Shown(OTHER, "U0BOT", "")
-    body = payload(shown, channel="C0HERE", value="a" * 32, action="action_deny_all")
-    body["container"]["thread_ts"] = "1741564700.000100"
-    assert card_click(body) == CardClicked(
-        "T0ACME",
-        ASKER,
-        "deny",
-        True,
-        "a" * 32,
-        "C0HERE",
-        OTHER,
-        "1741564700.000100",
-        "1.2.x",
-    )
-    assert card_click({**body, "user": {"id": "nobody"}}) is None
-    assert card_click({**body, "actions": [{"action_id": "other"}]}) is None
-
-
-def test_what_was_typed_is_read_as_slack_sends_it() -> None:
-    found = submission(sent_in("b" * 32, {"text": "Hello\0", "bad name": "x", "none": None}))
-    assert found == FormSubmitted("T0ACME", ASKER, "b" * 32, {"text": "Hello"})
-    assert submission({"view": {"callback_id": "other"}, "user": {"id": ASKER}}) is None
