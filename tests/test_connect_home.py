@@ -38,14 +38,11 @@ def elements(made: dict[str, Any]) -> list[str]:
     ("mail", "offered"),
     [
         (None, []),
-        (MailAccess("off"), []),
         (MailAccess("delegated"), []),
         (MailAccess("absent", note="That is over."), [CONNECT]),
         (MailAccess("offered", link="https://bot.example.com/google/connect"), [LINK, CANCEL]),
         (MailAccess("waiting", MAILBOX), [CODE, CANCEL]),
-        (MailAccess("connected", MAILBOX), [CONNECT, DISCONNECT]),
         (MailAccess("connected", LONG), [CONNECT, DISCONNECT]),
-        (MailAccess("connected", MAILBOX, corrected=("mails from a@b.example ...",)), ALL),
         (MailAccess("connected", MAILBOX, corrected=(LONG * 50,) * 500), ALL),
     ],
 )

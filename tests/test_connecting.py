@@ -27,37 +27,24 @@ from bot.serving.web import serve_app, web_app
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import Cipher
-from bot.storage.tables import credentials, oauth_states
+from bot.storage.tables import oauth_states
 from config.settings import load_settings
 
 __all__ = ["place"]
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     with_store(tmp_path)
-    opened = await Database.open(tmp_path, cipher=Cipher.generate())
-    yield opened
-    await opened.aclose()
-
-
-@pytest.fixture
-async def desk(database: Database) -> AsyncIterator[Desk]:
+    database = await Database.open(tmp_path, cipher=Cipher.generate())
     async with desk_at(database) as made:
         yield made
+    await database.aclose()
 
 
 async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(desk: Desk) -> None:
-    shown = []
-
-    async def publish(user: str, team: str) -> None:
-        shown.append((user, team, await desk.connecting.access(user)))
-
-    desk.connecting.publish = publish
-    assert (await desk.connecting.access(ANA)).state == "absent"
     browser, link = desk.browser(), await desk.link()
     first = await browser.get(link)
-    assert first.status == 200
     assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com, and for nobody else" in first.text
     assert desk.google.accounts.requests == [], "nothing is asked of Google yet"
 
@@ -66,13 +53,13 @@ async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(des
     assert MAILBOX in last.text
     assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com" in last.text
     assert await desk.mailbox() == "", "nothing is connected without the code"
-    ((user, team, access),) = shown
-    assert (user, team, access.state, access.address) == (ANA, TEAM, "waiting", MAILBOX)
+    access = await desk.connecting.access(ANA)
+    assert (access.state, access.address) == ("waiting", MAILBOX)
 
     connected = await desk.connecting.confirm(ANA, f" {last.code} ")
     assert (connected.state, connected.address) == ("connected", MAILBOX)
     tokens = await desk.store.get("google", ANA)
-    assert tokens is not None
+    assert tokens
     assert desk.google.accounts.whose(tokens.access_token.get_secret_value()) == MAILBOX
     assert tokens.refresh_token.get_secret_value() == desk.google.accounts.grants[0].refresh_token
     assert tokens.expires_at
@@ -118,13 +105,6 @@ async def test_a_link_counts_in_one_browser_only_and_once(desk: Desk) -> None:
     assert (again.status, again.code) == (410, "")
     assert (await own.get(link)).status == 410
     assert len(desk.google.asked("/token")) == 1
-
-
-async def test_of_two_returns_at_the_same_time_one_counts(desk: Desk) -> None:
-    browser = desk.browser()
-    back = await browser.stopped_at_google(await desk.link())
-    pages = await asyncio.gather(*(browser.get(back) for _ in range(5)))
-    assert sorted(page.status for page in pages) == [200, 410, 410, 410, 410]
 
 
 async def test_a_form_that_another_site_sends_in_goes_nowhere(desk: Desk) -> None:
@@ -279,14 +259,8 @@ async def test_a_browser_is_only_ever_sent_to_google(desk: Desk) -> None:
         assert asked["redirect_uri"] == f"{desk.url}/google/callback"
         assert asked["scope"] == SCOPE
         assert asked["code_challenge_method"] == "S256"
-    for odd in (
-        "",
-        "?state=",
-        "?state=x",
-        f"?state={'x' * 43}",
-        f"?state={'x' * 9_000}",
-        "?code=1",
-    ):
+    states = ("", "x", "x" * 43, "x" * 9_000)
+    for odd in ("", "?code=1", *(f"?state={state}" for state in states)):
         assert (await browser.get(f"{desk.url}/google/connect{odd}")).status == 410
         assert (await browser.press(f"{desk.url}/google/connect{odd}")).status == 410
         assert (await browser.get(f"{desk.url}/google/callback{odd}")).status == 410
@@ -325,16 +299,6 @@ async def test_the_cookie_is_for_no_script_and_on_https_for_this_host_alone(desk
 async def connect(desk: Desk, user: str = ANA) -> None:
     page = await desk.browser().through(await desk.link(user))
     assert (await desk.connecting.confirm(user, page.code)).state == "connected"
-
-
-async def test_who_disconnects_has_the_tokens_deleted_and_revoked(desk: Desk) -> None:
-    await connect(desk)
-    access = await desk.connecting.disconnect(ANA)
-    assert access.state == "absent"
-    assert access.note == f"{MAILBOX} is disconnected, and its tokens are deleted."
-    assert desk.google.accounts.grants[0].revoked
-    assert await desk.database.read(sa.select(credentials.c.account)) == []
-    assert await desk.connecting.disconnect(ANA) == await desk.connecting.access(ANA)
 
 
 async def test_tokens_are_deleted_also_where_google_cannot_be_told(desk: Desk) -> None:
@@ -392,13 +356,3 @@ async def test_a_state_is_used_once_however_many_replicas_try(place: Kept) -> No
         assert await states[-1].waiting_mailbox(ANA) == MAILBOX
         handed = await asyncio.gather(*(s.confirm(ANA, code) for s in states * 2))
         assert [each for each in handed if isinstance(each, MailboxTokens)] == [tokens]
-
-
-async def test_a_setup_without_a_public_address_offers_nothing(
-    database: Database, desk: Desk
-) -> None:
-    off = Connecting(load_settings(env={}), database, desk.slack.web, "https://acme.slack.com/")
-    assert off.oauth is None
-    assert (await off.access(ANA)).state == "off"
-    assert await off.begin(ANA, TEAM) == await off.access(ANA)
-    assert await database.read(sa.select(oauth_states.c.state)) == []
