@@ -98,18 +98,6 @@ def test_what_strangers_wrote_steers_no_terminal() -> None:
     assert plan.rows["s1"].title.splitlines() == [plan.rows["s1"].title]
 
 
-def test_names_stand_on_a_terminal_as_they_are() -> None:
-    plan = Plan(clean=clean_line)
-    plan.take(SubagentQueued("s1", "Write a.py for @ana", "files", "fast"))
-    assert "Write a.py for @ana" in shown(plan)
-
-
-def test_an_event_of_an_unknown_context_changes_nothing() -> None:
-    plan = Plan(clean=clean_line)
-    assert plan.take(ToolsCalled("p1", ("x",))) == ""
-    assert plan.rows == {}
-
-
 def on_a_terminal(work: str) -> tuple[str, str]:
     """What a process of ours writes to its stdout (a pipe) and to its stderr (a terminal)."""
     ours, theirs = pty.openpty()
@@ -158,13 +146,8 @@ def test_a_terminal_gets_a_live_table_and_the_result_stays_apart(
 def test_what_is_read_ahead_is_told_at_its_start_and_while_nothing_comes() -> None:
     stream = io.StringIO()
     with show_progress(stream) as emit:
-        for event in (
-            SourcesRead(0, 200),
-            SourcesRead(1, 200),
-            SourcesRead(50, 200, waits=True),
-            SourcesRead(200, 200),
-        ):
-            emit(event)
+        for done in (0, 1, 50, 200):
+            emit(SourcesRead(done, 200, waits=done == 50))
     assert stream.getvalue().splitlines() == [
         "· 0 of 200 channels read",
         "… 50 of 200 channels read, waiting for Slack",
