@@ -69,24 +69,6 @@ async def test_a_request_is_new_once_whoever_hears_it_and_how_often(place: Kept)
         assert await both[0].count_waiting() == 1
 
 
-async def test_a_message_may_be_edited_or_deleted_until_work_on_it_begins(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(inbox, *(incoming(f"{n}.0") for n in range(1, 4)))
-        await inbox.amend("T1", "C1", "1.0", "edited \0")
-        await inbox.amend("T1", "C1", "2.0", None)
-        await inbox.amend("T1", "C1", "9.0", "unknown")
-        taken = await inbox.take("me", 9, NOW)
-        await inbox.amend("T1", "C1", "3.0", "too late")
-        await inbox.amend("T1", "C1", "1.0", None)
-
-        assert [r.ts for r in taken] == ["1.0", "3.0"]
-        assert taken[0].text.startswith("edited")
-        states = [await inbox.request(f"T1/C1/{n}.0") for n in range(1, 4)]
-        assert [r and r.state for r in states] == ["running", "ignored", "running"]
-        assert states[2]
-        assert states[2].text == "text of 3.0"
-
-
 # ---- taken once
 
 
@@ -98,22 +80,6 @@ async def test_the_oldest_are_taken_first_and_as_many_as_are_free(place: Kept) -
         assert await took(inbox, free=3) == ["5.0", "3.0", "9.0"]  # in the order of hearing
         assert await took(inbox) == ["1.0"]
         assert await took(inbox) == []
-
-
-async def test_a_request_that_was_postponed_waits_and_its_thread_with_it(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(inbox, incoming("1.0"), incoming("2.0", thread="1.0"))
-        (first,) = await inbox.take("me", 9, NOW)
-        later = NOW + timedelta(seconds=30)
-        await inbox.postpone(first.key, later, {"ts": ["1.5"]})
-
-        assert await took(inbox) == []
-        assert await inbox.count_waiting() == 2
-        (again,) = await inbox.take("you", 9, later)
-        assert (again.ts, again.attempt, again.reply) == ("1.0", 1, {"ts": ["1.5"]})
-        assert again.run not in (None, first.run)
-        assert again.owner == "you"
-        assert await took(inbox, now=later) == []
 
 
 async def test_what_is_taken_belongs_to_who_took_it(place: Kept) -> None:

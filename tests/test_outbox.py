@@ -207,24 +207,6 @@ async def test_a_stream_is_not_waited_for() -> None:
         assert writer.calls["chat.startStream", "skipped"] == 2
 
 
-async def test_streams_and_lost_writes_are_told_apart_from_those_of_others() -> None:
-    async with desk() as d:
-        other = await d.writer.post("other", CHANNEL, ASKED, "earlier answer")
-        chunks = [{"type": "plan_update", "title": "On it"}]
-        ts = await d.writer.start_stream(CHANNEL, ASKED, "T0LOCAL", USER, chunks)
-        assert ts
-        assert await d.writer.append(CHANNEL, ts, [{"type": "markdown_text", "text": "So: "}])
-        mine = await d.writer.mine(CHANNEL, ASKED, "k1", ASKED)
-        assert (dict(mine.parts), mine.unmarked) == ({}, (ts,))
-        await d.writer.stop_stream("k1", CHANNEL, ts)
-        await d.writer.post("k1#2", CHANNEL, ASKED, "more")
-        mine = await d.writer.mine(CHANNEL, ASKED, "k1", ASKED)
-        assert (mine.parts[1], len(mine.parts[2]), mine.unmarked) == ((ts,), 1, ())
-        with pytest.raises(StreamEnded):
-            await d.writer.append(CHANNEL, ts, chunks)
-        assert (await d.writer.mine(CHANNEL, ASKED, "k1", other)).parts[1] == (ts,)
-
-
 async def test_a_session_status_is_best_effort() -> None:
     async with desk() as d:
         d.slack.faults += [Fault("agents.sessions.setStatus", "missing_scope")]

@@ -302,9 +302,7 @@ async def test_a_changed_file_holds_at_the_next_decision_but_is_looked_at_once_a
     ("text", "said"),
     [
         ("policy: {everywhere: {ask: [everyone]}}", "'policy.everywhere.ask.0' is 'everyone'"),
-        ("policy: {everywhere: {scopes: [slak]}}", "'policy.everywhere.scopes' names 'slak'"),
         ("policy: {channels: {a: {scopes: [x]}}}", "'policy.channels.a.scopes' names 'x'"),
-        ("polcy: {everywhere: {answer: false}}", "Did you mean 'policy'?"),
         ("limits: {cost_usd: much}", "'limits.cost_usd'"),
         ("policy: [", "not valid YAML"),
         (None, "cannot be read: no such file"),

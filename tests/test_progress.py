@@ -64,17 +64,6 @@ def test_a_pipe_gets_a_line_for_what_matters() -> None:
     ]
 
 
-def test_a_table_has_a_row_for_each_subagent_and_what_it_does() -> None:
-    plan = Plan(clean=clean_line)
-    for event in RUN[:4]:
-        plan.take(event)
-    assert "… s1 Read #support-es (fast) read_channel_history, read_thread" in shown(plan)
-    for event in RUN[4:]:
-        plan.take(event)
-    assert "✓ s1 Read #support-es (fast) 3 findings, $0.0012" in shown(plan)
-    assert "All of it" in shown(plan)
-
-
 def test_a_long_plan_counts_those_that_are_done() -> None:
     plan = Plan(clean=clean_line)
     for n in range(1, 101):

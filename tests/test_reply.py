@@ -60,27 +60,6 @@ async def streamed(d: Desk, reply: StreamingReply, text: str = ANSWER) -> None:
     await until(lambda: text[:5] in one(d).text)
 
 
-async def test_a_stream_shows_the_plan_then_the_answer_then_what_stands_below() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        state = await reply.open(look_first=False)
-        shown = one(d)
-        assert (shown.streaming, shown.plan_title) == (True, "On it …")
-        assert state == {"ts": [shown.ts], "streamed": True}
-        work(reply)
-        await until(lambda: len(one(d).plan) == 2)
-        await streamed(d, reply)
-        done = await reply.finish(rendered(ANSWER))
-        shown = one(d)
-        assert not shown.streaming
-        assert shown.text == ANSWER + "\n1 subagent"
-        assert [row.status for row in shown.plan] == ["complete", "complete"]
-        assert shown.plan_title == "1 of 1 subagents done"
-        assert shown.metadata["event_payload"]["key"] == f"T0LOCAL/{CHANNEL}/{ASKED}"
-        assert done == {"ts": [shown.ts], "streamed": False}
-        assert (d.slack.calls[STOP], d.slack.calls[UPDATE], d.slack.calls[POST]) == (1, 1, 0)
-
-
 async def test_at_most_one_write_an_interval_and_none_for_what_is_shown_already() -> None:
     async with desk(update_s=0.2) as d:
         reply = d.reply()
@@ -160,18 +139,6 @@ async def test_a_slack_that_answers_late_leaves_one_answer(method: str) -> None:
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_text_too_long_for_a_stream_is_put_in_by_an_update() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        text = "é" * 5_000
-        reply.emit(AnswerDelta(text[:1_000]))
-        await until(lambda: one(d).text)
-        reply.emit(AnswerDelta(text[1_000:]))
-        await reply.finish(rendered(text, "And more.", "And more.\n\nAnd more."))
-        assert texts(d) == [text, "And more.", "And more.\n\nAnd more.\n1 subagent"]
-
-
 async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -> None:
     text = "## Open\n\nTwo invoices wait [F1.1]. Call **Ana** [F1.2]!\n\n- one\n- two"
     links = {"F1.1": ["https://x.test/1"], "F1.2": ["https://x.test/2"]}
@@ -247,17 +214,6 @@ async def test_a_sentence_replaces_a_placeholder_whatever_a_stale_state_says_of_
         assert state["streamed"] is False
         await d.reply({**state, "streamed": True}).fail("Something went wrong.")
         assert texts(d) == ["Something went wrong."]
-
-
-async def test_where_the_placeholder_cannot_be_edited_the_answer_takes_its_place() -> None:
-    async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        d.slack.faults += [Fault(UPDATE, "error:update_failed")] * 99
-        await reply.finish(rendered(ANSWER, "more"))
-        assert texts(d) == [ANSWER, "more\n1 subagent"]
-        await d.reply().finish(rendered(ANSWER, "more"))
-        assert texts(d) == [ANSWER, "more\n1 subagent"], "it is final, in the next life too"
 
 
 async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_replaces() -> None:

@@ -139,13 +139,6 @@ def test_quotes_and_code_are_their_own_parts() -> None:
     assert parts(text) == [quote, code, section(text_leaf("End"))]
 
 
-def test_a_fence_in_a_list_loses_its_indent_and_an_empty_one_is_kept() -> None:
-    assert [p["elements"] for p in parts("- a\n  ```\n  x\n    y\n  ```")][1] == [
-        text_leaf("x\n  y")
-    ]
-    assert parts("```\n```")[0]["elements"] == [text_leaf(" ")]
-
-
 def test_a_table_is_a_block_with_its_sides_and_links() -> None:
     before, table, after = made(
         "Here:\n\n| a | b |\n|:-:|--:|\n| **x** [F1.1] | \\|y |\n| z |\n\nEnd"

@@ -66,6 +66,7 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
         session = bot.slack.state.sessions[bot.channel, asked]
         assert (session.status, session.initiator) == ("active", ASKER)
         assert len(bot.replies(asked)) == 1
+        assert [bot.slack.calls[f"chat.{name}Stream"] for name in ("start", "stop")] == [1, 1]
         assert {d.reason for d in bot.slack.deliveries} == {""}
 
 

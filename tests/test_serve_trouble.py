@@ -108,9 +108,7 @@ AT_START: dict[str, tuple[Callable[[Outside], object], str]] = {
     "wrong bot token": (lambda t: t.env.update(SLACK_BOT_TOKEN="xoxb-wrong"), "invalid_auth"),
     "no bot token": (lambda t: t.env.pop("SLACK_BOT_TOKEN"), "SLACK_BOT_TOKEN"),
     "revoked": (refused_by_slack(Fault("auth.test", "error:token_revoked")), "token_revoked"),
-    "gone": (refused_by_slack(Fault("auth.test", "error:account_inactive")), "account_inactive"),
     "wrong app token": (lambda t: t.env.update(SLACK_APP_TOKEN="xapp-wrong"), "SLACK_APP_TOKEN"),
-    "a bot's as app token": (lambda t: t.env.update(SLACK_APP_TOKEN=BOT_TOKEN), "SLACK_APP_TOKEN"),
     "no app token": (lambda t: t.env.pop("SLACK_APP_TOKEN"), "SLACK_APP_TOKEN"),
     "no connections:write": (
         refused_by_slack(Fault("apps.connections.open", "missing_scope")),
@@ -126,7 +124,6 @@ AT_START: dict[str, tuple[Callable[[Outside], object], str]] = {
     ),
     "a port in use": (full_port, "cannot listen"),
     "a broken settings file": (lambda t: written(t, "policy: ["), "not valid YAML"),
-    "an unknown setting": (lambda t: written(t, "slak: {}"), "slak"),
     "an unknown scope": (
         lambda t: written(t, "policy: {everywhere: {scopes: [mail2]}}"),
         "mail2",
