@@ -1,9 +1,9 @@
-"""Requests are stored once, taken once, one at a time in a thread, and ended with their steps."""
+"""Requests are stored once, taken once and begun once, whatever fails on the way."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,12 +11,19 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from engine_kit import brief_answer, is_child, led_by, say, turns, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pg_kit import Kept, place, postgres
+from serve_kit import ASKER, Served, echo, mentioned, serving
+from timing import waited_within
 
+from bot.errors import StoreError
+from bot.requests.worker import RequestWorker
 from bot.runs.store import Store
+from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.budget import StoredBudget
+from bot.storage.database import Database
 from bot.storage.requests import Incoming, RequestQueue, StoredRequest
 from bot.storage.tables import inbox as table
 from bot.storage.tables import steps
@@ -253,3 +260,189 @@ async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept
         assert await inbox.spending(None, hour_ago) == pytest.approx((0.85, 1.2))
         assert await inbox.spending("U1", NOW) == (0.0, 0.0)
         assert [r.id for r in await inbox.recent("U1")] == ["r2", "r1"]
+
+
+FINE = turns(say("Fine."))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Kept:
+    """Where one bot keeps what no replica shares."""
+    return Kept(tmp_path, None)
+
+
+@asynccontextmanager
+async def served(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Served]:
+    async with serving(place.path, mind, url=place.url, **more) as bot:
+        yield bot
+
+
+async def idle(bot: Served) -> RequestWorker:
+    """Its dispatch, which takes nothing from now on."""
+    dispatch = bot.bench.dispatch
+    assert await dispatch.drain(5)
+    return dispatch
+
+
+def unheard(bot: Served, text: str = "Hello?") -> Incoming:
+    """A message that stands in Slack, as another replica would store it."""
+    ts = bot.slack.people.say("U0LUIS", bot.channel, text)
+    event = {"type": "app_mention", "text": mentioned(text), "channel": bot.channel, "ts": ts}
+    return Incoming("T0ACME", bot.channel, ts, ts, ASKER, "mention", {**event, "user": ASKER})
+
+
+async def state(bot: Served, ts: str) -> str:
+    request = await bot.inbox.request(f"T0ACME/{bot.channel}/{ts}")
+    return request.state if request else "unknown"
+
+
+async def test_no_more_requests_are_at_work_than_may_be(alone: Kept) -> None:
+    most = 0
+    async with served(alone, led_by(echo), latency_s=0.2, serve={"max_requests": 4}) as bot:
+        asked = {bot.ask(f"Question {n}?"): f"Question {n}?" for n in range(12)}
+
+        def done() -> bool:
+            nonlocal most
+            most = max(most, len(bot.bench.dispatch.at_work))
+            return all(any(m.metadata for m in bot.replies(ts)) for ts in asked)
+
+        await until(done, 30)
+        for ts, text in asked.items():
+            assert text in (await bot.answer(ts)).text
+        assert len(await bot.store.runs()) == 12
+
+    assert most == 4
+
+
+async def test_a_request_that_another_replica_stored_is_found_without_being_told(
+    place: Kept,
+) -> None:
+    async with served(place) as bot:
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        with waited_within(LOOK_EVERY_S + 5):
+            assert (await bot.answer(request.ts)).text.startswith("Fine.")
+
+
+async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(alone: Kept) -> None:
+    async with served(alone, latency_s=0.5) as bot:
+        first = bot.ask("One?")
+        await until(lambda: bot.bench.dispatch.at_work)
+        draining = asyncio.create_task(bot.bench.dispatch.drain(10))
+        await asyncio.sleep(0)
+        second = bot.ask("Two?")
+
+        assert await draining
+        assert bot.replies(first)[0].text.startswith("Fine.")
+        await asyncio.sleep(LOOK_EVERY_S + 0.2)
+        assert await state(bot, second) == "new"
+
+
+async def test_who_has_no_time_to_drain_is_told(alone: Kept) -> None:
+    async with served(alone, latency_s=1.5) as bot:
+        asked = bot.ask("One?")
+        await until(lambda: bot.model.recorded)
+
+        assert not await bot.bench.dispatch.drain(0.1)
+        assert len(bot.bench.dispatch.at_work) == 1
+        assert (await bot.answer(asked)).text.startswith("Fine.")
+
+
+async def test_a_stop_that_another_replica_heard_reaches_the_run(place: Kept) -> None:
+    mind = led_by(brief_answer(2), say("Never."))
+    async with served(place, mind, latency_s=4.0) as bot:
+        asked = bot.ask("What is open in #support-2?")
+        await until(lambda: any(is_child(b) for b in bot.model.recorded), 20)
+        with waited_within(2.0):
+            assert await bot.inbox.stop("T0ACME", bot.channel, asked, ASKER) == 1
+            shown = await bot.answer(asked)
+
+        assert "Stopped as asked" in shown.text
+
+
+# ---- what failed on the way
+
+
+class Lossy(Database):
+    """A database that makes a change, and then loses the word of it."""
+
+    def __init__(self, database: Database) -> None:
+        self.where, self.shared, self._upserts = database.where, database.shared, {}
+        self._whole, self.lost = database, 0
+
+    async def read(self, query: Any, **values: Any) -> Sequence[sa.Row[Any]]:
+        return await self._whole.read(query, **values)
+
+    async def change(self, work: Any) -> Any:
+        found = await self._whole.change(work)
+        if found and self.lost == 0:
+            self.lost += 1
+            raise StoreError("here", "was lost", "Find it.")
+        return found
+
+
+async def test_requests_whose_taking_was_not_told_are_begun_all_the_same(
+    place: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(place) as bot:
+        real = await idle(bot)
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        lossy = Lossy(bot.store.database)
+        other = RequestWorker(RequestQueue(lossy), real.durable, 4, real.runs)
+        running = asyncio.create_task(other.run())
+        shown = await bot.answer(request.ts)
+        running.cancel()
+
+        assert shown.text.startswith("Fine.")
+        assert lossy.lost == 1
+        assert "was lost" in caplog.text
+
+
+async def test_a_request_that_was_taken_and_never_begun_is_begun_by_the_next_process(
+    place: Kept,
+) -> None:
+    async with served(place) as bot:
+        dispatch = await idle(bot)
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        executor = bot.bench.durable.executor
+        assert len(await bot.inbox.take(executor, 9, datetime.now(UTC))) == 1
+        await dispatch.recover()
+
+        assert (await bot.answer(request.ts)).text.startswith("Fine.")
+        assert await state(bot, request.ts) == "done"
+
+
+async def test_a_request_that_another_replica_took_up_is_no_longer_ours(place: Kept) -> None:
+    async with served(place, latency_s=3) as bot:
+        dispatch, me = await idle(bot), bot.bench.durable.executor
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        await bot.inbox.take(me, 9, datetime.now(UTC))
+        await dispatch.recover()
+        assert dispatch.at_work == {request.key}
+        await bot.inbox.claim(request.key, "another")
+        await until(lambda: not dispatch.at_work, LOOK_EVERY_S + 5)
+        await dispatch.mark_started(request.key)  # and it may come back
+
+        assert dispatch.at_work == {request.key}
+        (mine,) = await bot.inbox.at_work(me)
+        assert mine.key == request.key
+        assert (await bot.answer(request.ts)).text.startswith("Fine.")
+
+
+async def test_a_request_whose_run_cannot_be_opened_ends_with_an_apology(alone: Kept) -> None:
+    async with served(alone) as bot:
+        dispatch = await idle(bot)
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        (taken,) = await bot.inbox.take(bot.bench.durable.executor, 9, datetime.now(UTC))
+        assert taken.run
+        await bot.store.start_run(taken.run, "mention", "?", "m", {"limits": "nonsense"})
+        await dispatch.recover()
+        shown = await bot.answer(request.ts)
+
+        assert taken.run in shown.text
+        assert await state(bot, request.ts) == "failed"
+        assert dispatch.at_work == set()
