@@ -15,7 +15,7 @@ from engine_kit import until
 from slack_bolt.response import BoltResponse
 from timing import patient
 
-from bot.listeners.socket_mode import SocketRefused, Sockets
+from bot.listeners.socket_mode import Sockets
 from bot.local.server import LocalServer
 from bot.local.slack.faults import Fault
 from bot.local.slack.server import API_PATH, LocalSlack
@@ -134,19 +134,6 @@ async def test_an_expiring_socket_listens_until_the_next_one_does() -> None:
         assert lowest == 2
 
 
-async def test_a_silent_socket_is_noticed_and_replaced() -> None:
-    async with line(count=1, deaf_after_s=1.0) as on:
-        await until(lambda: on.sockets.alive == 1)
-        await asyncio.sleep(2.0)  # quiet, but alive: pings are answered
-        assert on.sockets.counts["connected"] == 1
-        on.slack.sockets.refuse(2.0)  # longer than it takes to notice: it is seen to be unhealthy
-        on.slack.sockets.drop("silent")
-        await until(lambda: not on.sockets.healthy())
-        await until(lambda: on.sockets.counts["deaf"] == 1 and on.sockets.healthy())
-        on.slack.people.say("U0ANA", "C0SUPPORT", "hello?")
-        await until(lambda: "hello?" in on.texts())
-
-
 async def test_a_stall_of_our_own_loop_does_not_make_a_socket_deaf() -> None:
     async with line(count=1, deaf_after_s=1.0) as on:
         await until(lambda: on.sockets.alive == 1)
@@ -155,18 +142,6 @@ async def test_a_stall_of_our_own_loop_does_not_make_a_socket_deaf() -> None:
             await asyncio.sleep(0.05)
         await until(on.sockets.healthy)
         assert on.sockets.counts["connected"] == 1
-
-
-async def test_refused_connections_are_tried_again_with_pauses() -> None:
-    async with line(count=1) as on:
-        await until(lambda: on.sockets.alive == 1)
-        on.slack.sockets.refuse(1.0)
-        on.slack.sockets.drop("abort")
-        await until(lambda: on.sockets.counts["refused"] >= 1)
-        assert not on.sockets.healthy()
-        await until(lambda: on.sockets.alive == 1)
-        assert on.sockets.counts["refused"] <= 3
-        assert on.slack.sockets.count == 1
 
 
 async def test_a_rate_limit_is_waited_out_as_long_as_slack_says() -> None:
@@ -184,17 +159,6 @@ async def test_a_faulty_answer_is_tried_again(kind: str) -> None:
         on.slack.faults.append(Fault("apps.connections.open", kind, 2.5))
         await until(lambda: on.sockets.alive == 1)
         assert on.sockets.counts["refused"] == 1
-
-
-@pytest.mark.parametrize(
-    ("token", "code"), [("xapp-wrong", "invalid_auth"), ("xoxb-1", "not_allowed_token_type")]
-)
-async def test_a_refused_token_ends_it_and_is_named(token: str, code: str) -> None:
-    async with line(token=token) as on:
-        with pytest.raises(SocketRefused, match=f"SLACK_APP_TOKEN: {code}") as caught:
-            await on.sockets.run()
-        assert caught.value.reason == code
-        assert token not in str(caught.value)
 
 
 async def test_what_was_received_is_acked_before_the_close() -> None:
