@@ -20,17 +20,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from bot_kit import Shell, configure, model_at, refused, slack_at
 from connect_kit import ANA, MAILBOX, StandIn, google_at, settings_at
-from engine_kit import MUX, say
+from engine_kit import say
 from google_data_kit import ACCOUNT, key_file
 from pg_kit import with_store
 from pydantic import SecretStr
-from starlette.applications import Starlette
-from starlette.routing import Mount
 
 from bot.errors import SetupError
-from bot.local.google.mbox import Mailbox
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.google.server import LocalGoogle
+from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
 from bot.local.slack.server import LocalSlack
 from bot.local.workspace import Team, User, Workspace
 from bot.logging import Redactor, learn
@@ -40,9 +36,7 @@ from bot.mailbox.google_oauth import SCOPE, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from config.settings import SettingsError, load_settings
-from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleRevoked
-from scopes.google.gmail import Gmail
 
 CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
 
@@ -231,31 +225,15 @@ async def test_a_connected_mailbox_is_opened_and_its_renewed_token_stored(
         assert after.address == before.address
         assert after.refresh_token == before.refresh_token
         assert await mail_credentials(settings_at(google), store, "U0EVA", None) is None
+        google.accounts.revoke(MAILBOX)
+        await store.put("google", ANA, before)
+        again = await mail_credentials(settings_at(google), store, ANA, None)
+        assert again
+        with pytest.raises(GoogleRevoked, match="Connect it again"):
+            await again.token()
         unset = settings_at(google, client_id=None)
         with pytest.raises(SetupError, match=r"google\.client_id is not set"):
             await mail_credentials(unset, store, ANA, None)
-
-
-async def test_what_was_connected_is_read_by_gmail_until_its_owner_ends_it(
-    store: Credentials,
-) -> None:
-    accounts = LocalGoogleOauth()
-    mail = LocalGoogle(Mailbox(MAILBOX, ()), whose=accounts.whose)
-    app = Starlette(routes=[*accounts.routes("/oauth"), Mount("/", mail.app)])
-    with MUX.serving(app) as url:
-        stand_in = StandIn(accounts, url)
-        await connect(stand_in, store, ANA)
-        settings = settings_at(stand_in)
-        access = await mail_credentials(settings, store, ANA, None)
-        assert access
-        client = GoogleClient(access, settings.google, url)
-        gmail = Gmail(client, ANA)
-        assert await gmail.address() == MAILBOX
-        assert await gmail.find() == []
-        accounts.revoke(MAILBOX)
-        with pytest.raises(GoogleRevoked, match="Connect it again"):
-            await gmail.find()
-        await client.aclose()
 
 
 async def test_a_mailbox_that_was_disconnected_meanwhile_stays_so(store: Credentials) -> None:

@@ -22,10 +22,9 @@ from bot.local.slack.state import BOT_USER
 from bot.mailbox.oauth import Connecting
 from bot.policy.directory import SlackDirectory
 from bot.policy.policy import Admission, AdmissionFacts, PolicyFile
-from bot.requests.capabilities import Capabilities, abilities
+from bot.requests.capabilities import Capabilities
 from bot.runs.store import Store
 from bot.slack.assistant_pane import (
-    OpenChannels,
     channel_in,
     hint,
     prompts,
@@ -38,7 +37,6 @@ from bot.storage.requests import RequestQueue
 from bot.terminal import DONE
 from bot.tooling.registry import toolkit_of
 from config.settings import load_settings, settings_file
-from scopes import ALL, MODULES
 from scopes.effects import OPEN_MAIL
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS
@@ -113,35 +111,6 @@ def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None
         asked = re.search(r"Write `(.*?)`", text)
         assert asked
         assert wants_triage(asked[1])
-
-
-HELD = {
-    OPEN_CHANNELS: "slack",
-    OPEN_MAIL: "email",
-    "data:sales": "data",
-    "sheet:targets": "data",
-    "web:search": "web",
-    "web:read": "web",
-    "notes:own": "notes",
-    "files:run": "files",
-    "files:handbook": "files",
-    "mcp:crm": "data",
-}
-"""A handle of each kind -> its scope."""
-
-
-def test_a_home_says_in_words_what_each_source_is_good_for() -> None:
-    titles = {handle: f"scope {scope}" for handle, scope in HELD.items()}
-    told = [abilities([ALL], {handle: title}) for handle, title in titles.items()]
-    assert len({sentence for (sentence,) in told}) == len(HELD)
-    assert not re.search(r"\w_\w", str(told)), "names of tools are no words of a user"
-    every = [sentence for (sentence,) in told]
-    assert every == abilities([ALL], titles) == abilities(list(MODULES), titles)
-    for handle, scope in HELD.items():
-        (only,) = abilities([scope], {handle: titles[handle]})
-        others = [name for name in MODULES if name != scope]
-        assert only not in abilities(others, titles)
-        assert "no source is open" in abilities([ALL], {})[0]
 
 
 def test_a_home_stays_within_slacks_sizes_whatever_was_asked() -> None:
@@ -350,24 +319,6 @@ def test_the_channel_beside_the_pane_is_the_first_one_that_is_a_channel(
     assert (
         (found in hint({"app_context": context})) if found else not hint({"app_context": context})
     )
-
-
-def test_what_a_user_looks_at_goes_with_the_next_direct_message() -> None:
-    seen = OpenChannels()
-    said = {"channel_type": "im", "user": "U0ANA", "text": "what is open here?"}
-    assert seen.add_to(said) == said
-    seen.note({"type": "app_context_changed", "user": "U0ANA", "context": looking(OWN)})
-    assert "C0OWN" in hint(seen.add_to(said))
-    assert not hint(seen.add_to({**said, "user": "U0EVA"}))
-    assert not hint(seen.add_to({**said, "channel_type": "channel"}))
-    own = {**said, "app_context": looking(entity("channel_id", "C0OTHER"))}
-    assert seen.add_to(own) == own
-    seen.note({"type": "app_home_opened", "user": "U0ANA", "tab": "messages"})
-    assert hint(seen.add_to(said))
-    for odd in ({"user": 1, "context": {}}, {"user": "U0ANA", "context": "C0X"}, {}):
-        seen.note(odd)
-    seen.note({"type": "app_context_changed", "user": "U0ANA", "context": {}})
-    assert not hint(seen.add_to(said))
 
 
 def test_prompts_are_few_and_speak_of_the_open_channel_only_where_all_may_read_it() -> None:

@@ -26,7 +26,6 @@ from bot.policy.policy import (
     PolicyFault,
     PolicyFile,
     Silent,
-    day_of,
     decide,
     needed_groups,
 )
@@ -229,11 +228,6 @@ def test_a_request_gets_no_more_than_what_is_left_of_the_day() -> None:
     assert cost(none, user_usd=1e6, all_usd=1e6) == 0.0
 
 
-def test_a_day_begins_at_midnight_utc_wherever_the_clock_stands() -> None:
-    assert day_of(NOW) == datetime(2026, 11, 22, tzinfo=UTC)
-    assert day_of(datetime.fromisoformat("2026-11-23T00:30:00+09:00")) == day_of(NOW)
-
-
 # ---- settings
 
 
@@ -285,17 +279,6 @@ CLOSED_FILE = "policy: {everywhere: {answer: false}}"
 def opened() -> tuple[PolicyFile, Clock]:
     clock = Clock()
     return PolicyFile(settings_file(), load_settings().policy, clock=clock), clock
-
-
-async def test_a_changed_file_holds_at_the_next_decision_but_is_looked_at_once_a_second() -> None:
-    write("")
-    file, clock = opened()
-    assert (await file.read()).everywhere.answer
-    write(CLOSED_FILE)
-    clock.now += POLL_S / 2
-    assert (await file.read()).everywhere.answer
-    clock.now += POLL_S / 2
-    assert not (await file.read()).everywhere.answer
 
 
 @pytest.mark.parametrize(

@@ -143,14 +143,6 @@ def test_what_is_read_ahead_is_told_at_its_start_and_while_nothing_comes() -> No
     ]
 
 
-def test_a_terminal_shows_how_many_are_read_until_all_are() -> None:
-    plan = Plan(clean=clean_line)
-    plan.take(SourcesRead(50, 200))
-    assert "50 of 200 channels read" in shown(plan)
-    plan.take(SourcesRead(200, 200))
-    assert "channels read" not in shown(plan)
-
-
 def test_the_result_goes_to_stdout_and_progress_to_stderr(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

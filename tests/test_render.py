@@ -38,7 +38,7 @@ from bot.slack.blocks import (
     sentence,
     size,
 )
-from bot.slack.markdown import MAX_ROWS, Numbers, Prose, blocks, harmless, lines, segments, tidy
+from bot.slack.markdown import MAX_ROWS, Numbers, Prose, blocks, harmless, lines, segments
 from bot.slack.paging import split
 from config.sections import ReplySettings
 from config.settings import load_settings
@@ -137,14 +137,6 @@ def test_lists_nest_and_go_on_with_their_numbers() -> None:
         items("bullet", "three"),
         section(text_leaf("\nThen")),
         items("ordered", "c", "d", "e", offset=2),
-    ]
-
-
-def test_a_list_with_only_ones_is_counted_through_what_is_nested_in_it() -> None:
-    assert parts("1. a\n   - x\n1. b\n1. c") == [
-        items("ordered", "a"),
-        items("bullet", "x", indent=1),
-        items("ordered", "b", "c", offset=1),
     ]
 
 
@@ -668,12 +660,6 @@ def test_each_message_holds_one_table_as_slack_demands() -> None:
     made = bodies(text)
     assert [b.splitlines()[0] for b in made] == [f"## Part {n}" for n in range(4)]
     assert made[-1].count("**h0:**") == 4
-
-
-def test_pipes_in_prose_and_code_are_no_table() -> None:
-    text = "Use a | b.\n---|---|---\n\n```\n| a | b |\n|---|---|\n```"
-    assert not any(line.kind == "header" for line in lines(text))
-    assert tidy(text, 500) == text
 
 
 @hypothesis_settings(max_examples=150, deadline=None)

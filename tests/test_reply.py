@@ -433,14 +433,6 @@ async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() ->
         assert [m.ts for m in d.answers()] == [again]
 
 
-async def test_a_post_outside_of_threads_is_looked_up_in_the_channel() -> None:
-    async with desk() as d:
-        d.slack.faults += [Fault(POST, "lost"), Fault("conversations.history", "drop")]
-        ts = await d.writer.post("daily/1", CHANNEL, None, "report")
-        assert [m.text for m in d.slack.visible(CHANNEL)][1:] == ["report"]
-        assert await d.writer.find(CHANNEL, None, "daily/1") == ts
-
-
 async def test_slack_is_told_to_look_for_nothing_in_a_text() -> None:
     async with desk() as d:
         ts = await d.writer.post("k1", CHANNEL, ASKED, "@channel evil.example", [MARKDOWN])

@@ -403,16 +403,6 @@ async def test_a_message_of_a_file_alone_is_a_request_in_a_direct_message(tmp_pa
 # ---- writes that Slack refuses
 
 
-async def test_a_storm_of_429s_delays_an_answer_and_no_more(tmp_path: Path) -> None:
-    async with serving(tmp_path) as bot:
-        bot.slack.faults += [Fault(method, "429", 1.0) for method in WRITES for _ in range(2)]
-        asked = bot.ask()
-        shown = await bot.answer(asked, seconds=30)
-        assert "It is **open**" in shown.text
-        assert len(bot.replies(asked)) == 1
-        assert bot.slack.state.sessions[bot.channel, asked].status == "active"
-
-
 @pytest.mark.parametrize("kind", ["500", "lost"])
 async def test_writes_that_fail_leave_one_answer(tmp_path: Path, kind: str) -> None:
     async with serving(tmp_path) as bot:
