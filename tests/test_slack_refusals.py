@@ -7,19 +7,21 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from engine_kit import brief_answer, led_by, say, workspace
 from serve_kit import ASKER, Served, ruled, serving
 from slack_codes import codes
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import kept
 from test_attaching import working as keeping
 
 from bot.local.slack.faults import Fault, StreamsRefused
 from bot.local.slack.server import API_PATH, LocalSlack
+from bot.local.slack.state import Effect
 from bot.local.workspace import Channel, User, Workspace
 from bot.messages import FAILED
 from config.settings import Settings
@@ -100,9 +102,12 @@ async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
         change=ruled(shared=True, ask=("members", "external")),
     ) as bot:
         for user, team in ((STRANGER, "T0OTHER"), (ASKER, "T0ACME")):
-            asked = bot.ask("What is open?", user=user, channel=SHARED)
-            assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
-            (start,) = [e for e in bot.slack.effects if e.method == START]
+            starts: list[Effect] = []
+            while not starts:  # a busy machine may be too late for a stream
+                asked = bot.ask("What is open?", user=user, channel=SHARED)
+                assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
+                starts = [e for e in bot.slack.effects if e.method == START]
+            (start,) = starts
             assert start.args["recipient_team_id"] == team
             assert start.args["recipient_user_id"] == user
             bot.slack.effects.clear()
@@ -134,7 +139,7 @@ class Script:
         self.seen += 1
         if self._picks(b"".join(m.get("body", b"") for m in messages).decode()):
             self.refused += 1
-            await self._refuse(send)
+            await self._refusal()(scope, receive, send)
             return
 
         async def again() -> Message:
@@ -150,14 +155,10 @@ class Script:
                 return self.mark in body and not self.refused
         return self.which == "every"
 
-    async def _refuse(self, send: Send) -> None:
-        is_status = self.code.startswith("http_")
-        status = int(self.code.removeprefix("http_")) if is_status else 200
-        body = b"no" if is_status else json.dumps({"ok": False, "error": self.code}).encode()
-        kind = b"text/plain" if is_status else b"application/json"
-        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+    def _refusal(self) -> Response:
+        if self.code.startswith("http_"):
+            return Response("no", int(self.code.removeprefix("http_")))
+        return JSONResponse({"ok": False, "error": self.code})
 
     def set(self, method: str, code: str, which: str, mark: str) -> None:
         self.method, self.code, self.which, self.mark = method, code, which, mark
@@ -230,20 +231,16 @@ NOBODY_CAN = {"nothing"}
 """No plain message is taken either: nothing stands there, so no placeholder does."""
 
 
-@dataclass
-class Table:
-    """What came of each code."""
+Cells = dict[str, str]
+"""Column -> what came of a code there."""
 
-    write: Write
-    rows: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def keep(self, code: str) -> None:
-        """Append a row to the file that `REFUSALS_TABLE` names."""
-        if path := os.environ.get("REFUSALS_TABLE"):
-            cells = self.rows[code]
-            shown = [cells.get(column, "")[:60].replace("\n", " ") for column in COLUMNS]
-            with Path(path).open("a", encoding="utf-8") as rows:
-                rows.write(f"| {self.write.name} | {code} | {' | '.join(shown)} |\n")
+def keep(write: Write, code: str, cells: Cells) -> None:
+    """Append a row to the file that `REFUSALS_TABLE` names."""
+    if path := os.environ.get("REFUSALS_TABLE"):
+        shown = [cells.get(column, "")[:60].replace("\n", " ") for column in COLUMNS]
+        with Path(path).open("a", encoding="utf-8") as rows:
+            rows.write(f"| {write.name} | {code} | {' | '.join(shown)} |\n")
 
 
 def guests() -> Workspace:
@@ -307,10 +304,9 @@ async def cell(bot: Served, script: Script, write: Write, code: str, column: str
     return "-"
 
 
-async def fill(table: Table, these: Iterable[str], folder: Path) -> None:
-    """Ask once for each code and column."""
-    write = table.write
-    these = sorted(these, key=LIMITED.__contains__)  # they keep a method back for a second
+async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, Cells]:
+    """Ask once for each code and column; what came of each code."""
+    found: dict[str, Cells] = {}
     space = guests() if write.is_whisper else workspace(6)
     slack = LocalSlack(space, streams_refused=None if write.streams else "unknown_method")
     script = Script(slack.app)
@@ -326,48 +322,33 @@ async def fill(table: Table, these: Iterable[str], folder: Path) -> None:
         change=wide,
         serve={"outage_give_up_s": 2.5},
     ) as bot:
-        for code in these:
-            cells = table.rows.setdefault(code, {})
+        for code in sorted(these, key=LIMITED.__contains__):  # those hold a method for a second
+            cells = found[code] = {}
             for column in write.columns:
                 if not (code in LIMITED and column == "every"):
                     cells[column] = await cell(bot, script, write, code, column)
-            table.keep(code)
+            keep(write, code, cells)
+    return found
 
 
-def check(table: Table) -> None:
-    """Every request has ended well, and every column was reached."""
-    allowed = {"answer", "-"} if table.write.has_answer else FINE | {"-"}
-    allowed |= NOBODY_CAN if table.write.method == POST else set()
-    bad = {
-        f"{code}, {column}": cell
-        for code, cells in table.rows.items()
-        for column, cell in cells.items()
-        if cell not in allowed | ({STREAM_LEFT} if column == "every" else set())
-    }
-    assert bad == {}
-    for column in table.write.columns:
-        assert {cells.get(column, "-") for cells in table.rows.values()} != {"-"}, (
-            f"no {column} call"
-        )
+EVERY = pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(3_000)], id="every code")
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
+@pytest.mark.parametrize("is_whole", [pytest.param(False, id="a sample"), EVERY])
 async def test_a_write_that_is_refused_leaves_an_answer_or_a_sentence(
-    write: Write, tmp_path: Path
+    write: Write, is_whole: bool, tmp_path: Path
 ) -> None:
-    table = Table(write)
-    await fill(table, SAMPLE[write.method].split(), tmp_path)
-    check(table)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3_000)
-@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
-async def test_every_code_that_slack_documents_leaves_an_answer_or_a_sentence(
-    write: Write, tmp_path: Path
-) -> None:
-    table = Table(write)
+    """With every code that Slack documents, where that is asked for."""
     assert len(codes(write.method)) >= 40
-    await fill(table, codes(write.method), tmp_path)
-    check(table)
+    chosen = codes(write.method) if is_whole else SAMPLE[write.method].split()
+    found = await table(write, chosen, tmp_path)
+    allowed = {"answer", "-"} if write.has_answer else FINE | {"-"}
+    allowed |= NOBODY_CAN if write.method == POST else set()
+    for code, cells in found.items():
+        for column, came in cells.items():
+            good = allowed | ({STREAM_LEFT} if column == "every" else set())
+            assert came in good, (code, column)
+    for column in write.columns:
+        assert {cells.get(column, "-") for cells in found.values()} != {"-"}, f"no {column} call"
