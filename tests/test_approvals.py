@@ -611,10 +611,7 @@ async def test_without_a_rule_something_gets_through(tmp_path: Path, rule: str) 
 
 @pytest.mark.system
 async def test_two_replicas_execute_one_click_once(tmp_path: Path) -> None:
-    with (
-        pg_kit.database() as url,
-        fleet(tmp_path, posting(), url=url, space=people()) as bots,
-    ):
+    with pg_kit.database() as url, fleet(tmp_path, posting(), url=url, space=people()) as bots:
         await bots.started(2)
         bots.ask()
         await until(lambda: shown_in(bots.slack, bots.channel), 30)

@@ -12,13 +12,7 @@ import yaml
 from bot_kit import Shell, configure, refused
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.manifest import (
-    BOT_PERMISSIONS,
-    FREE_EVENTS,
-    USER_PERMISSIONS,
-    manifest,
-    new_app_link,
-)
+from bot.manifest import BOT_PERMISSIONS, FREE_EVENTS, USER_PERMISSIONS, manifest, new_app_link
 from config.settings import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent

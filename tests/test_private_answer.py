@@ -212,9 +212,7 @@ async def test_what_came_in_private_stays_private_in_the_next_turn(tmp_path: Pat
         assert SECRET not in said_in(bot, TOWN)
 
 
-async def test_an_answer_that_one_may_not_read_any_more_does_not_come_along(
-    tmp_path: Path,
-) -> None:
+async def test_an_answer_that_one_may_not_read_any_more_does_not_come_along(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def knows_nothing(body: Json) -> Answer:

@@ -124,10 +124,7 @@ AT_START: dict[str, tuple[Callable[[Outside], object], str]] = {
     ),
     "a port in use": (full_port, "cannot listen"),
     "a broken settings file": (lambda t: written(t, "policy: ["), "not valid YAML"),
-    "an unknown scope": (
-        lambda t: written(t, "policy: {everywhere: {scopes: [mail2]}}"),
-        "mail2",
-    ),
+    "an unknown scope": (lambda t: written(t, "policy: {everywhere: {scopes: [mail2]}}"), "mail2"),
     "a file where the data should lie": (a_file_as_folder, "data"),
 }
 
@@ -243,9 +240,7 @@ async def test_a_missing_scope_is_told_and_what_was_asked_is_answered_when_it_is
     assert traced(caplog) == []
 
 
-async def test_an_app_token_that_is_revoked_ends_it_when_a_socket_is_needed(
-    tmp_path: Path,
-) -> None:
+async def test_an_app_token_that_is_revoked_ends_it_when_a_socket_is_needed(tmp_path: Path) -> None:
     async def revoke() -> None:
         async with serving(tmp_path, led_by(echo)) as bot:
             bot.slack.faults = Lasting([Fault("apps.connections.open", "error:token_revoked")])
@@ -327,10 +322,7 @@ async def test_a_disk_that_is_full_at_the_start_is_one_sentence_and_code_2(tmp_p
         )
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **there.env}
         started = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code),
-            cwd=tmp_path,
-            env=env,
-            stderr=asyncio.subprocess.PIPE,
+            *(sys.executable, "-c", code), cwd=tmp_path, env=env, stderr=asyncio.subprocess.PIPE
         )
         async with patient(30):
             _, err = await started.communicate()
