@@ -22,7 +22,7 @@ from bot.local.slack.state import BOT_USER
 from bot.mailbox.oauth import Connecting
 from bot.policy.directory import SlackDirectory
 from bot.policy.policy import Admission, AdmissionFacts, PolicyFile
-from bot.requests.capabilities import Capabilities
+from bot.requests.capabilities import Capabilities, abilities
 from bot.runs.store import Store
 from bot.slack.assistant_pane import channel_in, hint, prompts, set_title, suggest, title_of
 from bot.slack.people import ChannelFacts, Person
@@ -30,6 +30,7 @@ from bot.storage.requests import RequestQueue
 from bot.terminal import DONE
 from bot.tooling.registry import toolkit_of
 from config.settings import load_settings, settings_file
+from scopes import ALL
 from scopes.effects import OPEN_MAIL
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS
@@ -96,6 +97,13 @@ def test_a_home_pretends_nothing_that_does_not_exist() -> None:
             assert absent not in text
     assert "None yet." in shown(HomeFacts())
     assert "no source is open" in shown(HomeFacts())
+
+
+def test_a_source_is_told_of_where_its_scope_is_allowed() -> None:
+    held = {"mcp:crm": "scope data", "sheet:targets": "", "files:run": "", "web:search": ""}
+    assert len(abilities([ALL], held)) == len(held)
+    assert len(abilities(["data"], held)) == 2, "that of a server of tools is in its title"
+    assert "no source is open" in abilities(["slack"], held)[0]
 
 
 def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None:

@@ -68,6 +68,18 @@ async def test_a_request_is_new_once_whoever_hears_it_and_how_often(place: Kept)
         assert await both[0].count_waiting() == 1
 
 
+async def test_a_message_that_is_changed_after_work_began_stays_what_was_asked(
+    place: Kept,
+) -> None:
+    async with inboxes(place) as (inbox,):
+        await added(inbox, incoming("1.0"))
+        await inbox.take("me", 9, NOW)
+        for text in ("too late", None):
+            await inbox.amend("T1", "C1", "1.0", text)
+            (asked,) = await inbox.at_work("me")
+            assert asked.text == "text of 1.0"
+
+
 # ---- taken once
 
 
@@ -256,6 +268,7 @@ async def test_a_stop_that_another_replica_heard_reaches_the_run(place: Kept) ->
     async with served(place, mind, latency_s=4.0) as bot:
         asked = bot.ask("What is open in #support-2?")
         await until(lambda: any(is_child(b) for b in bot.model.recorded), 20)
+        assert await bot.inbox.stop("T0ACME", "C0OTHER", asked, ASKER) == 0
         with waited_within(2.0):
             assert await bot.inbox.stop("T0ACME", bot.channel, asked, ASKER) == 1
             shown = await bot.answer(asked)
