@@ -19,6 +19,7 @@ from serve_kit import ASKER, Served, mentioned, request_in, serving
 from timing import patient
 
 from bot.listeners.events import MessageEdited, parse_event
+from bot.listeners.intake import THANKS
 from bot.local.model.answer import Answer
 from bot.local.slack.records import Whisper
 from bot.local.slack.state import BOT_ID, BOT_USER
@@ -408,6 +409,7 @@ async def test_what_asks_nothing_is_acked_and_nothing_is_said(
         assert odd.written() == {asked: 1, last: 1}
         told = [(w.user, w.text) for w in odd.whispered() if "may not ask" in w.text]
         assert len(told) == len(private)
+        assert THANKS not in [w.text for w in odd.whispered()], "no odd click is feedback"
         for (user, text), expected in zip(sorted(told), sorted(private.values()), strict=True):
             assert user in (GUEST, STRANGER)
             assert expected in text

@@ -230,6 +230,16 @@ async def test_a_sentence_replaces_a_placeholder_whatever_a_stale_state_says_of_
         assert texts(d) == ["Something went wrong."]
 
 
+async def test_where_the_placeholder_cannot_be_edited_the_answer_takes_its_place() -> None:
+    async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        d.slack.faults += [Fault(UPDATE, "error:a_code_nobody_listed")] * 99
+        for again in (reply, d.reply()):  # it is final, in the next life too
+            await again.finish(rendered(ANSWER, "more"))
+            assert texts(d) == [ANSWER, "more\n1 subagent"]
+
+
 async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_replaces() -> None:
     async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
         reply = d.reply()
