@@ -83,6 +83,14 @@ async def test_a_message_that_is_changed_after_work_began_stays_what_was_asked(
 # ---- taken once
 
 
+async def test_the_oldest_are_taken_first_and_as_many_as_are_free(place: Kept) -> None:
+    async with inboxes(place) as (inbox,):
+        await added(inbox, *(incoming(f"{n}.0") for n in (5, 3, 9, 1)))
+        taken = [await inbox.take("me", free, NOW) for free in (0, 3, 9)]
+        heard = [[request.ts for request in each] for each in taken]
+        assert heard == [[], ["5.0", "3.0", "9.0"], ["1.0"]]
+
+
 async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread(
     place: Kept,
 ) -> None:

@@ -38,7 +38,7 @@ from bot.slack.blocks import (
     sentence,
     size,
 )
-from bot.slack.markdown import MAX_ROWS, Numbers, Prose, blocks, harmless, lines, segments
+from bot.slack.markdown import MAX_ROWS, Numbers, Prose, blocks, harmless, lines, segments, tidy
 from bot.slack.paging import split
 from config.sections import ReplySettings
 from config.settings import load_settings
@@ -603,6 +603,16 @@ def test_a_text_is_cut_at_the_best_place_near_the_end() -> None:
     assert split(para * 3, 200)[1].startswith("Some words here. ")
     link = "word " * 30 + f"[some long label](https://asked.example/{'a' * 40})"
     assert split(link, 180) == ["word " * 30, link[150:]]
+
+
+def test_a_fence_that_goes_on_is_closed_and_opened_again() -> None:
+    code = "\n".join(f"  line {n} = {n}" for n in range(200))
+    parts = split(tidy(f"Look:\n\n- ~~~~python\n{code}\n  ~~~~\n\nEnd.", 600), 600)
+    assert len(parts) > 3
+    for part in parts[1:-1]:
+        assert part.startswith("  ~~~~python\n  line ")
+        assert part.endswith("\n  ~~~~")
+    assert re.findall(r"line \d+ = \d+", "\n".join(parts)) == code.replace("  ", "").splitlines()
 
 
 def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
