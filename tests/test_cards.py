@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -116,13 +115,6 @@ def test_a_card_says_what_would_happen_and_to_whom_before_all_else() -> None:
     assert "Valid until 2026-11-22 09:30 UTC." in told
 
 
-def test_a_place_stands_by_its_name_and_its_id() -> None:
-    assert title(post()) == "Send a message to C0GENERAL (#general)"
-    assert title(post(channel="C0OTHER")) == "Send a message to C0OTHER"
-    mark = action("add_reaction", "slack", message="C0GENERAL/1741564800.000100", name="eyes")
-    assert title(mark) == "Add a reaction to C0GENERAL/1741564800.000100 (#general)"
-
-
 def test_buttons_carry_the_id_and_nothing_else() -> None:
     of = post()
     assert buttons(waiting(of)) == dict.fromkeys(
@@ -182,14 +174,6 @@ def test_what_is_too_long_to_be_read_cannot_be_approved_of() -> None:
     assert cards.batch(new_id(), many, NOW) is None
 
 
-def test_rows_are_shown_as_they_are_stored() -> None:
-    rows = [["=HYPERLINK(1)", "a"], ["b", ""]]
-    card = waiting(action("append_rows", rows=rows, sheet="Budget"))
-    said = shown([card.last])
-    assert json.dumps("=HYPERLINK(1)") in said
-    assert said.index("Budget") < said.index("HYPERLINK")
-
-
 def test_a_tool_that_is_gone_is_shown_with_all_its_arguments() -> None:
     of = action("vanished_tool", "nowhere", secret_list=["a"], depth=3, note="n")
     card = waiting(of)
@@ -198,6 +182,7 @@ def test_a_tool_that_is_gone_is_shown_with_all_its_arguments() -> None:
     assert set(buttons(card)) == {"action_approve", "action_deny"}
     assert editable(of) == {}
     assert cards.form(of) is None
+    assert cards.form(action(text="x" * 3_001)) is None, "too long for Slack's form"
 
 
 def test_a_batch_shows_each_with_its_exact_text() -> None:
@@ -257,6 +242,9 @@ def test_a_name_that_looks_like_an_id_does_not_stand_for_it() -> None:
         handles={"U0EVIL": "@Ana Ruiz (U0ANA)"},
     )
     assert title(of) == "Send a message to U0EVIL (@Ana Ruiz (U0ANA))"
+    assert title(post()) == "Send a message to C0GENERAL (#general)"
+    mark = action("add_reaction", "slack", message="C0GENERAL/1741564800.000100", name="eyes")
+    assert title(mark) == "Add a reaction to C0GENERAL/1741564800.000100 (#general)"
     assert "**user:** U0EVIL (@Ana Ruiz (U0ANA))" in shown([waiting(of).last])
 
 
@@ -308,19 +296,6 @@ def test_signs_that_slack_escapes_count_for_more() -> None:
     assert max(sizes) < 13_200
 
 
-def test_a_form_holds_the_texts_and_the_id() -> None:
-    of = action(text="Hello")
-    form = cards.form(of)
-    assert form
-    assert form["private_metadata"] == of.id
-    (field,) = form["blocks"]
-    assert field["block_id"] == "text"
-    assert field["element"]["initial_value"] == "Hello"
-    assert len(form["title"]["text"]) <= 24
-    assert len(form["submit"]["text"]) <= 24
-    assert cards.form(action(text="x" * 3_001)) is None
-
-
 def row(of: Action, state: str, **more: Any) -> StoredAction:
     fields = {
         **dict.fromkeys(("expires", "card", "decided_by", "decided_at")),
@@ -330,24 +305,6 @@ def row(of: Action, state: str, **more: Any) -> StoredAction:
     return StoredAction(
         of.id, of.run, of.tool, of.requester, of.digest, of.body(), state, NOW, **fields
     )
-
-
-@pytest.mark.parametrize(
-    ("state", "said", "expected"),
-    [
-        ("approved", "", "Approved by <@U0EVA>, 2026-11-22 09:30 UTC; it is being done."),
-        ("done", "Posted.", "Posted. Approved by <@U0EVA>, 2026-11-22 09:30 UTC."),
-        ("failed", "No channel x.", "Not done: No channel x. Approved by <@U0EVA>"),
-        ("denied", "", "Denied by <@U0EVA>"),
-        ("expired", "", "This has expired; nothing was done."),
-    ],
-)
-def test_a_card_that_is_over_says_how(state: str, said: str, expected: str) -> None:
-    of = row(post(), state, decided_by="U0EVA", decided_at=NOW, outcome={"said": said})
-    part = cards.result_message([of], "https://acme.slack.com/")
-    assert expected in shown([part])
-    assert "Send a message to C0GENERAL (#general)" in shown([part])
-    assert all(block["type"] == "rich_text" for block in part.blocks)
 
 
 def test_a_message_that_was_sent_is_linked_and_no_other_address_is() -> None:

@@ -20,19 +20,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from bot_kit import Shell, configure, model_at, refused, slack_at
 from connect_kit import ANA, MAILBOX, StandIn, google_at, settings_at
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from engine_kit import MUX, say
-from googleapiclient.discovery_cache import get_static_doc  # type: ignore[import-untyped]
+from engine_kit import say
+from google_data_kit import ACCOUNT, key_file
 from pg_kit import with_store
 from pydantic import SecretStr
-from starlette.applications import Starlette
-from starlette.routing import Mount
 
 from bot.errors import SetupError
-from bot.local.google.mbox import Mailbox
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.google.server import LocalGoogle
+from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
 from bot.local.slack.server import LocalSlack
 from bot.local.workspace import Team, User, Workspace
 from bot.logging import Redactor, learn
@@ -42,9 +36,7 @@ from bot.mailbox.google_oauth import SCOPE, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from config.settings import SettingsError, load_settings
-from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleRevoked
-from scopes.google.gmail import Gmail
 
 CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
 
@@ -160,7 +152,9 @@ def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, she
 
 
 @pytest.mark.system
-def test_the_operator_connects_by_pasting_where_a_browser_elsewhere_ended(google: StandIn) -> None:
+def test_the_operator_connects_by_pasting_and_disconnects_where_google_cannot_be_told(
+    google: StandIn, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with connecting() as command:
         page = command.line("http")
         command.paste("http://127.0.0.1/google/callback?code=4/1&state=of-another")
@@ -169,6 +163,12 @@ def test_the_operator_connects_by_pasting_where_a_browser_elsewhere_ended(google
         command.paste(f"  {back_from(page)} ")
         code, out, _ = command.ended()
     assert (code, out) == (0, f"Connected: {MAILBOX}.\n")
+
+    monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", "http://127.0.0.1:9")
+    done = shell("connect", "google", "--disconnect")
+    assert (done.code, done.out) == (1, "")
+    assert "https://myaccount.google.com/permissions" in done.err
+    assert tokens_of(load_settings(), "operator") is None
 
 
 def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell: Shell) -> None:
@@ -184,19 +184,6 @@ def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell:
     assert refused(done, "connect").endswith("Give --port another one.")
     configure("")
     assert "google.client_id is not set" in refused(shell("connect", "google"), "google_client")
-
-
-def test_tokens_go_also_where_google_cannot_be_told(
-    google: StandIn, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with connecting() as command:
-        urllib.request.urlopen(command.line("http"), timeout=10).close()
-        assert command.ended()[0] == 0
-    monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", "http://127.0.0.1:9")
-    done = shell("connect", "google", "--disconnect")
-    assert (done.code, done.out) == (1, "")
-    assert "https://myaccount.google.com/permissions" in done.err
-    assert tokens_of(load_settings(), "operator") is None
 
 
 # ---- what opens a mailbox
@@ -238,31 +225,15 @@ async def test_a_connected_mailbox_is_opened_and_its_renewed_token_stored(
         assert after.address == before.address
         assert after.refresh_token == before.refresh_token
         assert await mail_credentials(settings_at(google), store, "U0EVA", None) is None
+        google.accounts.revoke(MAILBOX)
+        await store.put("google", ANA, before)
+        again = await mail_credentials(settings_at(google), store, ANA, None)
+        assert again
+        with pytest.raises(GoogleRevoked, match="Connect it again"):
+            await again.token()
         unset = settings_at(google, client_id=None)
         with pytest.raises(SetupError, match=r"google\.client_id is not set"):
             await mail_credentials(unset, store, ANA, None)
-
-
-async def test_what_was_connected_is_read_by_gmail_until_its_owner_ends_it(
-    store: Credentials,
-) -> None:
-    accounts = LocalGoogleOauth()
-    mail = LocalGoogle(Mailbox(MAILBOX, ()), whose=accounts.whose)
-    app = Starlette(routes=[*accounts.routes("/oauth"), Mount("/", mail.app)])
-    with MUX.serving(app) as url:
-        stand_in = StandIn(accounts, url)
-        await connect(stand_in, store, ANA)
-        settings = settings_at(stand_in)
-        access = await mail_credentials(settings, store, ANA, None)
-        assert access
-        client = GoogleClient(access, settings.google, url)
-        gmail = Gmail(client, ANA)
-        assert await gmail.address() == MAILBOX
-        assert await gmail.find() == []
-        accounts.revoke(MAILBOX)
-        with pytest.raises(GoogleRevoked, match="Connect it again"):
-            await gmail.find()
-        await client.aclose()
 
 
 async def test_a_mailbox_that_was_disconnected_meanwhile_stays_so(store: Credentials) -> None:
@@ -275,18 +246,6 @@ async def test_a_mailbox_that_was_disconnected_meanwhile_stays_so(store: Credent
         assert await store.get("google", ANA) is None
 
 
-async def test_a_grant_that_was_revoked_at_google_is_said_in_a_sentence(
-    store: Credentials,
-) -> None:
-    with google_at() as google:
-        await connect(google, store, ANA)
-        google.accounts.revoke(MAILBOX)
-        access = await mail_credentials(settings_at(google), store, ANA, None)
-        assert access
-        with pytest.raises(GoogleRevoked, match="Connect it again"):
-            await access.token()
-
-
 async def test_the_fixed_token_is_the_operators_alone(store: Credentials) -> None:
     with google_at() as google:
         settings = settings_at(google)
@@ -296,27 +255,6 @@ async def test_the_fixed_token_is_the_operators_alone(store: Credentials) -> Non
         assert access
         assert await access.token() == "ya29.fix"
         assert await mail_credentials(settings, store, ANA, "ana@acme.example") is None
-
-
-def key_file(folder: Path) -> Path:
-    """A service account's key file, as Google Cloud makes it."""
-    key = rsa.generate_private_key(65537, 2048)
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    held = {
-        "type": "service_account",
-        "client_email": "bot@project.iam.gserviceaccount.com",
-        "private_key_id": "1",
-        "private_key": pem.decode(),
-        "token_uri": "https://oauth2.googleapis.com/token",
-    }
-    path = folder / "service-account.json"
-    path.write_text(json.dumps(held), "utf-8")
-    path.chmod(0o600)
-    return path
 
 
 async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
@@ -337,24 +275,6 @@ async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
 # ---- what all of this rests on
 
 
-def test_the_one_oauth_scope_is_enough_for_all_that_is_called() -> None:
-    document = json.loads(get_static_doc("gmail", "v1"))
-    users = document["resources"]["users"]
-    called = (
-        *("getProfile", "threads.get", "threads.list", "threads.modify", "history.list"),
-        *("messages.get", "messages.list", "messages.send", "messages.attachments.get"),
-        *("labels.list", "labels.create", "drafts.create", "drafts.list", "drafts.get"),
-    )
-    for name in called:
-        *inside, method = name.split(".")
-        at = users
-        for each in inside:
-            at = at["resources"][each]
-        assert SCOPE in at["methods"][method]["scopes"], name
-    gone = users["resources"]["messages"]["methods"]["delete"]["scopes"]
-    assert SCOPE not in gone, "nothing can be deleted for good"
-
-
 async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
     store: Credentials,
 ) -> None:
@@ -372,25 +292,18 @@ async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
     assert redactor.clean(odd) == "[removed]"
 
 
-@pytest.mark.parametrize(
-    ("url", "is_taken"),
-    [
-        ("https://bot.example.com", True),
-        ("https://bot.example.com/assistant/", True),
-        ("http://127.0.0.1:3000", True),
-        ("http://bot.example.com", False),
-        ("https://bot.example.com/?a=b", False),
-        ("https://user@bot.example.com", False),
-        ("javascript:alert(1)", False),
-    ],
-)
-def test_the_public_address_is_https_or_this_machine(url: str, is_taken: bool) -> None:
-    Path("given.yaml").write_text(f"serve: {{public_url: '{url}'}}", "utf-8")
-    if is_taken:
-        assert load_settings(Path("given.yaml"), env={}).serve.public_url == url
-        return
-    with pytest.raises(SettingsError, match=r"serve\.public_url.*https:// address"):
-        load_settings(Path("given.yaml"), env={})
+def test_the_public_address_is_https_or_this_machine() -> None:
+    def taken(url: str) -> str | None:
+        Path("given.yaml").write_text(f"serve: {{public_url: '{url}'}}", "utf-8")
+        return load_settings(Path("given.yaml"), env={}).serve.public_url
+
+    host = "bot.example.com"
+    for url in (f"https://{host}", f"https://{host}/assistant/", "http://127.0.0.1:3000"):
+        assert taken(url) == url
+    more = (f"https://{host}/?a=b", f"https://user@{host}", "javascript:alert(1)")
+    for url in (f"http://{host}", *more):
+        with pytest.raises(SettingsError, match=r"serve\.public_url.*https:// address"):
+            taken(url)
 
 
 # ---- the doctor
@@ -418,7 +331,7 @@ def test_the_doctor_tries_the_client_and_the_key_file(
         assert line() == "missing: GOOGLE_CLIENT_SECRET is not set: see docs/google.md."
         path = key_file(tmp_path)
         configure(f"google: {{service_account: {path}}}\n")
-        assert line() == "ok: service account bot@project.iam.gserviceaccount.com; 0 connected"
+        assert line() == f"ok: service account {ACCOUNT}; 0 connected"
         path.chmod(0o644)
         assert "chmod 600" in line()
         path.write_text("{}", "utf-8")

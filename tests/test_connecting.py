@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import sqlalchemy as sa
-from connect_kit import ANA, MAILBOX, MAL, TEAM, Desk, StandIn, desk_at, settings_at
+from connect_kit import (
+    ANA,
+    MAILBOX,
+    MAL,
+    TEAM,
+    Browser,
+    Desk,
+    StandIn,
+    desk_at,
+    google_at,
+    settings_at,
+)
+from engine_kit import until
 from pg_kit import Kept, place, with_store
+from serve_kit import Served, free_port, ruled, serving
+from slack_sdk.models.views import View
 from starlette.responses import JSONResponse
 
-from bot.mailbox.credentials import MailboxTokens
+from bot.listeners.home import CANCEL, CODE, CONNECT, DISCONNECT, FORGET, LINK, HomeFacts, view
+from bot.local.slack.views import home
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.google_oauth import SCOPE
-from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
+from bot.mailbox.oauth import MOST_TRIES, Connecting, MailAccess, OauthStates
 from bot.mailbox.oauth_pages import EXPIRED, connect_routes
+from bot.mailbox.sync import MailState
 from bot.metrics import Metrics
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
@@ -27,37 +46,24 @@ from bot.serving.web import serve_app, web_app
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import Cipher
-from bot.storage.tables import credentials, oauth_states
-from config.settings import load_settings
+from bot.storage.tables import oauth_states
+from config.settings import Settings, load_settings
 
 __all__ = ["place"]
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     with_store(tmp_path)
-    opened = await Database.open(tmp_path, cipher=Cipher.generate())
-    yield opened
-    await opened.aclose()
-
-
-@pytest.fixture
-async def desk(database: Database) -> AsyncIterator[Desk]:
+    database = await Database.open(tmp_path, cipher=Cipher.generate())
     async with desk_at(database) as made:
         yield made
+    await database.aclose()
 
 
 async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(desk: Desk) -> None:
-    shown = []
-
-    async def publish(user: str, team: str) -> None:
-        shown.append((user, team, await desk.connecting.access(user)))
-
-    desk.connecting.publish = publish
-    assert (await desk.connecting.access(ANA)).state == "absent"
     browser, link = desk.browser(), await desk.link()
     first = await browser.get(link)
-    assert first.status == 200
     assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com, and for nobody else" in first.text
     assert desk.google.accounts.requests == [], "nothing is asked of Google yet"
 
@@ -66,13 +72,13 @@ async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(des
     assert MAILBOX in last.text
     assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com" in last.text
     assert await desk.mailbox() == "", "nothing is connected without the code"
-    ((user, team, access),) = shown
-    assert (user, team, access.state, access.address) == (ANA, TEAM, "waiting", MAILBOX)
+    access = await desk.connecting.access(ANA)
+    assert (access.state, access.address) == ("waiting", MAILBOX)
 
     connected = await desk.connecting.confirm(ANA, f" {last.code} ")
     assert (connected.state, connected.address) == ("connected", MAILBOX)
     tokens = await desk.store.get("google", ANA)
-    assert tokens is not None
+    assert tokens
     assert desk.google.accounts.whose(tokens.access_token.get_secret_value()) == MAILBOX
     assert tokens.refresh_token.get_secret_value() == desk.google.accounts.grants[0].refresh_token
     assert tokens.expires_at
@@ -118,13 +124,6 @@ async def test_a_link_counts_in_one_browser_only_and_once(desk: Desk) -> None:
     assert (again.status, again.code) == (410, "")
     assert (await own.get(link)).status == 410
     assert len(desk.google.asked("/token")) == 1
-
-
-async def test_of_two_returns_at_the_same_time_one_counts(desk: Desk) -> None:
-    browser = desk.browser()
-    back = await browser.stopped_at_google(await desk.link())
-    pages = await asyncio.gather(*(browser.get(back) for _ in range(5)))
-    assert sorted(page.status for page in pages) == [200, 410, 410, 410, 410]
 
 
 async def test_a_form_that_another_site_sends_in_goes_nowhere(desk: Desk) -> None:
@@ -279,14 +278,8 @@ async def test_a_browser_is_only_ever_sent_to_google(desk: Desk) -> None:
         assert asked["redirect_uri"] == f"{desk.url}/google/callback"
         assert asked["scope"] == SCOPE
         assert asked["code_challenge_method"] == "S256"
-    for odd in (
-        "",
-        "?state=",
-        "?state=x",
-        f"?state={'x' * 43}",
-        f"?state={'x' * 9_000}",
-        "?code=1",
-    ):
+    states = ("", "x", "x" * 43, "x" * 9_000)
+    for odd in ("", "?code=1", *(f"?state={state}" for state in states)):
         assert (await browser.get(f"{desk.url}/google/connect{odd}")).status == 410
         assert (await browser.press(f"{desk.url}/google/connect{odd}")).status == 410
         assert (await browser.get(f"{desk.url}/google/callback{odd}")).status == 410
@@ -325,16 +318,6 @@ async def test_the_cookie_is_for_no_script_and_on_https_for_this_host_alone(desk
 async def connect(desk: Desk, user: str = ANA) -> None:
     page = await desk.browser().through(await desk.link(user))
     assert (await desk.connecting.confirm(user, page.code)).state == "connected"
-
-
-async def test_who_disconnects_has_the_tokens_deleted_and_revoked(desk: Desk) -> None:
-    await connect(desk)
-    access = await desk.connecting.disconnect(ANA)
-    assert access.state == "absent"
-    assert access.note == f"{MAILBOX} is disconnected, and its tokens are deleted."
-    assert desk.google.accounts.grants[0].revoked
-    assert await desk.database.read(sa.select(credentials.c.account)) == []
-    assert await desk.connecting.disconnect(ANA) == await desk.connecting.access(ANA)
 
 
 async def test_tokens_are_deleted_also_where_google_cannot_be_told(desk: Desk) -> None:
@@ -394,11 +377,157 @@ async def test_a_state_is_used_once_however_many_replicas_try(place: Kept) -> No
         assert [each for each in handed if isinstance(each, MailboxTokens)] == [tokens]
 
 
-async def test_a_setup_without_a_public_address_offers_nothing(
-    database: Database, desk: Desk
+ALL = [CONNECT, DISCONNECT, FORGET]
+LONG = f"{'a' * 250}@{'b' * 300}.example"
+
+
+def elements(made: dict[str, Any]) -> list[str]:
+    """The action ids of what can be pressed or filled in, by Slack's own models a valid view."""
+    parsed = View(**made)
+    parsed.validate_json()
+    assert parsed.to_dict()["blocks"] == json.loads(json.dumps(made["blocks"]))
+    found = [e for b in made["blocks"] for e in (*b.get("elements", ()), b.get("element", {}))]
+    return [e["action_id"] for e in found if "action_id" in e]
+
+
+@pytest.mark.parametrize(
+    ("mail", "offered"),
+    [
+        (None, []),
+        (MailAccess("delegated"), []),
+        (MailAccess("absent", note="That is over."), [CONNECT]),
+        (MailAccess("offered", link="https://bot.example.com/google/connect"), [LINK, CANCEL]),
+        (MailAccess("waiting", MAILBOX), [CODE, CANCEL]),
+        (MailAccess("connected", LONG), [CONNECT, DISCONNECT]),
+        (MailAccess("connected", MAILBOX, corrected=(LONG * 50,) * 500), ALL),
+    ],
+)
+def test_home_offers_what_can_be_done_next_and_nothing_else(
+    mail: MailAccess | None, offered: list[str]
 ) -> None:
-    off = Connecting(load_settings(env={}), database, desk.slack.web, "https://acme.slack.com/")
-    assert off.oauth is None
-    assert (await off.access(ANA)).state == "off"
-    assert await off.begin(ANA, TEAM) == await off.access(ANA)
-    assert await database.read(sa.select(oauth_states.c.state)) == []
+    made = view(HomeFacts(mail=mail))
+    assert elements(made) == offered
+    assert ("Your mail" in str(made)) is (mail is not None)
+
+
+def test_an_address_that_looks_like_markup_is_text() -> None:
+    made = view(HomeFacts(mail=MailAccess("connected", "<!here>_*@x.example")))
+    (block,) = [b for b in made["blocks"] if "<!here>" in str(b.get("text"))]
+    assert block["text"]["type"] == "plain_text"
+
+
+def set_up(google: StandIn, url: str | None) -> Any:
+    """Settings with Google, where everybody may ask about mail."""
+
+    def change(settings: Settings) -> Settings:
+        made = settings_at(google, url)
+        serve = settings.serve.model_copy(update={"public_url": url})
+        secrets = settings.secrets.model_copy(
+            update={"google_client_secret": made.secrets.google_client_secret}
+        )
+        ends = {
+            name: getattr(made.endpoints, name)
+            for name in ("google_oauth_endpoint", "gmail_api_endpoint")
+        }
+        changed = {"google": made.google, "serve": serve, "secrets": secrets}
+        changed["endpoints"] = settings.endpoints.model_copy(update=ends)
+        return ruled(scopes=("slack", "email"))(settings.model_copy(update=changed))
+
+    return change
+
+
+async def seen(bot: Served, *words: str) -> dict[str, Any]:
+    """Ana's Home, when it says all of this."""
+
+    def shown() -> dict[str, Any]:
+        found = home(bot.slack.state, ANA)
+        return dict(found.body) if found else {}
+
+    await until(lambda: all(word in str(shown()) for word in words))
+    return shown()
+
+
+def link_in(made: dict[str, Any]) -> str:
+    buttons = [e for b in made["blocks"] for e in b.get("elements", ()) if "url" in e]
+    return str(buttons[0]["url"])
+
+
+async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: Path) -> None:
+    port, browser = free_port(), Browser()
+    with google_at() as google:
+        change = set_up(google, f"http://127.0.0.1:{port}")
+        async with serving(tmp_path, port=port, change=change) as bot:
+            people, store = bot.slack.people, Credentials(bot.store.database)
+            people.open_home(ANA)
+            await seen(bot, "Gmail is not connected")
+            people.click_home(ANA, CONNECT)
+            page = await browser.through(link_in(await seen(bot, "Open the page")))
+            await seen(bot, f"{MAILBOX} waits for the code")
+            people.click_home(ANA, CODE, "0000")
+            await seen(bot, "That is not the code. You have 4 more tries.")
+            people.click_home(ANA, CODE, page.code)
+            made = await seen(bot, f"Gmail is connected as {MAILBOX}.")
+            elements(made)
+            assert await store.accounts("google") == [ANA]
+            people.click_home(ANA, DISCONNECT)
+            await seen(bot, "is disconnected, and its tokens are deleted.", "Connect Gmail")
+            assert await store.accounts("google") == []
+            assert google.accounts.grants[0].revoked
+    await browser.aclose()
+
+
+async def test_what_was_set_right_is_shown_to_who_said_so_and_forgotten_at_their_word(
+    tmp_path: Path,
+) -> None:
+    with google_at() as google:
+        async with serving(tmp_path, change=set_up(google, "https://bot.example.com")) as bot:
+            kept = MailState(bot.store.database).corrections
+            await kept.add(ANA, "t1", "Bo <bo@acme.example>", "priority", "high")
+            await kept.add(ANA, "t2", "Bo <bo@acme.example>", "priority", "low")
+            await kept.add(ANA, "t2", "Bo <bo@acme.example>", "category", "tender")
+            await kept.add("U0EVE", "t1", "Kim <kim@x.example>", "asked_of_me", "false")
+            bot.slack.people.open_home(ANA)
+            made = await seen(bot, "mails from bo@acme.example are not urgent", '"tender"')
+            assert "are urgent" not in str(made), "the last word holds"
+            assert "kim@x.example" not in str(made)
+            assert FORGET in elements(made)
+            bot.slack.people.click_home(ANA, FORGET)
+            made = await seen(bot, "corrections are deleted")
+            assert "bo@acme.example" not in str(made)
+            assert await kept.all(ANA) == []
+            assert len(await kept.all("U0EVE")) == 1
+
+
+async def test_who_may_not_ask_about_mail_is_offered_nothing(tmp_path: Path) -> None:
+    with google_at() as google:
+        change = set_up(google, "https://bot.example.com")
+
+        def without_mail(settings: Settings) -> Settings:
+            return ruled(scopes=("slack",))(change(settings))
+
+        async with serving(tmp_path, change=without_mail) as bot:
+            bot.slack.people.open_home(ANA)
+            made = await seen(bot, "Slack is connected.")
+            assert "mail" not in str(made).lower()
+            with pytest.raises(KeyError):
+                bot.slack.people.click_home(ANA, CONNECT)
+            before = home(bot.slack.state, ANA)
+            pressed = {"type": "button", "action_id": CONNECT}  # a button that was there earlier
+            click = {"type": "block_actions", "user": {"id": ANA}, "actions": [pressed]}
+            assert (await bot.bench.intake.answer(click)).status == 200
+            await until(lambda: home(bot.slack.state, ANA) is not before)
+            assert "mail" not in str(home(bot.slack.state, ANA)).lower()
+            assert await bot.store.database.read(sa.select(oauth_states.c.state)) == []
+
+
+async def test_without_a_public_address_home_says_what_an_administrator_has_to_do(
+    tmp_path: Path,
+) -> None:
+    browser = Browser()
+    with google_at() as google:
+        async with serving(tmp_path, change=set_up(google, None)) as bot:
+            bot.slack.people.open_home(ANA)
+            made = await seen(bot, "serve.public_url")
+            assert elements(made) == []
+            assert (await browser.get(f"{bot.bench.url}/google/connect?state=x")).status == 404
+    await browser.aclose()

@@ -1,9 +1,9 @@
-"""Requests are stored once, taken once, one at a time in a thread, and ended with their steps."""
+"""Requests are stored once, taken once and begun once, whatever fails on the way."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,15 +11,20 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from engine_kit import brief_answer, is_child, led_by, say, turns, until
 from pg_kit import Kept, place, postgres
+from serve_kit import ASKER, Served, echo, mentioned, serving
+from timing import waited_within
 
+from bot.errors import StoreError
+from bot.requests.worker import RequestWorker
 from bot.runs.store import Store
+from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.budget import StoredBudget
+from bot.storage.database import Database
 from bot.storage.requests import Incoming, RequestQueue, StoredRequest
 from bot.storage.tables import inbox as table
-from bot.storage.tables import reservations, steps
+from bot.storage.tables import steps
 from subagents.budget import Amount, Caps
 
 __all__ = ["place", "postgres"]
@@ -44,12 +49,6 @@ async def added(inbox: RequestQueue, *requests: Incoming) -> None:
         assert await inbox.add(request)
 
 
-async def took(
-    inbox: RequestQueue, owner: str = "me", free: int = 9, now: datetime = NOW
-) -> list[str]:
-    return [each.ts for each in await inbox.take(owner, free, now)]
-
-
 async def rows(store: Store, of: sa.Table) -> int:
     count = sa.select(sa.func.count().label("n")).select_from(of)
     return int((await store.database.read(count))[0].n)
@@ -69,111 +68,34 @@ async def test_a_request_is_new_once_whoever_hears_it_and_how_often(place: Kept)
         assert await both[0].count_waiting() == 1
 
 
-async def test_an_odd_event_is_kept_as_it_can_be(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        odd = incoming(
-            "1.0", text="nul \0 half \ud83d 日本 \u202e", nested=[{"x": None}, 1.5, "\0"]
-        )
-        await added(inbox, odd, Incoming("T", "C", "3.0", "3.0", "U", "dm", {"text": 5}))
-
-        kept = await inbox.request(odd.key)
-        assert kept
-        assert kept.text.startswith("nul ")
-        assert kept.text.endswith("日本 \u202e")
-        assert kept.event["nested"][0] == {"x": None}
-        assert (kept.state, kept.run, kept.attempt) == ("new", None, 0)
-        other = await inbox.request("T/C/3.0")
-        assert other
-        assert other.text == ""
-        assert await inbox.request("T/C/none") is None
-
-
-async def test_a_message_may_be_edited_or_deleted_until_work_on_it_begins(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(inbox, *(incoming(f"{n}.0") for n in range(1, 4)))
-        await inbox.amend("T1", "C1", "1.0", "edited \0")
-        await inbox.amend("T1", "C1", "2.0", None)
-        await inbox.amend("T1", "C1", "9.0", "unknown")
-        taken = await inbox.take("me", 9, NOW)
-        await inbox.amend("T1", "C1", "3.0", "too late")
-        await inbox.amend("T1", "C1", "1.0", None)
-
-        assert [r.ts for r in taken] == ["1.0", "3.0"]
-        assert taken[0].text.startswith("edited")
-        states = [await inbox.request(f"T1/C1/{n}.0") for n in range(1, 4)]
-        assert [r and r.state for r in states] == ["running", "ignored", "running"]
-        assert states[2]
-        assert states[2].text == "text of 3.0"
+async def test_a_message_that_is_changed_after_work_began_stays_what_was_asked(
+    place: Kept,
+) -> None:
+    async with inboxes(place) as (inbox,):
+        await added(inbox, incoming("1.0"))
+        await inbox.take("me", 9, NOW)
+        for text in ("too late", None):
+            await inbox.amend("T1", "C1", "1.0", text)
+            (asked,) = await inbox.at_work("me")
+            assert asked.text == "text of 1.0"
 
 
 # ---- taken once
 
 
 async def test_the_oldest_are_taken_first_and_as_many_as_are_free(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
+    async with inboxes(place) as (inbox,):
         await added(inbox, *(incoming(f"{n}.0") for n in (5, 3, 9, 1)))
-
-        assert await took(inbox, free=0) == []
-        assert await took(inbox, free=3) == ["5.0", "3.0", "9.0"]  # in the order of hearing
-        assert await took(inbox) == ["1.0"]
-        assert await took(inbox) == []
-
-
-async def test_a_thread_has_one_request_at_work_and_the_next_one_follows(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(
-            inbox,
-            *(incoming(ts, thread="1.0") for ts in ("3.0", "1.0", "2.0")),
-            incoming("2.5", thread="1.0", channel="C2"),
-        )
-
-        assert await took(inbox) == ["1.0", "2.5"]
-        assert await took(inbox) == []
-        await inbox.finish("T1/C1/1.0", "done", {"ts": ["1.5"]})
-        assert await took(inbox) == ["2.0"]
-        await inbox.finish("T1/C1/2.0", "failed")
-        assert await took(inbox) == ["3.0"]
-
-
-async def test_a_request_that_was_postponed_waits_and_its_thread_with_it(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(inbox, incoming("1.0"), incoming("2.0", thread="1.0"))
-        (first,) = await inbox.take("me", 9, NOW)
-        later = NOW + timedelta(seconds=30)
-        await inbox.postpone(first.key, later, {"ts": ["1.5"]})
-
-        assert await took(inbox) == []
-        assert await inbox.count_waiting() == 2
-        (again,) = await inbox.take("you", 9, later)
-        assert (again.ts, again.attempt, again.reply) == ("1.0", 1, {"ts": ["1.5"]})
-        assert again.run not in (None, first.run)
-        assert again.owner == "you"
-        assert await took(inbox, now=later) == []
-
-
-async def test_what_is_taken_belongs_to_who_took_it(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(inbox, *(incoming(f"{n}.0") for n in range(1, 4)))
-        await inbox.take("me", 2, NOW)
-        await inbox.take("you", 1, NOW)
-
-        assert [r.ts for r in await inbox.at_work("me")] == ["1.0", "2.0"]
-        assert [r.ts for r in await inbox.at_work()] == ["1.0", "2.0", "3.0"]
-        await inbox.adopt("you", "me")
-        assert len(await inbox.at_work("me")) == 3
-        assert await inbox.at_work("you") == []
-        await inbox.finish("T1/C1/1.0", "done")
-        assert len(await inbox.at_work("me")) == 2
+        taken = [await inbox.take("me", free, NOW) for free in (0, 3, 9)]
+        heard = [[request.ts for request in each] for each in taken]
+        assert heard == [[], ["5.0", "3.0", "9.0"], ["1.0"]]
 
 
 async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread(
     place: Kept,
 ) -> None:
     async with inboxes(place, 3) as replicas:
-        await added(
-            replicas[0],
-            *(incoming(f"{n}.0", thread=f"{n % 10}.0") for n in range(40)),
-        )
+        await added(replicas[0], *(incoming(f"{n:02}.0", thread=f"{n % 10}.0") for n in range(40)))
         taken: list[StoredRequest] = []
 
         async def taker(inbox: RequestQueue, name: str) -> None:
@@ -192,84 +114,14 @@ async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread
         await asyncio.gather(*(taker(i, n) for i, n in zip(replicas, names, strict=True)))
 
         assert sorted(float(r.ts) for r in taken) == [float(n) for n in range(40)]
-        order: dict[str, list[float]] = {}
-        for request in taken:
-            order.setdefault(request.thread_ts, []).append(float(request.ts))
         assert len({r.owner for r in taken}) == len(replicas)
-        assert all(len(each) == 4 for each in order.values())
-
-
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(
-    deeds=st.lists(
-        st.one_of(
-            st.tuples(st.just("add"), st.integers(0, 30), st.integers(0, 3)),
-            st.tuples(st.just("take"), st.integers(1, 3), st.integers(0, 1)),
-            st.tuples(st.just("end"), st.integers(0, 9), st.sampled_from([0, 1, 2])),
-        ),
-        max_size=40,
-    )
-)
-async def test_whatever_happens_a_thread_is_worked_on_in_order_and_nothing_is_lost(
-    tmp_path: Path, deeds: list[tuple[str, int, int]]
-) -> None:
-    async with inboxes(Kept(tmp_path, None)) as (inbox, *_):
-        await inbox.database.write(sa.delete(table))
-        known: set[str] = set()
-        for what, one, other in deeds:
-            if what == "add":
-                new = incoming(f"{one:02}.0", thread=f"t{other}")
-                assert await inbox.add(new) == (new.key not in known)
-                known.add(new.key)
-            elif what == "take":
-                for request in await inbox.take(f"p{other}", one, NOW):
-                    assert request.run
-            elif at_work := await inbox.at_work():
-                request = at_work[one % len(at_work)]
-                if other == 2:
-                    await inbox.postpone(request.key, NOW - timedelta(1), None)
-                else:
-                    await inbox.finish(request.key, ("done", "failed")[other])
-            threads = [r.thread_ts for r in await inbox.at_work()]
-            assert len(threads) == len(set(threads))
-        while await inbox.count_waiting():
-            for request in await inbox.take("last", 9, NOW) or await inbox.at_work():
-                await inbox.finish(request.key, "done")
-        states = [await inbox.request(key) for key in known]
-        assert all(r and r.state in ("done", "failed", "running") for r in states)
+        for thread in {r.thread_ts for r in taken}:
+            order = [float(r.ts) for r in taken if r.thread_ts == thread]
+            assert len(order) == 4
+            assert order == sorted(order), "a thread is worked on in its order"
 
 
 # ---- ended
-
-
-async def test_the_end_of_a_request_deletes_its_steps_and_reservations(place: Kept) -> None:
-    async with place.stores(1) as (store,):
-        inbox = RequestQueue(store.database)
-        await added(inbox, incoming("1.0"), incoming("2.0"))
-        taken = await inbox.take("me", 2, NOW)
-        for request in taken:
-            assert request.run
-            await store.start_run(request.run, "mention", "?", "m", {})
-            caps = Caps(100, 100, 100, 60.0)
-            clock = asyncio.get_running_loop().time
-            budget = await StoredBudget.open(store.database, request.run, caps, clock, "me")
-            await budget.reserve("k", Amount(5, 5, 1))
-            await budget.settle("k", Amount(4, 4, 1))
-            row = {"run": request.run, "key": "k", "body": {"x": 1}}
-            await store.database.write(store.database.insert(steps).values(row))
-        assert [await rows(store, t) for t in (steps, reservations)] == [2, 2]
-
-        await inbox.finish(taken[0].key, "done", {"ts": ["9.0"]})
-
-        assert [await rows(store, t) for t in (steps, reservations)] == [1, 1]
-        kept = await inbox.request(taken[0].key)
-        assert kept
-        assert (kept.state, kept.reply, kept.owner) == ("done", {"ts": ["9.0"]}, None)
-        assert kept.run == taken[0].run
 
 
 async def test_a_postponed_try_leaves_no_steps_behind(place: Kept) -> None:
@@ -300,21 +152,6 @@ async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) ->
         assert await inbox.count_waiting() == 1
 
 
-async def test_a_thread_tells_what_was_answered_in_it(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await added(inbox, *(incoming(f"{n}.0", thread="1.0") for n in range(1, 4)))
-        runs = []
-        for n in (1, 2):
-            (request,) = await inbox.take("me", 1, NOW)
-            runs.append(request.run)
-            await inbox.finish(request.key, "done", {"ts": [f"{n}.5", f"{n}.6"]})
-        (third,) = await inbox.take("me", 1, NOW)
-
-        assert await inbox.earlier_runs(third) == runs
-        assert await inbox.has_answered("T1", "C1", "1.0")
-        assert not await inbox.has_answered("T1", "C2", "1.0")
-
-
 # ---- cursors, flags, clicks
 
 
@@ -326,47 +163,6 @@ async def test_a_cursor_never_goes_back(place: Kept) -> None:
         await both[0].advance("T2", "C1", "9.0")
 
         assert await both[-1].cursors("T1") == {"C1": "7.0", "C2": "1.0"}
-
-
-async def test_a_pause_holds_until_the_end_of_it(place: Kept) -> None:
-    async with inboxes(place, 2) as both:
-        assert await both[0].paused_by() is None
-        await both[0].pause("Ana")
-        await both[-1].pause("Luis")
-        assert await both[-1].paused_by() == "Ana"
-        await both[-1].resume()
-        await both[0].resume()
-        assert await both[0].paused_by() is None
-
-
-async def test_a_stop_reaches_the_request_at_work_in_the_thread_only(place: Kept) -> None:
-    async with place.stores(1) as (store,):
-        inbox = RequestQueue(store.database)
-        await added(inbox, incoming("1.0"), incoming("2.0", thread="1.0"), incoming("3.0"))
-        taken = await inbox.take("me", 9, NOW)
-        ids = [r.run for r in taken if r.run]
-        assert await inbox.stop("T1", "C1", "1.0", "U1") == 0  # not yet begun
-        for run in ids:
-            await store.start_run(run, "mention", "?", "m", {})
-
-        assert await inbox.stop("T1", "C1", "1.0", "U1") == 1
-        assert await inbox.stop("T1", "C1", "1.0", "U2") == 1
-        assert await inbox.stop("T1", "C2", "1.0", "U1") == 0
-        assert await inbox.find_stopped(ids) == {ids[0]}
-        assert await inbox.find_stopped([]) == set()
-
-
-async def test_the_last_click_of_a_user_counts(place: Kept) -> None:
-    async with inboxes(place) as (inbox, *_):
-        await inbox.feedback("T1/C1/1.0", "U1", "good")
-        await inbox.feedback("T1/C1/1.0", "U2", "good")
-        await inbox.feedback("T1/C1/1.0", "U1", "bad")
-        query = sa.text('SELECT "user", value FROM feedback').columns(
-            sa.column("user"), sa.column("value")
-        )
-        found = await inbox.database.read(query)  # type: ignore[arg-type]
-
-        assert {r.user: r.value for r in found} == {"U1": "bad", "U2": "good"}
 
 
 async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept) -> None:
@@ -387,3 +183,190 @@ async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept
         assert await inbox.spending(None, hour_ago) == pytest.approx((0.85, 1.2))
         assert await inbox.spending("U1", NOW) == (0.0, 0.0)
         assert [r.id for r in await inbox.recent("U1")] == ["r2", "r1"]
+
+
+FINE = turns(say("Fine."))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Kept:
+    """Where one bot keeps what no replica shares."""
+    return Kept(tmp_path, None)
+
+
+@asynccontextmanager
+async def served(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Served]:
+    async with serving(place.path, mind, url=place.url, **more) as bot:
+        yield bot
+
+
+async def idle(bot: Served) -> RequestWorker:
+    """Its dispatch, which takes nothing from now on."""
+    dispatch = bot.bench.dispatch
+    assert await dispatch.drain(5)
+    return dispatch
+
+
+def unheard(bot: Served, text: str = "Hello?") -> Incoming:
+    """A message that stands in Slack, as another replica would store it."""
+    ts = bot.slack.people.say("U0LUIS", bot.channel, text)
+    event = {"type": "app_mention", "text": mentioned(text), "channel": bot.channel, "ts": ts}
+    return Incoming("T0ACME", bot.channel, ts, ts, ASKER, "mention", {**event, "user": ASKER})
+
+
+async def state(bot: Served, ts: str) -> str:
+    request = await bot.inbox.request(f"T0ACME/{bot.channel}/{ts}")
+    return request.state if request else "unknown"
+
+
+async def test_no_more_requests_are_at_work_than_may_be(alone: Kept) -> None:
+    most = 0
+    async with served(alone, led_by(echo), latency_s=0.2, serve={"max_requests": 4}) as bot:
+        asked = {bot.ask(f"Question {n}?"): f"Question {n}?" for n in range(12)}
+
+        def done() -> bool:
+            nonlocal most
+            most = max(most, len(bot.bench.dispatch.at_work))
+            return all(any(m.metadata for m in bot.replies(ts)) for ts in asked)
+
+        await until(done, 30)
+        for ts, text in asked.items():
+            assert text in (await bot.answer(ts)).text
+        assert len(await bot.store.runs()) == 12
+
+    assert most == 4
+
+
+async def test_a_request_that_another_replica_stored_is_found_without_being_told(
+    place: Kept,
+) -> None:
+    async with served(place) as bot:
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        with waited_within(LOOK_EVERY_S + 5):
+            assert (await bot.answer(request.ts)).text.startswith("Fine.")
+
+
+async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(alone: Kept) -> None:
+    async with served(alone, latency_s=0.5) as bot:
+        first = bot.ask("One?")
+        await until(lambda: bot.bench.dispatch.at_work)
+        draining = asyncio.create_task(bot.bench.dispatch.drain(10))
+        await asyncio.sleep(0)
+        second = bot.ask("Two?")
+
+        assert await draining
+        assert bot.replies(first)[0].text.startswith("Fine.")
+        await asyncio.sleep(LOOK_EVERY_S + 0.2)
+        assert await state(bot, second) == "new"
+
+
+async def test_who_has_no_time_to_drain_is_told(alone: Kept) -> None:
+    async with served(alone, latency_s=1.5) as bot:
+        asked = bot.ask("One?")
+        await until(lambda: bot.model.recorded)
+
+        assert not await bot.bench.dispatch.drain(0.1)
+        assert len(bot.bench.dispatch.at_work) == 1
+        assert (await bot.answer(asked)).text.startswith("Fine.")
+
+
+async def test_a_stop_that_another_replica_heard_reaches_the_run(place: Kept) -> None:
+    mind = led_by(brief_answer(2), say("Never."))
+    async with served(place, mind, latency_s=4.0) as bot:
+        asked = bot.ask("What is open in #support-2?")
+        await until(lambda: any(is_child(b) for b in bot.model.recorded), 20)
+        assert await bot.inbox.stop("T0ACME", "C0OTHER", asked, ASKER) == 0
+        with waited_within(2.0):
+            assert await bot.inbox.stop("T0ACME", bot.channel, asked, ASKER) == 1
+            shown = await bot.answer(asked)
+
+        assert "Stopped as asked" in shown.text
+
+
+# ---- what failed on the way
+
+
+class Lossy(Database):
+    """A database that makes a change, and then loses the word of it."""
+
+    def __init__(self, database: Database) -> None:
+        self.where, self.shared, self._upserts = database.where, database.shared, {}
+        self._whole, self.lost = database, 0
+
+    async def read(self, query: Any, **values: Any) -> Sequence[sa.Row[Any]]:
+        return await self._whole.read(query, **values)
+
+    async def change(self, work: Any) -> Any:
+        found = await self._whole.change(work)
+        if found and self.lost == 0:
+            self.lost += 1
+            raise StoreError("here", "was lost", "Find it.")
+        return found
+
+
+async def test_requests_whose_taking_was_not_told_are_begun_all_the_same(
+    place: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(place) as bot:
+        real = await idle(bot)
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        lossy = Lossy(bot.store.database)
+        other = RequestWorker(RequestQueue(lossy), real.durable, 4, real.runs)
+        running = asyncio.create_task(other.run())
+        shown = await bot.answer(request.ts)
+        running.cancel()
+
+        assert shown.text.startswith("Fine.")
+        assert lossy.lost == 1
+        assert "was lost" in caplog.text
+
+
+async def test_a_request_that_was_taken_and_never_begun_is_begun_by_the_next_process(
+    place: Kept,
+) -> None:
+    async with served(place) as bot:
+        dispatch = await idle(bot)
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        executor = bot.bench.durable.executor
+        assert len(await bot.inbox.take(executor, 9, datetime.now(UTC))) == 1
+        await dispatch.recover()
+
+        assert (await bot.answer(request.ts)).text.startswith("Fine.")
+        assert await state(bot, request.ts) == "done"
+
+
+async def test_a_request_that_another_replica_took_up_is_no_longer_ours(place: Kept) -> None:
+    async with served(place, latency_s=3) as bot:
+        dispatch, me = await idle(bot), bot.bench.durable.executor
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        await bot.inbox.take(me, 9, datetime.now(UTC))
+        await dispatch.recover()
+        assert dispatch.at_work == {request.key}
+        await bot.inbox.claim(request.key, "another")
+        await until(lambda: not dispatch.at_work, LOOK_EVERY_S + 5)
+        await dispatch.mark_started(request.key)  # and it may come back
+
+        assert dispatch.at_work == {request.key}
+        (mine,) = await bot.inbox.at_work(me)
+        assert mine.key == request.key
+        assert (await bot.answer(request.ts)).text.startswith("Fine.")
+
+
+async def test_a_request_whose_run_cannot_be_opened_ends_with_an_apology(alone: Kept) -> None:
+    async with served(alone) as bot:
+        dispatch = await idle(bot)
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        (taken,) = await bot.inbox.take(bot.bench.durable.executor, 9, datetime.now(UTC))
+        assert taken.run
+        await bot.store.start_run(taken.run, "mention", "?", "m", {"limits": "nonsense"})
+        await dispatch.recover()
+        shown = await bot.answer(request.ts)
+
+        assert taken.run in shown.text
+        assert await state(bot, request.ts) == "failed"
+        assert dispatch.at_work == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from engine_kit import (
 from serve_kit import ASKER, Served, request_in, ruled, serving
 
 from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
 from bot.local.slack.faults import Fault
+from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, User, Workspace
 from bot.messages import HELD_BACK, SENT_IN_PRIVATE
@@ -53,10 +56,9 @@ SECRET = sentence("q1.0").split()[0]
 """A word of the first thread of #support-1."""
 
 
-SWEEP = led_by(
-    Answer([brief(n) for n in MARKETS]),
-    say(f"It is {SECRET} [F1.1] [F2.1] [F3.1] [F4.1] [F5.1]."),
-)
+READ = Answer([brief(n) for n in MARKETS])
+FOUND = say(f"It is {SECRET} [F1.1].")
+SWEEP = led_by(READ, say(f"It is {SECRET} [F1.1] [F2.1] [F3.1] [F4.1] [F5.1]."))
 
 
 def direct(bot: Served, user: str = ASKER) -> list[str]:
@@ -75,13 +77,24 @@ def said_in(bot: Served, channel: str) -> str:
     return str([(m.text, m.blocks) for m in bot.slack.visible(channel)])
 
 
+async def asked_in_team(bot: Served) -> Shown:
+    """The answer that everybody in #team sees."""
+    return await bot.answer(bot.ask(QUESTION, channel=TEAM), channel=TEAM)
+
+
+async def is_withheld(bot: Served) -> bool:
+    """Ask in #team; what was found is not said there, and the asker is told where it is."""
+    public = await asked_in_team(bot)
+    return SENT_IN_PRIVATE in public.text and SECRET not in said_in(bot, TEAM)
+
+
+async def answered(bot: Served, found: Callable[[], object]) -> None:
+    await until(lambda: found() and not bot.bench.dispatch.at_work, 20)
+
+
 async def test_a_sweep_of_private_channels_goes_to_its_requester_alone(tmp_path: Path) -> None:
-    space = in_private(markets())
-    async with serving(tmp_path, SWEEP, space=space) as bot:
-        asked = bot.ask(QUESTION, channel=TEAM)
-        public = await bot.answer(asked, channel=TEAM)
-        assert SENT_IN_PRIVATE in public.text
-        assert SECRET not in said_in(bot, TEAM)
+    async with serving(tmp_path, SWEEP, space=in_private(markets())) as bot:
+        assert await is_withheld(bot)
         told = " ".join(direct(bot))
         assert SECRET in told
         for n in MARKETS:
@@ -91,147 +104,128 @@ async def test_a_sweep_of_private_channels_goes_to_its_requester_alone(tmp_path:
 
 async def test_where_all_are_members_of_all_it_stands_in_public(tmp_path: Path) -> None:
     async with serving(tmp_path, SWEEP, space=in_private(markets(LUIS))) as bot:
-        asked = bot.ask(QUESTION, channel=TEAM)
-        public = await bot.answer(asked, channel=TEAM)
-        assert SECRET in str(public.blocks)
+        assert SECRET in str((await asked_in_team(bot)).blocks)
         assert direct(bot) == []
 
 
 async def test_in_a_public_channel_everybody_reads(tmp_path: Path) -> None:
     async with serving(tmp_path, SWEEP, space=markets(LUIS)) as bot:
-        asked = bot.ask(QUESTION, channel=TEAM)
-        public = await bot.answer(asked, channel=TEAM)
-        assert SENT_IN_PRIVATE in public.text
-        assert SECRET not in said_in(bot, TEAM)
+        assert await is_withheld(bot)
 
 
 async def test_memberships_are_read_anew_when_it_is_written(tmp_path: Path) -> None:
     """Somebody joins while the subagents read."""
-    space = in_private(markets(LUIS))
 
     def joins(body: object) -> Answer:
         bot.slack.state.members[TEAM]["U0EVA"] = None
-        return say(f"It is {SECRET} [F1.1].")
+        return FOUND
 
-    mind = led_by(Answer([brief(n) for n in MARKETS]), joins)
-    async with serving(tmp_path, mind, space=space) as bot:
-        asked = bot.ask(QUESTION, channel=TEAM)
-        public = await bot.answer(asked, channel=TEAM)
-        assert SENT_IN_PRIVATE in public.text
-        assert SECRET not in said_in(bot, TEAM)
+    mind = led_by(READ, joins)
+    async with serving(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
+        assert await is_withheld(bot)
 
 
 async def test_guests_get_what_is_public_only(tmp_path: Path) -> None:
     space = in_private(markets(LUIS, GUEST))
     team = replace(space.channels[-1], members=(ASKER, LUIS, GUEST, BOT_USER))
     space = replace(space, channels=(*space.channels[:-1], team))
-    async with serving(
-        tmp_path, SWEEP, space=space, change=ruled(policy={"admins": (BOSS,)})
-    ) as bot:
-        asked = bot.ask(QUESTION, channel=TEAM)
-        public = await bot.answer(asked, channel=TEAM)
-        assert SENT_IN_PRIVATE in public.text
-        assert SECRET not in said_in(bot, TEAM)
+    change = ruled(policy={"admins": (BOSS,)})
+    async with serving(tmp_path, SWEEP, space=space, change=change) as bot:
+        assert await is_withheld(bot)
         assert direct(bot, BOSS) == [], "no admin can grant that"
 
 
 async def test_where_membership_cannot_be_checked_nothing_is_shown(tmp_path: Path) -> None:
     def breaks(body: object) -> Answer:
         bot.slack.faults += [Fault("conversations.members", "500") for _ in range(200)]
-        return say(f"It is {SECRET} [F1.1].")
+        return FOUND
 
-    mind = led_by(Answer([brief(n) for n in MARKETS]), breaks)
+    mind = led_by(READ, breaks)
     async with serving(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
-        asked = bot.ask(QUESTION, channel=TEAM)
-        public = await bot.answer(asked, channel=TEAM)
+        public = await asked_in_team(bot)
         assert public.text.startswith(HELD_BACK) or SENT_IN_PRIVATE in public.text
         assert SECRET not in said_in(bot, TEAM)
 
 
 async def test_the_requesters_own_channel_may_read_itself(tmp_path: Path) -> None:
-    mind = led_by(brief_answer(1), say(f"It is {SECRET} [F1.1]."))
     space = markets(LUIS)
-    async with serving(tmp_path, mind, space=space) as bot:
-        asked = bot.ask("What is open in #support-1?", channel=space.channels[0].id)
-        public = await bot.answer(asked, channel=space.channels[0].id)
-        assert SECRET in str(public.blocks)
+    own = space.channels[0].id
+    async with serving(tmp_path, led_by(brief_answer(1), FOUND), space=space) as bot:
+        asked = bot.ask("What is open in #support-1?", channel=own)
+        assert SECRET in str((await bot.answer(asked, channel=own)).blocks)
 
 
 async def test_in_a_direct_message_all_of_ones_own_is_shown(tmp_path: Path) -> None:
     async with serving(tmp_path, SWEEP, space=markets()) as bot:
-        dm = bot.slack.people.dm(ASKER)
-        bot.slack.people.say(ASKER, dm, QUESTION)
-        await until(lambda: any(SECRET in each for each in direct(bot)), 20)
-        await until(lambda: not bot.bench.dispatch.at_work)
+        bot.slack.people.say(ASKER, bot.slack.people.dm(ASKER), QUESTION)
+        await answered(bot, lambda: any(SECRET in each for each in direct(bot)))
+
+
+# ---- what follows on it
+
+
+FIRST = led_by(READ, FOUND)
+
+
+def then(word: str, second: Mind, first: Mind = FIRST) -> Mind:
+    """A parent that does something else where it is asked for this."""
+
+    def mind(body: Json) -> Answer:
+        return second(body) if not is_child(body) and word in request_in(body) else first(body)
+
+    return mind
 
 
 async def test_a_follow_up_on_a_withheld_answer_streams_nothing_of_it(tmp_path: Path) -> None:
     """The parent begins with what the earlier answer holds: its first words are private."""
-    mind = led_by(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
-
-    def second(body: Json) -> Answer:
-        if is_child(body) or "and who" not in request_in(body):
-            return mind(body)
-        return say(f"As I said, it is {SECRET} [F1001.1]. " * 20)
-
-    async with serving(tmp_path, second, space=in_private(markets())) as bot:
+    again = led_by(say(f"As I said, it is {SECRET} [F1001.1]. " * 20))
+    async with serving(tmp_path, then("and who", again), space=in_private(markets())) as bot:
         asked = bot.ask(QUESTION, channel=TEAM)
         await bot.answer(asked, channel=TEAM)
         bot.ask("and who is the owner?", channel=TEAM, thread_ts=asked)
         await bot.answers(asked, 2, channel=TEAM)
-        shown = [e for e in bot.slack.effects if e.channel == TEAM]
+        shown = [dict(e.args) for e in bot.slack.effects if e.channel == TEAM]
         assert shown
-        assert SECRET not in str([dict(e.args) for e in shown]), (
-            "no call that writes in the channel holds it"
-        )
+        assert SECRET not in str(shown), "no call that writes in the channel holds it"
 
 
 async def test_what_came_in_private_stays_private_in_the_next_turn(tmp_path: Path) -> None:
     """A reply in the thread of the private answer, which asks to post it elsewhere."""
     seen: list[str] = []
 
-    def mind(body: Json) -> Answer:
-        if is_child(body) or "post" not in request_in(body):
-            return first(body)
+    def posts(body: Json) -> Answer:
         seen.append(opening(body))
         if not results(body):
             return call("post_message", channel=TOWN, text=f"It is {SECRET}")
         return say("Done.")
 
-    first = led_by(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
     town = Channel(TOWN, "town", (), (ASKER, LUIS, BOT_USER))
     space = in_private(markets())
     space = replace(space, channels=(*space.channels, town))
-    async with serving(tmp_path, mind, space=space) as bot:
-        asked = bot.ask(QUESTION, channel=TEAM)
-        await bot.answer(asked, channel=TEAM)
+    async with serving(tmp_path, then("post", posts), space=space) as bot:
+        await asked_in_team(bot)
         dm = bot.slack.people.dm(ASKER)
         root = bot.slack.visible(dm)[0].ts
         bot.slack.people.say(ASKER, dm, "post a summary in #town", thread_ts=root)
-        await until(lambda: seen and not bot.bench.dispatch.at_work, 20)
+        await answered(bot, lambda: seen)
         assert SECRET in seen[0], "it does come along"
         assert SECRET not in said_in(bot, TOWN)
 
 
-async def test_an_answer_that_one_may_not_read_any_more_does_not_come_along(
-    tmp_path: Path,
-) -> None:
+async def test_an_answer_that_one_may_not_read_any_more_does_not_come_along(tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def mind(body: Json) -> Answer:
-        if is_child(body) or "again" not in request_in(body):
-            return first(body)
+    def knows_nothing(body: Json) -> Answer:
         seen.append(opening(body))
         return say("I do not know.")
 
-    first = led_by(brief_answer(1), say(f"It is {SECRET} [F1.1]."))
+    mind = then("again", knows_nothing, led_by(brief_answer(1), FOUND))
     space = markets()
     async with serving(tmp_path, mind, space=space) as bot:
         dm = bot.slack.people.dm(ASKER)
         asked = bot.slack.people.say(ASKER, dm, "What is open in #support-1?")
-        await until(lambda: any(SECRET in each for each in direct(bot)), 20)
-        await until(lambda: not bot.bench.dispatch.at_work)
+        await answered(bot, lambda: any(SECRET in each for each in direct(bot)))
         del bot.slack.state.members[space.channels[0].id][ASKER]
         bot.slack.people.say(ASKER, dm, "again: what was it?", thread_ts=asked)
-        await until(lambda: seen and not bot.bench.dispatch.at_work, 20)
+        await answered(bot, lambda: seen)
         assert SECRET not in seen[0]

@@ -1,11 +1,12 @@
-"""Answers as Slack shows them: nothing acts or is lost, and every message is within limits."""
+"""Answers as Slack shows them: nothing in them acts or is lost, and each is within limits."""
 
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from slack_sdk.models.blocks import (
 )
 from timing import computed_within
 
+from bot.citations import neutralize_links
 from bot.local.slack.blocks import checked
 from bot.local.slack.shown import flat
 from bot.reports.slack import answer_message
@@ -36,16 +38,379 @@ from bot.slack.blocks import (
     sentence,
     size,
 )
-from bot.slack.markdown import MAX_ROWS, Numbers, Prose, harmless, lines, tidy
+from bot.slack.markdown import MAX_ROWS, Numbers, Prose, blocks, harmless, lines, segments, tidy
 from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.settings import load_settings
+from scopes.clean import REMOVED
 
-REPLY = load_settings(env={}).reply
-KEY = "T0ACME/C0SUPPORT/1740498077.000100"
-URL = "https://acme.slack.com/archives/C0A/p1740498077000100?thread_ts=1.2&cid=C0A"
-LINKS = {"F1.1": [URL], "F1.2": [URL + "1", URL], "F2.1": []}
+REQUESTER, OTHER = "U0ANA", "U0LUIS"
+PERMALINK = "https://acme.slack.com/archives/C0A/p1740498077000100?thread_ts=1.2&cid=C0A"
+ASKED = "Is https://asked.example/a?b=1 up? See www.asked.example and ftp://asked.example."
+CITED = {"F1.1": [PERMALINK]}
+REPLY = load_settings(env={}).reply.model_copy(update={"link_hosts": ("docs.example.com",)})
 Json = dict[str, Any]
+
+
+def prose(requester: str = REQUESTER, settings: ReplySettings = REPLY) -> Prose:
+    return Prose(CITED, settings, ASKED, requester)
+
+
+def made(text: str) -> list[Json]:
+    """The blocks of what a model wrote, as they are posted."""
+    maker = prose()
+    body = maker.link_citations(text, Numbers(CITED))
+    found = list(blocks(body, maker.allowed(), REQUESTER))
+    assert not found or checked(found)
+    for parsed in Block.parse_all(found):
+        parsed.validate_json()
+    return found
+
+
+def parts(text: str) -> list[Json]:
+    (block,) = made(text)
+    return list(block["elements"])
+
+
+def leaves(value: Any) -> Iterator[Json]:
+    """Every element of the rich text, however deep, and cells without any."""
+    if isinstance(value, list):
+        for each in value:
+            yield from leaves(each)
+    elif isinstance(value, dict):
+        kind = str(value.get("type", ""))
+        if kind and not kind.startswith("rich_text") and kind != "table":
+            yield value
+        else:
+            yield from leaves(value.get("elements") or value.get("rows") or [])
+
+
+def shown(text: str) -> str:
+    return "\n".join(map(flat, made(text)))
+
+
+def text_leaf(text: str, *styles: str) -> Json:
+    style = {"style": dict.fromkeys(styles, True)} if styles else {}
+    return {"type": "text", "text": text, **style}
+
+
+def section(*elements: Json) -> Json:
+    return {"type": "rich_text_section", "elements": list(elements)}
+
+
+def items(style: str, *texts: str, **more: int) -> Json:
+    elements = [section(text_leaf(text)) for text in texts]
+    return {"type": "rich_text_list", "style": style, "elements": elements, **more}
+
+
+# ---- structure
+
+
+def test_styles_are_read_and_their_marks_go() -> None:
+    line = "a **b** *c* _d_ ~~e~~ `f*g*` **_h_** snake_case_name 2*3*4 \\*i\\* __j__"
+    found = list(leaves(made(line)))
+    styles = [f"{leaf['text']}={'+'.join(leaf['style'])}" for leaf in found if "style" in leaf]
+    expected = "b=bold c=italic d=italic e=strike f*g*=code h=bold+italic 3=italic j=bold"
+    assert styles == expected.split()
+    said = "".join(leaf["text"] for leaf in found)
+    assert said == "a b c d e f*g* h snake_case_name 234 *i* j"
+
+
+def test_paragraphs_headings_and_rules_are_sections() -> None:
+    assert parts("# Open *now*\nOne\ntwo.\n\nThree.\n---\nEnd < x > & &lt;") == [
+        section(
+            text_leaf("Open ", "bold"),
+            text_leaf("now", "bold", "italic"),
+            text_leaf("\nOne\ntwo.\n\nThree.\n———\nEnd < x > & <"),
+        )
+    ]
+
+
+def test_lists_nest_and_go_on_with_their_numbers() -> None:
+    text = "To do:\n- one\n  more of it\n\n- two\n  - deep\n    1. x\n- three\n\n"
+    text += "Then\n\n3. c\n4. d\n1. e"
+    assert parts(text) == [
+        section(text_leaf("To do:")),
+        items("bullet", "one\nmore of it", "two"),
+        items("bullet", "deep", indent=1),
+        items("ordered", "x", indent=2),
+        items("bullet", "three"),
+        section(text_leaf("\nThen")),
+        items("ordered", "c", "d", "e", offset=2),
+    ]
+
+
+def test_quotes_and_code_are_their_own_parts() -> None:
+    quote = {
+        "type": "rich_text_quote",
+        "elements": [text_leaf("one\n• two"), text_leaf("!", "bold")],
+    }
+    code = {"type": "rich_text_preformatted", "elements": [text_leaf("x = 1 < 2\n\n  *y*")]}
+    text = "> one\n> - two**!**\n\n```py\nx = 1 < 2\n\n  *y*\n```\nEnd"
+    assert parts(text) == [quote, code, section(text_leaf("End"))]
+
+
+def test_a_table_is_a_block_with_its_sides_and_links() -> None:
+    before, table, after = made(
+        "Here:\n\n| a | b |\n|:-:|--:|\n| **x** [F1.1] | \\|y |\n| z |\n\nEnd"
+    )
+    assert table["column_settings"] == [
+        {"align": "center", "is_wrapped": True},
+        {"align": "right", "is_wrapped": True},
+    ]
+    assert [[flat(cell) for cell in row] for row in table["rows"]] == [
+        ["a", "b"],
+        [f"**x** [1]({PERMALINK})", "|y"],
+        ["z", "–"],
+    ]
+    assert (flat(before), flat(after)) == ("Here:", "End")
+
+
+# ---- links and mentions
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("Open [F1.1].", PERMALINK),
+        ("It is https://asked.example/a?b=1, as asked.", "https://asked.example/a?b=1"),
+        ("[the page](https://asked.example/a?b=1)", "https://asked.example/a?b=1"),
+        ("<https://asked.example/a?b=1|the page>", "https://asked.example/a?b=1"),
+        (
+            "See https://docs.example.com/guide/a_b-c.html.",
+            "https://docs.example.com/guide/a_b-c.html",
+        ),
+        ("[guide](https://Docs.Example.com)", "https://Docs.Example.com"),
+    ],
+)
+def test_what_code_made_was_asked_or_is_allowed_is_a_link(text: str, url: str) -> None:
+    links = [leaf for leaf in leaves(made(text)) if leaf["type"] == "link"]
+    assert [leaf["url"] for leaf in links] == [url]
+
+
+EVIL = [
+    "https://evil.example/x?q=CANARY",
+    "http://docs.example.com/x",
+    "https://docs.example.com/x?q=CANARY",
+    "https://docs.example.com/x#CANARY",
+    "https://docs.example.com:8443/x",
+    "https://docs.example.com@evil.example/",
+    "https://CANARY@docs.example.com/",
+    "https://docs.example.com.evil.example/",
+    "https://docs.example.com\\@evil.example/",
+    "https://sub.docs.example.com/",
+    "https://d\u043ecs.example.com/",
+    "https://asked.example/a?b=1&c=CANARY",
+    "https://asked.example/a",
+    "https://ASKED.example/a?b=1",
+    f"{PERMALINK}&x=CANARY",
+    "//evil.example/x",
+    "www.evil.example",
+    "evil.example/x",
+    "ftp://asked.example",
+    "mailto:evil@evil.example?body=CANARY",
+    "tel:+15551234567",
+    "slack://user?team=T1&id=U1",
+    "javascript:alert(1)",
+    "JAVASCRIPT://x%0aalert(1)",
+    "data:text/html,x",
+    "file:///etc/passwd",
+    "https:/\u200b/evil.example/x",
+    "ht\u00adtps://evil.example/x",
+    "\uff48ttps://evil\uff0eexample/x",
+    "https:\\//evil.example/x",
+    "&lt;https://evil.example|x&gt;",
+    "ht**tp**s://evil.example/x",
+]
+SHAPES = [
+    "{}",
+    "see {} now",
+    "<{}>",
+    "<{}|bank>",
+    "[bank]({})",
+    "[bank]( {} )",
+    '[bank]({} "title")',
+    "[{}](https://asked.example/a?b=1)",
+    "![img]({})",
+    "[![img]({})](https://asked.example/a?b=1)",
+    "[bank][1]\n\n[1]: {}",
+    "`{}`",
+    "```\n{}\n```",
+    "**{}**",
+    "> {}",
+    "- {}\n  - {}",
+    "| a | b |\n|---|---|\n| {} | [x]({}) |",
+    "# {}",
+    "<img src='{}'>",
+    "[F1.1]({})",
+    "F1.1]({})[F1.1]({})",
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nothing_else_is_a_link_in_any_shape(shape: str) -> None:
+    for evil in EVIL:
+        check_inert(shape.replace("{}", evil))
+
+
+def check_inert(text: str) -> None:
+    """No link, mention or image but those of code, in blocks, text and stream alike."""
+    document = ended(text)
+    rendered = answer_message(answer_document(document), "k", REPLY, 1.0, REQUESTER)
+    for leaf in leaves([b for p in rendered.parts for b in p.blocks if b["type"] in RICH]):
+        assert leaf["type"] in ("text", "link", "user", "raw_text")
+        assert leaf.get("url", PERMALINK) in (PERMALINK, "https://asked.example/a?b=1")
+        assert leaf.get("user_id", REQUESTER) == REQUESTER
+        assert not re.search(r"<[@#!][^<>\n]*>", leaf.get("text", ""))
+        assert_no_address(leaf.get("text", ""))
+    streamed = prose().live(f"{text}\n\nmore")
+    for said in (rendered.streamed_text, streamed, *(part.text for part in rendered.parts)):
+        assert_nothing_acts(said)
+    types = re.findall(r'"type": "(\w+)"', json.dumps([p.blocks for p in rendered.parts]))
+    assert not set(types) & {"image", "broadcast", "channel", "usergroup", "emoji", "markdown"}
+
+
+RICH = ("rich_text", "table")
+ALLOWED = (PERMALINK, "https://asked.example/a?b=1", "www.asked.example")
+
+
+def assert_no_address(text: str) -> None:
+    for allowed in ALLOWED:
+        text = re.sub(rf"{re.escape(allowed)}(?![\w/?#&=:@.\\-]*\w)", "", text)
+    assert "://" not in text.replace(":///", "")
+    assert not re.search(r"www\.\w", text)
+
+
+def assert_nothing_acts(text: str) -> None:
+    text = re.sub(rf"\[1\]\({re.escape(PERMALINK)}\)", "", text)
+    text = re.sub(r"\]\(https://asked\.example/a\?b=1\)", "", text.replace(f"<@{REQUESTER}>", ""))
+    assert_no_address(text)
+    spoken = "".join(piece for code, piece in segments(text) if not code)
+    assert not re.search(r"\]\([^ ]", spoken)
+    assert "![" not in spoken
+    assert not re.search(r"<[@#!][^<>\n]*>", text)
+    assert not re.search(r"@(channel|here|everyone)\b", text)
+    for allowed in ALLOWED:
+        text = text.replace(allowed, "")
+    assert not re.search(r"(?<![\w.-])[\w-]+\.(example|com)\b", text)
+
+
+def ended(text: str, **more: Any) -> Json:
+    given = {"question": ASKED, "links": CITED, "run_id": "r1", "subagents": []}
+    return document(text, **{**given, **more})
+
+
+MARKS = "<!channel> <#C0A|x> <!date^1^{d}|x> @here :smile: [F1.1] ` ** _ | ]( &lt; &gt; \\".split()
+MARKS += [f"<@{OTHER}>", f"<@{REQUESTER}>", "https://asked.example/", "\u200b", "\u202e", "\ue000"]
+BREAKS = ["\n", "\n\n", "> ", "- ", "1. ", "```\n", "| a | b |\n|---|---|\n"]
+PIECES = st.sampled_from([*EVIL, *SHAPES, *MARKS, *BREAKS])
+
+
+@hypothesis_settings(max_examples=400, deadline=None)
+@given(st.lists(PIECES, max_size=9).map("".join), st.sampled_from(EVIL))
+def test_nothing_acts_however_it_is_put_together(text: str, evil: str) -> None:
+    check_inert(text.replace("{}", evil))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"Hi <@{REQUESTER}>, ask <@{OTHER}|luis>", f"Hi <@{REQUESTER}>, ask @luis"),
+        (f"`<@{REQUESTER}>` <!channel> <!here|x> @everyone", "@channel @x @everyone"),
+        ("&lt;!channel&gt; &lt;@U0LUIS&gt;", "@channel @U0LUIS"),
+        ("call +49 30 1234567 or mail ana@acme.com", "call +49 30 1234567 or mail ana@acme.com"),
+        ("see config.yaml and evil.example/x", "see config.yaml and evil.example/x"),
+        ("a \ue000 b", "a  b"),
+        (":warning: ![x](y)", ":warning: ! [x] (y)"),
+    ],
+)
+def test_only_the_requester_is_mentioned_and_words_stay(text: str, said: str) -> None:
+    assert shown(text).endswith(said)
+    mentioned = [leaf["user_id"] for leaf in leaves(made(text)) if leaf["type"] == "user"]
+    assert mentioned == [REQUESTER] * shown(text).count(f"<@{REQUESTER}>")
+
+
+def test_where_slack_reads_text_hosts_and_mail_addresses_are_broken_up() -> None:
+    text = "See evil.example/x, mail ana.b@acme.com, v1.2.3, e.g. reply.json, docs.yaml 3.5"
+    said = "See evil[.]example/x, mail ana.b@acme[.]com, v1.2.3, e.g. reply.json, docs.yaml 3.5"
+    assert neutralize_links(text) == said
+    rendered = answer_message(answer_document(ended(text)), "k", REPLY, 1.0)
+    assert (rendered.parts[0].text, rendered.streamed_text) == (said, said)
+    assert "evil.example/x, mail ana.b@acme.com" in json.dumps(rendered.parts[0].blocks)
+
+
+def test_without_a_requester_nobody_is_mentioned() -> None:
+    rendered = answer_message(answer_document(ended(f"Hi <@{REQUESTER}>")), "k", REPLY, 1.0)
+    assert "<@" not in json.dumps([rendered.parts[0].text, rendered.streamed_text])
+    assert not [leaf for leaf in leaves(list(rendered.parts[0].blocks)) if leaf["type"] == "user"]
+
+
+# ---- what nobody sees, and secrets
+
+SECRET = "xoxb-2345-6789-aBcDeF"
+
+
+def every_text(rendered: Rendered) -> str:
+    said = [[part.text, *part.blocks] for part in rendered.parts]
+    return json.dumps([said, rendered.streamed_text, rendered.below], ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    "secret", [SECRET, SECRET.replace("-2", "-\u200b2"), f"\uff58{SECRET[1:]}"]
+)
+@pytest.mark.parametrize("shape", ["{}", "`{}`", "```\n{}\n```", "| a |b|\n|---|---|\n| {} |x|"])
+def test_no_secret_is_shown_in_any_place(shape: str, secret: str) -> None:
+    told = [{"findings": [{"id": "F1.1", "claim": f"The token is {secret}"}]}]
+    cover = {"items": 1, "partial": 0, "failed": 1, "cancelled": 0, "refused": 0}
+    document = ended(
+        f"{shape.format(secret)}\n\nIt is so [F1.1].",
+        subagents=told,
+        coverage={**cover, "not_covered": [f"{'x' * 190} AKIA23452345FODNN7EX"]},
+    )
+    said = every_text(answer_message(answer_document(document), "k", REPLY, 1.0))
+    assert "2345" not in said
+    assert said.count(REMOVED) >= 4
+
+
+def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
+    text = f"The token is {SECRET}, or password = 'two words' and postgres://u:hunter@2@h/d, fine."
+    for end in range(len(text) + 1):
+        so_far = prose().live(text[:end])
+        assert not any(part in so_far for part in ("xoxb", "two", "hunter", "2345"))
+    assert prose().live(f"{text}\n\nThe end").count(REMOVED) == 3
+
+
+def test_hidden_characters_do_not_reach_slack() -> None:
+    hidden = "a\u200bb\u202ec\U000e0041d\u2800e\ufe01f"
+    claims = [{"findings": [{"id": "F1.1", "claim": hidden}]}]
+    document = answer_document(ended(f"{hidden} [F1.1]", subagents=claims))
+    said = every_text(answer_message(document, "k", REPLY, 1.0))
+    assert "abcdef" in said
+    unseen = "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]"
+    assert not re.search(unseen, said)
+
+
+def test_odd_and_large_text_is_made_in_time() -> None:
+    odd = "`a``,[,**a ,_a ,~~a,|,[x](,> ,```\n,- ,1. ,\\,a.,**_".split(",")
+    with computed_within(8):
+        for piece in odd:
+            maker = prose()
+            text = maker.link_citations((piece * 12_000)[:12_000], Numbers(CITED))
+            blocks(text, maker.allowed())
+            neutralize_links(text)
+
+
+def test_rich_text_makes_no_link_by_itself() -> None:
+    """Even of text that nothing was taken out of before."""
+    for evil in EVIL:
+        for text in (evil, f"[x]({evil})", f"**[{evil}]({evil})**", f"| a |\n|---|\n| {evil} |"):
+            for leaf in leaves(list(blocks(text, prose().allowed()))):
+                assert leaf["type"] in ("text", "raw_text")
+                assert_no_address(leaf["text"])
+
+
+KEY = "T0ACME/C0SUPPORT/1740498077.000100"
+LINKS = {"F1.1": [PERMALINK], "F1.2": [PERMALINK + "1", PERMALINK], "F2.1": []}
 
 
 def reply(chars: int) -> ReplySettings:
@@ -107,11 +472,6 @@ def below(blocks: Sequence[Json]) -> list[Json]:
     return [block for block in blocks if block not in said(blocks)]
 
 
-def words_of(made: Rendered) -> list[str]:
-    """What each message says, as markdown."""
-    return ["\n".join(map(flat, said(part.blocks))) for part in made.parts]
-
-
 def linked(text: str, links: Any = None) -> str:
     prose = Prose(LINKS if links is None else links, REPLY)
     return prose.link_citations(text, Numbers(prose.links))
@@ -132,7 +492,7 @@ def foot(made: Rendered) -> str:
 
 def test_citations_become_numbered_links_in_the_order_of_their_first_use() -> None:
     text = "One [F1.2]. Two [F1.1]. One again [F1.2]; both [F1.1, F1.2], and a row [F2.1]."
-    one, two = f"[1]({URL}1)", f"[2]({URL})"
+    one, two = f"[1]({PERMALINK}1)", f"[2]({PERMALINK})"
     assert linked(text) == (
         f"One {one}. Two {two}. One again {one}; both {two} {one}, and a row [3]."
     )
@@ -144,7 +504,7 @@ def test_a_link_is_made_only_where_it_is_one() -> None:
     assert linked("a `[F1.2]` b", odd) == "a `[1]` b"
     assert linked("```\n[F1.2]\n```", odd) == "```\n[1]\n```"
     assert linked("[F1.2][F1.1](see) wow![F1.2]", LINKS) == (
-        f"[1]({URL}1) [2]({URL}) (see) wow! [1]({URL}1)"
+        f"[1]({PERMALINK}1) [2]({PERMALINK}) (see) wow! [1]({PERMALINK}1)"
     )
 
 
@@ -153,34 +513,20 @@ def test_a_link_is_made_only_where_it_is_one() -> None:
     [
         ("<!channel> hi", "@\u2060channel hi"),
         ("<!here|here> @everyone", "@\u2060here @\u2060everyone"),
-        ("`<!channel>`", "`@\u2060channel`"),
         ("```\n<!channel>\n```", "```\n@\u2060channel\n```"),
         ("<@U0ANA> and <@U0ANA|ana>", "@U0ANA and @ana"),
         ("<#C0SUPPORT|support> <#C0SUPPORT>", "#support #C0SUPPORT"),
         ("<!subteam^S0TEAM|@csm> <!date^1^{date}|today>", "@csm @today"),
-        ("<@<!channel>>", "@\u2060channel"),
         ("a < b > c, List<String>", "a &lt; b &gt; c, List&lt;String&gt;"),
-        ("`List<String>`", "`List<String>`"),
         ("> quoted\n>> twice > here", "> quoted\n>> twice &gt; here"),
         ("AT&T", "AT&T"),
-        ("[text](evil[.]example)", "[text] (evil[.]example)"),
-        ("![pixel](//evil.example)", "! [pixel] (//evil.example)"),
         ("[a [b]](mailto:x@evil.example)", "[a [b]] (mailto:x@evil.example)"),
         ("[docs](https://asked.example)", "[docs](https://asked.example)"),
-        ("[x]: evil[.]example", "[x] : evil[.]example"),
         ("half \ud83d of a pair\x00", "half ? of a pair"),
     ],
 )
 def test_nothing_in_the_text_acts(text: str, shown: str) -> None:
     assert harmless(text) == shown
-
-
-@given(st.text("<>!@#|U0channel here^`\n[](F1.)", max_size=40))
-def test_no_control_sequence_survives_however_it_is_put(text: str) -> None:
-    shown = linked(text)
-    assert not re.search(r"<[@#!][^<>\n]*>", shown)
-    assert not re.search(r"@(channel|here|everyone)\b", shown)
-    assert not re.search(r"\]\((?!https://acme)", shown)
 
 
 # ---- parts
@@ -269,12 +615,6 @@ def test_a_fence_that_goes_on_is_closed_and_opened_again() -> None:
     assert re.findall(r"line \d+ = \d+", "\n".join(parts)) == code.replace("  ", "").splitlines()
 
 
-def test_a_fence_is_closed_where_the_model_forgot_to() -> None:
-    assert tidy("```py\nx = 1", 500) == "```py\nx = 1\n```"
-    info = "x" * 90
-    assert tidy(f"```{info}\ny\n```", 500) == f"```\n{info}\ny\n```"
-
-
 def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
     head = "|" + "|".join(f" h{c} " for c in range(columns)) + "|"
     rule = "|" + "---|" * columns
@@ -285,13 +625,13 @@ def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
 @pytest.mark.parametrize(
     "seen", ["🇪🇸", "👩\u200d👩\u200d👧", "👍🏽", "e\u0301\u0323", "각", "\u0915\u094d\u0937"]
 )
-@pytest.mark.parametrize("before", ["", "x", "xyz"])
-def test_what_readers_see_as_one_character_is_not_cut(seen: str, before: str) -> None:
-    text = before + seen * 200
-    parts = split(text, 100)
-    assert "".join(parts) == text
-    assert all(len(part) <= 100 for part in parts)
-    assert all(part.removeprefix(before).replace(seen, "") == "" for part in parts)
+def test_what_readers_see_as_one_character_is_not_cut(seen: str) -> None:
+    for before in ("", "x", "xyz"):
+        text = before + seen * 200
+        parts = split(text, 100)
+        assert "".join(parts) == text
+        assert all(len(part) <= 100 for part in parts)
+        assert all(part.removeprefix(before).replace(seen, "") == "" for part in parts)
 
 
 def test_a_character_without_end_is_cut() -> None:
@@ -332,12 +672,6 @@ def test_each_message_holds_one_table_as_slack_demands() -> None:
     assert made[-1].count("**h0:**") == 4
 
 
-def test_pipes_in_prose_and_code_are_no_table() -> None:
-    text = "Use a | b.\n---|---|---\n\n```\n| a | b |\n|---|---|\n```"
-    assert not any(line.kind == "header" for line in lines(text))
-    assert tidy(text, 500) == text
-
-
 @hypothesis_settings(max_examples=150, deadline=None)
 @given(TEXTS, st.integers(0, 10_000))
 def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) -> None:
@@ -351,7 +685,7 @@ def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) ->
     ("so_far", "shown"),
     [
         ("All is <!chan", "All is"),
-        ("See [F1.1] and [F", f"See [1]({URL}) and"),
+        ("See [F1.1] and [F", f"See [1]({PERMALINK}) and"),
         ("Done.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "Done."),
         ("Code:\n``", "Code:"),
         ("Code:\n```py\nx = 1 ", "Code:\n```py\nx = 1"),
@@ -394,27 +728,15 @@ def test_no_host_is_alive_whatever_stands_beside_it(host: str, shown: str) -> No
         assert final.streamed_text.startswith(so_far)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["Use config.yaml, config.yaml-old and data.csv_2.", "Version 1.2.3-rc.1 of 2026-11-25...now"],
-)
-def test_names_of_files_and_versions_stay(text: str) -> None:
-    assert text in answer_message(answer_document(document(text)), KEY, REPLY, 1.0).streamed_text
-
-
 def test_odd_and_large_text_is_rendered_in_time() -> None:
     odd = ("`a``", "[", "**", "|", "<@", "x|\n", "](", "> ", "```\n", "|-|\n", "- ", "\n")
     texts = [piece * (30_000 // len(piece)) for piece in odd]
     texts.append("<@" * 5_000 + ">" * 5_000)
+    texts.append("**a** b\n" * 25_000)
     texts += [f"a|b\n{rule}\n" for rule in (f"{' ' * 16_000}|x|", f"-{' ' * 16_000}x|")]
     for text in texts:
         with computed_within(6):  # the longest takes about 2; a quadratic one, minutes
             rendered(text)
-
-
-def test_what_often_changes_its_style_is_rendered_in_time() -> None:
-    with computed_within(3):
-        answer_message(answer_document(document("**a** b\n" * 25_000)), KEY, REPLY, 1.0)
 
 
 # ---- what stands below it
@@ -428,8 +750,8 @@ def test_the_last_part_ends_with_sources_gaps_cost_and_buttons() -> None:
     )
     assert foot(made).splitlines() == [
         "*Sources*",
-        f"<{URL.replace('&', '&amp;')}1|[1]> Claim of F1.2 (and 1 more)",
-        f"<{URL.replace('&', '&amp;')}|[2]> Claim of F1.1",
+        f"<{PERMALINK.replace('&', '&amp;')}1|[1]> Claim of F1.2 (and 1 more)",
+        f"<{PERMALINK.replace('&', '&amp;')}|[2]> Claim of F1.1",
         "*Not covered* (1 failed of 5 subagents)",
         "• s3: #ops: &lt;!channel&gt; &amp; more",
         "2 statements left out because no source carries it.",
@@ -448,14 +770,14 @@ def test_what_was_looked_up_is_told_from_what_was_found() -> None:
         "F0.1": {"item": "note/7", "text": "Lunch: <!here> at *noon*"},
         "F0.2": {"item": "C1/1.1", "text": "Ana: hello"},
     }
-    links = {**LINKS, "F0.1": [], "F0.2": [URL]}
+    links = {**LINKS, "F0.1": [], "F0.2": [PERMALINK]}
     made = rendered(
         "One [F0.1]. Two [F1.1]. Three [F0.2].",
         links=links,
         looked_up=own,
         coverage={"items": 0, "complete": 0, "looked_up": 2},
     )
-    url = URL.replace("&", "&amp;")
+    url = PERMALINK.replace("&", "&amp;")
     assert foot(made).splitlines() == [
         "*Sources*",
         "[1] note/7, looked up: Lunch: &lt;!here&gt; at *noon*",
@@ -465,12 +787,8 @@ def test_what_was_looked_up_is_told_from_what_was_found() -> None:
     ]
 
 
-def test_what_nobody_read_is_not_counted() -> None:
-    assert foot(rendered("x", coverage={"items": 0, "complete": 0})).startswith("$0.012, 14 s")
-
-
 def test_many_sources_and_gaps_are_counted_not_listed() -> None:
-    links = {f"F1.{n}": [URL] for n in range(1, 31)}
+    links = {f"F1.{n}": [PERMALINK] for n in range(1, 31)}
     text = " ".join(f"[{i}]" for i in links)
     gaps = [f"s{n}: {'long ' * 100}" for n in range(30)]
     made = rendered(text, links=links, coverage={"not_covered": gaps})
@@ -480,42 +798,41 @@ def test_many_sources_and_gaps_are_counted_not_listed() -> None:
     assert len(said) < 4000
 
 
-@pytest.mark.parametrize("length", range(10_000, 12_001, 250))
-def test_the_last_part_leaves_room_for_what_stands_below(length: int) -> None:
+def test_the_last_part_leaves_room_for_what_stands_below() -> None:
     gaps = [f"s{n}: {'long ' * 100}" for n in range(5)]
-    text = ("word " * (length // 5)).strip() + " [F1.1]"
-    rendered(text, 12_000, coverage={"not_covered": gaps})
+    for length in range(10_000, 12_001, 250):
+        text = ("word " * (length // 5)).strip() + " [F1.1]"
+        rendered(text, 12_000, coverage={"not_covered": gaps})
 
 
 @pytest.mark.parametrize(
     ("status", "stopped_by", "said"),
     [
-        ("cancelled", "user", "*Stopped as asked. This is what there was until then.*"),
-        ("partial", "cost", "*The budget of this request was used up before it was finished.*"),
-        ("partial", "none", "*This answer is not complete.*"),
-        ("failed", "none", "*This request could not be answered.*"),
-        ("failed", "model_error", "*The language model failed, so this was ended early.*"),
+        ("partial", "cost", "The budget of this request was used up"),
+        ("partial", "none", "This answer is not complete"),
+        ("failed", "none", "could not be answered"),
+        ("failed", "model_error", "The language model failed"),
     ],
 )
 def test_an_answer_that_is_not_whole_says_so(status: str, stopped_by: str, said: str) -> None:
     made = rendered("Something.", status=status, stopped_by=stopped_by)
-    assert foot(made).splitlines()[0] == said
+    assert said in foot(made).splitlines()[0]
 
 
 def test_the_cost_line_tells_what_is_not_known_and_what_was_not_paid() -> None:
     assert "price unknown" in foot(rendered("x", cost_usd=None))
     assert "nothing was paid" in foot(rendered("x", model="offline"))
     assert "isolation is advisory" in foot(rendered("x", degraded=True))
-    assert "2 min 5 s" in foot(answer_after(125))
+    after = answer_message(answer_document(document("x")), KEY, REPLY, 125)
+    assert "2 min 5 s" in foot(after)
+    unread = foot(rendered("x", coverage={"items": 0, "complete": 0}))
+    assert unread.startswith("$0.012, 14 s"), "what nobody read is not counted"
 
 
-def answer_after(seconds: float) -> Rendered:
-    return answer_message(answer_document(document("x")), KEY, REPLY, seconds)
-
-
-@pytest.mark.parametrize("text", ["", " \n", "\x00", "\n\n\n"])
-def test_there_is_always_something_to_read(text: str) -> None:
-    assert words_of(rendered(text))[0].strip()
+def test_there_is_always_something_to_read() -> None:
+    for text in ("", " \n", "\x00", "\n\n\n"):
+        (part,) = rendered(text).parts
+        assert "".join(map(flat, said(part.blocks))).strip()
 
 
 def test_a_sentence_carries_its_reference_and_nothing_that_acts() -> None:
@@ -541,7 +858,5 @@ def test_a_statement_stands_behind_its_source_and_cannot_act_there() -> None:
 def test_claims_of_strangers_cannot_act_in_the_sources() -> None:
     claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
     found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]
-    said = foot(rendered("One [F1.1].", subagents=found))
-    assert "://evil" not in said
-    assert "<!" not in said
-    assert "@here" not in said
+    told = foot(rendered("One [F1.1].", subagents=found))
+    assert not any(mark in told for mark in ("://evil", "<!", "@here"))

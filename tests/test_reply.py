@@ -1,26 +1,38 @@
-"""The live reply: at once visible, one visible answer in the end, whatever fails in between."""
+"""Messages and the live reply: each stands there once, whatever the network does."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 import pytest
 from document_kit import answer_document
-from engine_kit import until
-from outbox_kit import ASKED, CHANNEL, Desk, desk, rendered, workspace
+from engine_kit import MUX, until
+from outbox_kit import ASKED, CHANNEL, DM, USER, Desk, desk, rendered, workspace
 from slack_sdk.web.async_client import AsyncWebClient
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import waited_within
 
-from bot.local.slack.faults import Fault, StreamsRefused
-from bot.local.slack.server import LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, LocalSlack
+from bot.local.slack.state import Identity
 from bot.reports import slack
 from bot.slack.blocks import Rendered
-from bot.slack.client import ChannelClosed, RateLimit, WriteFailed
+from bot.slack.client import (
+    TIERS,
+    ChannelClosed,
+    MessageGone,
+    OutcomeUnknown,
+    RateLimit,
+    StreamEnded,
+    Tier,
+    TokenRefused,
+    WriteFailed,
+)
 from bot.slack.markdown import Prose
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
@@ -34,7 +46,7 @@ from subagents.events import (
 )
 
 START, APPEND, STOP = "chat.startStream", "chat.appendStream", "chat.stopStream"
-POST, UPDATE = "chat.postMessage", "chat.update"
+POST, UPDATE, DELETE = "chat.postMessage", "chat.update", "chat.delete"
 NO_STREAM = [Fault(START, "error:not_allowed")]
 ANSWER = "Two invoices are open.\n\nBoth wait for Ana."
 
@@ -60,45 +72,6 @@ async def streamed(d: Desk, reply: StreamingReply, text: str = ANSWER) -> None:
         reply.emit(AnswerDelta(text[start : start + 7]))
         await asyncio.sleep(0.003)
     await until(lambda: text[:5] in one(d).text)
-
-
-async def test_a_stream_shows_the_plan_then_the_answer_then_what_stands_below() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        with waited_within(0.5):
-            state = await reply.open(look_first=False)
-        shown = one(d)
-        assert (shown.streaming, shown.plan_title) == (True, "On it …")
-        assert state == {"ts": [shown.ts], "streamed": True}
-        reply.emit(SubagentQueued("s1", "Read #help", "slack", "fast"))
-        await until(lambda: len(one(d).plan) == 2)
-        reply.emit(SubagentStarted("s1"))
-        reply.emit(SubagentFinished("s1", "complete", "none", 2, 0.001))
-        await streamed(d, reply)
-        done = await reply.finish(rendered(ANSWER))
-        shown = one(d)
-        assert not shown.streaming
-        assert shown.text == ANSWER + "\n1 subagent"
-        assert [row.status for row in shown.plan] == ["complete", "complete"]
-        assert shown.plan_title == "1 of 1 subagents done"
-        assert shown.metadata["event_payload"]["key"] == f"T0LOCAL/{CHANNEL}/{ASKED}"
-        assert done == {"ts": [shown.ts], "streamed": False}
-        assert (d.slack.calls[STOP], d.slack.calls[UPDATE], d.slack.calls[POST]) == (1, 1, 0)
-
-
-async def test_without_a_stream_a_message_is_posted_and_edited() -> None:
-    async with desk() as d:
-        d.slack.faults += NO_STREAM
-        reply = d.reply()
-        state = await reply.open(look_first=False)
-        assert one(d).plan_title == "On it …"
-        assert state["streamed"] is False
-        work(reply)
-        await until(lambda: one(d).plan_title == "1 of 1 subagents done")
-        await streamed(d, reply)
-        await reply.finish(rendered(ANSWER))
-        assert one(d).text == ANSWER + "\n1 subagent"
-        assert d.slack.calls[POST] == 1
 
 
 async def test_at_most_one_write_an_interval_and_none_for_what_is_shown_already() -> None:
@@ -146,45 +119,6 @@ async def test_an_answer_that_begins_again_replaces_what_was_streamed() -> None:
         assert one(d).text == ANSWER + "\n1 subagent"
 
 
-async def test_a_stream_is_left_before_it_dies() -> None:
-    async with desk(stream_s=0.3) as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        ts = one(d).ts
-        await until(lambda: not one(d).streaming)
-        work(reply)
-        await streamed(d, reply)
-        await reply.finish(rendered(ANSWER))
-        assert (one(d).ts, one(d).text) == (ts, ANSWER + "\n1 subagent")
-
-
-async def test_a_stream_that_expired_or_was_stopped_by_the_user_is_edited() -> None:
-    async with desk(LocalSlack(workspace(), stream_ttl_s=0.1)) as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        await asyncio.sleep(0.15)
-        work(reply)
-        await reply.finish(rendered(ANSWER))
-        assert one(d).text == ANSWER + "\n1 subagent"
-
-
-@pytest.mark.parametrize("method", [START, APPEND, STOP])
-@pytest.mark.parametrize(
-    "kind",
-    ["500", "lost", "drop", "malformed", "error:msg_too_long", "error:stopped_by_user"],
-)
-async def test_a_stream_that_fails_anywhere_still_gives_one_answer(method: str, kind: str) -> None:
-    async with desk() as d:
-        d.slack.faults += [Fault(method, kind)] * 2
-        reply = d.reply()
-        await reply.open(look_first=False)
-        work(reply)
-        await streamed(d, reply)
-        await reply.finish(rendered(ANSWER))
-        assert texts(d) == [ANSWER + "\n1 subagent"]
-        assert not one(d).streaming
-
-
 def heard_out(app: ASGIApp) -> ASGIApp:
     """The app, for which no caller ever hangs up: what it has heard it carries out."""
 
@@ -219,34 +153,6 @@ async def test_a_slack_that_answers_late_leaves_one_answer(method: str) -> None:
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_text_too_long_for_a_stream_is_put_in_by_an_update() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        text = "é" * 5_000
-        reply.emit(AnswerDelta(text[:1_000]))
-        await until(lambda: one(d).text)
-        reply.emit(AnswerDelta(text[1_000:]))
-        await reply.finish(rendered(text, "And more.", "And more.\n\nAnd more."))
-        assert texts(d) == [text, "And more.", "And more.\n\nAnd more.\n1 subagent"]
-        keys = [m.metadata["event_payload"] for m in d.answers() if m.metadata]
-        assert [(k["key"].partition("#")[2], k["part"]) for k in keys] == [
-            ("", 1),
-            ("2", 2),
-            ("3", 3),
-        ]
-
-
-async def test_citations_are_shown_as_the_given_function_says() -> None:
-    async with desk() as d:
-        reply = d.reply(shown=lambda text: text.replace("[F1.1]", "[1](https://x.test/1)"))
-        await reply.open(look_first=False)
-        reply.emit(AnswerDelta("Open [F1.1] "))
-        await until(lambda: one(d).text == "Open [1](https://x.test/1) ")
-        await reply.finish(rendered("Open [1](https://x.test/1) still"))
-        assert d.slack.calls[STOP] == d.slack.calls[UPDATE] == 1
-
-
 async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -> None:
     text = "## Open\n\nTwo invoices wait [F1.1]. Call **Ana** [F1.2]!\n\n- one\n- two"
     links = {"F1.1": ["https://x.test/1"], "F1.2": ["https://x.test/2"]}
@@ -274,32 +180,6 @@ async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -
         assert "Two invoices wait [1](https://x.test/1). Call **Ana**" in one(d).text
 
 
-@pytest.mark.parametrize("code", ["edit_window_closed", "cant_update_message"])
-async def test_where_nothing_may_be_edited_the_streamed_answer_stays_alone(code: str) -> None:
-    async with desk() as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        await streamed(d, reply)
-        ts = one(d).ts
-        d.slack.faults += [Fault(UPDATE, f"error:{code}")] * 9
-        await reply.finish(rendered(ANSWER))
-        assert texts(d) == [ANSWER + "\n1 subagent"]
-        assert one(d).ts == ts
-        assert not one(d).streaming
-
-
-@pytest.mark.parametrize("kind", ["500", "lost", "drop", "malformed", "error:msg_blocks_too_long"])
-async def test_a_replacement_that_fails_is_made_again(kind: str) -> None:
-    async with desk() as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        await streamed(d, reply)
-        d.slack.faults += [Fault(UPDATE, kind)]
-        await reply.finish(rendered(ANSWER))
-        (shown,) = texts(d)
-        assert shown.startswith(ANSWER)
-
-
 async def test_finish_may_be_called_again() -> None:
     async with desk() as d:
         reply = d.reply()
@@ -310,25 +190,6 @@ async def test_finish_may_be_called_again() -> None:
         assert d.slack.calls == calls
         assert await reply.finish(rendered("Shorter")) == {"ts": first["ts"][:1], "streamed": False}
         assert texts(d) == ["Shorter\n1 subagent"]
-
-
-async def test_finish_needs_no_open() -> None:
-    async with desk() as d:
-        await d.writer.post("other", CHANNEL, ASKED, "an earlier answer")
-        await d.reply().finish(rendered(ANSWER))
-        await d.reply().finish(rendered(ANSWER))
-        assert texts(d) == ["an earlier answer", ANSWER + "\n1 subagent"]
-
-
-async def test_a_failure_is_one_sentence_and_nothing_else() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        work(reply)
-        await streamed(d, reply)
-        await reply.fail("Something went wrong.", "r-17")
-        assert one(d).text == "Something went wrong.\nReference: r-17"
-        assert one(d).plan == ()
 
 
 async def test_a_drain_leaves_the_message_and_the_next_life_replaces_it() -> None:
@@ -348,9 +209,8 @@ async def test_a_drain_leaves_the_message_and_the_next_life_replaces_it() -> Non
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-@pytest.mark.parametrize("how", ["404", "unknown_method", "channel_type_not_supported"])
-async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream(how: StreamsRefused) -> None:
-    async with desk(LocalSlack(workspace(), streams_refused=how)) as d:
+async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream() -> None:
+    async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
         killed = d.reply()
         await killed.open(look_first=False)
         await killed.aclose()
@@ -370,16 +230,14 @@ async def test_a_sentence_replaces_a_placeholder_whatever_a_stale_state_says_of_
         assert texts(d) == ["Something went wrong."]
 
 
-@pytest.mark.parametrize("code", ["update_failed", "no_permission", "a_code_nobody_listed"])
-async def test_where_the_placeholder_cannot_be_edited_the_answer_takes_its_place(code: str) -> None:
+async def test_where_the_placeholder_cannot_be_edited_the_answer_takes_its_place() -> None:
     async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
         reply = d.reply()
         await reply.open(look_first=False)
-        d.slack.faults += [Fault(UPDATE, f"error:{code}")] * 99
-        await reply.finish(rendered(ANSWER, "more"))
-        assert texts(d) == [ANSWER, "more\n1 subagent"]
-        await d.reply().finish(rendered(ANSWER, "more"))
-        assert texts(d) == [ANSWER, "more\n1 subagent"], "it is final, in the next life too"
+        d.slack.faults += [Fault(UPDATE, "error:a_code_nobody_listed")] * 99
+        for again in (reply, d.reply()):  # it is final, in the next life too
+            await again.finish(rendered(ANSWER, "more"))
+            assert texts(d) == [ANSWER, "more\n1 subagent"]
 
 
 async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_replaces() -> None:
@@ -392,16 +250,6 @@ async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_re
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_what_cannot_be_deleted_does_not_take_the_answer_back() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        await reply.finish(rendered("one", "two"))
-        d.slack.faults += [Fault("chat.delete", "error:cant_delete_message")]
-        await reply.finish(rendered("one"))
-        assert texts(d) == ["one\n1 subagent", "two\n1 subagent"]
-
-
 async def test_a_shorter_answer_after_a_crash_takes_only_our_own_parts_away() -> None:
     async with desk() as d:
         reply = d.reply()
@@ -410,6 +258,9 @@ async def test_a_shorter_answer_after_a_crash_takes_only_our_own_parts_away() ->
         await d.writer.post("other", CHANNEL, ASKED, "not ours")
         await d.reply(state).finish(rendered("one", "the rest"))
         assert texts(d) == ["one", "the rest\n1 subagent", "not ours"]
+        d.slack.faults += [Fault("chat.delete", "error:cant_delete_message")]
+        await d.reply(state).finish(rendered("one"))
+        assert texts(d) == ["one\n1 subagent", "the rest\n1 subagent", "not ours"]
 
 
 async def test_a_message_that_somebody_deleted_is_made_anew() -> None:
@@ -441,34 +292,20 @@ async def test_a_closed_channel_is_said_and_other_trouble_is_waited_out() -> Non
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_the_stop_button_comes_and_goes_in_every_way_a_reply_ends() -> None:
-    def sessions(d: Desk) -> str:
-        return d.slack.state.sessions[CHANNEL, ASKED].status
+async def test_the_stop_button_goes_also_where_the_answer_cannot_be_written() -> None:
+    def session(d: Desk) -> Any:
+        return d.slack.state.sessions[CHANNEL, ASKED]
 
-    ends: list[Callable[[StreamingReply], Any]] = [
-        lambda reply: reply.finish(rendered(ANSWER)),
-        lambda reply: reply.fail("No."),
-        lambda reply: reply.aclose(),
-    ]
-    for end in ends:
-        async with desk() as d:
-            reply = d.reply(title="What is open? " * 50)
-            await reply.open(look_first=False)
-            await reply.set_working(True)
-            assert sessions(d) == "processing"
-            assert len(d.slack.state.sessions[CHANNEL, ASKED].title) == 200
-            await end(reply)
-            assert sessions(d) == "active"
     async with desk() as d:
-        reply = d.reply()
+        reply = d.reply(title="What is open? " * 50)
         await reply.open(look_first=False)
         await reply.set_working(True)
-        for method in (STOP, STOP, UPDATE, POST):
-            d.slack.faults.append(Fault(method, "error:is_archived"))
+        assert (session(d).status, len(session(d).title)) == ("processing", 200)
+        d.slack.faults += [Fault(m, "error:is_archived") for m in (STOP, STOP, UPDATE, POST)]
         with pytest.raises(WriteFailed):
             await reply.finish(rendered(ANSWER))
         await reply.aclose()
-        assert sessions(d) == "active"
+        assert session(d).status == "active"
 
 
 async def test_progress_that_cannot_be_shown_never_hurts_the_run(
@@ -551,17 +388,12 @@ async def test_a_crash_at_any_call_leaves_one_answer(streams: bool, after: bool)
 
 
 KINDS = ["500", "lost", "drop", "malformed", "429", "error:internal_error"]
-METHODS = [START, APPEND, STOP, POST, UPDATE, "chat.delete", "conversations.replies"]
+METHODS = [START, APPEND, STOP, POST, UPDATE, DELETE, "conversations.replies"]
 
 
 @pytest.mark.parametrize(
     ("seed", "rounds", "mortality"),
-    [
-        (11, 15, 0),
-        (12, 15, 2),
-        pytest.param(13, 200, 0, marks=pytest.mark.slow),
-        pytest.param(14, 200, 2, marks=pytest.mark.slow),
-    ],
+    [(11, 15, 0), (12, 15, 2), pytest.param(13, 200, 2, marks=pytest.mark.slow)],
 )
 async def test_writes_that_fail_at_random_leave_one_answer(
     seed: int, rounds: int, mortality: int
@@ -578,9 +410,232 @@ async def test_writes_that_fail_at_random_leave_one_answer(
             assert shown == parts, f"round {number}"
 
 
-async def test_a_storm_of_rate_limits_ends_with_one_answer() -> None:
+NETWORK = ["500", "lost", "drop", "malformed", "error:internal_error", "error:fatal_error"]
+MARKDOWN = {"type": "markdown", "text": "**four** open"}
+
+
+@pytest.mark.parametrize("kind", NETWORK)
+async def test_a_post_of_unknown_outcome_is_looked_up_and_never_doubled(kind: str) -> None:
     async with desk() as d:
-        d.slack.faults += [Fault("*", "429", 0)] * 40
-        store: dict[str, Any] = {}
-        await life(d.reply(), store, rendered("Two invoices are open."), True)
-        assert texts(d) == ["Two invoices are open.\n1 subagent"]
+        d.slack.faults += [Fault(POST, kind)] * 2
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "four open", [MARKDOWN])
+        (shown,) = d.answers()
+        assert (shown.ts, shown.text) == (ts, "**four** open")
+        assert shown.metadata == {
+            "event_type": "assistant_reply",
+            "event_payload": {"key": "k1", "part": 1, "run": ""},
+        }
+        assert await d.writer.find(CHANNEL, ASKED, "k1") == ts
+        assert await d.writer.find(CHANNEL, ASKED, "k2") is None
+        if kind == "lost":
+            assert d.slack.calls[POST] == 1, "it is found without a second try"
+
+
+async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault(POST, "lost")]
+        d.slack.faults += [Fault("conversations.replies", "500")] * 20
+        with pytest.raises(OutcomeUnknown):
+            await d.writer.post("k1", CHANNEL, ASKED, "x")
+        d.slack.faults.clear()
+        assert d.slack.calls[POST] == 1
+        again = await d.writer.post("k1", CHANNEL, ASKED, "x", look_first=True)
+        assert [m.ts for m in d.answers()] == [again]
+
+
+async def test_slack_is_told_to_look_for_nothing_in_a_text() -> None:
+    async with desk() as d:
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "@channel evil.example", [MARKDOWN])
+        await d.writer.update("k1", CHANNEL, ts, "@channel", [MARKDOWN])
+        await d.writer.show("k1", CHANNEL, ts, "@channel #help", [])
+        await d.writer.whisper(CHANNEL, "U0ANA", "@here")
+        assert len(d.slack.effects) == 4
+        for effect in d.slack.effects:
+            assert (effect.args["parse"], effect.args["link_names"]) == ("none", False)
+        posted = d.slack.effects[0].args
+        assert posted["unfurl_links"] is posted["unfurl_media"] is False
+
+
+async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> None:
+    metadata = {"event_type": "assistant_reply", "event_payload": {"key": "k1"}}
+    slack = LocalSlack(workspace(), tokens={"xoxb-other": Identity(USER, "B0OTHER")})
+    async with desk(slack) as d:
+        other = AsyncWebClient("xoxb-other", base_url=d.web.base_url, session=d.web.session)
+        await other.chat_postMessage(
+            channel=CHANNEL, thread_ts=ASKED, text="Not ours.", metadata=metadata
+        )
+        assert await d.writer.find(CHANNEL, ASKED, "k1") is None
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "Ours.", look_first=True)
+        assert await d.writer.find(CHANNEL, ASKED, "k1") == ts
+        assert [m.text for m in d.answers()] == ["Ours."]
+
+
+@pytest.mark.parametrize("kind", [*NETWORK, "429"])
+async def test_updates_and_deletions_are_repeated_until_they_are_known(kind: str) -> None:
+    async with desk() as d:
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "x")
+        d.slack.faults += [Fault(UPDATE, kind, 0), Fault(UPDATE, kind, 0)]
+        await d.writer.update("k1", CHANNEL, ts, "four open", [MARKDOWN])
+        assert d.answers()[0].text == "**four** open"
+        d.slack.faults += [Fault(DELETE, kind, 0), Fault(DELETE, kind, 0)]
+        await d.writer.delete(CHANNEL, ts)
+        await d.writer.delete(CHANNEL, ts)
+        assert d.answers() == []
+
+
+async def test_an_update_with_text_alone_takes_the_old_blocks_away() -> None:
+    async with desk() as d:
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "x", [MARKDOWN])
+        await d.writer.update("k1", CHANNEL, ts, "Stopped.")
+        assert (d.answers()[0].text, d.answers()[0].blocks) == ("Stopped.", ())
+
+
+async def test_a_rate_limit_is_waited_out_for_the_whole_method() -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault(POST, "429", 1)]
+        posts = (d.writer.post(f"k{n}", CHANNEL, ASKED, f"{n}") for n in range(5))
+        with waited_within(4, least=1.0):
+            await asyncio.gather(*posts)
+        assert sorted(m.text for m in d.answers()) == list("01234")
+        assert d.writer.calls[POST, "ratelimited"] == 1
+        assert d.writer.calls[POST, "ok"] == 5
+
+
+async def test_what_cannot_be_reached_is_tried_again_and_given_up_in_time() -> None:
+    settings = load_settings(env={}).slack
+    async with aiohttp.ClientSession() as session:
+        web = AsyncWebClient(token="x", base_url="http://127.0.0.1:9/api/", session=session)
+        writer = MessageWriter(web, settings, backoff_s=0.001)
+        with pytest.raises(WriteFailed, match=r"chat\.postMessage failed: no_connection"):
+            await writer.post("k1", CHANNEL, ASKED, "x")
+        assert writer.calls[POST, "unsent"] == settings.retry_attempts + 1
+
+
+async def test_no_write_takes_longer_than_its_deadline() -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault(POST, "slow", 5)]
+        writer = d.new_outbox(deadline_s=0.2)
+        with waited_within(1), pytest.raises(OutcomeUnknown, match="deadline"):
+            await writer.post("k1", CHANNEL, ASKED, "x")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("is_archived", ChannelClosed),
+        ("not_in_channel", ChannelClosed),
+        ("token_revoked", TokenRefused),
+        ("missing_scope", TokenRefused),
+        ("message_not_found", MessageGone),
+        ("streaming_state_conflict", StreamEnded),
+        ("something_new", WriteFailed),
+    ],
+)
+async def test_a_refusal_is_typed_and_not_repeated(code: str, kind: type[WriteFailed]) -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault(UPDATE, f"error:{code}")]
+        with pytest.raises(kind) as caught:
+            await d.writer.update("k1", CHANNEL, ASKED, "x")
+        assert (caught.value.method, caught.value.code) == (UPDATE, code)
+        assert d.slack.calls[UPDATE] == 1
+        assert d.writer.calls[UPDATE, code] == 1
+
+
+@pytest.mark.parametrize("code", ["invalid_blocks", "msg_blocks_too_long", "msg_too_long"])
+async def test_an_answer_that_slack_does_not_take_is_sent_as_text(code: str) -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault(POST, f"error:{code}")]
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "y" * 9_000, [MARKDOWN])
+        assert d.answers()[0].text == "y" * 9_000
+        d.slack.faults += [Fault(UPDATE, f"error:{code}"), Fault(UPDATE, f"error:{code}")]
+        await d.writer.update("k1", CHANNEL, ts, "z" * 9_000, [MARKDOWN])
+        assert d.answers()[0].text == "z" * 3_900
+
+
+async def test_a_whisper_reaches_one_user_and_in_a_dm_it_is_a_message() -> None:
+    async with desk() as d:
+        await d.writer.whisper(CHANNEL, USER, "not here", ASKED)
+        d.slack.faults += [Fault("chat.postEphemeral", "lost")]
+        await d.writer.whisper(CHANNEL, USER, "nor there")
+        assert [w.text for w in d.slack.state.whispers] == ["not here", "nor there"]
+        assert d.answers() == []
+        d.slack.faults += [Fault(POST, "lost")]
+        await d.writer.whisper(DM, USER, "not here", ASKED)
+        assert [m.text for m in d.answers(DM)] == ["not here"]
+
+
+async def test_a_stream_is_not_waited_for() -> None:
+    async with desk() as d:
+        writer = d.new_outbox(pace=RateLimit())
+        chunks = [{"type": "plan_update", "title": "On it"}]
+        with waited_within(5):
+            made = [
+                await writer.start_stream(CHANNEL, ASKED, "T0LOCAL", USER, chunks)
+                for _ in range(22)
+            ]
+        assert [bool(ts) for ts in made] == [True] * 20 + [False] * 2
+        assert writer.calls["chat.startStream", "skipped"] == 2
+
+
+async def test_a_session_status_is_best_effort() -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault("agents.sessions.setStatus", "missing_scope")]
+        await d.writer.set_status(CHANNEL, ASKED, USER, "processing", "t" * 300)
+        await d.writer.set_status(CHANNEL, ASKED, USER, "active")
+        assert d.slack.calls["agents.sessions.setStatus"] == 1, "this app has no sessions"
+
+
+@pytest.mark.parametrize(
+    "body", ["[]", "null", '"ok"', "{}", '{"ok": true}', '{"ok": true, "ts": 5}']
+)
+async def test_an_answer_of_a_wrong_shape_settles_nothing(body: str) -> None:
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        await Response(body, media_type="application/json")(scope, receive, send)
+
+    with MUX.serving(serve) as url:
+        async with aiohttp.ClientSession() as session:
+            web = AsyncWebClient(token="x", base_url=url + API_PATH, session=session)
+            writer = MessageWriter(
+                web, load_settings(env={}).slack, backoff_s=0.001, settle_s=0.001
+            )
+            with pytest.raises(OutcomeUnknown):
+                await writer.post("k1", CHANNEL, ASKED, "x")
+
+
+# ---- pace
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_progress_leaves_room_for_final_words() -> None:
+    clock = Clock()
+    pace = RateLimit(clock=clock)
+    live = 0
+    for _ in range(600):
+        clock.now += 0.1
+        live += pace.take_now("chat.update", "", live=True)
+    assert 20 <= live <= 25
+    assert all(pace.take_now("chat.update", "") for _ in range(TIERS["chat.update"].calls - live))
+    assert not pace.take_now("chat.update", "")
+
+
+def test_channels_do_not_wait_for_each_other() -> None:
+    clock = Clock()
+    pace = RateLimit({"chat.postMessage": Tier(2, 2.0, per_channel=True)}, clock)
+    taken = [c for c in "aaabb" if pace.take_now("chat.postMessage", c)]
+    assert "".join(taken) == "aabb"
+    pace.hold("chat.postMessage", "b", 30)
+    clock.now = 5.0
+    assert [pace.take_now("chat.postMessage", c) for c in "ab"] == [True, False]
+
+
+async def test_a_burst_keeps_to_the_rate() -> None:
+    pace = RateLimit({"m": Tier(5, 0.2)})
+    began = time.monotonic()
+    await asyncio.gather(*(pace.take("m", "") for _ in range(12)))
+    assert time.monotonic() - began >= 0.4

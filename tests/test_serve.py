@@ -1,8 +1,11 @@
-"""The whole bot in a conversation: one good answer, wherever and however it is asked."""
+"""The whole bot in a conversation: one good answer, wherever it is asked and however long."""
 
 from __future__ import annotations
 
-import asyncio
+import io
+import re
+import struct
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,16 +25,22 @@ from engine_kit import (
     turn,
     until,
 )
+from pdf_kit import pdf
+from pdf_kit import shown as words
 from serve_kit import ASKER, Served, echo, request_in, ruled, serving
 from timing import waited_within
 
 from bot.listeners.intake import THANKS
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
+from bot.local.model.faults import Fault as ModelFault
+from bot.local.model.faults import Faults
+from bot.local.slack.faults import Fault
 from bot.local.slack.shown import Shown
+from bot.local.workspace import File
 from bot.reports.slack import CANCELLED
-from bot.slack.blocks import FEEDBACK
+from bot.slack.blocks import FEEDBACK, MAX_MESSAGE, size
 from bot.storage.tables import feedback, subagents
+from config.settings import Settings
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"
@@ -70,11 +79,8 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
         assert {d.reason for d in bot.slack.deliveries} == {""}
 
 
-@MODES
-async def test_a_direct_message_is_answered_and_names_its_conversation(
-    tmp_path: Path, mode: str
-) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+async def test_a_direct_message_is_answered_and_names_its_conversation(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
         dm = bot.slack.people.dm(ASKER)
         asked = bot.slack.people.say(ASKER, dm, "Who am I?")
         shown = await bot.answer(asked, channel=dm)
@@ -89,11 +95,8 @@ async def test_a_direct_message_is_answered_and_names_its_conversation(
         assert again in {m.ts for m in bot.slack.visible(dm, asked)}
 
 
-@MODES
-async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(
-    tmp_path: Path, mode: str
-) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
         people, state = bot.slack.people, bot.slack.state
         dm = people.dm(ASKER)
         people.open_home(ASKER, "messages")
@@ -151,10 +154,7 @@ async def test_a_second_request_stands_on_the_thread_and_on_what_the_first_found
     tmp_path: Path,
 ) -> None:
     """ "Tell me more about the second one" works, with the thread as it is by then."""
-    first_turns = [
-        Answer([brief(2), brief(3)]),
-        say("One [F1.1]. Two [F2.1]."),
-    ]
+    first_turns = [Answer([brief(2), brief(3)]), say("One [F1.1]. Two [F2.1].")]
 
     def mind(body: Json) -> Answer:
         if is_child(body):
@@ -205,16 +205,13 @@ async def test_a_second_message_in_a_busy_thread_waits_for_the_first(tmp_path: P
 # ---- buttons
 
 
-@MODES
-async def test_the_stop_button_ends_all_children_and_shows_what_there_is(
-    tmp_path: Path, mode: str
-) -> None:
-    def slow(index: int, body: Json) -> Fault | None:
+async def test_the_stop_button_ends_all_children_and_shows_what_there_is(tmp_path: Path) -> None:
+    def slow(index: int, body: Json) -> ModelFault | None:
         reads = line(body, "MAY READ")
-        return Fault("slow", seconds=30) if is_child(body) and "#support-3" in reads else None
+        return ModelFault("slow", seconds=30) if is_child(body) and "#support-3" in reads else None
 
     mind = led_by(Answer([brief(2), brief(3)]), say("Both [F1.1]."))
-    async with serving(tmp_path, mind, mode=mode, faults=Faults(slow)) as bot:
+    async with serving(tmp_path, mind, mode="http", faults=Faults(slow)) as bot:
         asked = bot.ask("What is open in #support-2 and #support-3?")
         await until(lambda: "Channel 2: complete" in rows(bot, asked))
         assert bot.slack.state.sessions[bot.channel, asked].status == "processing"
@@ -236,9 +233,8 @@ def rows(bot: Served, thread: str) -> list[str]:
     return [f"{row.title.split(' · ')[0]}: {row.status}" for row in shown]
 
 
-@MODES
-async def test_feedback_is_stored_and_the_last_click_counts(tmp_path: Path, mode: str) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+async def test_feedback_is_stored_and_the_last_click_counts(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), mode="http") as bot:
         asked = bot.ask("Hello?")
         shown = await bot.answer(asked)
         key = f"T0ACME/{bot.channel}/{asked}"
@@ -294,4 +290,118 @@ async def test_a_model_that_refuses_is_said_without_its_own_words(tmp_path: Path
         assert run.status == "failed"
         assert len(shown.text) < 300
         assert not any(word in shown.text for word in ("Traceback", "stack of", "500"))
-    await asyncio.sleep(0)
+
+
+WRITES = (
+    "chat.startStream",
+    "chat.appendStream",
+    "chat.stopStream",
+    "chat.update",
+    "chat.postMessage",
+    "agents.sessions.setStatus",
+)
+
+
+def wide(settings: Settings) -> Settings:
+    """Settings of a parent that may write much at once."""
+    roles = settings.models.roles
+    roles = roles.model_copy(
+        update={"parent": roles.parent.model_copy(update={"max_tokens": 20_000})}
+    )
+    models = settings.models.model_copy(update={"roles": roles})
+    return settings.model_copy(update={"models": models})
+
+
+# ---- shapes
+
+
+async def test_a_long_answer_comes_in_several_messages_with_one_footer(tmp_path: Path) -> None:
+    lines = [f"{n}. " + f"word{n} " * 12 for n in range(1, 330)]
+    text = "\n".join(lines)
+    assert len(text) > 30_000
+    async with serving(tmp_path, led_by(say(text)), change=wide) as bot:
+        asked = bot.ask("Tell me all")
+        shown = await bot.answers(asked, 3)
+        assert len(shown) >= 3
+        assert all(len(m.blocks) <= 50 and size(m.blocks) <= MAX_MESSAGE for m in shown)
+        assert [FEEDBACK in str(m.blocks) for m in shown] == [False] * (len(shown) - 1) + [True]
+        said = "\n".join(m.text for m in shown)
+        at = [said.index(f"word{n} ") for n in range(1, 330)]
+        assert at == sorted(at)
+        assert said.split().count("word7") == 12
+        assert [m.metadata["event_payload"]["part"] for m in shown if m.metadata] == list(
+            range(1, len(shown) + 1)
+        )
+        assert len(bot.replies(asked)) == len(shown)
+        (run,) = await bot.store.runs()
+        assert run.status == "complete"
+
+
+async def test_an_answer_mentions_its_requester_and_links_what_was_asked_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    text = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not https://evil.example/x, <!channel>"
+    async with serving(tmp_path, led_by(say(f"{text} @here <@U0LUIS>"))) as bot:
+        shown = await bot.answer(bot.ask("Is <https://asked.example/a?b=1&amp;c=2> up?"))
+        said = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not evil[.]example/x, @channel"
+        assert f"{said} @here @U0LUIS" in shown.text
+        links = re.findall(r"'type': 'link', 'url': '([^']*)'", str(shown.blocks))
+        assert links == ["https://asked.example/a?b=1&c=2"]
+        assert not re.search(r"'type': '(broadcast|markdown)'|<!", str(shown.blocks))
+
+
+# ---- files
+
+
+def file(number: int, name: str, content: bytes, kind: str) -> File:
+    return File(f"F000{number}", name, name, kind, size=len(content), content=content)
+
+
+async def test_attached_files_are_read_or_refused_by_name(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.txt", "hidden")
+    image = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 30, 20) + b"\0" * 8
+    files = [
+        file(1, "notes.txt", "Le café est fermé".encode(), "text/plain"),
+        file(2, "sales.csv", b"month,sum\nMay,12", "text/csv"),
+        file(3, "invoice.pdf", pdf(words("Invoice 4711")), "application/pdf"),
+        file(4, "photo.png", image, "image/png"),
+        file(5, "stuff.zip", packed.getvalue(), "application/zip"),
+        file(6, "late.txt", b"one too many", "text/plain"),
+    ]
+    async with serving(tmp_path, led_by(say("Read."))) as bot:
+        shown = await bot.answer(bot.ask("What is in these?", files=files))
+        (body,) = bot.parents()
+        told = opening(body)
+        for each in ("Le café est fermé", "May,12", "Invoice 4711"):
+            assert each in told
+        assert "one too many" not in told
+        (picture,) = [b for b in body["messages"][0]["content"] if b["type"] == "image"]
+        assert picture["source"]["media_type"] == "image/png"
+        assert "stuff[.]zip" in shown.text
+        assert "late.txt" in shown.text
+        assert "notes.txt" not in shown.text
+
+
+async def test_a_message_of_a_file_alone_is_a_request_in_a_direct_message(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(say("A list. What shall I do?"))) as bot:
+        dm = bot.slack.people.dm(ASKER)
+        asked = bot.slack.people.say(
+            ASKER, dm, "", files=[file(1, "list.txt", b"milk, bread", "text/plain")]
+        )
+        assert "A list" in (await bot.answer(asked, channel=dm)).text
+        assert "milk, bread" in opening(bot.parents()[0])
+
+
+# ---- writes that Slack refuses
+
+
+@pytest.mark.parametrize("kind", ["500", "lost"])
+async def test_writes_that_fail_leave_one_answer(tmp_path: Path, kind: str) -> None:
+    async with serving(tmp_path) as bot:
+        bot.slack.faults += [Fault(method, kind) for method in WRITES]
+        asked = bot.ask()
+        shown = await bot.answer(asked, seconds=40)
+        assert "It is **open**" in shown.text
+        assert len(bot.replies(asked)) == 1

@@ -1,59 +1,49 @@
-"""The whole bot and what happens on the way to it: every request is answered, and once."""
+"""The whole bot at odd moments: every request is answered once, whatever happens meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import aiohttp
 import pytest
-from engine_kit import Json, led_by, until, workspace
-from serve_kit import ASKER, Served, echo, mentioned, serving
+import sqlalchemy as sa
+from engine_kit import Json, brief, child, is_child, led_by, opening, say, since, until, workspace
+from engine_kit import workspace as small
+from serve_kit import (
+    ASKER,
+    Served,
+    echo,
+    free_port,
+    heard_at,
+    mentioned,
+    request_in,
+    ruled,
+    serving,
+)
+from slack_sdk.signature import SignatureVerifier
+from timing import patient
 
+from bot.local.model.answer import Answer
 from bot.local.model.faults import Fault as ModelFault
 from bot.local.model.faults import Faults
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.state import BOT_ID, BOT_USER
-from bot.messages import DOWN, GIVEN_UP
+from bot.local.slack.server import SIGNING_SECRET, LocalSlack
+from bot.local.slack.state import BOT_USER
+from bot.local.workspace import Channel, Message, Workspace
+from bot.messages import DOWN, GIVEN_UP, STOPPED_EARLY
 from config.settings import Settings
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
-LUIS = "U0LUIS"
+LUIS, EVA = "U0LUIS", "U0EVA"
 
 
 async def quiet(bot: Served, seconds: float = 0.4) -> None:
     """Long enough for what is heard to be taken up, and then until all of it has ended."""
     await asyncio.sleep(seconds)
     await until(lambda: not bot.bench.dispatch.at_work)
-
-
-def raw(bot: Served, ts: str, **fields: Any) -> Json:
-    return {
-        **{"type": "message", "channel": bot.channel, "channel_type": "channel", "ts": ts},
-        **{"user": ASKER, "text": mentioned("Hello?"), "team": "T0ACME", "event_ts": ts},
-        **fields,
-    }
-
-
-def mention(bot: Served, ts: str) -> Json:
-    event = raw(bot, ts, type="app_mention")
-    del event["channel_type"]
-    return event
-
-
-@MODES
-async def test_an_event_that_comes_many_times_is_answered_once(tmp_path: Path, mode: str) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
-        asked = bot.ask("Hello?")
-        for event in (mention(bot, asked), raw(bot, asked)):
-            bot.slack.send(event, times=5)
-        await bot.answer(asked)
-        bot.slack.send(mention(bot, asked), times=5, event_id="Ev0AGAIN")
-        await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
-        await quiet(bot)
-        assert len(bot.replies(asked)) == 1
-        assert len(await bot.store.runs()) == 1
-        assert len(bot.slack.deliveries) >= 17
 
 
 async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path) -> None:
@@ -108,24 +98,30 @@ async def test_what_a_deaf_socket_swallows_is_answered_once(
         assert [len(bot.replies(each)) for each in asked] == [1, 1]
 
 
-async def test_a_request_whose_ack_got_lost_is_answered_once(tmp_path: Path) -> None:
-    """Slack sends it again, while it is at work and when it is answered."""
-    async with serving(tmp_path, led_by(echo), latency_s=0.3) as bot:
-        asked = bot.ask("Hello?")
-        bot.slack.sockets.drop("abort")
-        await until(lambda: bot.replies(asked))
-        bot.slack.send(mention(bot, asked), event_id="Ev0LOST")
-        await bot.answer(asked)
-        bot.slack.send(mention(bot, asked), event_id="Ev0LOST")
-        await quiet(bot)
-        assert len(bot.replies(asked)) == 1
-        assert len(await bot.store.runs()) == 1
+REFUSES = """create trigger full before insert on inbox
+    begin select raise(abort, 'the disk is full'); end"""
 
 
 @MODES
-async def test_what_no_person_asks_starts_nothing(tmp_path: Path, mode: str) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
-        people, ts = bot.slack.people, "1795000000.000100"
+async def test_slack_sends_again_what_could_not_be_stored(
+    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, led_by(echo), mode=mode, ack_s=0.5) as bot:
+        database = bot.store.database
+        await database.change(lambda c: c.execute(sa.text(REFUSES)))
+        asked = bot.ask("Hello?")
+        await until(lambda: any(d.attempt == 2 for d in bot.slack.deliveries))
+        assert not any(d.acked_at for d in bot.slack.deliveries)
+        await database.change(lambda c: c.execute(sa.text("drop trigger full")))
+        assert "Hello?" in (await bot.answer(asked)).text
+        await quiet(bot)
+        assert len(await bot.store.runs()) == 1
+    assert "could not be stored" in caplog.text
+
+
+async def test_what_people_and_bots_do_without_asking_starts_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
+        people = bot.slack.people
         asked = bot.ask("Hello?")
         shown = await bot.answer(asked)
         people.say_as_bot("B0OTHER", bot.channel, mentioned("I am a bot"))
@@ -134,44 +130,10 @@ async def test_what_no_person_asks_starts_nothing(tmp_path: Path, mode: str) -> 
         people.join("U0EVA", bot.channel)
         people.edit(ASKER, bot.channel, asked, mentioned("Hello again?"))
         people.say(LUIS, bot.channel, "No question to you")
-        odd: list[Json] = [
-            raw(bot, ts, user=BOT_USER, bot_id=BOT_ID, text=mentioned("myself")),
-            raw(bot, ts, user=BOT_USER, text=mentioned("myself")),
-            raw(bot, ts, bot_id="B0OTHER"),
-            raw(bot, ts, subtype="channel_topic"),
-            raw(bot, ts, subtype="never_heard_of"),
-            raw(bot, ts, user="USLACKBOT"),
-            raw(bot, ts, user=None),
-            raw(bot, ts, channel="X0FUTURE", channel_type="space"),
-            raw(bot, ts, channel=None),
-            raw(bot, "soon"),
-            {"type": "app_rate_limited", "minute_rate_limited": 1, "team_id": "T0ACME"},
-            {"type": "from_the_future"},
-        ]
-        for event in odd:
-            bot.slack.send(event)
         await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
         await quiet(bot)
         assert len(await bot.store.runs()) == 1
         assert len([m for m in bot.slack.visible(bot.channel) if m.user == BOT_USER]) == 1
-        assert [d.reason for d in bot.slack.deliveries if d.reason] == []
-
-
-async def test_a_channel_that_slack_does_not_know_gets_no_answer_and_does_no_harm(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
-        places = {"C0NOWHERE": "channel", "G0NOWHERE": "mpim", "D0NOWHERE": "im"}
-        for place, kind in places.items():
-            bot.slack.send(raw(bot, "1795000000.000100", channel=place, channel_type=kind))
-        assert (await bot.answer(bot.ask("Still there?"))).text
-        await quiet(bot)
-        for place in places:
-            request = await bot.inbox.request(f"T0ACME/{place}/1795000000.000100")
-            assert request
-            print(request.state, place)
-            assert request.state in ("failed", "ignored")
-        print(len(bot.parents()), bot.slack.calls, [r.status for r in await bot.store.runs()])
 
 
 # ---- the model is down
@@ -216,3 +178,266 @@ async def test_an_outage_that_does_not_end_is_given_up(tmp_path: Path) -> None:
         assert request
         assert request.state == "failed"
         assert len(bot.replies(asked)) == 1
+
+
+TS = "1795000000.000100"
+
+
+def body(bot: Served) -> str:
+    event = {"type": "app_mention", "channel": bot.channel, "ts": TS, "user": ASKER}
+    event |= {"text": mentioned("Hello?"), "team": "T0ACME", "event_ts": TS}
+    told = {"type": "event_callback", "team_id": "T0ACME", "event_id": "Ev1", "event": event}
+    return json.dumps(told)
+
+
+def signed(text: str, secret: str = SIGNING_SECRET, age_s: float = 0) -> dict[str, str]:
+    at = str(int(time.time() - age_s))
+    signature = SignatureVerifier(secret).generate_signature(timestamp=at, body=text)
+    assert signature
+    return {"x-slack-request-timestamp": at, "x-slack-signature": signature}
+
+
+async def sent(bot: Served, text: str, headers: dict[str, str]) -> tuple[int, str]:
+    headers = {"content-type": "application/json", **headers}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{bot.bench.url}/slack/events", data=text, headers=headers) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_only_what_slack_has_signed_is_heard(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), mode="http") as bot:
+        text = body(bot)
+        forged: list[dict[str, str]] = [
+            {},
+            signed(text, "another secret"),
+            signed(text, age_s=3_600),
+            signed(text + " "),
+            {**signed(text), "x-slack-signature": "v0=0"},
+            {**signed(text), "x-slack-signature": "v0=é"},
+            {**signed(text), "x-slack-request-timestamp": "soon"},
+            {**signed(text), "x-slack-request-timestamp": "²"},
+            {**signed(text), "x-slack-request-timestamp": "9" * 5_000},
+        ]
+        for headers in forged:
+            assert (await sent(bot, text, headers))[0] == 401
+        assert await bot.inbox.request(f"T0ACME/{bot.channel}/{TS}") is None
+        assert (await sent(bot, text, signed(text)))[0] == 200
+        assert await bot.inbox.request(f"T0ACME/{bot.channel}/{TS}")
+
+
+async def test_slack_may_try_the_address_out(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), mode="http") as bot:
+        text = json.dumps({"type": "url_verification", "challenge": "abc", "token": "t"})
+        status, answer = await sent(bot, text, signed(text))
+        assert (status, "abc" in answer) == (200, True)
+        assert (await sent(bot, text, {}))[0] == 401
+        broken = (
+            "",
+            "{",
+            "[]",
+            '"x"',
+            "5",
+            "null",
+            "payload=%7B",
+            "payload=5",
+            "\x00",
+            "[" * 100_000,
+        )
+        for odd in broken:
+            assert (await sent(bot, odd, signed(odd)))[0] == 200
+
+
+async def test_what_came_while_nobody_was_there_is_answered_once(tmp_path: Path) -> None:
+    """Slack sends it again, and the bot looks for it when it starts."""
+    port = free_port()
+    slack = LocalSlack(
+        workspace(2), retries_s=(0.2, 0.5, 4.0, 4.0), ack_s=1.0, request_url=heard_at(port)
+    )
+    channel = next(iter(slack.state.channels))
+    asked = slack.people.say(ASKER, channel, mentioned("Anybody there?"))
+    await until(lambda: any(d.reason for d in slack.deliveries))
+    async with serving(tmp_path, led_by(echo), slack=slack, mode="http", port=port) as bot:
+        assert "Anybody there?" in (await bot.answer(asked)).text
+        await until(lambda: any(d.acked_at for d in slack.deliveries))
+        await asyncio.sleep(0.3)
+        await until(lambda: not bot.bench.dispatch.at_work)
+        assert len(bot.replies(asked)) == 1
+        assert len(await bot.store.runs()) == 1
+    slack.close()
+
+
+async def test_health_and_metrics_tell_of_the_work(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bot, aiohttp.ClientSession() as session:
+        await bot.answer(bot.ask())
+        for path in ("healthz", "readyz"):
+            async with patient(30):
+                while (await got(session, f"{bot.bench.url}/{path}"))[0] != 200:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+        assert "assistant_" in (await got(session, f"{bot.bench.url}/metrics"))[1]
+
+
+async def got(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
+    async with session.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+SECRET = "C0SECRET"
+
+
+async def state(bot: Served, ts: str) -> str:
+    request = await bot.inbox.request(f"T0ACME/{bot.channel}/{ts}")
+    return request.state if request else ""
+
+
+async def test_what_is_changed_before_it_is_begun_is_answered_as_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
+        await bot.inbox.pause("a test")
+        people = bot.slack.people
+        edited, gone, plain = bot.ask("Wrong?"), bot.ask("Never mind?"), bot.ask("Plain?")
+        people.edit(ASKER, bot.channel, edited, mentioned("Right?"))
+        people.delete(ASKER, bot.channel, gone)
+        await until(lambda: bot.bench.intake.counts["messageedited"] == 2)
+        await bot.inbox.resume()
+        assert "Right?" in (await bot.answer(edited)).text
+        assert "Plain?" in (await bot.answer(plain)).text
+        await quiet(bot)
+        assert await state(bot, gone) == "ignored"
+        assert "Never mind?" not in str(bot.parents())
+        assert len(await bot.store.runs()) == 2
+
+
+async def test_a_request_that_is_deleted_at_work_ends_quietly(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), latency_s=0.5) as bot:
+        asked = bot.ask("Hello?")
+        await until(lambda: bot.replies(asked))
+        bot.slack.people.delete(ASKER, bot.channel, asked)
+        await quiet(bot)
+        assert await state(bot, asked) in ("done", "failed")  # a reply that was begun may stand
+        top = [m for m in bot.slack.visible(bot.channel) if m.user == BOT_USER and not m.thread_ts]
+        assert top == []
+        assert "Still?" in (await bot.answer(bot.ask("Still?"))).text
+
+
+async def test_a_bot_that_is_removed_from_the_channel_ends_quietly(tmp_path: Path) -> None:
+    private = Channel(SECRET, "secret", (), (ASKER, BOT_USER), is_private=True)
+    space = replace(small(2), channels=(*small(2).channels, private))
+    async with serving(tmp_path, led_by(echo), space=space, latency_s=0.5) as bot:
+        asked = bot.ask("Hello?", channel=SECRET)
+        await until(lambda: bot.replies(asked, SECRET))
+        bot.slack.people.leave(BOT_USER, SECRET)
+        await quiet(bot)
+        request = await bot.inbox.request(f"T0ACME/{SECRET}/{asked}")
+        assert request
+        assert request.state == "failed"
+        assert "Still?" in (await bot.answer(bot.ask("Still?"))).text
+
+
+def slow_first(index: int, body: Json) -> ModelFault | None:
+    return ModelFault("slow", seconds=30) if request_in(body) == "First?" else None
+
+
+async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, led_by(echo), faults=Faults(slow_first)) as bot:
+        asked = bot.ask("First?")
+        await until(lambda: bot.replies(asked) and bot.model.recorded)
+        second = bot.ask("Second?", thread_ts=asked)
+        await stored(bot, second)
+        bot.slack.people.stop(LUIS, bot.channel, asked)
+        first, waiting = await bot.answers(asked, 2)
+        assert "Stopped as asked" in first.text
+        assert waiting.text == STOPPED_EARLY
+        bot.ask("Third?", thread_ts=asked)
+        assert "You asked: Third?" in (await bot.answers(asked, 3))[2].text
+        assert [r.status for r in await bot.store.runs()] == ["complete", "cancelled"]
+
+
+async def test_a_stop_says_nothing_to_those_who_did_not_ask(tmp_path: Path) -> None:
+    """People went on talking in the thread, where only mentions count."""
+    change = ruled(mention_needed=True)
+    async with serving(tmp_path, led_by(echo), faults=Faults(slow_first), change=change) as bot:
+        asked = bot.ask("First?")
+        await until(lambda: bot.replies(asked) and bot.model.recorded)
+        said = bot.slack.people.say(LUIS, bot.channel, "I wonder, too.", asked)
+        await stored(bot, said)
+        bot.slack.people.stop(ASKER, bot.channel, asked)
+        await bot.answer(asked)
+        await quiet(bot)
+        assert len(bot.replies(asked)) == 1
+        assert await state(bot, said) == "ignored"
+
+
+async def stored(bot: Served, ts: str) -> None:
+    for _ in range(500):
+        if await state(bot, ts):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{ts} was not heard")
+
+
+async def test_a_mention_alone_and_a_broadcast_reply_are_requests(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
+        bare = bot.ask("")
+        assert "says nothing else" in (await bot.answer(bare)).text
+        bot.slack.people.say(LUIS, bot.channel, mentioned("To all?"), bare, broadcast=True)
+        said = await bot.answers(bare, 2)
+        assert "To all?" in said[1].text
+        await quiet(bot)
+        assert len(await bot.store.runs()) == 2
+
+
+# ---- what may be read
+
+
+def with_secret() -> Workspace:
+    said = (Message("1740000000.000100", "The merger is on Friday", EVA),)
+    private = Channel(SECRET, "secret", said, (EVA, ASKER, BOT_USER), is_private=True)
+    base = small(2)
+    return replace(base, channels=(*base.channels, private))
+
+
+def reads_secret(body: Json) -> Answer:
+    if is_child(body):
+        return child(body)
+    if body["messages"][-1]["role"] == "user" and len(body["messages"]) == 1:
+        return Answer([brief(handles=[SECRET])])
+    return say("Told: " + since(body)[:200].replace("\n", " "))
+
+
+async def test_a_private_channel_is_read_only_where_it_is_asked_in(tmp_path: Path) -> None:
+    async with serving(tmp_path, reads_secret, space=with_secret()) as bot:
+        asked = bot.ask(f"What is in <#{SECRET}|secret>?")
+        shown = await bot.answer(asked)
+        assert "merger" not in shown.text
+        assert "merger" not in str(bot.model.recorded)
+        dm = bot.slack.people.dm(ASKER)
+        private = bot.slack.people.say(ASKER, dm, f"What is in <#{SECRET}|secret>?")
+        await bot.answer(private, channel=dm)
+        assert "merger" not in str(bot.model.recorded)
+
+
+async def test_a_thread_in_a_private_channel_may_be_spoken_of_there(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), space=with_secret()) as bot:
+        root = bot.slack.people.say(EVA, SECRET, "The merger is on Monday")
+        bot.ask("When?", channel=SECRET, thread_ts=root)
+        await bot.answers(root, 1, channel=SECRET)
+        assert "The merger is on Monday" in opening(bot.parents()[0])
+
+
+# ---- streams that end early
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(0.3, 300.0), (240.0, 0.3)])
+async def test_an_answer_outlives_its_stream(tmp_path: Path, ours: float, theirs: float) -> None:
+    """Ours is ended in time; where Slack ends it before, the message is edited from then on."""
+    slack = LocalSlack(small(3), retries_s=(0.0, 0.3), stream_ttl_s=theirs)
+    async with serving(tmp_path, slack=slack, latency_s=0.3, reply={"stream_s": ours}) as bot:
+        asked = bot.ask()
+        shown = await bot.answer(asked)
+        assert "It is **open**" in shown.text
+        assert len(bot.replies(asked)) == 1
+        assert slack.calls["chat.startStream"] == 1
+        assert slack.calls["chat.update"] >= 1

@@ -1,6 +1,6 @@
 """No rule or defence is decoration: without it, and with all others, one attack gets through.
 
-The rules of a click are ablated in tests/test_clicks.py.
+The rules of a click are ablated in tests/test_approvals.py.
 """
 
 from __future__ import annotations
