@@ -11,7 +11,8 @@ from bot.slack.people import CHECKED_S, channel_of, person_of
 
 
 def test_who_is_told_of_too_little_is_unknown() -> None:
-    for said in (None, "U0ANA", [], {}, {"id": 1, "team_id": TEAM}, {"team_id": TEAM}):
+    odd: list[Any] = [None, "U0ANA", [], {}, {"id": 1, "team_id": TEAM}, {"team_id": TEAM}]
+    for said in odd:
         assert person_of(said, TEAM) is None
         assert channel_of(said) is None
     assert person_of({"id": "U0ANA"}, TEAM) is None
