@@ -227,7 +227,7 @@ async def test_who_lost_the_right_to_see_the_place_writes_nothing_there(tmp_path
     ],
 )
 async def test_who_changed_between_asking_and_clicking_is_seen(
-    tmp_path: Path, change: dict[str, bool], said: str
+    tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
     async with serving(tmp_path, posting(), space=people()) as bot:
         shown = await asked(bot)

@@ -323,7 +323,9 @@ async def test_a_long_answer_comes_in_several_messages_with_one_footer(tmp_path:
         asked = bot.ask("Tell me all")
         shown = await bot.answers(asked, 3)
         assert len(shown) >= 3
-        assert all(len(m.blocks) <= 50 and size(m.blocks) <= MAX_MESSAGE for m in shown)
+        assert all(
+            len(m.blocks) <= 50 and size([dict(b) for b in m.blocks]) <= MAX_MESSAGE for m in shown
+        )
         assert [FEEDBACK in str(m.blocks) for m in shown] == [False] * (len(shown) - 1) + [True]
         said = "\n".join(m.text for m in shown)
         at = [said.index(f"word{n} ") for n in range(1, 330)]
