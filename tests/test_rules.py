@@ -440,6 +440,15 @@ async def test_what_the_requester_may_not_open_is_not_there() -> None:
     assert [i.id for i in found.items] == [f"{HOME}/1"], "an item of a hidden channel is dropped"
 
 
+@pytest.mark.parametrize(
+    "extra", [{"cc": "x"}, {"mediaUrl": "http://x"}, {"as_user": True}, {"blocks": []}]
+)
+async def test_an_argument_that_a_tool_does_not_have_ends_the_call(extra: dict[str, Any]) -> None:
+    verdict = await World(named=frozenset({OTHER}))(say, channel=OTHER, text="x", **extra)
+    assert isinstance(verdict, Deny)
+    assert verdict.rule == "arguments"
+
+
 async def test_an_approved_action_runs_as_stored_and_only_if_nothing_forbids_it_now() -> None:
     world = World(BOB)
     card = await world(say, channel=OTHER, text="hello")
