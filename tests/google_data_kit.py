@@ -139,14 +139,16 @@ async def bigquery(
 ) -> AsyncIterator[tuple[BigQuery, FullGoogle]]:
     """The product's client of a dataset; all that it sends is held to the document."""
     served = FullGoogle(bigquery=state)
-    with LocalServer(served.app, "google") as server:
-        made = BigQuery(client(server.url), PROJECT, dataset, **options)
-        try:
-            yield made, served
-            assert asked_wrongly(served, "bigquery.v2") == []
-        finally:
-            await made.aclose()
-            state.tables.close()
+    try:
+        with LocalServer(served.app, "google") as server:
+            made = BigQuery(client(server.url), PROJECT, dataset, **options)
+            try:
+                yield made, served
+                assert asked_wrongly(served, "bigquery.v2") == []
+            finally:
+                await made.aclose()
+    finally:
+        state.tables.close()  # now that nothing is at work in it any more
 
 
 @asynccontextmanager

@@ -106,7 +106,7 @@ def connected(
     shell: Shell, patch: pytest.MonkeyPatch, folder: Path, *mails: bytes, mind: Any = judging
 ) -> Iterator[Desk]:
     configure(
-        f"google: {{max_attempts: {ATTEMPTS}, timeout_s: 5}}\ntriage: {{since_days: 36000}}\n"
+        f"google: {{max_attempts: {ATTEMPTS}, timeout_s: 30}}\ntriage: {{since_days: 36000}}\n"
     )
     google = LocalGoogle(load_mbox(mbox(folder / "m.mbox", *mails), ME))
     meanwhile = Meanwhile(google.app)
