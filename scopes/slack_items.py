@@ -105,9 +105,9 @@ def is_outside(message: Mapping[str, Any], kinds: Mapping[str, str]) -> bool:
     what is attached to it or unfurled in it, or a guest whose name stands in it."""
     if message.get("bot_id") or message.get("attachments") or message.get("files"):
         return True
-    text = str(message.get("text") or "")
-    mentions = MARK.finditer(text) if "<@" in text else ()
-    mentioned = {found[2] for found in mentions if found[1] == "@"}
+    mentioned = {
+        found[2] for found in MARK.finditer(str(message.get("text") or "")) if found[1] == "@"
+    }
     known = all(kinds.get(user) in ("member", "bot") for user in mentioned)
     return kinds.get(str(message.get("user"))) != "member" or not known
 

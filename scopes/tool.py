@@ -56,8 +56,7 @@ class SourceFailed(Exception):
 
 def estimate_tokens(text: str) -> int:
     """Tokens of a text before the API has counted them: ceil(UTF-8 bytes / 3), on the safe side."""
-    size = len(text) if text.isascii() else len(text.encode(errors="replace"))
-    return -(-size // 3)
+    return -(-len(text.encode(errors="replace")) // 3)
 
 
 def readable(value: Any) -> Any:
@@ -105,7 +104,6 @@ class Item:
     """Of a row of a database: `data:shop: SELECT ...`, told where the row is a source."""
     unread: str = ""
     """Why its text was not read, or not whole; empty when it was."""
-    _line: str = field(default="", init=False, repr=False, compare=False)
 
     def gap(self) -> str:
         """Return why it was not read, and whose it is; empty when it was."""
@@ -113,12 +111,6 @@ class Item:
         return f"{self.unread} ({named or self.id})" if self.unread else ""
 
     def line(self) -> str:
-        """Return it as the model sees it; made once, since it is measured and then shown."""
-        if not self._line:
-            object.__setattr__(self, "_line", self._rendered())
-        return self._line
-
-    def _rendered(self) -> str:
         if self.verbatim:
             return "\n|".join([f"[{self.id}]", *_BREAKS.sub("\ufffd", self.text).split("\n")])
         when = f" {self.at:%Y-%m-%d %H:%M}" if self.at else ""

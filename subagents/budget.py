@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from subagents.errors import BudgetExceeded
@@ -35,11 +35,7 @@ class Amount:
 
     def within(self, other: Amount) -> bool:
         """Return whether every part of this amount is at most that of the other."""
-        return (
-            self.nanousd <= other.nanousd
-            and self.tokens <= other.tokens
-            and self.steps <= other.steps
-        )
+        return all(getattr(self, f.name) <= getattr(other, f.name) for f in fields(Amount))
 
     @property
     def usd(self) -> float:
@@ -163,9 +159,6 @@ class BudgetQueue:
         self, queue: Sequence[ReservationRequest]
     ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
         """Return the next request to answer and why it is refused; None if all have to wait."""
-        first = queue[0]
-        if len(queue) == 1 and not self.held.keys().isdisjoint(first.keys) and self.has_room(first):
-            return first, None  # as below, without a look at every reservation
         kept = [key for key, each in self.held.items() if each.state is State.KEPT]
         for wish in queue:
             if self._wants(wish).within(self._has(wish.wanted)):
@@ -223,11 +216,7 @@ class BudgetQueue:
     def has_room(self, wish: ReservationRequest) -> bool:
         """Return whether a request fits, and another call as large as its largest."""
         wanted = wish.wanted.values()
-        call = Amount(
-            max(each.nanousd for each in wanted),
-            max(each.tokens for each in wanted),
-            max(each.steps for each in wanted),
-        )
+        call = Amount(*(max(getattr(each, f.name) for each in wanted) for f in fields(Amount)))
         return self._excess(wish, self._others(wish) + call) is None
 
     def _others_at_work(self, wish: ReservationRequest) -> bool:
@@ -238,10 +227,11 @@ class BudgetQueue:
         """Return the cap that a request would exceed on top of `others`; it exceeds none for a
         kind of which it asks for no more than it holds."""
         worst, has = self._wants(wish), self._has(wish.wanted)
-        for cap in ("nanousd", "tokens", "steps"):
-            mine, used, limit = getattr(worst, cap), getattr(others, cap), getattr(self.caps, cap)
-            if used + mine > limit and mine > getattr(has, cap):
-                return BudgetExceeded(cap, used, mine, limit)
+        for each in fields(Amount):
+            mine, used = getattr(worst, each.name), getattr(others, each.name)
+            limit = getattr(self.caps, each.name)
+            if used + mine > limit and mine > getattr(has, each.name):
+                return BudgetExceeded(each.name, used, mine, limit)
         return None
 
 
