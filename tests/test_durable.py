@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import resource
@@ -10,15 +11,18 @@ import signal
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from dbos import DBOS
 from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
 from fleet_kit import ROOT, Fleet, fleet
 from pg_kit import Kept, execute, place, postgres
@@ -90,6 +94,20 @@ async def ended(place: Kept, number: int) -> None:
 
 
 # ---- workflows
+
+
+def test_dbos_is_pinned_to_the_version_whose_private_call_we_need() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (wanted,) = [d for d in project["project"]["dependencies"] if d.startswith("dbos")]
+
+    assert wanted == "dbos>=3.4,<3.5"
+    assert version("dbos").startswith("3.4.")
+
+
+def test_the_private_call_for_a_dead_replica_takes_a_list_of_executors() -> None:
+    parameters = inspect.signature(DBOS._recover_pending_workflows).parameters
+
+    assert list(parameters) == ["executor_ids"]
 
 
 async def test_a_workflow_is_begun_once_for_each_id(place: Kept) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,27 @@ async def test_an_index_that_a_kill_left_locked_is_written_by_the_replay(tmp_pat
     assert status(desk) == CLEAN
     assert not lock.exists()
     assert not mark.exists()
+
+
+async def test_a_lock_of_a_moment_is_waited_for(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    lock = desk.root / ".git/index.lock"
+    lock.touch()
+    await wrote(desk, "README.md", "# Book, anew\n")
+
+    class Released(logging.Handler):
+        """Takes the lock away when the first try is told of."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            lock.unlink()
+
+    tried = Released()
+    logging.getLogger("scopes.folders.git").addHandler(tried)
+    try:
+        made = await desk.use("git_commit", message="Anew", folder=BOOK)
+    finally:
+        logging.getLogger("scopes.folders.git").removeHandler(tried)
+    assert not lock.exists()
+    assert "index" not in made.note
+    assert status(desk) == CLEAN

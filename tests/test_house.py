@@ -50,6 +50,17 @@ def test_only_config_reads_the_environment() -> None:
     assert readers == []
 
 
+def test_dbos_is_imported_in_one_place_only() -> None:
+    importers = set()
+    for path in (*MODULES, *(ROOT / "benchmarks").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.partition(".")[0] == "dbos" for name in names):
+                importers.add(name_of(path))
+    assert importers == {"bot/runs/durable.py"}
+
+
 def test_only_one_function_brings_texts_to_a_normal_form() -> None:
     """What Python does takes quadratic time: `scopes.clean.unified` bounds it."""
     callers = {

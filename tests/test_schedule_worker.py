@@ -257,6 +257,23 @@ async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: 
         assert await made.occurrences.at_work() == []
 
 
+async def test_another_try_of_a_dead_replica_goes_on_elsewhere(postgres: Kept) -> None:
+    async with bench(postgres) as made:
+        made.fail = True
+        made.gate.clear()  # else it may be due again, and be taken up again, before the last look
+        (occurrence,) = await made.due("one")
+        await made.look_until(lambda: _holds(made.done))
+        made.gate.set()
+        await made.comes(lambda: made.waits(occurrence))
+        made.fail = False
+        (work,) = await made.occurrences.take("dead", datetime.now(UTC), 5)
+        assert work.attempt == 2
+        await made.occurrences.adopt("dead", "me")
+        await made.worker.recover()
+        await made.look_until(lambda: made.delivered(occurrence))
+        assert made.done == ["occurrence one", "occurrence one", "delivery one"]
+
+
 async def test_what_was_taken_up_but_not_begun_is_begun_after_a_restart(place: Kept) -> None:
     async with bench(place) as made:
         (occurrence,) = await made.due("one")

@@ -256,3 +256,15 @@ async def test_an_answer_that_makes_no_sense_is_one_sentence(method: str, kind: 
             await reader.conversations("C0SUPPORT", WINDOW)
         slack.faults.clear()
         assert len(await reader.conversations("C0SUPPORT", WINDOW)) == 3, "a failure was kept"
+
+
+def _days(begin: int, end: int) -> list[Message]:
+    return [message(day, f"day {day}") for day in range(begin, end)]
+
+
+async def test_what_was_before_the_window_is_looked_through_in_longer_and_longer_pages() -> None:
+    slack = LocalSlack(Workspace(Team(), PEOPLE, (channel(*_days(-30, 2)),)))
+    async with reading(slack=slack, page_size=2) as reader:
+        found = await reader.conversations("C0SUPPORT", WINDOW)
+    assert texts(found) == [["day 0"], ["day 1"]]
+    assert slack.calls["conversations.history"] == 3, "of 2, 10 and 50"

@@ -204,6 +204,58 @@ def python(code: str, path: Path, **options: Any) -> subprocess.Popen[str]:
     )
 
 
+WRITE = """
+import asyncio, pathlib
+from bot.runs.checkpoint import StoreSink
+from bot.runs.store import Store
+from subagents.trajectory import Origin
+
+async def main():
+    store = await Store.open(pathlib.Path("."))
+    while len(list(pathlib.Path(".").glob("looking-*"))) < 2:
+        await asyncio.sleep(0.01)
+    for number in range(40):
+        run = f"run-{number}"
+        await store.start_run(run, "ask", "?", "offline", {})
+        sink = StoreSink(store)
+        for block in range(5):
+            sink.note(run, "s1", Origin.MATERIAL, {"text": f"{number} {block}"})
+        await sink.aclose()
+        await store.finish_run(run, "complete")
+    await store.aclose()
+
+asyncio.run(main())
+"""
+
+READ = """
+import asyncio, os, pathlib
+from bot.runs.store import Store
+
+async def main():
+    store = await Store.open(pathlib.Path("."))
+    looks = 0
+    while len(done := [r for r in await store.runs(100) if r.status == "complete"]) < 40:
+        for run in done[:3]:
+            assert len((await store.trajectory(run.id)).entries) == 5
+        looks += 1
+        pathlib.Path(f"looking-{os.getpid()}").touch()
+    await store.aclose()
+    print(looks)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.system
+async def test_two_processes_read_while_another_writes(tmp_path: Path) -> None:
+    others = [python(code, tmp_path) for code in (WRITE, READ, READ)]
+    ends = [await asyncio.to_thread(other.communicate) for other in others]
+
+    assert [err for _, err in ends] == ["", "", ""]
+    assert all(int(out) > 0 for out, _ in ends[1:])
+    assert integrity(tmp_path) == "ok"
+
+
 OPEN = """
 import asyncio, os, pathlib, resource
 from bot.errors import StoreError; from bot.runs.store import Store
