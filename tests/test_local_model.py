@@ -280,6 +280,9 @@ REFUSED: list[tuple[Json, str]] = [
     ({"model": SONNET, "messages": [user(text("a"))]}, "max_tokens: Field required"),
     (ask(max_tokens="9"), "max_tokens: Input should be a valid integer"),
     (ask(max_tokens=-1), "max_tokens: Input should be greater"),
+    (ask(max_tokens=128_001), "128001 > 128000, which is the maximum"),
+    (ask(model="claude-haiku-4-5", max_tokens=64_001), "64001 > 64000, which is the maximum"),
+    (ask(model="claude-haiku-4-5", thinking={"type": "adaptive"}), "thinking.type.adaptive"),
     (ask(max_tokens=200_000), "200000 > 128000"),
     (ask(messages=[]), "at least one message is required"),
     (ask(messages=[assistant(text("a")), user(text("b"))]), "first message must use"),
@@ -360,6 +363,7 @@ ACCEPTED = [
     talk(assistant(text("a"), {**call("s1"), "type": "server_tool_use", "name": "web_search"})),
     ask(model=HAIKU, thinking={"type": "disabled"}, tools=[TOOL], system=""),
     ask(thinking=BETWEEN, output_config={"effort": "high"}),
+    *(ask(model=f"claude-{name}") for name in ("sonnet-5", "opus-5", "haiku-4-5")),
     strict(
         {**OPEN, "$defs": {"n": {"enum": [1, None]}}, "required": ["a"]}
         | {"properties": {"a": {"$ref": "#/$defs/n"}, "b": {"anyOf": [{"type": "null"}]}}}

@@ -32,8 +32,6 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING = ("adaptive", "between_tools", "disabled", "enabled")
 MIN_CACHE_TOKENS = 512
 """The shortest prefix that is cached."""
-MAX_OUTPUT_TOKENS = 128_000
-CONTEXT_TOKENS = 1_000_000
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 SERVER_TOOL = re.compile(r"[a-z0-9_]+_\d{8}")
 
@@ -44,14 +42,22 @@ class Rules:
 
     thinking: frozenset[str]
     """The accepted values of `thinking.type`."""
-    default_effort: str
+    default_effort: str = "high"
+    max_output_tokens: int = 128_000
+    context_tokens: int = 1_000_000
 
 
 MODELS = {
-    "claude-sonnet-5-5": Rules(frozenset({"adaptive", "between_tools"}), "high"),
+    "claude-sonnet-5-5": Rules(frozenset({"adaptive", "between_tools"})),
     "claude-opus-5-5": Rules(frozenset({"adaptive"}), "medium"),
     "claude-haiku-5-5": Rules(frozenset({"adaptive", "disabled"}), "medium"),
+    "claude-sonnet-5": Rules(frozenset({"adaptive", "disabled"})),
+    "claude-opus-5": Rules(frozenset({"adaptive", "disabled"})),
+    "claude-haiku-4-5": Rules(
+        frozenset({"disabled"}), max_output_tokens=64_000, context_tokens=200_000
+    ),
 }
+"""What `models` in assistant.yaml may name: an offline run takes the same settings."""
 _FIELDS = frozenset(
     {
         *("cache_control", "max_tokens", "messages", "model", "output_config", "stream"),
@@ -83,7 +89,7 @@ def check_message_request(body: Any) -> Rules:
     if "messages" not in body:
         invalid("messages: Field required")
     check_messages(body["messages"])
-    _check_output_fields(body)
+    _check_output_fields(body, rules)
     return rules
 
 
@@ -103,15 +109,15 @@ def _check_model(body: Json) -> Rules:
     return rules
 
 
-def _check_output_fields(body: Json) -> None:
+def _check_output_fields(body: Json, rules: Rules) -> None:
     limit = body["max_tokens"]
     if not _is_int(limit):
         invalid("max_tokens: Input should be a valid integer")
     if limit < 0:
         invalid("max_tokens: Input should be greater than or equal to 0")
-    if limit > MAX_OUTPUT_TOKENS:
+    if limit > rules.max_output_tokens:
         invalid(
-            f"max_tokens: {limit} > {MAX_OUTPUT_TOKENS}, which is the maximum allowed "
+            f"max_tokens: {limit} > {rules.max_output_tokens}, which is the maximum allowed "
             f"number of output tokens for {body['model']}"
         )
     if not isinstance(body.get("stream", False), bool):

@@ -25,7 +25,6 @@ from starlette.types import Receive, Scope, Send
 from bot.local.model.answer import Answer, message_of, sse, stream_events
 from bot.local.model.cache import PromptCache
 from bot.local.model.checks import (
-    CONTEXT_TOKENS,
     MIN_CACHE_TOKENS,
     Rules,
     check_message_request,
@@ -210,8 +209,8 @@ def _decode(raw: bytes) -> Any:
 
 def _measured(body: Json, rules: Rules) -> Prompt:
     prompt = read_prompt(body, effort_of(body, rules))
-    if prompt.tokens > CONTEXT_TOKENS:
-        invalid(f"prompt is too long: {prompt.tokens} tokens > {CONTEXT_TOKENS} maximum")
+    if prompt.tokens > rules.context_tokens:
+        invalid(f"prompt is too long: {prompt.tokens} tokens > {rules.context_tokens} maximum")
     return prompt
 
 
