@@ -34,7 +34,6 @@ GROWING = 5
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
-
 Key = tuple[str, ...]
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import data_kit
+import duckdb
 import pytest
 
+from scopes.databases.table_files import load
 from scopes.databases.tables import TableInfo
 
 UNLIKE = "its lines are of unlike length, and what one lacks is NULL"
@@ -48,7 +50,12 @@ async def only(place: Path) -> tuple[list[str], int | None, str]:
             200,
             UNLIKE,
         ),
+        (["a,b", "1,2", "3,4,5"], "a b column2", 2, UNLIKE),
         (["id,name", "1,a,x", "2,b,y"], "id name column2", 2, UNLIKE),
+        (["name,city", "Ana,Rome", "Ben,Paris,x", "Cleo,Oslo,y"], "name city column2", 3, UNLIKE),
+        (["name,city", "Ana,Rome", *["Ben,Oslo,x"] * 9], "name city column2", 10, UNLIKE),
+        (["name", "Ana", "Ben", "Cleo, Dr", "Dan, Jr"], "name column1", 4, UNLIKE),
+        (["Sales, 2024", *TABLE], "id name v", 200, "lines left out above it: 1"),
         ([*TABLE, "Total: 200 rows"], "id name v", 201, UNLIKE),
         ([*TABLE, "200,Smith, John,9"], "id name v column3", 201, UNLIKE),
         (["id;name;v", "1;a;1,5", "#2;b", '3;"c\nd";2'], "id name v", 3, UNLIKE),
@@ -61,6 +68,12 @@ async def test_no_line_is_lost_and_those_above_a_table_are_counted(
     assert await only(tmp_path) == (columns.split(), count, told)
 
 
+async def test_a_line_that_looks_like_a_comment_is_a_row(tmp_path: Path) -> None:
+    lines = ["tag\tn", "a\t1", "#b", *[f"#{n}\t{n}" for n in range(50)]]
+    (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
+    assert (await only(tmp_path))[:2] == (["tag", "n"], 52)
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig", "utf-16"])
 async def test_a_csv_is_read_in_the_encoding_that_it_has(tmp_path: Path, encoding: str) -> None:
     rows = "Zoë,5 €\n" * 50_000
@@ -68,6 +81,15 @@ async def test_a_csv_is_read_in_the_encoding_that_it_has(tmp_path: Path, encodin
     async with data_kit.duck(tmp_path) as database:
         found = await database.query("SELECT name, price, count(*) FROM a GROUP BY ALL", 5)
         assert found.rows == (("Zoë", "5 €", 50_000),)
+
+
+def test_tables_of_windows_leave_no_pipe_open(tmp_path: Path) -> None:
+    for n in range(5):
+        (tmp_path / f"{n}.csv").write_bytes("a,b\n€,1\n".encode("cp1252") + b'"' * n)
+    before = len([*Path("/dev/fd").iterdir()])
+    with duckdb.connect() as connection:
+        load(connection, tmp_path)
+    assert len([*Path("/dev/fd").iterdir()]) == before
 
 
 def book(path: Path, rows: list[list[Any]]) -> None:

@@ -44,6 +44,18 @@ AND NOT temporary ORDER BY 1, 2"""
 COLUMNS = f"""
 SELECT schema_name, table_name, column_name, data_type, comment FROM {OURS}.duckdb_columns()
 WHERE NOT internal ORDER BY schema_name, table_name, column_index"""
+PARSED = f"SELECT {OURS}.json_serialize_sql(CAST(? AS VARCHAR))"
+FUNCTIONS = f"SELECT function_name, internal FROM {OURS}.duckdb_functions()"
+HARMLESS = frozenset(
+    "range generate_series unnest repeat repeat_row json_each json_tree summary".split()
+)
+"""All others of DuckDB read files, tell of the machine, or take the name of a table as a text, in
+which nobody sees what it is: `histogram('duckdb_' || 'databases', path)`."""
+MAX_CELL = 32_767
+"""Characters, as in Excel; a longer cell is cut."""
+INEXACT = re.compile("DATE|FLOAT|INTERVAL|MAP|TIME|VARIANT")
+"""In a type, at any depth: Python or JSON has no exact value for it, and it comes as DuckDB writes
+it. A field may be called so, too, which does no harm."""
 
 
 @dataclass
@@ -226,15 +238,6 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         yield from rows
 
 
-PARSED = f"SELECT {OURS}.json_serialize_sql(CAST(? AS VARCHAR))"
-FUNCTIONS = f"SELECT function_name, internal FROM {OURS}.duckdb_functions()"
-HARMLESS = frozenset(
-    "range generate_series unnest repeat repeat_row json_each json_tree summary".split()
-)
-"""All others of DuckDB read files, tell of the machine, or take the name of a table as a text, in
-which nobody sees what it is: `histogram('duckdb_' || 'databases', path)`."""
-
-
 def reaches_out(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
     """Return whether a SELECT takes tables from a function that is neither harmless nor of the
     database.
@@ -260,13 +263,6 @@ def _tables_from(tree: Any) -> Iterator[str]:
             todo += node.values()
         elif isinstance(node, list):
             todo += node
-
-
-MAX_CELL = 32_767
-"""Characters, as in Excel; a longer cell is cut."""
-INEXACT = re.compile("DATE|FLOAT|INTERVAL|MAP|TIME|VARIANT")
-"""In a type, at any depth: Python or JSON has no exact value for it, and it comes as DuckDB writes
-it. A field may be called so, too, which does no harm."""
 
 
 def exactly(sql: str, kinds: Sequence[str]) -> str:

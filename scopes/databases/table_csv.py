@@ -41,8 +41,8 @@ def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
     encoding = _encoding(path)
     for options in TRIES:
         try:
-            made = f"CREATE OR REPLACE TABLE {quoted(name)} AS FROM read_csv"
-            _read(connection, made, path, encoding, options)
+            create = f"CREATE OR REPLACE TABLE {quoted(name)} AS FROM read_csv"
+            _read(connection, create, path, encoding, options)
         except FAILURES:
             if options == TRIES[-1]:
                 raise
@@ -51,20 +51,24 @@ def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
             return UNLIKE
         sniffed = "SELECT SkipRows, HasHeader FROM sniff_csv"
         ((skipped, header),) = _read(connection, sniffed, path, encoding, options)
+        above = _not_empty(path, encoding, min(skipped, MAX_TITLE))
         may_be_title = not skipped or (header and skipped <= MAX_TITLE)
-        if may_be_title and _is_table(connection, name, skipped):
-            above = _not_empty(path, encoding, skipped)
-            return f"lines left out above it: {above}" if above else ""
+        if may_be_title and _is_table(connection, name, above):
+            return f"lines left out above it: {len(above)}" if above else ""
     raise AssertionError("the last try returns or raises")
 
 
-def _is_table(connection: duckdb.DuckDBPyConnection, name: str, above: int) -> bool:
-    """Return whether it is split into columns, and is no shorter than what stands above it."""
-    described = connection.execute(f"FROM {quoted(name)} LIMIT 0").description
-    columns = [str(column[0]) for column in described or ()]
+def _is_table(connection: duckdb.DuckDBPyConnection, name: str, above: list[str]) -> bool:
+    """Return whether it is split into columns, and whether the lines above it are a title.
+
+    They are where they have one cell or the header is one for certain, and are not more than rows.
+    """
+    described = connection.execute(f"FROM {quoted(name)} LIMIT 0").description or []
     counted = connection.execute(f"SELECT count(*) FROM {quoted(name)}").fetchall()
-    is_split = len(columns) > 1 or not set(SEPARATORS) & set(columns[0])
-    return is_split and above <= int(counted[0][0])
+    is_split = len(described) > 1 or not set(SEPARATORS) & set(str(described[0][0]))
+    is_typed = any(str(column[1]) != "VARCHAR" for column in described)
+    is_title = is_typed or not set(SEPARATORS) & set("".join(above))
+    return is_split and is_title and len(above) <= int(counted[0][0])
 
 
 def _read(
@@ -76,10 +80,10 @@ def _read(
         return connection.execute(asked).fetchall()
 
 
-def _not_empty(path: Path, encoding: str, lines: int) -> int:
-    """Return how many of the first lines are not empty."""
+def _not_empty(path: Path, encoding: str, lines: int) -> list[str]:
+    """Return those of the first lines that are not empty."""
     with path.open(encoding=encoding, errors="replace") as opened:
-        return sum(bool(line.strip()) for line in islice(opened, lines))
+        return [line for line in islice(opened, lines) if line.strip()]
 
 
 def _chunks(opened: BinaryIO) -> Iterator[bytes]:
