@@ -197,6 +197,11 @@ def _anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
 
 
+def test_the_first_commands_of_the_readme_set_up_and_test_everything() -> None:
+    first = next(b for b in blocks(ROOT / "README.md") if b.kind in ("sh", "console"))
+    assert first.text.splitlines()[:2] == ["make demo", "make test"]
+
+
 def test_tests_that_are_named_as_proof_are_there() -> None:
     known = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
     for page in OURS:
