@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scopes.databases.bigquery_values import column_of, kind_of, notes_of, parameter_of, row_of
+from scopes.databases.bigquery_values import column_of, kind_of, notes_of, row_of
 from scopes.databases.statement import REFUSED
 from scopes.databases.tables import Rows, StatementFailed, TableInfo, Value
 from scopes.google.client import GoogleClient
@@ -119,17 +119,12 @@ class BigQuery:
             bare = bare.removeprefix(prefix)
         return bare if TABLE.fullmatch(bare) else None
 
-    async def query(
-        self,
-        sql: str,
-        max_rows: int,
-        parameters: Mapping[str, Value | Sequence[Value]] | None = None,
-    ) -> Rows:
-        """Return the first rows of one SELECT; `parameters` are named in it as `@name`."""
+    async def query(self, sql: str, max_rows: int) -> Rows:
+        """Return the first rows of one SELECT."""
         _look(sql)
         try:
             async with asyncio.timeout(self.query_s):
-                return await self._query(sql, max_rows, parameters or {})
+                return await self._query(sql, max_rows)
         except TimeoutError:
             raise ToolError(
                 f"The query took longer than {self.query_s:g} s and was ended. Ask for less: "
@@ -140,8 +135,8 @@ class BigQuery:
                 raise StatementFailed(mended) from error
             raise
 
-    async def _query(self, sql: str, max_rows: int, parameters: Mapping[str, Any]) -> Rows:
-        asked = self._configuration(sql, parameters)
+    async def _query(self, sql: str, max_rows: int) -> Rows:
+        asked = self._configuration(sql)
         price, location = await self._weigh(sql, asked)
         job = {"projectId": self.project, "jobId": f"assistant_{uuid.uuid4().hex}"}
         job |= {"location": location} if location else {}
@@ -158,15 +153,12 @@ class BigQuery:
             if not done:  # nobody waits for it any more
                 await self._cancel(job)
 
-    def _configuration(self, sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        query: dict[str, Any] = {
+    def _configuration(self, sql: str) -> dict[str, Any]:
+        query = {
             "query": sql,
             "useLegacySql": False,
             "defaultDataset": {"projectId": self.project, "datasetId": self.dataset},
         }
-        if parameters:
-            named = [parameter_of(name, value) for name, value in parameters.items()]
-            query |= {"parameterMode": "NAMED", "queryParameters": named}
         return {"query": query, "labels": dict(self.labels)}
 
     async def _weigh(self, sql: str, asked: Json) -> tuple[int, str]:

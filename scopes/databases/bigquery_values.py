@@ -1,4 +1,4 @@
-"""What BigQuery sends as JSON, as values and sentences; what it is asked with, as JSON."""
+"""What BigQuery sends as JSON, as values and sentences."""
 
 from __future__ import annotations
 
@@ -93,49 +93,6 @@ _READ: Final[Mapping[str, Callable[[str], Value]]] = {
     "TIMESTAMP": _time_of,
 }
 """Type -> how its text is read; all others stay text."""
-
-
-def parameter_of(name: str, value: Value | Sequence[Value]) -> dict[str, Any]:
-    """Return a named parameter of a query, `@name`.
-
-    A list becomes an array of the type of its first.
-
-    Raises ValueError for an empty list, whose type nobody could tell.
-    """
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        if not value:
-            raise ValueError(f"the list of @{name} is empty")
-        kind = {"type": "ARRAY", "arrayType": {"type": _type_of(value[0])}}
-        held = {"arrayValues": [_sent(each) for each in value]}
-        return {"name": name, "parameterType": kind, "parameterValue": held}
-    kind = {"type": _type_of(value)}
-    return {"name": name, "parameterType": kind, "parameterValue": _sent(value)}
-
-
-def _sent(value: Value) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if isinstance(value, bool):
-        return {"value": "true" if value else "false"}
-    if isinstance(value, datetime) and value.tzinfo:
-        return {"value": value.astimezone(UTC).isoformat(sep=" ")}
-    return {"value": value.isoformat() if isinstance(value, date | time) else str(value)}
-
-
-def _type_of(value: Value) -> str:
-    if isinstance(value, datetime):
-        return "TIMESTAMP" if value.tzinfo else "DATETIME"
-    return next((kind for type_, kind in _KINDS if isinstance(value, type_)), "STRING")
-
-
-_KINDS: Final = (
-    (bool, "BOOL"),
-    (int, "INT64"),
-    (float, "FLOAT64"),
-    (Decimal, "BIGNUMERIC"),
-    (date, "DATE"),
-    (time, "TIME"),
-)
 
 
 def kind_of(table: Json) -> str:

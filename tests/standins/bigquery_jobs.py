@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -108,8 +107,7 @@ def made(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
         allow(state, *each)
     sizes = (tables.bytes(*each, job.read.columns) for each in job.read.tables)
     job.bytes = state.scale * sum(sizes)
-    values = _values(query.get("queryParameters") or ())
-    weighed = tables.answer(f"SELECT * FROM ({sql.strip().rstrip(';')}\n) LIMIT 0", dataset, values)
+    weighed = tables.answer(f"SELECT * FROM ({sql.strip().rstrip(';')}\n) LIMIT 0", dataset)
     if configuration.get("dryRun"):
         job.answer = Answer(weighed.fields)
         return job
@@ -119,37 +117,10 @@ def made(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
         job.refused = GoogleRefused("bytesBilledLimitExceeded", f"{why} required.")
         return job
     try:
-        job.answer = tables.answer(sql, dataset, values)
+        job.answer = tables.answer(sql, dataset)
     except GoogleRefused as refused:  # what goes wrong while it runs is told with its result
         job.refused = refused
     return job
-
-
-def _values(parameters: Any) -> dict[str, Any]:
-    held = dict[str, Any]()
-    for each in parameters:
-        kind, value = each["parameterType"], each["parameterValue"]
-        if kind["type"] == "ARRAY":
-            inner = kind["arrayType"]["type"]
-            items = value.get("arrayValues") or ()
-            held[each["name"]] = [_value(inner, item.get("value")) for item in items]
-        else:
-            held[each["name"]] = _value(kind["type"], value.get("value"))
-    return held
-
-
-def _value(kind: str, text: str | None) -> Any:
-    if text is None:
-        return None
-    read: Mapping[str, Callable[[str], Any]] = {
-        "INT64": int, "FLOAT64": float, "NUMERIC": Decimal, "BIGNUMERIC": Decimal,
-        "BOOL": lambda t: t == "true", "TIMESTAMP": datetime.fromisoformat,
-        "DATE": lambda t: datetime.fromisoformat(t).date(), "DATETIME": datetime.fromisoformat,
-    }  # fmt: skip
-    try:
-        return read.get(kind, str)(text)
-    except (ValueError, ArithmeticError):
-        raise GoogleRefused("invalid", f"Invalid value for type {kind}") from None
 
 
 def job_json(state: BigQueryState, job: Job) -> Json:

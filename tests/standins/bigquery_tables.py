@@ -23,7 +23,7 @@ KINDS: Mapping[str, str] = {
 WHOLE = re.compile(r"u?(tiny|small|big|huge)?int(eger)?")
 WIDTHS: Mapping[str, int] = {"BOOLEAN": 1, "NUMERIC": 16, "INTERVAL": 16}
 """Bytes of a value; 8 of others, of a text 2 and its length (cloud.google.com/bigquery/pricing)."""
-QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"((?:[^"\\]|\\.)*)"|`([^`]*)`|@(\w+)""")
+QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"((?:[^"\\]|\\.)*)"|`([^`]*)`""")
 
 
 class Tables:
@@ -125,13 +125,13 @@ class Tables:
         made = str((found.fetchone() or ("",))[0])
         return re.split(r"\bAS\b", made, maxsplit=1, flags=re.IGNORECASE)[1].rstrip("; \n")
 
-    def answer(self, sql: str, dataset: str, values: Mapping[str, Any] | None = None) -> Answer:
+    def answer(self, sql: str, dataset: str) -> Answer:
         """Run one SELECT. Refuses as BigQuery does."""
         cursor = self._base.cursor()
         try:
             cursor.execute(f'USE "{self.project}"."{dataset}"')
             cursor.execute("SET TimeZone = 'UTC'")
-            cursor.execute(ours(sql), dict(values) if values else None)
+            cursor.execute(ours(sql))
             fields = [_field(name, kind) for name, kind, *_ in cursor.description or ()]
             return Answer(fields, cursor.fetchall())
         except duckdb.Error as error:
@@ -141,15 +141,15 @@ class Tables:
 
 
 def ours(sql: str) -> str:
-    """A query in DuckDB's way of quoting: "texts", `project.dataset.table` and @parameters."""
+    """A query in DuckDB's way of quoting: "texts" and `project.dataset.table`."""
 
     def said(found: re.Match[str]) -> str:
-        text, name, parameter = found.groups()
+        text, name = found.groups()
         if text is not None:
             return "'" + text.replace("'", "''") + "'"
         if name is not None:
             return ".".join(f'"{part}"' for part in name.split("."))
-        return f"${parameter}" if parameter else found[0]
+        return found[0]
 
     return QUOTED.sub(said, sql).strip().rstrip(";")
 
