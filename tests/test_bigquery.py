@@ -22,6 +22,7 @@ from bot.local.server import LocalServer
 from bot.tooling.data import SheetTools, bigquery_of
 from config.settings import load_settings
 from scopes.databases.bigquery import TIB, USD_PER_TIB
+from scopes.databases.bigquery_values import column_of, row_of
 from scopes.databases.tables import Column, StatementFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.sheets import Sheets
@@ -323,3 +324,13 @@ def test_ask_and_doctor_say_the_same_of_the_credentials(
         assert databases["state"] == "ok"
         assert databases["says"].startswith("shop (BigQuery, ")
         assert "`serve` needs a key file" in databases["says"]
+
+
+def test_types_and_rows_follow_the_schema() -> None:
+    field = {"name": "n", "type": "NUMERIC", "precision": "10", "scale": "2", "description": "x"}
+    assert column_of(field) == Column("n", "NUMERIC(10,2)", "x")
+    assert column_of({"name": "g", "type": "GEOGRAPHY"}).type == "GEOGRAPHY"
+    with pytest.raises(ValueError, match="zip"):
+        row_of([field], {"f": []})
+    many = {**field, "mode": "REPEATED"}
+    assert row_of([many], {"f": [{"v": [{"v": "0.00000001"}]}]}) == ('["0.00000001"]',)

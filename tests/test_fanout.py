@@ -19,6 +19,7 @@ from engine_kit import (
     Json,
     call,
     channel_id,
+    channel_of,
     child,
     engine,
     finding,
@@ -43,6 +44,7 @@ from bot.local.model.answer import Answer
 from bot.local.model.faults import KINDS, Fault, Faults
 from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
@@ -51,6 +53,7 @@ from subagents.audit import audit
 from subagents.brief import Brief, SpawnedBrief, text_block
 from subagents.budget import Amount
 from subagents.events import (
+    Event,
     SubagentFinished,
     SubagentQueued,
     SubagentStarted,
@@ -456,3 +459,42 @@ async def test_pages_end_where_a_server_repeats_its_cursors(cursors: list[str]) 
             people = await SlackReader(web, timedelta(0)).people()
     assert list(people) == ["U0ANA"]
     assert asked_for <= 4
+
+
+async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_rest() -> None:
+    def emit(event: Event) -> None:
+        if event == SubagentStarted("s1"):
+            raise OSError("the terminal is gone")
+
+    settings = settings_for(models={"prime_cache": True})
+    async with engine(child, settings, slack=LocalSlack(workspace(3))) as e:
+        e.run.emit = emit
+        async with patient(10):
+            got = await e.fanout().run_all([e.brief(f"Read {n}", n) for n in (1, 2, 3)])
+
+    assert [(r.status, r.stopped_by) for r in got] == [
+        ("failed", "tool_error"), ("complete", "none"), ("complete", "none"),
+    ]  # fmt: skip
+    assert got[0].text == "It failed (its run failed: OSError)."
+
+
+async def test_a_search_goes_on_where_one_channel_cannot_be_read() -> None:
+    left = replace(channel_of(3, 1), is_archived=True, members=())
+    small = workspace(2)
+    local = LocalSlack(replace(small, channels=(*small.channels, left)), invite_bot=False)
+    for n in (1, 2):
+        local.state.members[channel_id(n)]["U0ASSISTANT"] = None
+    word = sentence("q1.0").split()[0]
+
+    async with engine(turns(call("search_messages", query=word), submitted()), slack=local) as e:
+        held = {channel_id(n): f"#support-{n}" for n in (1, 2, 3)} | {thread_id(1, 0): "a thread"}
+        made = e.brief("Search", 1, 2, 3)
+        (got,) = await e.fanout().run_all([replace(made, handles=Handles(held))])
+
+    (found,) = results(e.requests[1])
+    assert got.status == "partial"
+    assert len(got.not_covered) == 1
+    assert not found.get("is_error")
+    assert f"[{thread_id(1, 0)}]" in found["content"]
+    assert "1 messages found (2 channels searched)." in found["content"]
+    assert f"Could not be read: {channel_id(3)}." in found["content"]

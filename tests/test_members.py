@@ -15,7 +15,7 @@ from policy_kit import Clock, Json, SaidSlack, channel
 
 from config.settings import load_settings
 from scopes import members as module
-from scopes.members import KEPT_S, Members, MembersOf
+from scopes.members import KEPT_S, Kept, Members, MembersOf
 from scopes.slack_client import connect, open_session
 
 ANA, BOT = "U0ANA", "U0BOT"
@@ -215,3 +215,20 @@ async def test_before_something_is_written_a_yes_is_asked_for_anew() -> None:
         at.slack.answers["users.conversations"] = listed()
         assert await at.members.reads(ANA, "C2", full=True), "it is kept for some seconds"
         assert not await at.members.reads(ANA, "C2", full=True, fresh=True)
+
+
+async def test_what_is_kept_is_bounded() -> None:
+    kept, asked_for = Kept(KEPT_S, Clock(), most=5), list[str]()
+
+    async def ask(key: str) -> str:
+        async def answer() -> str:
+            asked_for.append(key)
+            return key
+
+        return await kept.get((key,), answer) or ""
+
+    for n in [*range(20), *range(15, 20)]:
+        assert await ask(str(n)) == str(n)
+    assert len(asked_for) == 20
+    await ask("3")
+    assert len(asked_for) == 21
