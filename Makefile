@@ -14,7 +14,7 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell echo $$((($(CORES) * 3 + 1) / 2)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-system test-slow golden attacks kill-matrix demo bench lock clean
+.PHONY: help install check test test-system test-slow golden attacks kill-matrix demo bench screenshots lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ demo: $(STAMP)  ## Sweep, triage and ask the samples; needs no keys
 
 bench: $(STAMP)  ## Measure speed, size and economy against the stand-ins
 	$(BIN)/python -m benchmarks $(ARGS)
+
+screenshots: $(STAMP)  ## Make the pictures of the docs; needs Chromium
+	$(BIN)/python docs/screenshots.py
 
 lock: $(STAMP)  ## Lock the dependencies again; ARGS=--upgrade takes newer versions
 	$(COMPILE) $(ARGS) pyproject.toml -o requirements.txt

@@ -8,7 +8,7 @@ import json
 import time
 import uuid
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,13 +27,14 @@ from bot.runs.store import Store
 from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import SlackClient
-from scopes.tool import ToolContext
+from scopes.tool import ToolContext, Window
 from subagents.delegation import MANY, Delegation, SpawnGuard
 from subagents.directory import Operator
 from subagents.events import Event, SubagentStarted
 from subagents.fanout import Fanout
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
+from subagents.timeframe import TimeFrame
 from subagents.toolbox import ToolCall
 
 SIZES = (200, 400, 1_000)
@@ -127,19 +128,22 @@ async def _measure(url: str, size: int, folder: Path) -> Measured:
     return made
 
 
+WEEK = Window(datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC))
+
+
 async def _delegate(durable: Durable, store: Store, live: Any, made: Measured) -> None:
     spawner = WorkflowSpawner(durable, store, live, f"bench/{live.run.id}")
     guard = SpawnGuard(live.run.limits)
     guard.own.append("Which markets have a support channel?")
     guard.delivered.append("s0 complete (slack, fast): " + "an earlier answer of some words " * 200)
-    delegation = Delegation(Fanout(live.run, spawner), guard)
+    delegation = Delegation(Fanout(live.run, spawner), guard, TimeFrame(WEEK, WEEK.oldest))
     call = _call(made.size)
     ctx = ToolContext(
         run=live.run.id,
         requester=None,
         handles=Handles({c: f"#c{n}" for n, c in enumerate(call.input["items"])}),
         label=TRUSTED,
-        window=None,
+        window=WEEK,
         clients=live.run.clients,
         max_output_tokens=8_000,
     )

@@ -6,13 +6,14 @@ import asyncio
 import sqlite3
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
 
+from bot.preferences import PreferenceStore
 from bot.runs.store import Store
 from subagents.audit import AuditReport, audit
 
@@ -43,12 +44,15 @@ class Books:
             with suppress(psycopg.errors.UndefinedTable):
                 return self._server.execute(query).fetchall()
             return []
-        with suppress(sqlite3.OperationalError):
-            connection = sqlite3.connect(f"file:{self._data_dir / file}?mode=ro", uri=True)
+        path = self._data_dir / file
+        if not path.exists():
+            return []
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             try:
                 return connection.execute(query).fetchall()
-            finally:
-                connection.close()
+            except sqlite3.OperationalError as error:
+                if "no such table" not in str(error):
+                    raise
         return []
 
     def holds(self, query: str) -> bool:
@@ -68,6 +72,28 @@ class Books:
         run, state = self.rows(LATEST)[0]
         return str(run), str(state)
 
+    def runs(self) -> list[str]:
+        """Ids of all runs, by the time that they began."""
+        return [str(run) for (run,) in self.rows("select id from runs order by started, id")]
+
+    def preferences(self, user: str) -> list[str]:
+        """What is kept of a person."""
+
+        async def look(store: Store) -> list[str]:
+            kept = PreferenceStore(store.database, None)  # type: ignore[arg-type]  # asks nobody
+            return [each.text for each in await kept.listed(user)]
+
+        return self._with_store(look)
+
+    def instructions(self, channel: str) -> str:
+        """What is set for a channel."""
+
+        async def look(store: Store) -> str:
+            kept = PreferenceStore(store.database, None)  # type: ignore[arg-type]  # asks nobody
+            return await kept.instructions(channel)
+
+        return self._with_store(look)
+
     def document(self, run: str) -> dict[str, Any]:
         """What the run was ended with."""
 
@@ -80,11 +106,11 @@ class Books:
         """How the run's subagents ended."""
         return [s for (s,) in self.rows(f"select status from subagents where run = '{run}'")]
 
-    def budget(self, run: str) -> tuple[int, int, int]:
-        """Cap, spent, reserved: nanodollars."""
+    def budget(self, run: str) -> tuple[int, int, int] | None:
+        """Cap, spent, reserved: nanodollars. None = it could not spend anything."""
         names = "cap_nanousd, spent_nanousd, reserved_nanousd"
-        cap, spent, reserved = self.rows(f"select {names} from budgets where run = '{run}'")[0]
-        return int(cap), int(spent), int(reserved)
+        found = self.rows(f"select {names} from budgets where run = '{run}'")
+        return (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else None
 
     def audit(self, run: str) -> AuditReport:
         """The audit of what was stored of the run."""

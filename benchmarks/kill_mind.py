@@ -1,10 +1,10 @@
-"""What the kill matrix asks: a workspace of twelve channels, and a parent that reads them all."""
+"""The workspace of the kill matrix, and what its model answers to each of the requests."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bot.local.model.answer import Answer
@@ -14,7 +14,7 @@ from subagents.brief import SUBMIT
 Json = dict[str, Any]
 
 CHANNELS = 12
-ASKERS = 90
+ASKERS = 200
 """People who may ask: one a request, so that none of them is known before."""
 CUSTOMER = "U0EVA"
 OFFICE = "C0OFFICE"
@@ -25,6 +25,16 @@ WORDS = (
 """One a channel: no channel shares a word that matters with another."""
 MARK = "This is all of it"
 """Ends the answer; stands in it once."""
+FEW = 3
+"""Subagents where twelve would only take longer."""
+QUESTION, OPTIONS = "Which report do you mean?", ["The weekly one", "The monthly one"]
+NEEDED = "I need to know which report"
+READ_ON = "Read to its end"
+REMINDER = "Call Ana about the offer"
+ORDERS = "Tell what the support channels wait for"
+YEARLY = "0 9 1 1 *"
+PREFERENCES = ("answer me in Portuguese", "call the customer Acme")
+INSTRUCTIONS = "Keep it to three bullets"
 
 
 def workspace() -> Workspace:
@@ -55,25 +65,132 @@ def _question(number: int, at: int) -> Message:
 
 
 def mind(body: Json) -> Answer:
-    """The parent lists the channels, starts twelve subagents in one turn and cites them all; each
-    of them reads its channel and submits a finding."""
+    """Answer as the script of the request says; each subagent reads its channel and submits a
+    finding."""
     name, turn = call_of(body)
+    if name in SCRIPTS:
+        return SCRIPTS[name](turn, body)
     if name != "parent":
-        return _child(int(name.removeprefix("child ")), turn, body)
+        kind, channel = name.split()
+        return _child(kind, int(channel), turn, body)
+    opening = str(body["messages"][0])
+    return next(script for text, script in SCRIPTS.items() if text in opening)(turn, body)
+
+
+Script = Callable[[int, Json], Answer]
+
+
+def _channels(turn: int, body: Json) -> Answer:
+    """List the channels, start twelve subagents in one turn, and cite them all."""
     if turn == 1:
         return Answer([_use("list_channels", match="support")])
     if turn == 2:
         return Answer([_brief(n) for n in range(1, CHANNELS + 1)])
-    lines = [
-        f"- In channel {n} the {WORDS[n - 1]} import shows rows twice [F{n}.1]."
-        for n in range(1, CHANNELS + 1)
-    ]
-    text = "\n".join(["These are open:", "", *lines, "", f"{MARK}."])
-    return Answer([{"type": "text", "text": text}])
+    return _cited(range(1, CHANNELS + 1))
 
 
-def _child(number: int, turn: int, body: Json) -> Answer:
+def _cited(subagents: Iterable[int]) -> Answer:
+    lines = [f"- {found_in(n)} [F{n}.1]." for n in subagents]
+    return _say("\n".join(["These are open:", "", *lines, "", f"{MARK}."]))
+
+
+def found_in(number: int) -> str:
+    """Return what is said of one channel."""
+    return f"In channel {number} the {WORDS[number - 1]} import shows rows twice"
+
+
+def _choice(turn: int, body: Json) -> Answer:
+    asks = Answer([_use("ask_user", question=QUESTION, options=OPTIONS)])
+    return asks if turn == 1 else _say(NEEDED)
+
+
+def _few(turn: int, body: Json) -> Answer:
+    """List the channels, start a few subagents, and cite them."""
+    few = range(1, FEW + 1)
     if turn == 1:
+        return Answer([_use("list_channels", match="support")])
+    return Answer([_brief(n) for n in few]) if turn == 2 else _cited(few)
+
+
+def _waves(turn: int, body: Json) -> Answer:
+    """Start a few subagents, hand each of their findings to one more, and cite the latter."""
+    few = range(1, FEW + 1)
+    if turn == 1:
+        return Answer([_use("list_channels", match="support")])
+    if turn == 2:
+        return Answer([_brief(n) for n in few])
+    if turn == 3:
+        template = {"task": f"{READ_ON} {{item}}", "scope": "slack"}
+        return Answer([_use("run_subagents", items=[f"F{n}.1" for n in few], template=template)])
+    lines = [f"- {found_in(n)} [F{n + FEW}.1]." for n in few]
+    return _say("\n".join(["These are open:", "", *lines, "", f"{MARK}."]))
+
+
+def _reminder(turn: int, body: Json) -> Answer:
+    name = _named(body, "call-ana")
+    calls = [_use("remind_me", name=name, text=REMINDER, cron=YEARLY)]
+    return Answer(calls) if turn == 1 else _told(body)
+
+
+def _standing_question(turn: int, body: Json) -> Answer:
+    name = _named(body, "orders")
+    calls = [_use("schedule_create", name=name, kind="ask", request=ORDERS, cron=YEARLY)]
+    return Answer(calls) if turn == 1 else _say(f"{MARK}.")
+
+
+def _preferences(turn: int, body: Json) -> Answer:
+    """Keep two preferences in one turn, and delete one of them in the next."""
+    if turn == 1:
+        return Answer([_use("remember_preference", text=text) for text in PREFERENCES])
+    if turn == 2:
+        return Answer([_use("forget_preference", words=PREFERENCES[0])])
+    return _told(body)
+
+
+def _instructions(turn: int, body: Json) -> Answer:
+    """Set them, and keep a preference; their cards come in this order."""
+    if turn == 1:
+        return Answer([_use("set_channel_instructions", text=INSTRUCTIONS)])
+    if turn == 2:
+        return Answer([_use("remember_preference", text=PREFERENCES[1])])
+    return _say(f"{MARK}.")
+
+
+def _told(body: Json) -> Answer:
+    """Say what all tools have answered."""
+    results = [part for m in body["messages"] if m["role"] == "user" for part in m["content"]]
+    said = [str(part["content"]) for part in results if part["type"] == "tool_result"]
+    return _say("\n\n".join([*said, f"{MARK}."]))
+
+
+def _named(body: Json, name: str) -> str:
+    """Return the name that the request gives to a schedule."""
+    found = re.search(rf"{name}-\d+", str(body["messages"][0]))
+    assert found
+    return found[0]
+
+
+AGAIN, DUE = "again", "due"
+"""Parents that answer with the requester's choice, or for a schedule."""
+SCRIPTS: dict[str, Script] = {
+    "what is open in the support channels?": _channels,
+    "send the report": _choice,
+    "read on in the support channels": _waves,
+    "remind me each year": _reminder,
+    "ask that each year": _standing_question,
+    "from now on": _preferences,
+    "in this channel": _instructions,
+    AGAIN: _few,
+    DUE: _few,
+}
+"""Words of a request, or whose call it is, and what the parent does."""
+
+
+def _child(kind: str, number: int, turn: int, body: Json) -> Answer:
+    if turn == 1:
+        if kind == "reader":
+            (item,) = set(re.findall(rf"{channel_id(number)}/\d+\.\d+", str(body["messages"][0])))
+            return Answer([_use("read_thread", thread=item)])
         return Answer([_use("read_channel_history", channel=channel_id(number))])
     ids = re.findall(rf"{channel_id(number)}/\d+\.\d+", str(body["messages"][-1]))
     word = WORDS[number - 1]
@@ -96,11 +213,19 @@ def _use(name: str, /, **arguments: Any) -> Json:
     return {"type": "tool_use", "name": name, "input": arguments}
 
 
+def _say(text: str) -> Answer:
+    return Answer([{"type": "text", "text": text}])
+
+
 def call_of(body: Mapping[str, Any]) -> tuple[str, int]:
-    """Whose call this is (`parent`, `child 7`), and its number in that conversation."""
+    """Return whose call this is (`parent`, `again`, `due`, `child 7`, `reader 7`), and its number
+    in that conversation."""
     turn = 1 + sum(m["role"] == "assistant" for m in body["messages"])
+    opening = str(body["messages"][0])
     if all(t["name"] != SUBMIT for t in body.get("tools", ())):
-        return "parent", turn
-    found = re.search(r"C0SUPPORT(\d\d)", str(body["messages"][0]))
-    assert found, body["messages"][0]
-    return f"child {int(found[1])}", turn
+        if "CHOSEN when you asked back" in opening:
+            return AGAIN, turn
+        return (DUE if ORDERS in opening else "parent"), turn
+    found = re.search(r"C0SUPPORT(\d\d)", opening)
+    assert found, opening
+    return f"{'reader' if READ_ON in opening else 'child'} {int(found[1])}", turn

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
 
+from benchmarks.kill_mind import FEW
 from benchmarks.kill_watch import Phase
 
 RUNNING = "(select run from inbox where state = 'running')"
@@ -46,12 +49,25 @@ class Point:
     kills: tuple[Kill, ...]
     short: frozenset[str] = frozenset()
     """Databases whose short form has it."""
+    scenario: str = ""
+    """Of `kill_scenarios.SCENARIOS`; empty = the request with twelve subagents."""
     refused: frozenset[str] = frozenset()
     """Databases whose short form has it for a Slack that refuses streams."""
 
 
 def _point(name: str, *kills: Kill, short: str = "", refused: str = "") -> Point:
-    return Point(name, kills, frozenset(short.split()), frozenset(refused.split()))
+    return Point(name, kills, frozenset(short.split()), refused=frozenset(refused.split()))
+
+
+Kills = Kill | tuple[Kill, ...]
+
+
+def _points(scenario: str, kills: Mapping[str, Kills], short: str = "") -> Iterator[Point]:
+    """Return the points of a scenario by name; SQLite's short form has the one of name `short`."""
+    for name, each in kills.items():
+        row = each if isinstance(each, tuple) else (each,)
+        is_short = frozenset({"sqlite"} if name == short else ())
+        yield Point(f"{scenario}: {name}", row, is_short, scenario)
 
 
 BOTH = "sqlite postgres"
@@ -80,7 +96,17 @@ EDITED = Calls("chat.postMessage", "chat.update plan", "chat.update text", "chat
 
 
 def points(calls: Calls) -> tuple[Point, ...]:
-    """Return every point of a request whose reply is written by these calls."""
+    """Return every point of requests whose replies are written by these calls."""
+    others = (
+        [_waves(), _reminder(calls), _question(calls), _preferences(), _instructions()]
+        if calls is STREAMED  # how a reply is written changes nothing in them
+        else []
+    )
+    return (*_channels(calls), *_choice(calls), *chain.from_iterable(others))
+
+
+def _channels(calls: Calls) -> tuple[Point, ...]:
+    """Return the points of the request with twelve subagents."""
     return (
         _point("event on its way", Kill("event", "asked")),
         _point("event received, not acked", Kill("event", "answered")),
@@ -199,3 +225,161 @@ def points(calls: Calls) -> tuple[Point, ...]:
             Kill(SECOND, "answered", 2),
         ),
     )
+
+
+REQUEST = "(select max(received) from inbox)"
+REQUESTER = f'(select "user" from inbox where received = {REQUEST})'
+PROPOSED = f"select 1 from actions where run in {RUNNING}"
+CARD = "chat.postMessage card"
+DRAWN = "chat.update card"
+ROOT = "chat.postMessage root"
+
+
+def an_action(state: str) -> str:
+    return f"select 1 from actions where requester = {REQUESTER} and state = '{state}'"
+
+
+def kept(number: int) -> str:
+    """Preferences of the requester: so many."""
+    of = f"select count(*) from preferences where by = {REQUESTER} and space like 'user:%'"
+    return f"select 1 where ({of}) = {number}"
+
+
+def an_occurrence(state: str) -> str:
+    """Of the schedule that was set last."""
+    latest = "(select id from schedules order by made desc limit 1)"
+    return f"select 1 from schedule_runs where schedule = {latest} and state = '{state}'"
+
+
+SET = f"select 1 from schedules where made >= {REQUEST}"
+DELIVERED = """select 1 from deliveries where state = 'delivered' and
+    schedule = (select id from schedules order by made desc limit 1)"""
+
+
+def _choice(calls: Calls) -> Iterator[Point]:
+    """Return the points of a request that asks its requester back."""
+    last = Kill(calls.last, "done", after="again 3")
+    kills: dict[str, Kills] = {
+        "proposed": Kill("parent 1", "answered", stored=PROPOSED),
+        "card, before its effect": Kill(CARD, "asked"),
+        "card, answer withheld": Kill(CARD, "done"),
+        "card stored": Kill(CARD, "answered", stored=an_action("asked")),
+        "click on its way": Kill("click", "asked"),
+        "click received, not acked": Kill("click", "answered"),
+        "choice stored, ack lost": Kill("click ack", "asked"),
+        "choice stored": Kill("click", "answered", stored=an_action("approved")),
+        "card redrawn, answer withheld": Kill(DRAWN, "done"),
+        "request waits again": Kill(
+            "click",
+            "answered",
+            stored=f"select 1 from inbox where attempt > 0 and received = {REQUEST}",
+        ),
+        "second answer's 1st call sent": Kill("again 1", "asked"),
+        "second answer's 1st call answered": Kill("again 1", "answered"),
+        "second answer's 2nd call answered": Kill("again 2", "answered"),
+        "second answer's subagent answered": Kill(FIRST, "answered", 2),
+        "second answer in mid-stream": Kill("again 3", "mid", 9),
+        "second answer, before its final write": Kill(calls.last, "asked", after="again 3"),
+        "second answer, final write withheld": last,
+        "2 kills: card, second answer": (Kill(CARD, "done"), last),
+    }
+    return _points("choice", kills)
+
+
+def _waves() -> Iterator[Point]:
+    """Return the points of a request whose subagents' findings are handed to others."""
+    few, both = ended_subagents(FEW), ended_subagents(2 * FEW)
+    kills: dict[str, Kills] = {
+        "first wave ended": Kill(SECOND, "answered", FEW, stored=few),
+        "call between them sent": Kill("parent 3", "asked"),
+        "call between them answered": Kill("parent 3", "answered"),
+        "second wave's briefs frozen": Kill(
+            "parent 3",
+            "answered",
+            stored=f"select 1 where (select count(*) from ({stored_step('freeze')}) s) = 2",
+        ),
+        "second wave queued": Kill(
+            "parent 3",
+            "answered",
+            stored=f"select 1 from subagents where run in {RUNNING} and position > {FEW}",
+        ),
+        "second wave's call 2 sent": Kill("reader *.1", "asked", 2),
+        "second wave's call 2 answered": Kill("reader *.1", "answered", 2),
+        "second wave's submit sent": Kill("reader *.2", "asked", 2),
+        "all but one of the second wave ended": Kill(
+            "reader 2.2", "asked", stored=ended_subagents(2 * FEW - 1), hold="reader 2.2"
+        ),
+        "second wave ended": Kill("reader *.2", "answered", FEW, stored=both),
+        "last call sent": Kill("parent 4", "asked"),
+        "2 kills: one in each wave": (Kill(FIRST, "answered", 2), Kill("reader *.2", "asked", 2)),
+    }
+    return _points("waves", kills, "all but one of the second wave ended")
+
+
+def _reminder(calls: Calls) -> Iterator[Point]:
+    """Return the points of a reminder that needs no card, from the request to what is posted."""
+    unstored = Kill("parent 1", "answered", stored=SET)
+    kills: dict[str, Kills] = {
+        "set": unstored,
+        "step stored": Kill("parent 1", "answered", stored=stored_step("tools")),
+        "answer withheld": Kill(calls.last, "done"),
+        "occurrence due": Kill(calls.last, "answered", stored=an_occurrence("due")),
+        "occurrence taken": Kill(calls.last, "answered", stored=an_occurrence("running")),
+        "occurrence ran": Kill(calls.last, "answered", stored=an_occurrence("ran")),
+        "post, before its effect": Kill(ROOT, "asked"),
+        "post, answer withheld": Kill(ROOT, "done"),
+        "delivery stored": Kill(ROOT, "answered", stored=DELIVERED),
+        "2 kills: set, posted": (unstored, Kill(ROOT, "done")),
+    }
+    return _points("reminder", kills)
+
+
+def _question(calls: Calls) -> Iterator[Point]:
+    """Return the points of a question that is set up by a card and answered at its time."""
+    unfinished = Kill("click", "answered", stored=SET)
+    kills: dict[str, Kills] = {
+        "card, answer withheld": Kill(CARD, "done"),
+        "click received, not acked": Kill("click", "answered"),
+        "approval stored": Kill("click", "answered", stored=an_action("approved")),
+        "set": unfinished,
+        "card redrawn a second time, answer withheld": Kill(DRAWN, "done", 2),
+        "occurrence taken": Kill(calls.last, "answered", stored=an_occurrence("running")),
+        "its 1st call sent": Kill("due 1", "asked"),
+        "its subagent answered": Kill(FIRST, "answered", 2),
+        "its last call answered": Kill("due 3", "answered"),
+        "its answer stored": Kill("due 3", "answered", stored=an_occurrence("ran")),
+        "post, before its effect": Kill(ROOT, "asked"),
+        "post, answer withheld": Kill(ROOT, "done"),
+        "2 kills: set, posted": (unfinished, Kill(ROOT, "done")),
+    }
+    return _points("question", kills)
+
+
+def _preferences() -> Iterator[Point]:
+    """Return the points of a request that keeps two preferences and deletes one."""
+    deleted = Kill("parent 2", "answered", stored=kept(1))
+    kills: dict[str, Kills] = {
+        "one kept": Kill("parent 1", "answered", stored=kept(1)),
+        "both kept": Kill("parent 1", "answered", stored=kept(2)),
+        "keeping stored": Kill("parent 1", "answered", stored=stored_step("tools")),
+        "deletion asked for": Kill("parent 2", "asked"),
+        "deleted": deleted,
+        "last call sent": Kill("parent 3", "asked"),
+        "2 kills: both kept, deleted": (Kill("parent 1", "answered", stored=kept(2)), deleted),
+    }
+    return _points("preferences", kills, "deleted")
+
+
+def _instructions() -> Iterator[Point]:
+    """Return the points of what is set for a channel, and kept, by cards."""
+    new = f"select 1 from preferences where at >= {REQUEST} and space like 'channel:%'"
+    kills: dict[str, Kills] = {
+        "proposed": Kill("parent 1", "answered", stored=PROPOSED),
+        "card, answer withheld": Kill(CARD, "done"),
+        "approval stored": Kill("click", "answered", stored=an_action("approved")),
+        "set": Kill("click", "answered", stored=new),
+        "preference kept": Kill("click", "answered", stored=kept(1)),
+        "card redrawn, answer withheld": Kill(DRAWN, "done", 2),
+        "done": Kill("click", "answered", stored=an_action("done")),
+    }
+    return _points("instructions", kills)

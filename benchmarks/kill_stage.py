@@ -13,12 +13,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import IO
 
 import yaml
 
 from benchmarks.kill_books import Books
 from benchmarks.kill_mind import CUSTOMER, OFFICE, asker, mind, workspace
 from benchmarks.kill_points import Kill
+from benchmarks.kill_scenarios import CHANNELS_READ, Scenario
 from benchmarks.kill_watch import Phase, Watch
 from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
@@ -44,6 +46,9 @@ OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
 STEP_S = 0.0005
 """How long the process may run between two looks at its database."""
 PATIENCE_S = 120.0
+LOOK_S = 0.1
+PRESS_EVERY_S = 1.0
+"""Slack does not repeat a click: who sees nothing come of it presses again."""
 
 
 class NotReached(Exception):
@@ -81,14 +86,15 @@ class Trap:
         return True
 
     def _strike(self) -> None:
+        at = time.time()
         self.process.kill()
         self.process.wait()
-        self.at = time.time()
+        self.at = at
 
     def _step_by_step(self) -> None:
         """Look at the database while the process stands still, so that it runs no further."""
         until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+        while time.monotonic() < until and self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)
             if self.books.holds(self.kill.stored):
                 self._strike()
@@ -117,6 +123,13 @@ class Stage:
         self.books = Books(folder / "data", url)
         self.trap: Trap | None = None
         self.asked = 0
+        self.scenario = CHANNELS_READ
+        self.thread = ""
+        """Timestamp of the thread that was asked in last, or of the request itself."""
+        self._known: set[str] = set()
+        """Runs before it."""
+        self._pressed = 0.0
+        self._has_run_schedule = False
         self._process: subprocess.Popen[bytes] | None = None
         self._stack = ExitStack()
 
@@ -139,6 +152,13 @@ class Stage:
 
     def start(self) -> None:
         """Begin a life of the bot; returns at once."""
+        self.watch.is_starting = True
+        with (self.folder / "bot.log").open("ab") as said:
+            said.write(f"--- started at {time.time():.3f}\n".encode())
+            said.flush()
+            self._process = self._command("serve", said=said)
+
+    def _command(self, *command: str, said: IO[bytes]) -> subprocess.Popen[bytes]:
         outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
         given = {
             "SLACK_BOT_TOKEN": BOT_TOKEN,
@@ -150,17 +170,13 @@ class Stage:
             "ASSISTANT_CONFIG": str(self.folder / "assistant.yaml"),
             **({"DATABASE_URL": self.url} if self.url else {}),
         }
-        self.watch.is_starting = True
-        with (self.folder / "bot.log").open("ab") as said:
-            said.write(f"--- started at {time.time():.3f}\n".encode())
-            said.flush()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "bot", "serve"],
-                env={**outside, **given},
-                cwd=self.folder,
-                stdout=said,
-                stderr=said,
-            )
+        return subprocess.Popen(
+            [sys.executable, "-m", "bot", *command],
+            env={**outside, **given},
+            cwd=self.folder,
+            stdout=said,
+            stderr=said,
+        )
 
     @property
     def is_alive(self) -> bool:
@@ -176,17 +192,29 @@ class Stage:
             raise NotReached("the bot ended by itself")
         until(lambda: self.books.idle() and self._quiet(0.3), "the bot to come to rest")
 
-    def ask(self) -> str:
-        """Somebody whom it does not know mentions it in a thread; the thread's timestamp."""
-        people = self.slack.people
-        thread = people.say(CUSTOMER, OFFICE, "Somebody should look at all support channels.")
+    def ask(self, scenario: Scenario) -> None:
+        """Somebody whom it does not know mentions it, in a thread or not."""
+        people, self.scenario = self.slack.people, scenario
         self.asked += 1
         self.watch.log.clear()
         self.watch.calls.clear()
         self.watch.life = 0
-        text = f"<@{BOT_USER}> what is open in the support channels?"
-        people.say(asker(self.asked), OFFICE, text, thread)
-        return thread
+        self._known = set(self.books.runs())
+        self._pressed, self._has_run_schedule = 0.0, False
+        text, root = f"<@{BOT_USER}> {self.filled(scenario.text)}", None
+        if scenario.in_thread:
+            root = people.say(CUSTOMER, OFFICE, "Somebody should look at all support channels.")
+        said = people.say(self.asker, OFFICE, text, root)
+        self.thread = root or said
+
+    @property
+    def asker(self) -> str:
+        return asker(self.asked)
+
+    def filled(self, text: str) -> str:
+        """Put the number of the request, who asked it and its schedule into a text."""
+        schedule = self.scenario.schedule.replace("{n}", str(self.asked))
+        return text.format(n=self.asked, user=self.asker, schedule=schedule)
 
     def set_trap(self, kill: Kill) -> None:
         assert self._process
@@ -199,7 +227,7 @@ class Stage:
         trap = self.trap
         assert trap
         what = f"the {trap.kill.nth}. {trap.kill.at} {trap.kill.phase}"
-        until(lambda: trap.at is not None or not self.is_alive, what)
+        self._until(lambda: trap.at is not None or not self.is_alive, what)
         until(lambda: trap.at is not None, f"{what}: the bot ended by itself", 1.0)
         assert trap.at
         self.trap = None
@@ -208,28 +236,72 @@ class Stage:
         self.watch.holds.clear()
         return trap.at
 
-    def replies(self, thread: str) -> list[Shown]:
-        return [m for m in self.slack.visible(OFFICE, thread) if m.user == BOT_USER]
+    def told(self) -> list[Shown]:
+        """Return what the bot has said since it was asked: in the channel, then to who asked."""
+        places = (OFFICE, self.slack.people.dm(self.asker))
+        shown = [m for place in places for m in self.slack.visible(place)]
+        return [m for m in shown if m.user == BOT_USER and m.ts > self.thread]
 
-    def is_shown_at_work(self, thread: str) -> bool:
-        session = self.slack.state.sessions.get((OFFICE, thread))
+    def runs(self) -> list[str]:
+        """Return the runs since it was asked, by time."""
+        return [run for run in self.books.runs() if run not in self._known]
+
+    @property
+    def is_shown_at_work(self) -> bool:
+        session = self.slack.state.sessions.get((OFFICE, self.thread))
         return session is not None and session.status == "processing"
 
-    def answered(self, thread: str) -> float:
-        """Wait for the finished answer; when it was there. Raises NotReached."""
+    def answered(self) -> float:
+        """Wait for all that is to come of it; when it was there. Raises NotReached."""
 
         def finished() -> bool:
-            return any("feedback_buttons" in str(m.blocks) for m in self.replies(thread))
+            told, scenario = self.told(), self.scenario
+            return (
+                len(told) >= len(scenario.messages)
+                and sum(map(_is_answer, told)) >= scenario.answers
+                and not self._waiting()
+            )
 
-        until(lambda: finished() or not self.is_alive, "the answer")
+        self._until(lambda: finished() or not self.is_alive, "all messages")
         at = time.time()
-        until(lambda: self.books.idle() or not self.is_alive, "the work to end")
+        self._until(lambda: self.books.idle() or not self.is_alive, "the work to end")
         if not self.is_alive:
             raise NotReached("the bot ended by itself")
         return at
 
     def said(self) -> str:
         return (self.folder / "bot.log").read_text("utf-8", "replace")
+
+    def _until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait, while people do what they do."""
+
+        def look() -> object:
+            self._act()
+            return condition()
+
+        until(look, what)
+
+    def _act(self) -> None:
+        """Press the button of each card, and run the schedule when it is set and told of."""
+        if self.slack.sockets.count and time.monotonic() - self._pressed > PRESS_EVERY_S:
+            for message in self._waiting():
+                self._pressed = time.monotonic()
+                self.slack.people.click(self.asker, OFFICE, message.ts, self.scenario.press)
+        if not self.scenario.schedule or self._has_run_schedule:
+            return
+        name = self.filled("{schedule}")
+        is_set = self.books.holds(f"select 1 from schedules where id = '{name}'")
+        if is_set and not self._waiting() and any(map(_is_answer, self.told())):
+            self._has_run_schedule = True
+            with (self.folder / "bot.log").open("ab") as said:
+                ended = self._command("schedules", "run", name, said=said).wait()
+            if ended:
+                raise NotReached(f"`schedules run {name}` ended with {ended}")
+
+    def _waiting(self) -> list[Shown]:
+        """Return the cards that nobody has decided on."""
+        press = self.scenario.press
+        return [m for m in self.told() if press and f"'{press}'" in str(m.blocks)]
 
     def _moment(self, name: str, phase: Phase) -> bool:
         return bool(self.trap and self.trap.at is None and self.trap.moment(name, phase))
@@ -239,10 +311,14 @@ class Stage:
         return not log or time.time() - log[-1][0] > seconds
 
 
+def _is_answer(message: Shown) -> bool:
+    return "feedback_buttons" in str(message.blocks)
+
+
 def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
     """Return when it holds; NotReached when it does not in time."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
             raise NotReached(f"waited {seconds:.0f} s for {what}")
-        time.sleep(0.02)
+        time.sleep(LOOK_S)

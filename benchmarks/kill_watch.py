@@ -13,15 +13,17 @@ from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from benchmarks.kill_mind import call_of
+from benchmarks.kill_mind import AGAIN, call_of
 from bot.local.server import drop_connection
 
 Phase = Literal["asked", "done", "mid", "answered"]
 """It reached us; it took effect and its answer is withheld; a part of the answer left; it left."""
-LAST = "parent 3"
-"""The parent's call that writes the answer."""
+LAST = ("parent 3", f"{AGAIN} 3")
+"""Calls of parents that write an answer."""
 FIRST_WORD = "auth.test"
 """What the bot calls first; what comes before it was said by the process that was killed."""
+_CARD = "action/"
+"""In the key that marks the message of a card."""
 HOLD_S = 60.0
 STREAM_PAUSE_S = 0.05
 """Between two events of it, as a model takes its time to write."""
@@ -85,7 +87,7 @@ class Watch:
             body = await _body(receive)
             asked = json.loads(body)
             who, turn = call_of(asked)
-            name = f"{who} {turn}" if who == "parent" else f"{who}.{turn}"
+            name = f"{who}.{turn}" if " " in who else f"{who} {turn}"
             call = Call(name, body, asked["model"], self.life, time.time())
             self.calls.append(call)
             await self._passing(app, scope, body, send, name, call)
@@ -111,13 +113,16 @@ class Watch:
 
     def _delivering(self, send: Send) -> Send:
         async def sending(message: Message) -> None:
-            name = ""
+            name = ack = ""
             if message["type"] == "websocket.send":
                 envelope = json.loads(message.get("text") or "{}")
                 kind = str(envelope.get("payload", {}).get("event", {}).get("type", ""))
                 if envelope.get("type") == "events_api" and kind == "app_mention":
-                    name = "event"
-                    self._acks[envelope["envelope_id"]] = "ack"
+                    name, ack = "event", "ack"
+                elif envelope.get("type") == "interactive":
+                    name, ack = "click", "click ack"
+                if name:
+                    self._acks[envelope["envelope_id"]] = ack
             if name and self.note(name, "asked"):
                 return
             await send(message)
@@ -131,10 +136,10 @@ class Watch:
             message = await receive()
             if message["type"] == "websocket.receive":
                 id = json.loads(message.get("text") or "{}").get("envelope_id")
-                if self._acks.pop(id, None):
-                    if self.note("ack", "asked"):
+                if name := self._acks.pop(id, ""):
+                    if self.note(name, "asked"):
                         return {"type": "websocket.receive", "text": "{}"}
-                    asyncio.get_running_loop().call_soon(self.note, "ack", "answered")
+                    asyncio.get_running_loop().call_soon(self.note, name, "answered")
             return message
 
         return receiving
@@ -162,7 +167,7 @@ class _Answering:
             return
         self.parts.append(message.get("body", b""))
         if message.get("more_body"):
-            if self.name == LAST:
+            if self.name in LAST:
                 await asyncio.sleep(STREAM_PAUSE_S)
             await self._note("mid")
             return
@@ -199,7 +204,7 @@ def _replayed(body: bytes) -> Receive:
 
 
 def _slack_name(scope: Scope, body: bytes) -> str:
-    """The method, and of some what they do: `chat.appendStream text`."""
+    """The method, and of some what they do: `chat.appendStream text`; `root` begins a thread."""
     method = str(scope["path"]).rpartition("/")[2]
     try:
         args = json.loads(body) if body[:1] == b"{" else dict(parse_qsl(body.decode()))
@@ -209,6 +214,10 @@ def _slack_name(scope: Scope, body: bytes) -> str:
         return f"{method} {args.get('status')}"
     if method == "chat.appendStream":
         return f"{method} {'text' if 'markdown_text' in str(args.get('chunks')) else 'plan'}"
+    if method in ("chat.postMessage", "chat.update") and _CARD in str(args.get("metadata")):
+        return f"{method} card"
+    if method == "chat.postMessage":
+        return method if args.get("thread_ts") else f"{method} root"
     if method in ("chat.update", "chat.stopStream"):
         return f"{method} {_shows(str(args.get('blocks')))}"
     return method

@@ -25,8 +25,9 @@ from typing import get_args
 import psycopg
 
 from benchmarks.kill_books import created
-from benchmarks.kill_mind import CHANNELS, MARK, WORDS
+from benchmarks.kill_mind import OFFICE
 from benchmarks.kill_points import EDITED, STREAMED, Point, points
+from benchmarks.kill_scenarios import SCENARIOS, Phrases, Scenario
 from benchmarks.kill_stage import CAP_USD, NotReached, Stage
 from benchmarks.kill_watch import Call
 from benchmarks.table import columns
@@ -63,8 +64,13 @@ class Row:
     leaks: int | None = None
     faults: list[str] = field(default_factory=list)
 
+    @property
+    def scenario(self) -> Scenario:
+        return SCENARIOS[self.point.scenario]
+
     def cells(self) -> list[str]:
-        figures = [self.repeated, self.in_flight, self.answers, f"{self.items}/{CHANNELS}"]
+        items = f"{self.items}/{sum(self.scenario.subagents())}"
+        figures = [self.repeated, self.in_flight, self.answers, items]
         audit = "-" if self.leaks is None else f"{self.leaks} leaks"
         verdict = "FAILED" if self.faults else "ok"
         spent = f"${self.spent_usd:.3f}"
@@ -80,7 +86,7 @@ def run_point(stage: Stage, where: str, point: Point) -> Row:
     try:
         stage.ready()
         stage.set_trap(point.kills[0])
-        thread = stage.ask()
+        stage.ask(row.scenario)
         for following in (*point.kills[1:], None):
             killed.append(stage.killed())
             began = time.time()
@@ -88,66 +94,88 @@ def run_point(stage: Stage, where: str, point: Point) -> Row:
             if following:
                 stage.set_trap(following)
         try:
-            row.seconds = max(0.0, stage.answered(thread) - began)
+            row.seconds = max(0.0, stage.answered() - began)
         except NotReached as error:
             row.faults.append(str(error))
-        _check(row, stage, thread, killed)
+        _check(row, stage, killed)
     except NotReached as error:
         row.faults.append(str(error))
     return row
 
 
-def _check(row: Row, stage: Stage, thread: str, killed: Sequence[float]) -> None:
+def _check(row: Row, stage: Stage, killed: Sequence[float]) -> None:
     """Fill in the figures, and note whatever is not as it has to be."""
     fault, books = row.faults.append, stage.books
-    shown = stage.replies(thread)
+    shown = stage.told()
     row.answers = len(shown)
-    row.faults += answer_faults(shown)
+    messages = [tuple(map(stage.filled, each)) for each in row.scenario.messages]
+    row.faults += message_faults(shown, messages)
     row.repeated, row.in_flight, again = repeats(stage.watch.calls, killed)
     row.faults += again
-    if stage.is_shown_at_work(thread):
+    if stage.is_shown_at_work:
         fault("Slack still shows its Stop button")
     if is_taken_back(stage.watch.log):
         fault("the finished answer was replaced by progress for a while")
-    run, state = books.latest()
+    _, state = books.latest()
     if state != "done":
         fault(f"the request is {state}")
     if left := books.open_work():
         fault(f"{left} requests and workflows have not ended")
-    if not books.rows(f"select 1 from runs where id = '{run}'"):
-        fault("the run was not stored")
-        return
-    told = [each["status"] for each in books.document(run).get("subagents", ())]
-    row.items = min(told.count("complete"), books.subagents(run).count("complete"))
-    if row.items != CHANNELS or len(told) != CHANNELS:
-        fault(f"subagents in the document: {told}, in their table: {books.subagents(run)}")
-    _check_purse(row, stage, run)
-    report = books.audit(run)
-    row.leaks = len(report.leaks)
-    if report.leaks or report.contexts != CHANNELS + 1:
-        fault(f"audit: {report.line()} {report.leaks[:2]}")
+    row.faults += _kept_faults(stage)
+    runs = stage.runs()
+    if len(runs) != len(row.scenario.contexts):
+        fault(f"{len(runs)} runs were stored: {runs}")
+    _check_budget(row, stage, runs)
+    row.leaks = 0
+    expected = zip(row.scenario.contexts, row.scenario.subagents(), strict=True)
+    for run, (contexts, subagents) in zip(runs, expected, strict=False):
+        told = [each["status"] for each in books.document(run).get("subagents", ())]
+        stored = books.subagents(run)
+        row.items += min(told.count("complete"), stored.count("complete"))
+        if not told == stored == ["complete"] * subagents:
+            fault(f"subagents in the document: {told}, in their table: {stored}")
+        report = books.audit(run)
+        row.leaks += len(report.leaks)
+        if report.leaks or report.contexts != contexts:
+            fault(f"audit: {report.line()} {report.leaks[:2]}")
 
 
-def answer_faults(shown: Sequence[Shown]) -> Iterator[str]:
-    """What is wrong with what stands in the thread."""
-    if len(shown) != 1:
+def message_faults(shown: Sequence[Shown], wanted: Sequence[Phrases]) -> Iterator[str]:
+    """What is wrong with the messages, each of which has its phrases once."""
+    if len(shown) != len(wanted):
         yield f"{len(shown)} messages: {[m.text[:60] for m in shown]}"
     for message in shown:
         if message.streaming or not message.metadata:
             yield f"an unfinished message: {message.text[:80]!r}"
-    text = shown[0].text if shown else ""
-    cited = [n for n in range(1, CHANNELS + 1) if text.count(f"[{n}](http") != 1]
-    missing = [w for w in WORDS if text.count(f"the {w} import shows rows twice [") != 1]
-    if cited or missing or text.count(MARK) != 1:
-        yield f"not once in the answer: {cited} {missing}, its end {text.count(MARK)} times"
+    for message, phrases in zip(shown, wanted, strict=False):
+        counts = {each: message.text.count(each) for each in phrases}
+        if wrong := {each: count for each, count in counts.items() if count != 1}:
+            yield f"not once in a message: {wrong} {message.text[:200]!r}"
+
+
+def _kept_faults(stage: Stage) -> Iterator[str]:
+    """What is not stored once."""
+    scenario, books = stage.scenario, stage.books
+    for query, count in scenario.rows:
+        if (found := books.rows(stage.filled(query))[0][0]) != count:
+            yield f"{found} rows: {stage.filled(query)}"
+    if (kept := books.preferences(stage.asker)) != list(scenario.preferences):
+        yield f"preferences: {kept}"
+    if scenario.instructions and (found := books.instructions(OFFICE)) != scenario.instructions:
+        yield f"instructions: {found!r}"
 
 
 def is_taken_back(log: Iterable[tuple[float, str, str]]) -> bool:
-    """Whether something unfinished was written over the finished answer."""
-    written = [name for _, name, phase in log if phase == "done" and name.startswith("chat.")]
-    finals = [at for at, name in enumerate(written) if name.endswith(" final")]
-    live = {"chat.update plan", "chat.update text"}
-    return bool(finals) and not live.isdisjoint(written[finals[0] :])
+    """Whether something unfinished was written over a finished answer."""
+    is_final = False
+    for name in (name for _, name, phase in log if phase == "done"):
+        if is_final and name in ("chat.update plan", "chat.update text"):
+            return True
+        if name in (STREAMED.first, EDITED.first):  # another answer begins
+            is_final = False
+        elif name.endswith(" final"):
+            is_final = True
+    return False
 
 
 def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, list[str]]:
@@ -172,13 +200,17 @@ def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, l
     return repeated, in_flight, faults
 
 
-def _check_purse(row: Row, stage: Stage, run: str) -> None:
-    cap, spent, reserved = stage.books.budget(run)
+def _check_budget(row: Row, stage: Stage, runs: Iterable[str]) -> None:
+    budgets = [found for run in runs if (found := stage.books.budget(run))]
     paid = [call for call in stage.watch.calls if call.finished]
     least = sum(cost_nanousd(c.model, Usage.of(c.usage)) or 0 for c in paid)
+    spent = sum(spent for _, spent, _ in budgets)
     row.spent_usd = spent / NANO
-    if not least <= spent <= cap or reserved or cap != round(CAP_USD * NANO):
-        row.faults.append(f"budget: spent {spent}, reserved {reserved}, cap {cap}, least {least}")
+    if least > spent:
+        row.faults.append(f"budget: spent {spent}, least {least}")
+    for cap, spent, reserved in budgets:
+        if spent > cap or reserved or cap != round(CAP_USD * NANO):
+            row.faults.append(f"budget: spent {spent}, reserved {reserved}, cap {cap}")
 
 
 def run_points(

@@ -19,6 +19,7 @@ from subagents.trajectory import Trajectory, rebuild
 
 Json = dict[str, Any]
 MAX_TOKENS = 64_000
+READ = "read_channel_history"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one subagent was told, did, and handed in."""
+    """What one subagent was told and handed in, and the call by which another context reads the
+    same messages."""
 
     brief: str
     turns: list[Turn]
@@ -41,10 +43,15 @@ class Reading:
     def of(cls, trajectory: Trajectory, child: str) -> Reading:
         last = max(r.seq for r in trajectory.requests if r.context == child)
         messages = rebuild(trajectory, child, last)["messages"]
-        turns = [
-            Turn(said["content"], read["content"])
-            for said, read in zip(messages[1::2], messages[2::2], strict=True)
-        ]
+        _, material = (block["text"] for block in messages[0]["content"])
+        call = {
+            "type": "tool_use",
+            "id": f"toolu_{child}",
+            "name": READ,
+            "input": {"channel": child},
+        }
+        read = {"type": "tool_result", "tool_use_id": call["id"], "content": material}
+        turns = [Turn([call], [read])]
         (final,) = [r for r in trajectory.replies if (r.context, r.seq) == (child, last)]
         blocks = [json.loads(trajectory.blocks[digest]) for digest in final.blocks]
         (submission,) = [b["input"] for b in blocks if b.get("name") == SUBMIT]

@@ -98,7 +98,7 @@ async def _run(path: Path, entries: Sequence[Mapping[str, Any]]) -> tuple[list[R
         shown += len(result.items) - 1 == len(source.rows[0].rows)
         if not same(source.rows[0], entry):
             wrong.append(f"wrong: {entry['question']}\n  {entry['gold_sql_run']}")
-    memory = max(_peak(child.process.pid) for child in pool._idle)
+    memory = max(_peak(worker.pid) for _, worker in pool._idle if worker.pid)
     await pool.aclose()
     inside = _inside(path, entries)
     over = 1000 * (statistics.median(took) - statistics.median(inside))

@@ -1,4 +1,5 @@
-"""Precision and recall of "needs action" over real channels, against labels made by readers.
+"""Precision and recall of "needs action" over real channels, against labels made by readers; and
+what each channel costs.
 
 `python -m benchmarks.states EXPORT.zip LABELS.json --as-of 2025-04-15 --since 30d 'support-*'`
 
@@ -31,13 +32,14 @@ def main() -> None:
     given = parser.parse_args()
     labels = [label for label in json.loads(given.labels.read_text("utf-8")) if label["agreed"]]
     totals = [0, 0, 0]
-    for section in swept(given)["sections"]:
+    document = swept(given)
+    for section in document["sections"]:
         name = section["item"]
         ours = [label for label in labels if label["id"].startswith(f"{name}/")]
         counts = compared(section, ours)
         totals = [a + b for a, b in zip(totals, counts, strict=True)]
-        print(line(name, counts))
-    print(line("all", totals))
+        print(line(name, counts), cost(document, section["subagents"]), sep="  ")
+    print(line("all", totals), cost(document), sep="  ")
 
 
 def swept(given: argparse.Namespace) -> Mapping[str, Any]:
@@ -68,6 +70,16 @@ def compared(section: Mapping[str, Any], labels: Iterable[Mapping[str, Any]]) ->
         counts[1] += given and not needed
         counts[2] += needed and not given
     return counts
+
+
+def cost(document: Mapping[str, Any], ids: Iterable[str] | None = None) -> str:
+    """What these subagents have used; without ids, the whole sweep with its parent."""
+    parts = [document]
+    if ids is not None:
+        parts = [each for each in document["subagents"] if each["id"] in ids]
+    spent = [part["usage"] for part in parts]
+    tokens = sum(u["input"] + u["cache_read"] + u["cache_write"] for u in spent)
+    return f"{tokens:>9,} input tokens  ${sum(part['cost_usd'] for part in parts):.4f}"
 
 
 def line(name: str, counts: list[int]) -> str:

@@ -44,8 +44,8 @@ history costs in memory."""
 LARGE_EACH, LARGE = 40, 5
 """Every so manieth channel is so many times as busy, and needs several subagents."""
 LATENCY_S = 0.2
-MODEL_CALLS = 2
-"""Of a subagent at the least: one to ask for the channel, one to give its result."""
+MODEL_CALLS = 1
+"""Of a subagent at the least: it is handed its messages."""
 PAGE = 999
 """Messages that Slack gives in one call at the most."""
 MIND = "bot.local.offline.model:answer"
@@ -58,7 +58,7 @@ NOTES = f"""\
 Ideal: of each method of Slack the calls that are needed (a page of at most {PAGE} messages of
 history, and conversations.replies for each thread with a reply in the window), n calls at a rate of
 r a minute: the first r at once and so on, 60 * floor((n - 1) / r) s, and of that the slowest
-method's; or, where it is more, the model's {MODEL_CALLS} calls of {LATENCY_S * 1000:.0f} ms
+method's; or, where it is more, the model's {MODEL_CALLS} call of {LATENCY_S * 1000:.0f} ms
 a subagent over limits.max_concurrency. Threads are read whole, since each has replies that the
 history does not hold. Peak is that of the process that sweeps; a year of history is beside it
 because its pages, not the channels, are what fills memory."""

@@ -20,6 +20,7 @@ from benchmarks.table import columns
 from bot.local.google.gmail_mime import attachment_id, parts_of
 from bot.local.google.mbox import StoredMessage, load_mbox
 from bot.tasks.prefilter import why_automatic
+from config.words import phrase
 from scopes.google.gmail_payload import message_of
 from scopes.google.gmail_threads import thread_of
 from scopes.mail import MailThread
@@ -69,7 +70,8 @@ def filtered(mbox: Path, told: Iterable[Mapping[str, Any]]) -> list[Filtered]:
             thread,
             messages=tuple(replace(m, labels=m.labels - {"SPAM"}) for m in thread.messages),
         )
-        reasons = [why_automatic(each, mailbox.address) for each in (thread, bare)]
+        why = [why_automatic(each, mailbox.address) for each in (thread, bare)]
+        reasons = [each and phrase(each) for each in why]
         found.append(Filtered(thread, kinds.get(id, "no label"), *reasons))
     return found
 

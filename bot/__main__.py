@@ -121,6 +121,12 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port for /healthz (default: serve.port).")
     ] = None,
+    page_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="With --local: port of the page.")
+    ] = 8100,
+    open: Annotated[
+        bool, typer.Option("--open", help="With --local: open the page in your browser.")
+    ] = False,
 ) -> None:
     """Answer in Slack until SIGTERM: mentions, direct messages, threads."""
     gc.disable()  # collecting while all that is imported, and again and again later, costs 0.5 s
@@ -128,7 +134,7 @@ def serve(
 
     gc.freeze()
     gc.enable()
-    raise typer.Exit(run_serve(local, model, port))
+    raise typer.Exit(run_serve(model, port, page_port if local else None, open))
 
 
 @app.command()
@@ -159,6 +165,18 @@ def runs(
     from bot.cli.runs import list_runs
 
     raise typer.Exit(list_runs(limit, json))
+
+
+@app.command()
+def feedback(
+    limit: Annotated[int, typer.Option(min=1, help="Number of ratings to list.")] = 20,
+    bad: Annotated[bool, typer.Option("--bad", help="Only bad answers.")] = False,
+    json: AsJson = False,
+) -> None:
+    """List the latest ratings of answers, with their runs and what people said."""
+    from bot.cli.runs import list_feedback
+
+    raise typer.Exit(list_feedback(limit, bad, json))
 
 
 @app.command()

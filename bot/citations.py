@@ -38,6 +38,9 @@ WHOLE_HEADING = re.compile(
     r"(\*{1,3})(?!\s)(?:[^*]|(?<=\w)\*(?=\w))+\1|(_{1,3})(?:[^_]|(?<=\w)_(?=\w))+\2|[|\s:-]+"
 )
 """A line that is all emphasis, or the rule of a table."""
+PARENTHESIS = re.compile(r"[(\uff08].*[)\uff09][.\u3002]?")
+"""A line in parentheses, also wide ones."""
+QUESTION = ("?", "\uff1f", "\u061f")
 MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?=\s)|\d{1,2}[.)](?=\s))\s*)*")
 """Markers at the beginning of a line of a list, a quote or a heading."""
 MARKED = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
@@ -173,13 +176,18 @@ def settled_length(text: str) -> int:
 
 
 def statements(text: str, known: Collection[str]) -> list[Statement]:
-    """Return the statements of an answer, without headings and lines that only lead to a list."""
+    """Return the statements of an answer.
+
+    Left out is what states nothing about a source: headings, lines that only lead to a list, lines
+    in parentheses (caveats and proposals, as the prompt wants them), and questions without a
+    citation.
+    """
     found = []
     for line in text.splitlines():
         bare = MARKERS.sub("", line, count=1).strip()
         if not bare or line.lstrip().startswith("#") or bare.rstrip("*_ ").endswith(":"):
             continue
-        if WHOLE_HEADING.fullmatch(bare) or (bare[0] == "(" and bare[-1] == ")"):
+        if WHOLE_HEADING.fullmatch(bare) or PARENTHESIS.fullmatch(bare):
             continue
         for sentence in _sentences(bare):
             cited = tuple(dict.fromkeys(i for i in ids_in(sentence) if i in known))
@@ -189,7 +197,7 @@ def statements(text: str, known: Collection[str]) -> list[Statement]:
             elif cited and found:  # a citation after the full stop
                 last = found.pop()
                 found.append(Statement(last.text, (*last.findings, *cited)))
-    return found
+    return [each for each in found if each.findings or not each.text.endswith(QUESTION)]
 
 
 def _sentences(line: str) -> list[str]:

@@ -113,7 +113,7 @@ def reader_of(
         client,
         timedelta(days=slack.lookback_days),
         connect(session, user_token, url, slack) if user_token else None,
-        members,
+        members=members,
     )
 
 

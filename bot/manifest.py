@@ -18,6 +18,11 @@ from bot.slack.assistant_pane import prompts
 from bot.terminal import DONE, dump, errors_reported, say
 from config.settings import Settings, load_settings
 
+SHORTCUTS = {
+    "summarize_thread": "Summarize this thread",
+    "open_points": "What is open here?",
+}
+"""Callback id of a shortcut of messages -> its name, which is also what it asks."""
 Manifest = dict[str, Any]
 
 EVENTS_PATH = "/slack/events"
@@ -28,6 +33,7 @@ NEW_APP = "https://api.slack.com/apps?new_app=1&manifest_yaml="
 NAME = "Assistant"
 COMMAND = "/assistant"
 DESCRIPTION = "Answers from what your channels say, with a link for every claim."
+ASKS_THREAD = "Ask the assistant this about the message's thread"
 AGENT_DESCRIPTION = (
     "Ask what your channels say: open questions, unsolved issues, who promised what. Readers work "
     "in isolation, and every claim in the answer links to the message that it stands on."
@@ -133,7 +139,19 @@ BOT_PERMISSIONS = (
         ("message.mpim",),
     ),
     Permission("mpim:read", "knows who is in a group message with it", _READ),
+    Permission(
+        "reactions:read",
+        "hears the reactions that slack.reactions names",
+        events=("reaction_added",),
+        wanted=lambda settings: bool(settings.slack.reactions),
+    ),
     Permission("reactions:write", "adds reactions that a request asks for", ("reactions.add",)),
+    Permission(
+        "search:read.public",
+        "searches public channels that it is not in, for the question at hand",
+        ("assistant.search.context",),
+        wanted=lambda settings: settings.slack.search,
+    ),
     Permission(
         "usergroups:read",
         "knows who is in the user groups that the policy names",
@@ -216,6 +234,10 @@ def _features(there: Mapping[str, str]) -> Manifest:
             "messages_tab_read_only_enabled": False,
         },
         "bot_user": {"display_name": NAME, "always_online": True},
+        "shortcuts": [
+            {"name": name, "type": "message", "callback_id": id, "description": ASKS_THREAD}
+            for id, name in SHORTCUTS.items()
+        ],
         "slash_commands": [command],
     }
 

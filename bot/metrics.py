@@ -50,6 +50,8 @@ class Metrics:
         self._answer = histogram(
             "answer_seconds", "From a request's arrival to the finished reply.", _ANSWER_S
         )
+        self._feedback = counter("feedback", "Ratings of answers.", "value")
+        self._reasons = counter("bad_answers", "Reasons that bad answers were given.", "reason")
         self._subagents = counter("subagents", "Subagents that ended, by how.", "status")
         self._calls = counter("model_calls", "Calls of a model.", "model", "outcome")
         self._tokens = counter("model_tokens", "Tokens read and written.", "model", "kind")
@@ -73,6 +75,13 @@ class Metrics:
         self._requests.labels(_known(outcome, REQUEST_OUTCOMES)).inc()
         if seconds is not None:
             self._answer.observe(seconds)
+
+    def count_feedback(self, value: str, reason: str = "") -> None:
+        """Count a rating, `good` or `bad`; with a reason, only why it is bad."""
+        if reason:
+            self._reasons.labels(reason).inc()
+        else:
+            self._feedback.labels(value).inc()
 
     def count_subagent(self, status: str) -> None:
         self._subagents.labels(_known(status, SUBAGENT_STATUSES)).inc()

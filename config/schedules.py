@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 from pydantic import Field, StringConstraints, model_validator
 
-from config.sections import Language, Name, Section, SlackUser
+from config.sections import USER_ID, Language, Name, Section, SlackUser
 
 FIELDS = ("minute", "hour", "day", "month", "day_of_week")
 """Fields of a crontab with five fields; one with six begins with the seconds."""
@@ -33,30 +33,60 @@ YEARS = "1970-2199"
 SOON = timedelta(hours=24)
 FAR = timedelta(hours=26)
 """Maximum offset of a clock from UTC, and maximum change of an offset."""
+LOCAL_TIME = "%Y-%m-%dT%H:%M"
+"""How a single time is written."""
+COMPARED = 25
+"""Times whose pauses are compared: a crontab that is too frequent shows it on its first day."""
 _PART = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
 class TimetableError(ValueError):
-    """A crontab or time zone that cannot be used; the text says which part, and what to write."""
+    """Times that cannot be used; the text says which part, and what to write."""
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """The times of one schedule. Create it with `of`."""
+    """The times of one schedule: those of a crontab, or a single one. Create it with `of`."""
 
     cron: str
     zone: str
+    at: str = ""
+    """The single time, on the clock of `zone`; empty = those of the crontab."""
 
     @classmethod
-    def of(cls, cron: str, zone: str) -> Timetable:
-        """Parse a crontab and a time zone; raise TimetableError."""
-        made = cls(" ".join(cron.split()), zone)
+    def of(cls, cron: str, zone: str, at: str = "") -> Timetable:
+        """Parse a crontab or a single time, and a time zone; raise TimetableError."""
+        made = cls(" ".join(cron.split()), zone, at.strip())
+        if bool(made.cron) == bool(made.at):
+            raise TimetableError(
+                "it has either a crontab in `cron`, to come again and again, or one time in `at`"
+            )
         if not made.cron.isascii() or len(made.cron) > 200:
             raise TimetableError(f"{cron[:60]!r} is not a crontab, such as '0 9 * * mon-fri'")
         made.info  # noqa: B018 - raises for an unknown zone
-        if made.after(datetime.now(UTC)) is None:
+        if made.at:
+            made.once  # noqa: B018 - raises for what is not a time
+        elif made.after(datetime.now(UTC)) is None:
             raise TimetableError(f"{cron!r} never comes up: no such day exists")
         return made
+
+    @cached_property
+    def once(self) -> datetime:
+        """Return the single time, in UTC. Raises TimetableError."""
+        try:
+            wall = datetime.strptime(self.at, LOCAL_TIME).replace(tzinfo=self.info)
+        except ValueError:
+            raise TimetableError(
+                f"{self.at[:40]!r} is not a time of a day, such as 2026-11-30T15:00"
+            ) from None
+        return wall.astimezone(UTC)
+
+    def shortest(self, now: datetime) -> timedelta | None:
+        """Return the shortest pause between its next times on the clock; None = it has none."""
+        if self.at:
+            return None
+        times = list(islice(Timetable(self.cron, "UTC")._times(now), COMPARED))
+        return min((later - at for at, later in pairwise(times)), default=None)
 
     @cached_property
     def info(self) -> ZoneInfo:
@@ -69,6 +99,8 @@ class Timetable:
 
     def after(self, at: datetime) -> datetime | None:
         """Return the first time after `at`, in UTC; None = there is none in the next nine years."""
+        if self.at:
+            return self.once if self.once > at else None
         at, end = at.astimezone(UTC), at + SOMETIME
         while at < end:
             found = self._soon(at)
@@ -209,27 +241,39 @@ def _offset(zone: ZoneInfo, at: datetime) -> timedelta:
 
 
 SCHEDULE = r"^[a-z0-9][a-z0-9-]{0,39}$"
-DESTINATION = r"^(dm|#[^\s#@]{1,80}|[CG][A-Z0-9]{2,}|[^\s@<>,;]+@[^\s@<>,;]+\.[^\s@<>,;]+)$"
+DESTINATION = r"^(dm|#[^\s#@]{1,80}|[CGUW][A-Z0-9]{2,}|[^\s@<>,;]+@[^\s@<>,;]+\.[^\s@<>,;]+)$"
 LIST_ID = r"^F[A-Z0-9]{2,}$"
 
 ScheduleName = Annotated[str, StringConstraints(pattern=SCHEDULE)]
 Destination = Annotated[str, StringConstraints(pattern=DESTINATION)]
-"""`dm` (a direct message to the owner), a channel as `#name` or id, or a mail address."""
-Kind = Literal["sweep", "triage"]
+"""`dm` (a direct message to the owner), a channel as `#name` or id, or a mail address; of a
+reminder also the id of a person."""
+PERSON = re.compile(USER_ID)
+Kind = Literal["sweep", "triage", "ask", "reminder"]
+MAX_WORDS = 2_000
+"""Characters of a request or of the text of a reminder."""
+Words = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_WORDS)]
 MostDollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 OWN = "dm"
 
 
 class Schedule(Section):
-    """One scheduled report: what it reads and when, with whose permissions, and where it goes."""
+    """One schedule: what it does and when, with whose permissions, and where it goes."""
 
     kind: Kind
-    cron: str
+    cron: str = ""
+    """When it comes again and again; empty = once, at `at`."""
+    at: str = ""
+    """The one time at which it comes, on the clock of `zone`, such as `2026-11-30T15:00`."""
     zone: str = "UTC"
     channels: tuple[Name, ...] = Field(default=(), strict=False)
     """Channels of a sweep: names, patterns or ids."""
     tracker: Annotated[str, StringConstraints(pattern=LIST_ID)] | None = None
+    request: Words = ""
+    """The question of `ask`, complete in itself."""
+    text: Words = ""
+    """The words of a reminder."""
     to: Destination
     owner: SlackUser
     """The user whose permissions and mailbox it uses, and who is told when it fails."""
@@ -242,23 +286,43 @@ class Schedule(Section):
     language: Language | None = None
     """Language of the report; None = `report.language`, else that of the owner in Slack."""
     since_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
-    """How far back the first report looks; None = the setting of `sweep` or `triage`. Each
-    further report begins where the last delivered one ended."""
+    """How far back the first report looks; None = the setting of `sweep`, `triage` or `reply`. Each
+    further report begins where the last delivered one ended; a question always looks so far."""
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
-        Timetable.of(self.cron, self.zone)
+        Timetable.of(self.cron, self.zone, self.at)
         if self.kind == "sweep" and not self.channels:
             raise ValueError('a sweep needs channels, such as ["csm-*"]')
         if self.kind == "triage" and (self.channels or self.tracker):
             raise ValueError("a triage reads its owner's mailbox: leave channels and tracker out")
+        if self.kind == "ask" and not self.request:
+            raise ValueError("a question needs a `request`: what is asked each time")
+        if self.kind == "reminder" and not self.text:
+            raise ValueError("a reminder needs a `text`: what it says")
+        if (self.request and self.kind != "ask") or (self.text and self.kind != "reminder"):
+            raise ValueError("only kind `ask` has a `request`, and only kind `reminder` a `text`")
+        if self.kind in ("ask", "reminder"):
+            self._check_words()
+        if PERSON.fullmatch(self.to) and self.kind != "reminder":
+            raise ValueError("only a reminder goes to another person: write dm or a channel")
         return self
+
+    def _check_words(self) -> None:
+        """Raise ValueError for what only a report has."""
+        if self.channels or self.tracker or self.quiet or self.language:
+            raise ValueError(
+                f"{'a question' if self.kind == 'ask' else 'a reminder'} has no channels, tracker, "
+                "quiet or language: leave them out"
+            )
+        if "@" in self.to:
+            raise ValueError("only a report goes by mail: write dm or a channel")
 
     @property
     def timetable(self) -> Timetable:
-        return Timetable(" ".join(self.cron.split()), self.zone)
+        return Timetable(" ".join(self.cron.split()), self.zone, self.at.strip())
 
     @property
     def is_private(self) -> bool:
-        """Return whether its reports go only to its owner, in Slack."""
+        """Return whether it goes only to its owner, in Slack."""
         return self.to == OWN

@@ -23,6 +23,7 @@ PUBLIC_URL = (
 )
 LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
 USER_ID = r"^[UW][A-Z0-9]{2,}$"
+CHANNEL_ID = r"^[CGD][A-Z0-9]{2,}$"
 HOST = r"^[a-z0-9-]+(\.[a-z0-9-]+)+$"
 ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
 _LOGIN = re.compile(
@@ -135,6 +136,9 @@ class SlackSettings(Section):
     retry_attempts: Count
     paced: bool
     lists: dict[Name, Name]
+    languages: dict[Annotated[str, Field(pattern=CHANNEL_ID)], Language]
+    search: bool
+    reactions: dict[Annotated[str, Field(pattern=r"^[a-z0-9_+'-]{1,100}$")], Name]
 
 
 class SweepSettings(Section):
@@ -197,6 +201,7 @@ class ReplySettings(Section):
     stream_s: Seconds
     max_rows: PositiveCount
     since_days: PositiveCount
+    max_since_days: Annotated[int, Field(ge=1, le=36_500)]
     message_chars: Annotated[int, Field(ge=500, le=12_000)]
     link_hosts: tuple[Host, ...] = Field(strict=False)
     thread_tokens: PositiveCount

@@ -208,6 +208,11 @@ class Settings(Tunables):
         url = self.secrets.database_url
         return url.get_secret_value() if url else None
 
+    @property
+    def local_data_dir(self) -> Path:
+        """Return the folder for the state of `serve --local`, which is emptied at each start."""
+        return self.data_dir / "local"
+
 
 class Environment(BaseSettings, Secrets, Endpoints):
     """Variables of the environment or `.env` (upper case there); empty counts as not set."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Final
 
 from scopes.clients import names_in
-from scopes.effects import Access
 from scopes.outside import Outside
 from scopes.tool import Tool
 
@@ -52,8 +51,11 @@ NEEDS: Final = {
 """Scope name -> the kinds of clients, by name, with any of which it has a tool of its own. One
 that is not here needs none."""
 
-PARENT: Final = ("scopes.slack", "scopes.notes", "scopes.schedules")
-"""Modules of the tools that a parent may be offered; those of the second are for it alone."""
+PARENT: Final = (
+    *("scopes.slack", "scopes.notes"),
+    *("scopes.schedules", "scopes.preferences", "scopes.questions"),
+)
+"""Modules of the tools that a parent may be offered; those of the last line are for it alone."""
 
 OPENED: Final = {
     "slack": "slack",
@@ -72,7 +74,7 @@ _OF_SLACK: Final = re.compile(r"[A-Z][A-Z0-9]*(?:/.*)?", re.DOTALL)
 """An id of a conversation or of something in it, of a list, of a person."""
 
 ALL: Final = "all"
-"""Every read tool: only where the request itself needs several scopes in one head."""
+"""The tools of all the others: only where the request itself needs several in one head."""
 
 
 class UnknownScope(LookupError):
@@ -102,21 +104,39 @@ def scope_names() -> list[str]:
 def scope(name: str) -> Scope:
     """Return the scope of this name. Raises `UnknownScope`."""
     if name == ALL:
-        tools = {
-            t.name: t for each in MODULES for t in scope(each).tools if t.access is Access.READ
-        }
-        return Scope(ALL, tuple(tools.values()), "scope_all")
+        return Scope(ALL, _once(t for each in MODULES for t in scope(each).tools), "scope_all")
     if name not in MODULES:
         raise UnknownScope(name)
     return Scope(name, tuple(import_module(MODULES[name]).TOOLS), f"scope_{name}")
 
 
-def offered(name: str, clients: Mapping[type, object]) -> tuple[Tool, ...]:
-    """Return the tools of a scope that these clients make work, then those from outside that were
-    put into it. Raises `UnknownScope`.
+def _once(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    """Return each tool once: notes are in several scopes."""
+    return tuple({t.name: t for t in tools}.values())
+
+
+def permitted(names: Collection[str] | None) -> tuple[str, ...]:
+    """Return the scopes whose tools may be used where these are allowed: those that are named, or
+    every one where none is named besides `all`. None = no limit.
     """
-    own = tuple(t for t in scope(name).tools if t.client is None or t.client in clients)
-    return own + outside(clients).tools(name)
+    told = None if names is None or {*names} == {ALL} else names
+    return tuple(name for name in MODULES if told is None or name in told)
+
+
+def offered(
+    name: str, clients: Mapping[type, object], among: Collection[str] | None = None
+) -> tuple[Tool, ...]:
+    """Return the tools of a scope that these clients make work, then those from outside that were
+    put into it; of `all`, those of the scopes that `among` permits. Raises `UnknownScope`.
+    """
+    parts = permitted(among) if name == ALL else (name,)
+    own = (t for each in parts for t in scope(each).tools)
+    able = (t for t in own if t.client is None or t.client in clients)
+    return _once((*able, *_outside(name, parts, clients)))
+
+
+def _outside(name: str, parts: Iterable[str], clients: Mapping[type, object]) -> Iterable[Tool]:
+    return (t for each in dict.fromkeys((*parts, name)) for t in outside(clients).tools(each))
 
 
 def offering(clients: Mapping[type, object]) -> list[str]:
@@ -158,4 +178,5 @@ def tools_of(context: str, clients: Mapping[type, object] | None = None) -> tupl
     """
     if context == "parent":
         return tuple(t for module in PARENT for t in import_module(module).TOOLS)
-    return scope(context).tools + outside(clients or {}).tools(context)
+    parts = MODULES if context == ALL else (context,)
+    return _once((*scope(context).tools, *_outside(context, parts, clients or {})))

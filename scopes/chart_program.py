@@ -1,17 +1,17 @@
-"""Draws one chart: a program of its own, for what drawing takes of memory.
+"""Draws charts: a program of its own, for what drawing takes of memory.
 
-It reads `{"kind": "line" | "bar" | "across" | "scatter", "title", "height": inches, "from_zero":
-whether a line stands on zero whatever its numbers, "x": {"name", "type": "number" | "time" |
-"name", "values"}, "series": [{"name", "values": numbers or null}]}` and prints a PNG. It limits its
-own memory and time.
+It answers the requests of a `scopes.programs.WorkerProcess`: `{"kind": "line" | "bar" | "across" |
+"scatter", "title", "height": inches, "from_zero": whether a line stands on zero whatever its
+numbers, "x": {"name", "type": "number" | "time" | "name", "values"}, "series": [{"name", "values":
+numbers or null}]}`. An answer is a PNG, or empty where nothing can be drawn.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
-import sys
 import warnings
 from datetime import UTC, datetime
 from typing import Any
@@ -29,9 +29,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from scopes.confinement import confined
 from scopes.process_limits import limit
+from scopes.programs import serve
 
 MAX_MEMORY = 2 << 30
 """Of addresses, most of which nothing is kept at."""
+MAX_CPU_S = 30
+"""Seconds of computing for one chart."""
 WIDTH, DOTS = 8.0, 150
 """Inches: 1,200 dots. Slack shows it at half of that, sharp on any screen."""
 INK, FAINT = "#1d1c1d", "#dddddd"
@@ -206,12 +209,25 @@ def _whole(series: dict[str, list[float]]) -> bool:
     return all(v.is_integer() for values in series.values() for v in values if not math.isnan(v))
 
 
-def main(seconds: int) -> None:
-    limit(memory=MAX_MEMORY, seconds=seconds)
+def reply(request: bytes) -> bytes:
+    """Return the answer to a request."""
+    limit(seconds=MAX_CPU_S)
+    picture = io.BytesIO()
+    try:
+        drawn(json.loads(request)).savefig(picture, format="png")
+    except MemoryError:
+        raise  # it ends, and the next chart gets a fresh one
+    except Exception:  # the seam: the libraries raise whatever odd numbers lead to
+        return b""
+    return picture.getvalue()
+
+
+def main() -> None:
+    limit(memory=MAX_MEMORY)
     confined(reads=True)
     logging.disable()
     warnings.simplefilter("ignore")  # of letters that no font has
     installed = {font.name for font in fontManager.ttflist}
     matplotlib.rcParams["font.family"] = [name for name in FONTS if name in installed]
     matplotlib.rcParams["text.parse_math"] = False
-    drawn(json.load(sys.stdin)).savefig(sys.stdout.buffer, format="png")
+    serve(reply)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import atexit
 import json
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
+from functools import cache
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from scopes.programs import output_of
+from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 
-SECONDS = 30
+SECONDS = 30.0
 """Until a drawing is given up; on a busy machine one takes a few."""
-PNG = b"\x89PNG\r\n\x1a\n"
+IDLE_S = 60.0
+"""Seconds after the last chart until the program ends."""
 
 
 class DrawingFailed(Exception):
     """There is no picture; its text says why, in a sentence for people."""
+
+
+@cache
+def _renderer() -> WorkerProcess:
+    """Return the program; it keeps its list of fonts in a folder that goes with the bot."""
+    home = TemporaryDirectory(prefix="chart-")
+    atexit.register(home.cleanup)
+    env = {"HOME": home.name, "MPLCONFIGDIR": home.name, "OPENBLAS_NUM_THREADS": "1"}
+    return WorkerProcess("scopes.chart_program", SECONDS, env=env, idle_s=IDLE_S)
 
 
 async def render_chart(chart: Mapping[str, Any], what: str) -> bytes:
@@ -25,15 +36,12 @@ async def render_chart(chart: Mapping[str, Any], what: str) -> bytes:
     `what` names the chart for people.
     Raises DrawingFailed.
     """
-    asked, program = json.dumps(chart).encode(), "scopes.chart_program"
-    with tempfile.TemporaryDirectory(prefix="chart-") as home:  # the list of fonts goes there
-        env = {"HOME": home, "MPLCONFIGDIR": home, "OPENBLAS_NUM_THREADS": "1"}
-        try:
-            out = await output_of(
-                program, SECONDS, given=asked, seconds=SECONDS, folder=Path(home), env=env
-            )
-        except TimeoutError:
-            raise DrawingFailed(f"{what} took too long to draw.") from None
-    if not out.startswith(PNG):
+    try:
+        picture = await _renderer().ask(json.dumps(chart).encode())
+    except WorkerTimedOut:
+        raise DrawingFailed(f"{what} took too long to draw.") from None
+    except WorkerDied:
+        picture = b""
+    if not picture:
         raise DrawingFailed(f"{what} could not be drawn.")
-    return out
+    return picture

@@ -100,6 +100,11 @@ def places_to_write(request: str, channels: Iterable[tuple[str, str]]) -> frozen
     return frozenset(ids[i] for i in named)
 
 
+def unquoted(request: str) -> str:
+    """Return what its author says in words of their own: the first line without its quotes."""
+    return _own_line(request, Channels(()), [])
+
+
 def _own_line(request: str, known: Channels, ids: list[str]) -> str:
     """Return the first line up to a quote without an end, with a character for each place.
 

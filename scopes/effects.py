@@ -27,6 +27,9 @@ class Effect(StrEnum):
     CODE = "code"  # runs code
     KEEP = "keep"  # stores something of the requester's own
     DRAFT = "draft"  # prepares what its requester sends outside with one click
+    PREFER = "prefer"  # decides how its requester is answered from now on
+    REMIND = "remind"  # tells its requester something later
+    CHOOSE = "choose"  # asks its requester to choose
     FILE = "file"  # writes into a working folder that its context was given
     BRING = "bring"  # brings there what its context wrote aside
     POST = "post"  # says something in a conversation
@@ -34,14 +37,19 @@ class Effect(StrEnum):
     FETCH = "fetch"  # asks an address
     SEARCH = "search"  # gives words to a service outside
     SEND = "send"  # mails, invites, shares
+    INSTRUCT = "instruct"  # decides how all who ask in a conversation are answered
     CHANGE = "change"  # changes what others rely on: a sheet, a calendar, a branch
 
 
 EFFECTS: dict[Access, frozenset[Effect]] = {
     Access.READ: frozenset({Effect.NONE, Effect.QUERY, Effect.CODE}),
-    Access.WRITE: frozenset({Effect.KEEP, Effect.DRAFT, Effect.FILE, Effect.BRING}),
+    Access.WRITE: frozenset(
+        {Effect.KEEP, Effect.DRAFT, Effect.FILE, Effect.BRING}
+        | {Effect.PREFER, Effect.REMIND, Effect.CHOOSE}
+    ),
     Access.EGRESS: frozenset(
-        {Effect.POST, Effect.REACT, Effect.FETCH, Effect.SEARCH, Effect.SEND, Effect.CHANGE}
+        {Effect.POST, Effect.REACT, Effect.FETCH, Effect.SEARCH, Effect.SEND}
+        | {Effect.INSTRUCT, Effect.CHANGE}
     ),
 }
 """Which effects a tool of each access may declare."""
@@ -77,6 +85,8 @@ class Prepared:
     """What follows from them, made by code: stands beside them on the card."""
 
 
+THREAD: Final = "thread"
+"""Kind of a thread in Slack."""
 MAIL_THREAD: Final = "mail thread"
 """Kind of a thread in the requester's own mailbox: what opens it opens no other mailbox."""
 OPEN_MAIL: Final = "mail:search"
@@ -98,7 +108,7 @@ WHOLE: Final = {MAIL_THREAD: OPEN_MAIL}
 """Kind of thing -> the open handle that stands for all of them."""
 
 Channel = Annotated[str, HandleArgument("channel")]
-Thread = Annotated[str, HandleArgument("thread")]
+Thread = Annotated[str, HandleArgument(THREAD)]
 ListId = Annotated[str, HandleArgument("list")]
 MailThreadId = Annotated[str, HandleArgument(MAIL_THREAD)]
 FolderId = Annotated[str, HandleArgument("folder")]

@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from config.words import phrase
+from scopes.documents.reader import read_document
+from scopes.documents.text import DocumentRefused, DocumentText
 from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Prepared, Said
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
-from scopes.google.gmail import Gmail, HistoryTooOld
+from scopes.google.gmail import Gmail, HistoryTooOld, within
 from scopes.google.gmail_compose import NoRecipient, answered, is_address, reply_subject
 from scopes.label import TRUSTED, Label
-from scopes.mail import MailMessage, MailThread, item_of, label_of
+from scopes.mail import ELSEWHERE, Attachment, MailMessage, MailThread, item_of, label_of
 from scopes.notes import read_note, save_note, search_notes
 from scopes.tool import (
     Item,
     ToolContext,
     ToolError,
     ToolResult,
+    Window,
     fitting,
     not_found,
+    one_line,
+    parts_of,
     tokens_of,
     tool,
+    under,
 )
 
 TITLE = "a mail thread"
 """What a thread is called where instructions name it: its subject is a stranger's text."""
+MAX_FOUND = 1_000
+"""Threads of one search that can be shown, page by page."""
 MAX_HITS = 15
 """Threads that one search shows; each is read whole for it, so reading it then costs nothing."""
 EXCERPT = 300
 """Characters of a message that a search shows."""
+MAX_ATTACHMENT = 25_000_000
+"""Bytes of a file that is read: as much as Gmail attaches to a mail."""
+MAX_CHARS = 400_000
+"""Characters that are read of a file, as of a page."""
+MOST_DOCUMENTS = 8
+"""Texts of files that stay in memory, so that the next page needs no second fetch."""
 MAX_LABEL = 225
 """Characters of a label's name (Gmail's limit)."""
 MAX_RECIPIENTS = 25
@@ -54,19 +70,33 @@ Address = Annotated[str, AfterValidator(_an_address)]
 Labels = Annotated[tuple[Annotated[str, Field(max_length=MAX_LABEL)], ...], Field(max_length=10)]
 
 
+OR_BINDS = ' OR joins only the terms beside it: write "two words" OR other, or {one two three}.'
+"""Said where nothing was found: `new price OR offer` asks for mails that hold `new`."""
+_OR = re.compile(r"\bOR\b")
+
+
 @tool(needs=OPEN_MAIL, client=Gmail)
-async def search_mail(ctx: ToolContext, query: str = "") -> ToolResult:
-    """Find threads in the requester's mailbox, newest first, by Gmail's search language."""
-    mailbox = _mailbox(ctx)
-    refs = await mailbox.find(query.strip(), MAX_HITS + 1)
-    found = await asyncio.gather(*(_found(mailbox, ref.id) for ref in refs[:MAX_HITS]))
-    threads = [each for each in found if each is not None]
+async def search_mail(ctx: ToolContext, query: str = "", cursor: str = "") -> ToolResult:
+    """Find threads of the window by Gmail's search."""
+    mailbox, query, window = _mailbox(ctx), query.strip(), ctx.window
+    if window:
+        query = within(query, window.oldest, window.latest + timedelta(seconds=1))
+    start = _position(cursor, MAX_FOUND)
+    end = start + MAX_HITS
+    refs = await mailbox.find(query, end + 1)
+    found = await asyncio.gather(*(_found(mailbox, ref.id) for ref in refs[start:end]))
+    shown = [_as_of(each, window) for each in found if each is not None]
+    threads = [each for each in shown if each and _is_in(each.last, window)]
     address = await mailbox.address()
     items = tuple(_hit(each, mailbox.owner, address) for each in threads)
-    more = "Further threads are left out: narrow the query." if len(refs) > MAX_HITS else ""
-    note = f"{len(items)} threads; read_mail_thread reads one." if items else "No thread matches."
+    more = f'More: call again with cursor="{end}", or narrow the query.' if refs[end:] else ""
+    note = (
+        f"{len(items)} threads in window; read_mail_thread reads one."
+        if items
+        else f"No thread of the window matches.{OR_BINDS if re.search(_OR, query) else ''}"
+    )
     handles = {each.id: TITLE for each in threads}
-    cut = f"a search of the mailbox was cut: {len(items)} threads were read of more"
+    cut = f"a search of the mailbox was cut: {end} threads were read of more"
     return ToolResult(
         items,
         truncated=more,
@@ -81,11 +111,13 @@ async def search_mail(ctx: ToolContext, query: str = "") -> ToolResult:
 
 @tool(client=Gmail)
 async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str = "") -> ToolResult:
-    """Read a mail thread, oldest message first. Follow `cursor` to the end."""
+    """Read a thread, oldest first. Follow `cursor` to the end."""
     mailbox = _mailbox(ctx)
-    found = await _thread(mailbox, thread)
+    found = _as_of(await _thread(mailbox, thread), ctx.window)
+    if found is None:
+        raise ToolError(not_found(MAIL_THREAD, thread))
     pieces = list(_pieces(found, mailbox.owner, await mailbox.address(), ctx.max_output_tokens))
-    start = _position(cursor, pieces)
+    start = _position(cursor, len(pieces))
     kept = fitting(pieces[start:], ctx.max_output_tokens)
     end = start + len(kept)
     more = f'More: call again with cursor="{end}".' if end < len(pieces) else ""
@@ -94,6 +126,34 @@ async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str =
     label = label_of(found.id, mailbox.owner)
     handles = {found.id: TITLE}
     return ToolResult(kept, holds, more, handles, note, label, reads=[found.id])
+
+
+@tool(client=Gmail)
+async def read_attachment(ctx: ToolContext, file: MailThreadId, cursor: str = "") -> ToolResult:
+    """Read an attached file: thread/message/number."""
+    mailbox = _mailbox(ctx)
+    mail, named = _message(await _thread(mailbox, file), file)
+    number, attachment = _attached(mail, named)
+    id = f"{mail.item_id}/{number}"
+    label = label_of(mail.thread, mailbox.owner)
+    with under(label):
+        document = await _document(mailbox, mail, attachment, id)
+    whole = item_of(mail, mailbox.owner, await mailbox.address(), mail.item_id)
+    pieces = [
+        replace(whole, id=_numbered(id, n), text=text, notes=(), unread="", verbatim=True)
+        for n, text in enumerate(parts_of(document.text), 1)
+    ]
+    start = _position(cursor, len(pieces))
+    kept = fitting(pieces[start:], ctx.max_output_tokens)
+    end = start + len(kept)
+    more, cut = "", ""
+    if end < len(pieces):
+        more = f'More: call again with cursor="{end}".'
+        cut = f"attachment {number} of {mail.item_id} was read to part {end} of {len(pieces)}"
+    elif document.cut:
+        more = cut = f"the end of attachment {number} of {mail.item_id} was not read"
+    note = f"Attachment {number}: {document.facts}.{'' if more else ' Last page.'}"
+    return ToolResult(kept, truncated=more, note=note, label=label, undone={f"read {id}": cut})
 
 
 @tool(needs=OPEN_MAIL, client=Gmail)
@@ -109,7 +169,7 @@ async def list_labels(ctx: ToolContext) -> ToolResult:
 
 @tool(needs=OPEN_MAIL, client=Gmail)
 async def sync_state(ctx: ToolContext) -> ToolResult:
-    """Tell the mailbox's address and what is new since the last triage."""
+    """Tell what came since the last triage."""
     mailbox = _mailbox(ctx)
     new = "There was no triage yet."
     if mailbox.cursor:
@@ -129,7 +189,7 @@ async def apply_label(
     add: Labels = (),
     remove: Labels = (),
 ) -> ToolResult:
-    """Label a mail thread, by names; missing labels are made."""
+    """Label a thread; missing labels are made."""
     mailbox, id = _mailbox(ctx), _id(thread)
     added, removed = [_label(name) for name in add], [_label(name) for name in remove]
     if not (added or removed):
@@ -154,7 +214,7 @@ async def _prepare_draft(ctx: ToolContext, thread: str, body: str) -> Prepared:
 
 @tool(Access.WRITE, Effect.DRAFT, client=Gmail, prepare=_prepare_draft)
 async def create_draft(ctx: ToolContext, thread: MailThreadId, body: Said) -> ToolResult:
-    """Put a reply to who wrote last into the requester's drafts. Nothing is sent."""
+    """Draft a reply to who wrote last. Nothing is sent."""
     mailbox = _mailbox(ctx)
     found = await _thread(mailbox, thread)
     _something(body)
@@ -165,9 +225,7 @@ async def create_draft(ctx: ToolContext, thread: MailThreadId, body: Said) -> To
         raise ToolError("It is not known whether the draft was made. Say so.") from error
     except GoogleError as error:
         raise ToolError(f"No draft was made. {error}") from error
-    return ToolResult(
-        note="A draft was made. Nothing was sent.", label=label_of(found.id, mailbox.owner)
-    )
+    return ToolResult(note=phrase("done.draft"), label=label_of(found.id, mailbox.owner))
 
 
 @tool(Access.EGRESS, Effect.SEND, needs=OPEN_MAIL, client=Gmail)
@@ -177,7 +235,7 @@ async def send_mail(
     subject: Said,
     body: Said,
 ) -> ToolResult:
-    """Send a mail, once the requester has approved of it. `to`: bare addresses."""
+    """Send a mail, once approved. `to`: bare addresses."""
     mailbox = _mailbox(ctx)
     _something(subject)
     _something(body)
@@ -192,12 +250,13 @@ async def send_mail(
         ) from error
     except GoogleError as error:
         raise ToolError(f"It was not sent. {error}") from error
-    return ToolResult(note=f"Sent to {', '.join(to)}.", label=_own(mailbox))
+    return ToolResult(note=phrase("done.mailed", to=", ".join(to)), label=_own(mailbox))
 
 
 TOOLS = (
     search_mail,
     read_mail_thread,
+    read_attachment,
     list_labels,
     sync_state,
     apply_label,
@@ -235,6 +294,62 @@ async def _thread(mailbox: Gmail, thread: str) -> MailThread:
         raise ToolError(not_found(MAIL_THREAD, thread)) from None
 
 
+def _message(found: MailThread, named: str) -> tuple[MailMessage, str]:
+    """Return the message that `thread/message/file` names, and the file's number or name."""
+    _, _, rest = named.partition("/")
+    id, _, file = rest.partition("/")
+    for message in found.messages:
+        if message.id == id.partition("~")[0]:
+            return message, file
+    raise ToolError("Name the message of the file: `thread/message/number`.")
+
+
+def _attached(mail: MailMessage, named: str) -> tuple[int, Attachment]:
+    """Return the number and the facts of what is attached under this number or name."""
+    files = list(enumerate(mail.text.attachments, 1))
+    wanted = one_line(named).casefold()
+    found = [each for each in files if str(each[0]) == wanted]
+    found = found or [each for each in files if each[1].name.casefold() == wanted]
+    if not files:
+        raise ToolError("Nothing is attached to this message.")
+    if len(found) != 1:
+        raise ToolError(
+            f"{'Several files have' if found else 'No file has'} this name. Give a number: the "
+            f"message lists {len(files)} attached files, from 1 on."
+        )
+    return found[0]
+
+
+async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str) -> DocumentText:
+    """Return the text of what is attached; what was read lately is not fetched again.
+
+    ToolError where it is not read; it names no file, as a stranger has named that.
+    """
+    try:
+        if file.size > MAX_ATTACHMENT:
+            raise DocumentRefused(f"is larger than {MAX_ATTACHMENT // 1_000_000} MB")
+        if not file.key:
+            raise DocumentRefused(f"is not handed out by Gmail: {ELSEWHERE}")
+        if id not in mailbox.documents:
+            data = await mailbox.attachment(mail.id, file.key)
+            mailbox.documents[id] = await read_document(data, MAX_CHARS)
+            while len(mailbox.documents) > MOST_DOCUMENTS:
+                mailbox.documents.popitem(last=False)
+        return mailbox.documents[id]
+    except (GoogleAbsent, ValueError):
+        refusal = "is not in the mailbox any more"
+    except DocumentRefused as error:
+        refusal = str(error)
+    number = id.rpartition("/")[2]
+    unread = ToolError(f"Attachment {number} {refusal}.")
+    unread.undone = {f"read {id}": f"attachment {number} of {mail.item_id} {refusal}"}
+    raise unread
+
+
+def _numbered(id: str, part: int) -> str:
+    return id if part == 1 else f"{id}~{part}"
+
+
 async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
     """Return the message that a draft answers, and who gets it.
 
@@ -261,6 +376,18 @@ async def _found(mailbox: Gmail, id: str) -> MailThread | None:
         return await mailbox.thread(id)
     except GoogleAbsent:
         return None
+
+
+def _as_of(thread: MailThread, window: Window | None) -> MailThread | None:
+    """Return a thread as it was at the end of the window; None where it began later."""
+    last = window.latest if window else None
+    kept = tuple(m for m in thread.messages if not (last and m.at and m.at >= last))
+    return replace(thread, messages=kept) if kept else None
+
+
+def _is_in(message: MailMessage, window: Window | None) -> bool:
+    """Return whether a mail came in the window; a query alone could say otherwise."""
+    return window is None or message.at is None or window.holds(message.at)
 
 
 def _is_short(thread: MailThread) -> bool:
@@ -309,8 +436,8 @@ def _cut(item: Item, most: int) -> Iterator[str]:
     yield rest
 
 
-def _position(cursor: str, pieces: Sequence[Item]) -> int:
-    if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:9]) < len(pieces)):
+def _position(cursor: str, end: int) -> int:
+    if cursor and not (re.fullmatch(r"[0-9]{1,9}", cursor) and int(cursor) < end):
         raise ToolError(f"No page {cursor[:20]!r}. Use the cursor that the last page gave.")
     return int(cursor or 0)
 

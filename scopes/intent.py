@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from scopes.destinations import unquoted
+
 URL = re.compile(r"https?://[^\s<>|\"'`\\^{}]+", re.IGNORECASE)
 STOPS = ".,;:!?)]"
 """What ends a sentence rather than the address in front of it."""
@@ -31,11 +33,17 @@ class Intent:
     """The requester's own message, as `<channel>/<ts>`."""
     lookups: frozenset[str] = frozenset()
     """Addresses, and words of searches, that the requester has approved to the letter."""
+    scheduled: bool = False
+    """Whether a schedule asks, in words that its owner approved: nobody is there to decide."""
 
     def says(self, text: str) -> bool:
         """Return whether the text stands in the request word for word, spaces aside."""
         wanted = _flat(text)
         return len(wanted) >= LEAST_LITERAL and f" {wanted} " in f" {_flat(self.text)} "
+
+    def says_unquoted(self, text: str) -> bool:
+        """Return whether it stands so in what is certainly the requester's own: see `unquoted`."""
+        return Intent(unquoted(self.text)).says(text)
 
     def addresses(self) -> frozenset[str]:
         """Return the URLs that stand in the request, and those that the requester has approved."""
@@ -45,7 +53,14 @@ class Intent:
     def to_json(self) -> dict[str, Any]:
         where = {"home": self.home, "thread": self.thread, "own": self.own}
         lookups = {"lookups": sorted(self.lookups)} if self.lookups else {}
-        return {"text": self.text, "named": sorted(self.named), **where, **lookups}
+        scheduled = {"scheduled": True} if self.scheduled else {}
+        return {
+            "text": self.text,
+            "named": sorted(self.named),
+            **where,
+            **lookups,
+            **scheduled,
+        }
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Intent:

@@ -92,6 +92,8 @@ def _step(readers: Readers) -> int:
 
 
 TRUSTED: Final = Label()
+DIRECTORY: Final = "slack:directory"
+"""Source of names of public channels and of people, which all full members may read."""
 
 
 _CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from scopes.label import Label
@@ -11,6 +11,8 @@ from scopes.tool import Item
 
 SHOWN = 5
 """Recipients that are named of each kind."""
+LISTED = 10
+"""Attached files that are listed of a message."""
 ELSEWHERE = "open it in your mail program"
 """What a person does with what is not read here."""
 INVITATIONS = {
@@ -40,12 +42,15 @@ class MailTextLimits:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What is attached, listed and not opened."""
+    """What is attached, as it is listed; `read_attachment` opens it."""
 
     name: str
     type: str
     size: int
     """Bytes, decoded."""
+    key: str = field(default="", compare=False)
+    """What the mailbox hands its content out for, another one each time that the mail is fetched;
+    empty where it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,11 @@ def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
 def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
     """Facts about a message that code adds: who else got it, what is attached, what is odd."""
     text = message.text
-    files = [f"{a.name} ({a.type}, {a.size:,} bytes)" for a in text.attachments[:10]]
+    files = [f"{a.name} ({a.type}, {a.size:,} bytes)" for a in text.attachments[:LISTED]]
+    if len(text.attachments) > 1:
+        files = [f"{number}. {file}" for number, file in enumerate(files, 1)]
+    if (more := len(text.attachments) - LISTED) > 0:
+        files.append(f"and {more} more")
     notes = [f"to {_named(text.to, address)}"] if text.to else []
     notes += [f"cc {_named(text.cc, address)}"] if text.cc else []
     notes += [f"attached, not opened: {', '.join(files)}"] if files else []

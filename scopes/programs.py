@@ -1,7 +1,7 @@
 """Programs of our own beside the bot: what they work on can take nothing down but them.
 
-Each is a module whose `main` is given numbers, and limits itself (`scopes.process_limits`)
-before it reads.
+Each is a module whose `main` is given numbers, limits itself (`scopes.process_limits`), and then
+answers requests (`serve`) which a `WorkerProcess` sends.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import gc
 import os
 import subprocess
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 from typing import IO, Final
 
 PACKAGE: Final = Path(__file__).parent
@@ -32,10 +31,6 @@ from importlib import import_module
 import_module(sys.argv[3]).main(*map(int, sys.argv[4:]))
 """
 """Runs a module alone, without what the package loads for the bot; it ends with the bot."""
-LINE: Final = 1 << 16
-"""Bytes of one line of what a program prints, where nothing else is said."""
-
-
 START_S: Final = 25.0
 """Seconds in which a worker has to begin; they are no time of a request."""
 MAX_REQUESTS: Final = 500
@@ -46,13 +41,12 @@ BEGUN: Final = bytes(4)
 """What a worker writes when it has begun."""
 
 
-def _command(module: str, *numbers: int) -> list[str]:
-    pid = str(os.getpid())
-    return [sys.executable, "-I", "-c", BOOT, str(PACKAGE), pid, module, *map(str, numbers)]
-
-
 class WorkerDied(Exception):
-    """The worker ended while it worked on a request, or took too long for it."""
+    """The worker ended while it worked on a request."""
+
+
+class WorkerTimedOut(WorkerDied):
+    """The worker took too long for a request, and was killed."""
 
 
 class WorkerProcess:
@@ -61,11 +55,23 @@ class WorkerProcess:
     It is started with the first one, and again after it died. It may be used from several loops.
     """
 
-    def __init__(self, module: str, seconds: float) -> None:
-        """`seconds` is the time of one request."""
-        self._module, self._seconds = module, seconds
+    def __init__(
+        self,
+        module: str,
+        seconds: float,
+        *numbers: int,
+        env: Mapping[str, str] | None = None,
+        idle_s: float | None = None,
+    ) -> None:
+        """`seconds` is the time of one request, `numbers` are what `main` is given.
+
+        The program ends after `idle_s` without a request; None = it stays.
+        """
+        self._command = (module, *map(str, numbers))
+        self._seconds, self._env, self._idle_s = seconds, dict(env or {}), idle_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=module.rpartition(".")[2])
         self._process: subprocess.Popen[bytes] | None = None
+        self._idle: Timer | None = None
         self._requests = 0
         self._asking: object = None
         atexit.register(self._end)
@@ -79,10 +85,15 @@ class WorkerProcess:
         """Begin to start the program ahead of its first request, which fails if this does."""
         self._thread.submit(self._started)
 
-    async def ask(self, request: bytes) -> bytes:
-        """Return the answer. Raises WorkerDied."""
+    async def ask(self, request: bytes, seconds: float | None = None) -> bytes:
+        """Return the answer; `seconds` takes the place of the time of other requests.
+
+        Raises WorkerDied.
+        """
         mine = object()
-        answer = asyncio.get_running_loop().run_in_executor(self._thread, self._ask, mine, request)
+        answer = asyncio.get_running_loop().run_in_executor(
+            self._thread, self._ask, mine, request, seconds or self._seconds
+        )
         try:
             return await answer
         except asyncio.CancelledError:
@@ -90,28 +101,35 @@ class WorkerProcess:
                 self._process.kill()  # its answer would be taken for that of the next request
             raise
 
+    async def end(self) -> None:
+        """End the program; the next request starts it again."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._end)
+
     async def aclose(self) -> None:
         """End the program for good."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._end)
+        await self.end()
         self._thread.shutdown(wait=False)
         atexit.unregister(self._end)
 
-    def _ask(self, mine: object, request: bytes) -> bytes:
+    def _ask(self, mine: object, request: bytes, seconds: float) -> bytes:
         self._asking = mine
         try:
-            return self._answer(request)
+            return self._answer(request, seconds)
+        except TimeoutError:
+            self._end()
+            raise WorkerTimedOut from None
         except (EOFError, OSError) as error:
             self._end()
             raise WorkerDied from error
         finally:
             self._asking = None
 
-    def _answer(self, request: bytes) -> bytes:
+    def _answer(self, request: bytes, seconds: float) -> bytes:
         process = self._started()
         assert process.stdin
         assert process.stdout
         self._requests += 1
-        with _limited(process, self._seconds):
+        with _limited(process, seconds):
             process.stdin.write(len(request).to_bytes(4, "big") + request)
             process.stdin.flush()
             size = int.from_bytes(_exactly(process.stdout, 4), "big")
@@ -125,39 +143,70 @@ class WorkerProcess:
             self._end()
         if self._process is None:
             self._requests = 0
+            module, *numbers = self._command
             self._process = subprocess.Popen(
-                _command(self._module),
+                [*_boot(), module, *numbers],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env={},
+                env=self._env,
                 start_new_session=True,
             )
             assert self._process.stdout
             try:
                 with _limited(self._process, START_S):
                     _exactly(self._process.stdout, len(BEGUN))
-            except EOFError:
+            except (EOFError, TimeoutError):
                 self._end()
-                raise
+                raise EOFError from None
+        self._wait_idle()
         return self._process
 
+    def _wait_idle(self) -> None:
+        """End the program unless another request comes in time."""
+        if self._idle:
+            self._idle.cancel()
+        if self._idle_s is not None:
+            self._idle = Timer(self._idle_s, self._end_idle)
+            self._idle.daemon = True
+            self._idle.start()
+
+    def _end_idle(self) -> None:
+        with suppress(RuntimeError):  # it was closed meanwhile
+            self._thread.submit(self._end)
+
     def _end(self) -> None:
+        if self._idle:
+            self._idle.cancel()
         process, self._process = self._process, None
         if process:
             process.kill()
             process.communicate()
 
 
+def _boot() -> list[str]:
+    return [sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getpid())]
+
+
 @contextmanager
 def _limited(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
-    """Kill the process if this takes longer."""
-    timer = Timer(seconds, process.kill)
+    """Kill the process if this takes longer. Raises TimeoutError then."""
+    late = Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = Timer(seconds, end)
     timer.daemon = True
     timer.start()
     try:
         yield
+    except (EOFError, OSError):
+        if late.is_set():
+            raise TimeoutError from None
+        raise
     finally:
         timer.cancel()
 
@@ -177,56 +226,13 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
     """
     gc.freeze()
     gc.disable()
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-    sink.write(BEGUN)
-    sink.flush()
-    while len(size := source.read(4)) == 4:
-        found = answer(source.read(int.from_bytes(size, "big")))
-        sink.write(len(found).to_bytes(4, "big") + found)
+    with os.fdopen(os.dup(1), "wb") as sink:
+        os.dup2(2, 1)  # what a library prints is no answer
+        sink.write(BEGUN)
         sink.flush()
-        gc.collect()  # now that nobody waits for it
-
-
-async def started(
-    module: str,
-    *numbers: int,
-    folder: Path = Path("/"),
-    env: Mapping[str, str] | None = None,
-    line: int = LINE,
-) -> Process:
-    """Return a program, with pipes to what it reads and prints. Raises OSError."""
-    return await asyncio.create_subprocess_exec(
-        *_command(module, *numbers),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        limit=line,
-        cwd=folder,
-        env=env or {},
-        start_new_session=True,
-    )
-
-
-async def output_of(
-    module: str,
-    *numbers: int,
-    given: bytes,
-    seconds: float,
-    folder: Path = Path("/"),
-    env: Mapping[str, str] | None = None,
-) -> bytes:
-    """Return what a program prints to whom this is given on its standard input.
-
-    Empty where it failed.
-
-    Raises TimeoutError where it takes longer: it is killed then, as whenever nobody waits for it.
-    """
-    program = await started(module, *numbers, folder=folder, env=env)
-    try:
-        async with asyncio.timeout(seconds):
-            out, _ = await program.communicate(given)
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
-    return out if program.returncode == 0 else b""
+        source = sys.stdin.buffer
+        while len(size := source.read(4)) == 4:
+            found = answer(source.read(int.from_bytes(size, "big")))
+            sink.write(len(found).to_bytes(4, "big") + found)
+            sink.flush()
+            gc.collect()  # now that nobody waits for it

@@ -5,7 +5,9 @@ No subagent has them. They are workflow tools: they start subagents, so they run
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import Field
 
 from scopes.tool import ToolContext, ToolResult, tool
 
@@ -17,29 +19,39 @@ class ReportDesk(Protocol):
     """
 
     async def sweep(
-        self, ctx: ToolContext, channels: list[str], since_days: int | None, language: str
+        self, ctx: ToolContext, channels: list[str], since: str, until: str, language: str
     ) -> ToolResult: ...
 
-    async def triage(self, ctx: ToolContext, since_days: int | None) -> ToolResult: ...
+    async def triage(
+        self, ctx: ToolContext, since: str, until: str, limit: int | None
+    ) -> ToolResult: ...
 
 
 @tool(client=ReportDesk)
 async def sweep_channels(
-    ctx: ToolContext, channels: list[str], since_days: int | None = None, language: str = ""
+    ctx: ToolContext, channels: list[str], since: str = "", until: str = "", language: str = ""
 ) -> ToolResult:
     """Sweep channels for all customer issues now: a subagent each, one report below your answer.
-    `channels`: names, ids or patterns (csm-*). `since_days`: only if the request says how far
-    back. `language`: that of the request, as a code (es)."""
+    `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
+    for a subagent. `language`: that of your answer, as a code (es)."""
     return await ctx.client(ReportDesk).sweep(  # type: ignore[type-abstract]
-        ctx, channels, since_days, language
+        ctx, channels, since, until, language
     )
 
 
 @tool(client=ReportDesk)
-async def triage_inbox(ctx: ToolContext, since_days: int | None = None) -> ToolResult:
+async def triage_inbox(
+    ctx: ToolContext,
+    since: str = "",
+    until: str = "",
+    limit: Annotated[int, Field(ge=1)] | None = None,
+) -> ToolResult:
     """Triage the requester's own mailbox now: a subagent a thread, one digest below your answer.
-    `since_days`: only if the request says how far back."""
-    return await ctx.client(ReportDesk).triage(ctx, since_days)  # type: ignore[type-abstract]
+    `since`, `until`: only if the request says when, as for a subagent. `limit`: only if it says how
+    many threads, the newest ones."""
+    return await ctx.client(ReportDesk).triage(  # type: ignore[type-abstract]
+        ctx, since, until, limit
+    )
 
 
 TOOLS = (sweep_channels, triage_inbox)

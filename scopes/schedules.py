@@ -1,7 +1,8 @@
-"""The parent's tools for schedules: reports that come by themselves, set up in words.
+"""The parent's tools for schedules: reports, answers and reminders that come by themselves.
 
 No subagent has them. What changes a schedule is looked into first, then put before a person with
-what would run, and looked into once more when it is done.
+what would run, and looked into once more when it is done. A reminder to the requester alone, in
+words of their own, needs no such person.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ HERE = "here"
 NAME = TypeAdapter[str](ScheduleName)
 SENTENCES: Mapping[str, str] = {
     "name": "A name has small letters, digits and dashes, at most 40, such as csm-weekly.",
-    "kind": "A schedule is a sweep (of channels) or a triage (of the requester's mailbox).",
-    "to": "`to` is one place: here, dm, a channel such as #reports, or a mail address.",
+    "kind": "A schedule is a sweep (of channels), a triage (of the requester's mailbox), an ask or "
+    "a reminder.",
+    "to": "`to` is one place: here, dm, a channel such as #reports, the id of a person (of a "
+    "reminder), or a mail address (of a report).",
+    "request": "A request has at most 2,000 characters: say less in it.",
+    "text": "The text of a reminder has at most 2,000 characters: say less in it.",
     "tracker": "A tracker is the id of a Slack List (F...).",
     "budget_usd": "The budget of a run must be more than $0.",
     "language": "A language is a code, such as es.",
@@ -56,10 +61,15 @@ class ScheduleDesk(Protocol):
     async def place(self, by: str, to: str) -> str:
         """Return a channel by its id, where it is named; any other destination as it is."""
 
-    async def weighed(self, name: str, spec: Schedule, home: str) -> Mapping[str, str]:
-        """Return what a schedule would come to, asked for in `home`; told to who decides on it."""
+    async def weighed(
+        self, name: str, spec: Schedule, label: Label, home: str
+    ) -> Mapping[str, str]:
+        """Return all that a schedule would come to, asked for in `home`; told to who decides on it.
 
-    async def create(self, name: str, spec: Schedule) -> str:
+        `label` is that of the context that asks for it.
+        """
+
+    async def create(self, name: str, spec: Schedule, label: Label) -> str:
         """Set it up, once however often; a sentence."""
 
     async def listed(self, by: str, home: str) -> tuple[Sequence[Listed], str]:
@@ -83,7 +93,8 @@ async def _created(ctx: ToolContext, **given: Any) -> Prepared:
     given["zone"] = given["zone"].strip() or await desk.zone(by)
     given["channels"] = [name.strip().lstrip("#") for name in given["channels"] or ()] or None
     name, spec = _spec(given, by)
-    return Prepared({**given, "cron": spec.cron}, await desk.weighed(name, spec, ctx.intent.home))
+    values = {**given, "cron": spec.cron}
+    return Prepared(values, await desk.weighed(name, spec, ctx.label, ctx.intent.home))
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_created)
@@ -91,8 +102,11 @@ async def schedule_create(
     ctx: ToolContext,
     name: str,
     kind: Kind,
-    cron: str,
+    cron: str = "",
+    at: str = "",
     to: str = HERE,
+    request: str = "",
+    text: str = "",
     channels: list[str] | None = None,
     zone: str = "",
     tracker: str = "",
@@ -100,16 +114,47 @@ async def schedule_create(
     budget_usd: float = 1.0,
     language: str = "",
 ) -> ToolResult:
-    """Set up a report that comes by itself: a sweep of `channels` (names or patterns), or a triage
-    of the requester's mailbox. `name`: such as csm-weekly. `cron`: '0 9 * * mon-fri'. `to`: here,
-    dm, #channel or a mail address. `zone`: default the requester's. `language`: that of the
-    request, as a code (es). `tracker`: of a sweep, the bug list among NAMED SOURCES. `quiet`:
-    nothing is sent where nothing is new."""
+    """Set up what comes by itself: a sweep of `channels` (names or patterns), a triage of the
+    requester's mailbox, an ask (`request` is answered anew each time: complete in itself, in the
+    requester's words, without the time) or a reminder for others (`text`, word for word).
+    `name`: such as csm-weekly. `cron`: again and again, '0 9 * * mon-fri', at most every 15
+    minutes; or `at`: once, '2026-11-30T15:00'. `to`: here, dm, #channel, of a reminder a person's
+    id, of a sweep or triage a mail address. `zone`: default the requester's. `language`: of a
+    sweep or triage, that of the request, as a code (es). `tracker`: of a sweep, the bug list among
+    NAMED SOURCES. `quiet`: of a sweep or triage, nothing is sent where nothing is new."""
     desk, by = _desk(ctx)
-    asked: dict[str, Any] = {"kind": kind, "cron": cron, "to": to, "channels": channels}
-    asked |= {"zone": zone, "tracker": tracker, "quiet": quiet, "budget_usd": budget_usd}
-    named, spec = _spec({**asked, "language": language, "name": name}, by)
-    return ToolResult(note=await desk.create(named, spec))
+    asked: dict[str, Any] = {"kind": kind, "cron": cron, "at": at, "to": to, "channels": channels}
+    asked |= {"request": request, "text": text, "zone": zone, "tracker": tracker, "quiet": quiet}
+    asked |= {"budget_usd": budget_usd, "language": language, "name": name}
+    return ToolResult(note=await desk.create(*_spec(asked, by), ctx.label))
+
+
+async def _reminder(
+    ctx: ToolContext, name: str, text: str, at: str, cron: str, zone: str
+) -> tuple[str, Schedule]:
+    """Return the reminder that these arguments describe, to the requester. Raises ToolError."""
+    desk, by = _desk(ctx)
+    when = {"at": at, "cron": cron, "zone": zone.strip() or await desk.zone(by)}
+    return _spec({"name": name, "kind": "reminder", "text": text, "to": OWN, **when}, by)
+
+
+async def _reminded(ctx: ToolContext, **given: Any) -> Prepared:
+    desk, _ = _desk(ctx)
+    name, spec = await _reminder(ctx, **given)
+    told = await desk.weighed(name, spec, ctx.label, ctx.intent.home)
+    return Prepared({**given, "zone": spec.zone}, told)
+
+
+@tool(Access.WRITE, Effect.REMIND, prepare=_reminded)
+async def remind_me(
+    ctx: ToolContext, name: str, text: str, at: str = "", cron: str = "", zone: str = ""
+) -> ToolResult:
+    """Remind the requester, in a direct message: `text` is posted word for word, once `at`
+    '2026-11-30T15:00' or again and again by `cron` '0 9 * * mon-fri', at most every 15 minutes.
+    `name`: such as call-ana. `zone`: default the requester's."""
+    desk, _ = _desk(ctx)
+    made = await _reminder(ctx, name, text, at, cron, zone)
+    return ToolResult(note=await desk.create(*made, ctx.label))
 
 
 @tool()
@@ -150,7 +195,7 @@ async def schedule_delete(ctx: ToolContext, name: str) -> ToolResult:
     return ToolResult(note=await desk.change(by, _named(name), "delete"))
 
 
-TOOLS = (schedule_create, schedule_list, schedule_pause, schedule_delete)
+TOOLS = (schedule_create, remind_me, schedule_list, schedule_pause, schedule_delete)
 
 
 def _desk(ctx: ToolContext) -> tuple[ScheduleDesk, str]:
@@ -168,8 +213,10 @@ def _spec(given: Mapping[str, Any], owner: str) -> tuple[str, Schedule]:
     """Return the schedule that these arguments describe. Raises ToolError."""
     name = given["name"].strip().casefold()
     asked = {**{k: v for k, v in given.items() if k != "name"}, "owner": owner}
+    if given["kind"] in ("ask", "reminder"):  # they are answered in the language of their words
+        asked["language"] = None
     for key, empty in (("channels", ()), ("tracker", None), ("language", None)):
-        asked[key] = asked[key] or empty
+        asked[key] = asked.get(key) or empty
     try:
         NAME.validate_python(name)
     except ValidationError:

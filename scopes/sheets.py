@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, WithJsonSchema
 
+from config.words import phrase
 from scopes.effects import Access, Effect, HandleArgument, Prepared
 from scopes.google.cells import Area, area_of, letters, parsed
 from scopes.google.errors import GoogleError, GoogleUnsure
@@ -111,8 +112,8 @@ async def append_rows(
         ) from error
     except GoogleError as error:
         raise ToolError(f"No row was appended. {error}") from error
-    how = "Appended" if made else "Had already appended"
-    return ToolResult(note=f"{how} {len(rows)} row{'s' * (len(rows) > 1)}.", label=label)
+    note = phrase("done.appended" if made else "done.appended_before", n=len(rows))
+    return ToolResult(note=note, label=label)
 
 
 TOOLS = (read_sheet, append_rows)

@@ -11,7 +11,7 @@ from typing import Any
 
 from scopes import slack_write
 from scopes.effects import Channel, ListId, Thread
-from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.label import DIRECTORY, TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import (
@@ -36,6 +36,9 @@ MAX_HITS = 30
 """Messages that one search returns."""
 
 CUT = " [cut]"
+
+LISTED = Label(True, WORKSPACE, frozenset({DIRECTORY}))
+"""Of what a list of channels or people tells."""
 
 
 @tool(client=SlackReader)
@@ -84,16 +87,20 @@ async def read_thread(ctx: ToolContext, thread: Thread, cursor: str = "") -> Too
 
 @tool(client=SlackReader)
 async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -> ToolResult:
-    """Find messages holding all words of `query`, in one channel or all of yours."""
+    """Find messages of the window holding all words of `query`, in one channel or all of yours."""
     words = re.findall(r"\w+", query.casefold())
     if not words:
         raise ToolError("The query holds no word. Give one or more words to look for.")
     reader, hits, label = ctx.client(SlackReader), list[Item](), TRUSTED
     held = ctx.handles.ids("C") + ctx.handles.ids("G")
     channels = [channel] if channel else await _readable(ctx, held)
+    skipped, undone, more = list[str](), dict[str, str](), False
     if OPEN_SEARCH in ctx.handles.titles and not channel:
-        hits = await _own(ctx, await reader.search(query, ctx.window))
-    skipped, undone = list[str](), dict[str, str]()
+        try:
+            found_there, more = await reader.search(query, ctx.window)
+        except SlackRefused as refused:  # the channels that it was given can be searched without
+            found_there, undone["search the workspace"] = [], f"{refused}"
+        hits = await _own(ctx, found_there)
     for each in channels:
         try:
             found = await _conversations(ctx, each)
@@ -103,7 +110,8 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
             skipped.append(each)
             undone |= error.undone
             continue
-        hits += [i for c in found for i in c.items if _holds(i, words)]
+        items = (i for c in found for i in c.items if BEFORE_WINDOW not in i.notes)
+        hits += [i for i in items if _holds(i, words)]
         label = label.join(await reader.label(each))
     hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
@@ -113,6 +121,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     left = (
         f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""
     )
+    left = left or ("Slack has older ones, too: add words." if more else "")
     cut = f"a search in Slack was cut: {len(kept)} of {len(hits)} messages were read"
     undone["search messages"] = cut if left else ""
     return ToolResult(tuple(kept), truncated=left, note=note, label=label, undone=undone)
@@ -210,7 +219,7 @@ async def _own(ctx: ToolContext, hits: Sequence[Item]) -> list[Item]:
 
 async def _label_of(reader: SlackReader, channel: ChannelInfo) -> Label:
     """Of a channel's name and topic."""
-    label = await reader.label(channel.id) if channel.is_private else Label(True, WORKSPACE)
+    label = await reader.label(channel.id) if channel.is_private else LISTED
     by_member = not channel.topic or (await reader.kinds()).get(channel.topic_by) == "member"
     return replace(label, outside=not by_member)
 
@@ -317,5 +326,5 @@ def _person(user: Any, outside: bool) -> Item:
         "bot" if user.get("is_bot") else "",
         "deactivated" if user.get("deleted") else "",
     ]
-    label = Label(True, WORKSPACE, outside=outside)
+    label = replace(LISTED, outside=outside)
     return Item(str(user["id"]), ", ".join(f for f in facts if f), None, label)

@@ -52,6 +52,7 @@ ABILITIES: Mapping[str, str] = {
     "users.list": "look up users",
     "usergroups.users.list": "look up user groups",
     "conversations.info": "look up channels",
+    "assistant.search.context": "search the workspace",
     "conversations.list": "list channels",
     "conversations.members": "see who is in a channel",
     "users.conversations": "see which channels somebody is in",

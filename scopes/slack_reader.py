@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from config.words import phrase
 from scopes.label import WORKSPACE, Label, Readers
 from scopes.members import Members, kind_of
 from scopes.slack_client import Absent, SlackClient
@@ -114,6 +115,8 @@ class SlackReader:
     """How far before a window the roots of still active threads are looked for; zero = no limit."""
     user_web: SlackClient | None = None
     """The requester's own token: only with it is there a workspace search."""
+    action_token: str = ""
+    """Of the requester's message: with it the bot searches public channels for them for a while."""
     members: Members | None = None
     """Lists which channels are public, for all runs; None = each channel is asked about."""
     _fetched: FetchCache = field(default_factory=FetchCache)
@@ -126,7 +129,7 @@ class SlackReader:
 
     def fresh(self) -> SlackReader:
         """Return a reader of the same workspace that has fetched nothing: one for each run."""
-        return SlackReader(self.web, self.lookback, self.user_web, self.members)
+        return SlackReader(self.web, self.lookback, self.user_web, members=self.members)
 
     def patient(self) -> SlackReader:
         """Return the same reader, whose calls let those of others go first."""
@@ -145,7 +148,7 @@ class SlackReader:
 
     async def invite(self) -> str:
         """Return the clause that tells how somebody invites the bot."""
-        return f"invite me: /invite @{(await self._identity()).get('user')}"
+        return phrase("invite.clause", bot=(await self._identity()).get("user"))
 
     async def not_in(self, place: str) -> str:
         """Return the sentence for a place that the bot is not in."""
@@ -334,30 +337,69 @@ class SlackReader:
             async for row in self.web.pages("slackLists.items.list", "items", list_id=list_id)
         ]
 
-    async def search(self, query: str, window: Window | None) -> list[Item]:
-        """Newest matches in all that the requester can see, by the requester's own token.
+    async def search(self, query: str, window: Window | None) -> tuple[list[Item], bool]:
+        """Return the newest matches, and whether Slack has more: in all that the requester can
+        see, by the requester's own token, else in public channels by that of their message.
 
-        What was written after the window is left out, what was before it is marked.
+        What was written outside of the window is left out. Raises SlackRefused.
         """
         if self.user_web is None:
-            return []
-        if window:  # the day after the window, so that newer matches do not fill the answer
-            query += (
-                f" before:{window.latest + timedelta(days=1) - timedelta(microseconds=1):%Y-%m-%d}"
-            )
+            return await self._search_public(query, window) if self.action_token else ([], False)
+        if window:  # Slack takes days of the requester's time zone, and neither of the two itself
+            last = window.latest + timedelta(days=1) - timedelta(microseconds=1)
+            first = max(window.oldest - timedelta(days=2), EPOCH)
+            query += f" after:{first:%Y-%m-%d} before:{last:%Y-%m-%d}"
         body = await self.user_web.call(
             "search.messages", query=query, count=50, sort="timestamp", sort_dir="desc"
         )
-        people = await self.people()
-        items = []
-        for match in (body.get("messages") or {}).get("matches") or ():
-            if window and at_of(match["ts"]) >= window.latest:
-                continue
-            channel = str((match.get("channel") or {}).get("id"))
-            label = await self.label(channel)
-            made = Maker(channel, people, "", label, window, await self.kinds())
-            items.append(replace(made.item(match, match["ts"]), link=match.get("permalink")))
-        return items
+        found = body.get("messages") or {}
+        matches = found.get("matches") or ()
+        told = [(str((m.get("channel") or {}).get("id")), m) for m in matches]
+        more = int((found.get("paging") or {}).get("pages") or 1) > 1
+        return [await self._hit(*each, window) for each in told if _is_in(each[1], window)], more
+
+    async def _search_public(self, query: str, window: Window | None) -> tuple[list[Item], bool]:
+        """Shape: docs.slack.dev/reference/methods/assistant.search.context; a page has 20."""
+        within = (
+            {"after": int(window.oldest.timestamp()), "before": int(window.latest.timestamp()) + 1}
+            if window
+            else {}
+        )
+        body = await self.web.call(
+            "assistant.search.context",
+            query=query,
+            action_token=self.action_token,
+            channel_types="public_channel",
+            content_types="messages",
+            sort="timestamp",
+            sort_dir="desc",
+            limit=20,
+            **within,
+        )
+        matches = (body.get("results") or {}).get("messages") or ()
+        told = [
+            (
+                str(m.get("channel_id")),
+                {
+                    "ts": str(m.get("message_ts")),
+                    "user": m.get("author_user_id"),
+                    "text": m.get("content"),
+                    "permalink": m.get("permalink"),
+                },
+            )
+            for m in matches
+        ]
+        more = bool((body.get("response_metadata") or {}).get("next_cursor"))
+        return [await self._hit(*each, window) for each in told if _is_in(each[1], window)], more
+
+    async def _hit(self, channel: str, match: Mapping[str, Any], window: Window | None) -> Item:
+        label, people = await self.label(channel), await self.people()
+        made = Maker(channel, people, "", label, window, await self.kinds())
+        return replace(made.item(match, str(match["ts"])), link=match.get("permalink"))
+
+
+def _is_in(match: Mapping[str, Any], window: Window | None) -> bool:
+    return window is None or window.holds(at_of(match["ts"]))
 
 
 def assembled(messages: Sequence[dict[str, Any]], maker: Maker) -> SlackConversation | None:

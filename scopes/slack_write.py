@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Protocol
 
+from config.words import phrase
 from scopes.effects import Access, Channel, Effect, Part, Person, Said, Thread
 from scopes.slack_reader import SlackReader
 from scopes.tool import ToolContext, ToolError, ToolResult, tool
@@ -48,7 +49,7 @@ async def post_message(
         raise ToolError(f"No thread {thread[:60]!r} in this channel. Leave it out, or give its id.")
     _something(text)
     sent = await _writer(ctx).post(ctx.key, channel, ts, text, ctx.intent.text, ctx.requester or "")
-    return ToolResult(note=f"Posted: {sent}")
+    return ToolResult(note=phrase("done.posted", id=sent))
 
 
 @tool(Access.EGRESS, Effect.POST, client=SlackReader)
@@ -56,7 +57,7 @@ async def send_direct_message(ctx: ToolContext, user: Person, text: Said) -> Too
     """Send `text` to one person, by id, or to who asked (`me`). It says for whom."""
     _something(text)
     sent = await _writer(ctx).message(ctx.key, user, text, ctx.intent.text, ctx.requester or "")
-    return ToolResult(note=f"Sent: {sent}")
+    return ToolResult(note=phrase("done.sent", id=sent))
 
 
 @tool(Access.EGRESS, Effect.REACT, client=SlackReader)
@@ -67,7 +68,7 @@ async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResu
     if not EMOJI.fullmatch(name) or not TS.fullmatch(ts):
         raise ToolError("Give a message's id and the name of an emoji, like white_check_mark.")
     await _writer(ctx).react(channel, ts, name)
-    return ToolResult(note="Added.")
+    return ToolResult(note=phrase("done.added"))
 
 
 TOOLS = (post_message, send_direct_message, add_reaction)

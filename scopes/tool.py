@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, create_model
 
@@ -68,6 +69,11 @@ def readable(value: Any) -> Any:
     if isinstance(value, dict):
         return {readable(key): readable(each) for key, each in value.items()}
     return value
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in English: `1 finding`, `1,200 findings`."""
+    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
 def one_line(text: str) -> str:
@@ -152,6 +158,8 @@ class Item:
         )
 
 
+PART = 1500
+"""Characters of a long text that are one item."""
 BEFORE_WINDOW = "before window"
 """The note of an item that is shown as context and is not counted as read."""
 
@@ -174,8 +182,18 @@ class Window:
             self.opened_before is None or at < self.opened_before
         )
 
+    def shown(self, zone: str) -> str:
+        """Return it as people in a time zone read it, to the minute."""
+        oldest = self.oldest.astimezone(ZoneInfo(zone))
+        return f"{oldest:%Y-%m-%d %H:%M} to {minute(self.latest, zone)}"
+
     def __str__(self) -> str:
         return f"{iso(self.oldest)} to {iso(self.latest)}"
+
+
+def minute(at: datetime, zone: str) -> str:
+    """Return a time as people in a time zone read it, to the minute."""
+    return f"{at.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} ({zone})"
 
 
 def iso(at: datetime) -> str:
@@ -212,6 +230,8 @@ class ToolContext:
     """Other subagents were started in the same turn: they may write to the same place."""
     turn: int | None = None
     """Number of the model's reply that asks for the call; None where code makes it."""
+    findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Id of each finding that its model may refer to -> ids of the threads in its evidence."""
     may_read: Callable[[str], Awaitable[bool]] = nobody
     """Whether the requester may read a thing; set by the gate, for tools that list or search."""
 
@@ -341,3 +361,17 @@ def fitting(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:
             break
         kept.append(item)
     return tuple(kept)
+
+
+def parts_of(text: str) -> list[str]:
+    """Return a text in parts of about `PART` characters that end where a line or a word does."""
+    parts: list[str] = []
+    text, start = re.sub(r"\n{2,}", "\n", text.strip()), 0
+    while len(text) - start > PART:
+        half, end = start + PART // 2, start + PART
+        at = max(text.rfind("\n", half, end), 0) or max(text.rfind(" ", half, end), 0) or end
+        parts.append(text[start:at].strip())
+        start = at
+        while text[start].isspace():
+            start += 1
+    return [*parts, text[start:]] if text else parts

@@ -21,7 +21,7 @@ from scopes.pages.text import PageUnreadable
 from scopes.resource_tools import list_resources, read_resource, save_resource
 from scopes.sandbox import ProgramFailed, Sandbox
 from scopes.search_engines import SearchEngine
-from scopes.tool import Item, ToolContext, ToolError, ToolResult, fitting, one_line, tool
+from scopes.tool import Item, ToolContext, ToolError, ToolResult, fitting, one_line, parts_of, tool
 
 MAX_HITS = 8
 MAX_LINKS = 50
@@ -30,8 +30,6 @@ MAX_QUERY = 400
 """Characters; Brave and Tavily take no more."""
 MAX_CODE, MAX_DATA = 20_000, 200_000
 """Characters."""
-PART = 1500
-"""Characters of a page that are one item."""
 TITLE = 100
 """Characters of a title that stands before a text."""
 MORE = 60
@@ -123,20 +121,6 @@ async def run_python(
 
 
 TOOLS = (web_search, read_url, run_python, save_resource, read_resource, list_resources)
-
-
-def parts_of(text: str) -> list[str]:
-    """Return a text in parts of about 1,500 characters, each ending where a line or a word does."""
-    parts: list[str] = []
-    text, start = re.sub(r"\n{2,}", "\n", text.strip()), 0
-    while len(text) - start > PART:
-        half, end = start + PART // 2, start + PART
-        at = max(text.rfind("\n", half, end), 0) or max(text.rfind(" ", half, end), 0) or end
-        parts.append(text[start:at].strip())
-        start = at
-        while text[start].isspace():
-            start += 1
-    return [*parts, text[start:]] if text else parts
 
 
 def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from scopes.effects import Effect
-from scopes.label import TRUSTED, Label
+from scopes.label import DIRECTORY, TRUSTED, Label
 from scopes.tool import ToolContext
 from subagents.brief import SUBMIT, Block, text_block
 from subagents.budget import Amount
-from subagents.conversation import Conversation, Ending, Spec
+from subagents.conversation import OUTPUT_CUT, Conversation, Ending, Spec
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
 from subagents.events import ContextGrew, ToolsCalled
 from subagents.evidence import SourceLog
@@ -337,12 +337,14 @@ class Agent:
         return self._again(what, "invalid_output", "it ended without a result")
 
     def _cut_off(self, said: str) -> Ending | None:
+        if self.spec.divisible:
+            return self._end(self._limit or "tokens", OUTPUT_CUT)
         if self.spec.contract is None and said.strip():
             self._parts.append(said)
             what = "your answer was cut off; go on exactly where it stopped"
         else:
             what = f"your output was cut at {self._steps.max_tokens} tokens; say it in half as many"
-        return self._again(what, "tokens", "its output was cut off")
+        return self._again(what, "tokens", OUTPUT_CUT)
 
     def _again(self, what: str, stopped_by: str, reason: str) -> Ending | None:
         """Give one more chance; end the context after that, or after the final call."""
@@ -409,8 +411,10 @@ class Agent:
 
     def _is_early(self, label: Label) -> bool:
         """Return whether no outsider can have chosen what a search under this label lists: the
-        context has read only what members wrote in the place where the request was asked."""
-        return label.is_open and not label.outside and label.sources <= {self.ctx.intent.home}
+        context has read only what members wrote in the place where the request was asked, or named
+        a channel."""
+        known = {self.ctx.intent.home, DIRECTORY}
+        return label.is_open and not label.outside and label.sources <= known
 
     def _may_list(self, handle: str) -> bool:
         return self.spec.contract is None or handle.startswith(("http://", "https://"))

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-State = Literal["unanswered", "unsolved", "waiting", "solved", "none"]
+State = Literal["unanswered", "unsolved", "waiting", "known", "declined", "solved", "none"]
 Severity = Literal["high", "medium", "low"]
 
 NEEDS_ACTION: Final = ("unanswered", "unsolved")
 """States in which the team has to act next."""
+RESTING: Final = ("waiting", "known", "declined", "solved")
+"""States of issues in which it does not, by how soon it may have to."""
 
 Text = Annotated[str, Field(max_length=12_000)]
 LINE = 600

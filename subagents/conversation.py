@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from scopes.tool import estimate_tokens
 from subagents.brief import Block
@@ -45,6 +45,8 @@ class Spec:
     """Called when a call starts again: its text handed over so far is void."""
     on_reply: Callable[[], None] | None = None
     """Called after each reply of the model."""
+    divisible: bool = False
+    """True if two others get a half each where its result is too long for one answer."""
     single: bool = False
     """True if only one call is expected; then nothing is cached for a second one."""
 
@@ -52,6 +54,10 @@ class Spec:
     def final_key(self) -> str:
         """Return the key of the reservation that keeps the final call affordable."""
         return f"{self.run}/{self.context}/final"
+
+
+OUTPUT_CUT: Final = "its output was cut off"
+"""Reason of a context whose answer was longer than one may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,9 +16,9 @@ from config.prompts import prompt
 from config.sections import LimitSettings
 from scopes.handles import Handles
 from scopes.schema import tool_schema
-from scopes.tool import ToolContext, not_found
+from scopes.tool import ToolContext, Window, not_found, one_line
 from subagents.agent import Outcome
-from subagents.brief import MAX_TITLE, Block, Brief, BriefDraft, is_isolable
+from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, is_isolable
 from subagents.contracts import DEFAULT_MODEL, OFFERED
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
@@ -26,6 +27,7 @@ from subagents.gate import explain
 from subagents.overlap import shingles
 from subagents.result import Finding, SubagentResult, join_labels
 from subagents.summary import finding_line, overview, parent_view
+from subagents.timeframe import TimeFrame
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
 
@@ -99,7 +101,11 @@ MAX_NAMED = 20
 """Maximum of refused briefs, and of reasons, that one result names; the rest is counted."""
 ONE, MANY = "run_subagent", "run_subagents"
 DELEGATING = frozenset({ONE, MANY})
-IN_ONE_HEAD = " all = where one head needs several; it reads no web page and writes nothing."
+OPEN = (":search", ":read")
+"""Ends of open handles by which a subagent finds its sources itself."""
+IN_ONE_HEAD = (
+    " all = the tools of all of these, dearer: for a task that needs two at once in one head."
+)
 
 
 class ManyAlike(BaseModel):
@@ -149,12 +155,32 @@ class Delegation:
 
     fanout: Fanout
     guard: SpawnGuard
+    frame: TimeFrame
+    """The times that its briefs may read."""
     language: str | None = None
     earlier: Mapping[str, Finding] = field(default_factory=dict)
     """Findings of earlier answers that the request includes, by id."""
     allowed: Allowed = ANYTHING
+    named: Collection[str] = ()
+    """Handles that the request gives, besides those that a tool lists later."""
+    asked_by: str = ""
+    now: str = ""
+    """Who asks, and day and time where they are, as briefs tell it."""
+    zone: str = "UTC"
+    """Their time zone."""
+    windows: dict[str, Window] = field(default_factory=dict)
+    """Windows in which subagents read messages, by their texts."""
+    threads: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Id of each finding that the parent may refer to -> ids of the threads in its evidence."""
     _returned: list[SubagentResult] = field(default_factory=list)
     """Results that the parent has been shown a view of."""
+    _known: dict[str, Finding] = field(default_factory=dict)
+    """Findings that the parent may refer to, by id."""
+    _found: set[str] = field(default_factory=set)
+    """Threads, mails, pages and lists in their evidence: they may be read by further subagents."""
+
+    def __post_init__(self) -> None:
+        self._know(self.earlier.values())
 
     @property
     def views(self) -> Mapping[str, str]:
@@ -165,27 +191,43 @@ class Delegation:
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [await self._plan(call, ctx) for call in calls]
         briefs = [b for plan in planned for b in plan if isinstance(b, Brief)]
-        if sum(brief.draft.scope == "files" for brief in briefs) > 1:
+        if sum(brief.holds_folder for brief in briefs) > 1:
             briefs = [replace(brief, beside=True) for brief in briefs]
-        ran = iter(await self.fanout.run_all(briefs))
+        done = await self.fanout.run_all(briefs)
+        self._note_windows(briefs, done)
+        ran = iter(done)
         results = [[next(ran) if isinstance(e, Brief) else e for e in plan] for plan in planned]
         share = self.fanout.run.limits.max_fanout_tokens // max(1, sum(map(len, results)))
-        return [self._outcome(each, share) for each in results]
+        given = [_sources_given(call, plan) for call, plan in zip(calls, planned, strict=True)]
+        return [self._outcome(each, share, note) for each, note in zip(results, given, strict=True)]
+
+    def _note_windows(self, briefs: Sequence[Brief], done: Sequence[SubagentResult]) -> None:
+        """Note in which windows messages and mails were read."""
+        for brief, result in zip(briefs, done, strict=True):
+            looked = any(c["name"] != SUBMIT and not c["is_error"] for c in result.tool_calls)
+            if brief.window and brief.is_dated and looked:
+                self.windows[str(brief.window)] = brief.window
 
     def record_view(self, results: Sequence[SubagentResult], text: str) -> None:
         """Note that the parent was shown `text`, the view of these results."""
         self._returned += results
+        self._know(finding for result in results for finding in result.findings)
         self.guard.delivered.append(text)
 
-    def _outcome(self, results: Sequence[SubagentResult], share: int) -> Outcome:
+    def _know(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self._known[finding.id] = finding
+            self.threads[finding.id] = finding.threads
+            self._found.update(filter(_is_thing, finding.sources))
+
+    def _outcome(self, results: Sequence[SubagentResult], share: int, note: str) -> Outcome:
         refused = [r for r in results if r.status == "refused"]
         ran = [r for r in results if r.status != "refused"]
         if not ran:
             return Outcome(refusals(refused), Origin.ERROR)
         cap = self.fanout.run.limits.max_result_tokens
         text = overview(ran, cap, share * len(results))
-        if refused:
-            text += "\n\n" + refusals(refused)
+        text += "".join(f"\n\n{each}" for each in (note, refusals(refused)) if each)
         self.record_view(ran, text)
         return Outcome(text, Origin.VIEW, " ".join(r.id for r in ran), join_labels(ran))
 
@@ -194,7 +236,7 @@ class Delegation:
             if call.name == ONE:
                 return [await self._one(BriefDraft.model_validate(call.input), ctx)]
             many = ManyAlike.model_validate(call.input)
-            items = tuple(dict.fromkeys(many.items))
+            items = self._items(many, ctx.handles)
             self.guard.admit_items(items)
             return [
                 await self._item(for_item(many.template, item, ctx.handles), ctx) for item in items
@@ -217,6 +259,7 @@ class Delegation:
 
     async def _brief(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
         """Return the admitted brief; raise BriefRefused."""
+        draft = self._completed(draft, ctx.handles)
         if draft.scope not in scopes.scope_names():
             raise BriefRefused("scope", str(scopes.UnknownScope(draft.scope)))
         if draft.contract not in OFFERED:
@@ -234,36 +277,78 @@ class Delegation:
             draft = draft.model_copy(update={"model_preference": self.allowed.models[0]})
         brief = Brief(
             draft=draft,
-            handles=self._handles(draft.handles, ctx.handles),
-            window=ctx.window,
+            handles=self._handles(draft, ctx.handles),
+            window=self.frame.window(draft.since, draft.until),
             label=self.fanout.run.gate.inherited_label(ctx.label),
             language=self.language,
             findings=self._findings(draft.findings),
             requester=ctx.requester,
+            asked_by=self.asked_by,
+            now=self.now,
+            zone=self.zone,
             intent=ctx.intent,
+            allowed=self.allowed.scopes,
         )
         await self.guard.check(brief)
         return brief
 
-    @staticmethod
-    def _handles(wanted: Sequence[str], held: Handles) -> Handles:
-        """Allow only handles that the parent's own tools listed or the request names."""
+    def _completed(self, draft: BriefDraft, held: Handles) -> BriefDraft:
+        """Return a draft with the title and the sources that it leaves out."""
+        changes: dict[str, Any] = {}
+        if not draft.description:
+            changes["description"] = _title(one_line(draft.task))
+        if not (draft.handles or draft.findings):
+            changes["handles"] = self._meant(draft, held)
+        return draft.model_copy(update=changes)
+
+    def _meant(self, draft: BriefDraft, held: Handles) -> tuple[str, ...]:
+        """Return the sources of its scope that the task names; else those that the request does."""
+        own = {
+            handle: title
+            for handle, title in held.titles.items()
+            if draft.scope in (scopes.ALL, scopes.scope_of(handle))
+        }
+        said = (h for h, title in own.items() if _says(draft.task, h) or _says(draft.task, title))
+        if told := tuple(said):
+            return told
+        named = [h for h in own if h in self.named]
+        single = tuple(h for h in named if own[h] or "//" in h)
+        return single or tuple(h for h in named if h.endswith(OPEN))
+
+    def _items(self, many: ManyAlike, held: Handles) -> tuple[str, ...]:
+        """Return the items, each finding among them as the sources of its evidence."""
+        scope = many.template.scope
+        spread = (self._sources(item, scope, held) or (item,) for item in many.items)
+        return tuple(dict.fromkeys(each for sources in spread for each in sources))
+
+    def _sources(self, value: str, scope: str, held: Handles) -> tuple[str, ...]:
+        """Return the sources of a scope that the finding with this id rests on."""
+        finding = self._known.get(value.strip("[]"))
+        return tuple(
+            source
+            for source in (finding.sources if finding else ())
+            if (source in held.titles or source in self._found)
+            and scope in (scopes.ALL, scopes.scope_of(source))
+        )
+
+    def _handles(self, draft: BriefDraft, held: Handles) -> Handles:
+        """Allow only handles that the parent's own tools listed, the request names, or the evidence
+        of a finding gives."""
         titles: dict[str, str] = {}
-        for value in wanted:
-            found = held.exact(value)
-            if found is None:
+        for value in draft.handles:
+            found = held.exact(value) or (value if value in self._found else None)
+            sources = (found,) if found else self._sources(value, draft.scope, held)
+            if not sources and value.strip("[]") in self._known:
+                raise BriefRefused("handles", NOT_OF_SCOPE.format(value, draft.scope))
+            if not sources:
                 raise BriefRefused("handles", not_found("source", value))
-            titles[found] = held.titles.get(found, "")
+            titles |= {source: held.titles.get(source, "") for source in sources}
         return Handles(titles, frozenset(held.early & titles.keys()))
 
     def _findings(self, ids: Sequence[str]) -> tuple[str, ...]:
-        if not ids:
-            return ()
-        found = {f.id: f for r in self.fanout.results.values() for f in r.findings}
-        known = {**self.earlier, **found}
-        if unknown := [i for i in ids if i.strip("[]") not in known]:
+        if unknown := [i for i in ids if i.strip("[]") not in self._known]:
             raise BriefRefused("findings", f"no finding {unknown[0][:40]!r} was returned here")
-        return tuple(finding_line(known[i.strip("[]")]) for i in ids)
+        return tuple(finding_line(self._known[i.strip("[]")]) for i in ids)
 
     def _refuse(self, given: Any, field_name: str, reason: str) -> SubagentResult:
         data: Mapping[str, Any] = given if isinstance(given, dict) else {}
@@ -271,6 +356,30 @@ class Delegation:
         self.fanout.run.emit(BriefWasRefused(title, field_name, reason))
         scope, contract = str(data.get("scope", "")), str(data.get("contract", "answer"))
         return self.fanout.refuse(title, scope, contract, field_name, reason)
+
+
+NOT_OF_SCOPE = "{} rests on nothing that a subagent of the scope {} can read"
+
+
+def _is_thing(handle: str) -> bool:
+    """Return whether a handle is one thread, mail, page or list, not a whole store."""
+    return ":" not in handle or handle.startswith(("http:", "https:"))
+
+
+def _says(text: str, name: str) -> bool:
+    """Return whether a text names an id or a title, whole."""
+    whole = rf"(?<![\w-]){re.escape(name)}(?![\w-])"
+    return bool(name and re.search(whole, text, re.IGNORECASE))
+
+
+def _sources_given(call: ToolCall, plan: Sequence[Brief | SubagentResult]) -> str:
+    """Return which sources code gave a subagent whose brief named none; else nothing."""
+    given = call.input.get("handles") if isinstance(call.input, dict) else None
+    titles = [t for b in plan if isinstance(b, Brief) for t in b.handles.titles.items()]
+    if call.name != ONE or given or not titles:
+        return ""
+    named = (f"{handle} ({one_line(title)})" if title else handle for handle, title in titles)
+    return f"The brief named no source; it was given {'; '.join(named)}."
 
 
 def refusals(results: Sequence[SubagentResult]) -> str:
@@ -305,7 +414,7 @@ def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
     return template.model_copy(
         update={
             "task": task if item in task else f"{task} ({item})",
-            "description": _title(put(template.description)),
+            "description": _title(template.description.replace("{item}", title or item)),
             "questions": tuple(map(put, template.questions)),
             "known": put(template.known),
             "output": put(template.output),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -106,6 +106,8 @@ class SourceLog:
     """Kind and place (`files in src`) -> ids of what was listed there."""
     opened: set[str] = field(default_factory=set)
     """Ids of listed things that were read or searched."""
+    given: int = 0
+    """Number of items, from the first on, that its brief held: it read none of them itself."""
     sent: int = 0
     """Number of items, from the first on, that were sent to the model; the others wait."""
 
@@ -285,34 +287,76 @@ class Checked:
     unsupported: tuple[str, ...]
 
 
-def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checked:
+MIN_FOUND = 12
+"""Minimum characters of a quote that is looked for outside of the threads that are cited."""
+
+
+def check(
+    findings: Sequence[FindingDraft], items: Mapping[str, Item], aside: Collection[str] = ()
+) -> Checked:
     """Keep what the items support: known evidence ids, quotes that occur, customers that are named.
 
-    A finding without remaining evidence is dropped. Each thing dropped is counted once.
+    A quote that stands in another message than the cited ones adds that message to the evidence:
+    one of the same threads, else of a thread that no other finding cites and that is not in
+    `aside`. If it only stands in such threads, it is left out without being counted. A finding
+    without remaining evidence is dropped. Each thing dropped is counted once.
     """
+    cited = [[e for e in spread(f.evidence, items) if e in items] for f in findings]
+    places = [{_root(items[e]) for e in evidence} for evidence in cited]
+    read = _Reading(items)
     kept: list[FindingDraft] = []
     dropped: list[str] = []
-    for number, finding in enumerate(findings, 1):
-        ids = list(spread(finding.evidence, items))
-        evidence = [e for e in ids if e in items]
-        unknown = [e for e in ids if e not in items]
+    for number, (finding, evidence, own) in enumerate(zip(findings, cited, places, strict=True), 1):
+        unknown = [e for e in spread(finding.evidence, items) if e not in items]
         dropped += [f"finding {number}: no item {e} was read" for e in unknown]
         if not evidence:
             dropped.append(f"finding {number}: no evidence")
             continue
-        texts = [text for e in evidence for text in texts_of(items[e])]
-        text = "\n".join(normal(form) for each in texts for form in _forms(each))
-        about = _threads(evidence, items)
+        about = [i for i in items.values() if _root(i) in own]
         names = "\n".join(normal(f"{t}\n{i.by or ''}") for i in about for t in texts_of(i))
-        quotes = [q for q in finding.quotes if occurs(q, text)]
+        near = [*evidence, *(i.id for i in about)]
+        taken = set(aside).union(*places) - own
+        carriers = {q: read.carriers(q, near, taken) for q in finding.quotes}
+        lost = [q for q, found in carriers.items() if found is None]
+        quotes = {q: found[0] for q, found in carriers.items() if found}
         customers = [c for c in finding.customers if is_named(c, names)]
-        lost = [q for q in finding.quotes if q not in quotes]
-        dropped += [f"finding {number}: {q[:60]!r} is not in its evidence" for q in lost]
+        dropped += [f"finding {number}: {q[:60]!r} is in nothing that was read" for q in lost]
         lost = [c for c in finding.customers if c not in customers]
         dropped += [f"finding {number}: customer {c[:60]!r} is not in its evidence" for c in lost]
-        changed = {"evidence": evidence, "quotes": quotes, "customers": customers}
+        ids = list(dict.fromkeys([*evidence, *quotes.values()]))
+        changed = {"evidence": ids, "quotes": list(quotes), "customers": customers}
         kept.append(finding.model_copy(update=changed))
     return Checked(tuple(kept), tuple(dropped))
+
+
+@dataclass
+class _Reading:
+    """The items that were read, searched for quotes."""
+
+    items: Mapping[str, Item]
+    _texts: dict[str, str] = field(default_factory=dict)
+
+    def carriers(
+        self, quote: str, near: Iterable[str], taken: Container[str]
+    ) -> Sequence[str] | None:
+        """Return the ids of items that carry a quote: the first of `near`, else all that do and
+        whose thread is not `taken`; None if nothing that was read does."""
+        if found := next((id for id in near if self._holds(id, quote)), ""):
+            return [found]
+        far = self.items if len(quote) >= MIN_FOUND else ()
+        everywhere = [id for id in far if self._holds(id, quote)]
+        free = [id for id in everywhere if _root(self.items[id]) not in taken]
+        return free if everywhere else None
+
+    def _holds(self, id: str, quote: str) -> bool:
+        if id not in self._texts:
+            forms = (form for text in texts_of(self.items[id]) for form in _forms(text))
+            self._texts[id] = "\n".join(map(normal, forms))
+        return occurs(quote, self._texts[id])
+
+
+def _root(item: Item) -> str:
+    return item.thread or item.id
 
 
 def texts_of(item: Item) -> list[str]:
@@ -333,12 +377,6 @@ _LINKED = re.compile(
     r"\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]\(https?://[^\s()]*(?:\([^\s()]*\)[^\s()]*)?\)"
 )
 """A Markdown link, which a page renders as its text."""
-
-
-def _threads(evidence: Sequence[str], items: Mapping[str, Item]) -> list[Item]:
-    """Return what was read of the threads of this evidence; replies may name more customers."""
-    roots = {items[e].thread or e for e in evidence}
-    return [i for i in items.values() if (i.thread or i.id) in roots]
 
 
 def occurs(quote: str, text: str) -> bool:

@@ -191,6 +191,7 @@ class Fanout:
             strict,
             self.run.clients,
             brief.handles.titles,
+            brief.allowed,
         )
         return SpawnedBrief(
             id=id,

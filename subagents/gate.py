@@ -18,6 +18,7 @@ from scopes.effects import Access, Effect
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label, is_conversation
+from scopes.questions import ask_user
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, iso
 from subagents.directory import Directory, Obstacle, Operator
 from subagents.rules import RULES, STORES, Call, Objection, Rule, counts_of
@@ -77,6 +78,12 @@ class Action:
     def held(self) -> Handles:
         return Handles(self.handles)
 
+    @property
+    def is_question(self) -> bool:
+        """Return whether it asks the requester to choose: once chosen, the request is answered
+        again."""
+        return self.tool == ask_user.name
+
     def with_arguments(self, args: Mapping[str, Any]) -> Action:
         """Return the same action with other arguments and a new id."""
         return replace(self, id=new_id(), args={**self.args, **args})
@@ -126,6 +133,12 @@ class Card:
     @property
     def reason(self) -> str:
         """Shown to the model."""
+        if self.action.is_question:
+            return (
+                "Asked: the requester sees it below your answer, with a button for each option, "
+                "and the request is answered again with the choice. Do not guess and do not ask "
+                "again: say in one sentence what you need to know."
+            )
         if self.action.asks:
             return (
                 "Not looked up: it would tell the internet of what was read. The requester is "
@@ -362,7 +375,8 @@ class Gate:
 
     async def _card(self, context: str, call: Call, rule: str, reason: str) -> Card | Deny:
         ctx, tool = call.ctx, call.tool
-        if self.propose is None or not ctx.requester or not ctx.intent.home:
+        intent = ctx.intent
+        if self.propose is None or not ctx.requester or not intent.home or intent.scheduled:
             nobody = "This needs approval, and nobody can be asked here."
             return Deny(reason if call.asks else nobody, rule)
         told: Mapping[str, str] = {}
@@ -375,6 +389,8 @@ class Gate:
         key = json.dumps([tool.name, call.values], sort_keys=True, default=str)
         if key in self._proposed:
             return Card(self._proposed[key], rule)
+        if tool is ask_user and any(each.is_question for each in self._proposed.values()):
+            return Deny("One question of this request waits already.", rule)
         if len(self._proposed) >= MAX_PROPOSED:
             return Deny(f"{MAX_PROPOSED} things wait for approval already.", rule)
         action = Action(

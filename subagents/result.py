@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED, Label, is_conversation
 from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
 from subagents.brief import SpawnedBrief
 from subagents.contracts import (
@@ -21,7 +22,7 @@ from subagents.contracts import (
     TriageVerdict,
     prose,
 )
-from subagents.conversation import Ending
+from subagents.conversation import OUTPUT_CUT, Ending
 from subagents.delimiter import leaks_delimiter, shorten
 from subagents.evidence import Coverage, SourceLog, check, distinct, figures_occur, normal, texts_of
 from subagents.gate import explain
@@ -40,12 +41,20 @@ class Finding(FindingDraft):
     """Databases and statements that the rows in its evidence came from: `data:shop: SELECT ...`."""
     threads: list[str] = Field(default_factory=list)
     """Ids of the messages that opened the threads of its evidence, the oldest first."""
+    sources: list[str] = Field(default_factory=list)
+    """Handles with which another subagent can read the threads, mails, pages, lists, folders and
+    databases of its evidence."""
     messages: int = 0
     """Messages read of the threads in its evidence, inside the window."""
     people: int = 0
     """Distinct customers that it names, or else distinct people who opened those threads."""
     since: str | None = None
     """When the first of those threads was opened (ISO 8601, UTC); null without a time."""
+    waits: list[str] = Field(default_factory=list)
+    """Names of those who opened these threads."""
+    waits_since: str | None = None
+    """When the one of them who has waited longest wrote first since a person last answered them
+    (ISO 8601, UTC)."""
 
 
 class SubagentResult(BaseModel):
@@ -81,6 +90,11 @@ class SubagentResult(BaseModel):
     @property
     def read(self) -> Coverage:
         return Coverage.model_validate(self.coverage)
+
+    @property
+    def is_too_long(self) -> bool:
+        """Return whether there is no result because it was too long for one answer."""
+        return self.value is None and self.reason == OUTPUT_CUT
 
 
 def tracked_rows(result: SubagentResult) -> list[TrackedRow]:
@@ -157,7 +171,11 @@ def _inside(item: Item) -> bool:
 
 def _is_answered(thread: Sequence[Item]) -> bool:
     """Return whether a person other than the one who opened it has replied."""
-    return any(i.author != thread[0].author and "bot" not in i.notes for i in thread[1:])
+    return any(i.author != thread[0].author and _is_person(i) for i in thread[1:])
+
+
+def _is_person(item: Item) -> bool:
+    return "bot" not in item.notes
 
 
 def _name_ids(ids: Sequence[str]) -> str:
@@ -170,7 +188,8 @@ def checked_findings(
 ) -> tuple[list[Finding], list[str]]:
     """Return the findings that hold, with ids, links and counts by code; and what was dropped."""
     aside = _roots(value.no_issue, reading.items) if isinstance(value, IssuesContract) else set()
-    checked = check([_place(f, aside, reading.items) for f in value.drafts()], reading.whole())
+    drafts = [_place(f, aside, reading.items) for f in value.drafts()]
+    checked = check(drafts, reading.whole(), aside)
     threads = reading.threads()
     made = []
     for k, draft in enumerate(checked.findings, 1):
@@ -178,6 +197,7 @@ def checked_findings(
         inside = [i for r in roots for i in threads[r] if _inside(i)]
         openers = {threads[r][0].author for r in roots}
         opened = [at for r in roots if (at := threads[r][0].at)]
+        waited = [at for r in roots if (at := _wait_of(threads[r]))]
         cited = [reading.items[e] for e in draft.evidence]
         links = [i.link for i in sorted(cited, key=lambda i: i.at is None)]  # messages first
         made.append(
@@ -187,12 +207,38 @@ def checked_findings(
                 links=[link for link in links if link],
                 queries=list(dict.fromkeys(item.query for item in cited if item.query)),
                 threads=roots,
+                sources=list(dict.fromkeys(filter(None, map(_source, cited)))),
                 messages=len(inside),
                 people=len(distinct(draft.customers)) or len(openers),
                 since=iso(min(opened)) if opened else None,
+                waits=list(dict.fromkeys(filter(None, (threads[r][0].by for r in roots)))),
+                waits_since=iso(min(waited)) if waited else None,
             )
         )
     return made, list(checked.unsupported)
+
+
+def _wait_of(thread: Sequence[Item]) -> datetime | None:
+    """Return since when the one who opened a thread waits: they wrote first then since a person
+    last answered. To ask again begins no new wait."""
+    begun, answered = None, True
+    for item in thread:
+        if item.author != thread[0].author:
+            answered = answered or _is_person(item)
+        elif answered and item.at:
+            begun, answered = item.at, False
+    return begun
+
+
+def _source(item: Item) -> str:
+    """Return the handle with which the source of an item can be read again; empty for none."""
+    if is_conversation(item.id.partition("/")[0]):
+        return item.thread or item.id
+    if item.link and item.id.startswith(item.link):  # a page, or a part of one
+        return item.link
+    source = next(iter(item.label.sources), "") if len(item.label.sources) == 1 else ""
+    kind, _, name = source.partition(":")
+    return name if kind in ("mail", "list") else source
 
 
 def _place(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> FindingDraft:
@@ -243,7 +289,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     whole = stopped_by == "none" and not gaps and (coverage.complete or contract != "issues")
     text = prose(value) if value else salvage(ending, reading)
     status = "complete" if whole else ENDED.get(stopped_by, "partial")
-    if status == "partial" and not (value or reading.items or ending.text):
+    if status == "partial" and not (value or len(reading.items) > reading.given or ending.text):
         status = "failed"
     if stopped_by == "injection":
         text = "This source could not be read: what came back held the delimiter."
@@ -294,7 +340,7 @@ def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
         stopped_by="tool_error",
         reason=reason,
         contract=draft.contract,
-        text=f"It failed ({reason}).",
+        text="It failed.",
         coverage=Coverage().model_dump(mode="json"),
         label=TRUSTED.to_json(),
     )
@@ -303,7 +349,6 @@ def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
 def salvage(ending: Ending, reading: SourceLog) -> str:
     """Return what can be said without a result: how much was read, and the last words."""
     count = len(reading.items)
-    read = f"Read {count} {'item' if count == 1 else 'items'}"
-    why = f"then stopped ({one_line(ending.reason or ending.stopped_by)[:200]})"
+    read = f"Read {count} {'item' if count == 1 else 'items'}, then stopped."
     said = "" if leaks_delimiter(ending.text) else shorten(ending.text, 1000)
-    return f"{read}, {why}." + (f" Its last words: {said}" if said else "")
+    return read + (f" Its last words: {said}" if said else "")

@@ -7,7 +7,7 @@ the context has read, what the requester wrote, and what the services say about 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from scopes.effects import (
     NOTES,
     OPEN_NOTES,
     RUN_FOLDER,
+    THREAD,
     WHOLE,
     Access,
     Effect,
@@ -29,6 +30,9 @@ from scopes.label import is_conversation
 from scopes.pages.hosts import is_plain
 from scopes.tool import Tool, ToolContext, not_found
 from subagents.directory import Directory, Obstacle
+
+MAX_NAMED = 20
+"""Threads that an objection names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,8 @@ class Call:
     @property
     def destination(self) -> str:
         """Return the conversation, person or folder that it reaches."""
-        return self.target.partition("/")[0]
+        here = self.effect is Effect.INSTRUCT
+        return self.ctx.intent.home if here else self.target.partition("/")[0]
 
     def parts(self, part: Part) -> list[str]:
         """Return the texts of the given arguments that are this part of the call."""
@@ -179,7 +184,12 @@ def for_others(call: Call) -> Objection | None:
 
 
 def _is_named(call: Call, handle: str) -> bool:
-    """Return whether the requester's own words name what a handle refers to."""
+    """Return whether the requester's own words name what a handle refers to.
+
+    Those of a schedule name no place to write to.
+    """
+    if call.ctx.intent.scheduled:
+        return False
     name = handle.partition(":")[2].casefold()
     said = Intent(call.ctx.intent.text.casefold())
     return said.says(name) or said.says(re.sub("[-_]+", " ", name))
@@ -197,7 +207,8 @@ ME = "me"
 MAX_FREE = 5
 """Maximum messages and reactions that one request may leave without approval of each."""
 MAX_KEPT = 10
-"""Maximum notes and labels that one context may make, and the same number of drafts."""
+"""Maximum notes and labels that one context may make, and the same number of drafts and of
+reminders."""
 MAX_FILED = 100
 """Maximum file changes that one context may make."""
 MAX_ASKED = 5
@@ -208,9 +219,11 @@ MAX_GUARDED = 10
 MAX_PAGES, MAX_PAGES_RUN = 100, 2_000
 """Maximum outside addresses and searches of one context, and of a request, whatever was read."""
 LEAVES = (Effect.POST, Effect.REACT)
-STORES = (Effect.KEEP, Effect.DRAFT, *FILES)
+STORES = (Effect.KEEP, Effect.DRAFT, Effect.REMIND, *FILES)
 ASKS = (Effect.FETCH, Effect.SEARCH)
-ACTS = (*LEAVES, Effect.SEND, Effect.CHANGE)
+OWN = (Effect.PREFER, Effect.REMIND, Effect.CHOOSE)
+"""Effects that concern the requester alone."""
+ACTS = (*LEAVES, Effect.SEND, Effect.INSTRUCT, Effect.CHANGE)
 
 
 def counts_of(effect: Effect, context: str, *, guarded: bool = False) -> tuple[str, ...]:
@@ -244,6 +257,11 @@ async def handles(call: Call) -> Objection | None:
         return Objection(not_found("such thing", call.tool.name))
     for name, value in call.given.items():
         kind = call.tool.handle_arguments[name]
+        reads = kind == THREAD and call.tool.access is Access.READ
+        if reads and (threads := _threads(call.ctx, value)):
+            if len(threads) > 1:
+                return Objection(_which(value, threads))
+            value = threads[0]
         person = kind == "person"
         oneself = person and value in (ME, call.ctx.requester)
         named = held.exact(value) if person or kind == NOTES else held.resolve(value)
@@ -256,6 +274,18 @@ async def handles(call: Call) -> Objection | None:
             return call.hidden(name)
         call.values[name] = found
     return None
+
+
+def _threads(ctx: ToolContext, finding: str) -> list[str]:
+    """Return the threads that the finding with this id rests on, of those in its handles."""
+    return [t for t in ctx.findings.get(finding.strip("[]"), ()) if ctx.handles.resolve(t)]
+
+
+def _which(finding: str, threads: Sequence[str]) -> str:
+    """Return the threads of a finding, for a tool that takes one."""
+    named = ", ".join(threads[:MAX_NAMED])
+    more = f" and {len(threads) - MAX_NAMED} more" if threads[MAX_NAMED:] else ""
+    return f"{finding} rests on {len(threads)} threads. Give the id of one: {named}{more}."
 
 
 async def entitlement(call: Call) -> Objection | None:
@@ -343,7 +373,7 @@ async def audience(call: Call) -> Objection | None:
     """Require that all who can read a destination may read what goes there."""
     if call.effect is Effect.KEEP:
         return await shared(call)
-    if call.effect not in (Effect.POST, Effect.REACT, Effect.BRING):
+    if call.effect not in (Effect.POST, Effect.REACT, Effect.BRING, Effect.INSTRUCT):
         return None
     if call.effect is Effect.POST and is_literal(call):
         return None
@@ -360,18 +390,43 @@ def in_the_way(obstacles: tuple[Obstacle, ...]) -> str:
     return f"It may not be written there: {named}. Say it in your answer instead.{ever}"
 
 
+UNATTENDED = (
+    "A scheduled question only reads: nobody is there to approve of what is written or changed. "
+    "Say in your answer what would have to be done."
+)
+
+
 async def consequence(call: Call) -> Objection | None:
     """Require that an act beyond the answer follows the requester's own words, or is approved."""
-    if call.effect in ACTS and call.ctx.intent == UNASKED:  # no card of it would ever be seen
+    intent = call.ctx.intent
+    if call.effect in ACTS and intent == UNASKED:  # no card of it would ever be seen
         return Objection("Nobody has asked for anything to be written or changed here.")
-    if call.effect in (Effect.SEND, Effect.CHANGE):
-        return Objection(f"{call.tool.name} always needs approval.", approvable=True)
-    if call.effect in STORES and call.ctx.intent == UNASKED:
+    if call.effect in (*STORES, *OWN) and intent == UNASKED:
         return Objection("Nobody has asked for anything to be stored here.")
+    if call.effect in (*ACTS, *OWN) and intent.scheduled:
+        return Objection(UNATTENDED)
+    if call.effect in (Effect.SEND, Effect.INSTRUCT, Effect.CHANGE):
+        return Objection(f"{call.tool.name} always needs approval.", approvable=True)
+    if call.effect in OWN:
+        return _check_own(call)
     if call.effect in STORES:
         return for_others(call) if call.ctx.requester else None
-    if call.effect not in (Effect.POST, Effect.REACT):
-        return None
+    return _check_place(call) if call.effect in LEAVES else None
+
+
+def _check_own(call: Call) -> Objection | None:
+    """Check what concerns the requester alone."""
+    if call.effect is Effect.CHOOSE:
+        return Objection("Only the requester can choose.", approvable=True)
+    if call.effect is Effect.PREFER and not all(map(call.ctx.intent.says_unquoted, call.texts())):
+        return Objection("The request does not say it in words of its own.", approvable=True)
+    if call.effect is Effect.REMIND and call.ctx.label.untrusted:
+        return Objection("What others wrote may come back as a reminder.", approvable=True)
+    return None
+
+
+def _check_place(call: Call) -> Objection | None:
+    """Check that the request names the place where something is said or marked."""
     ctx, intent = call.ctx, call.ctx.intent
     own = ctx.requester and call.destination == ctx.requester
     if call.effect is Effect.REACT:  # a mark on a message may pass for approval
@@ -403,7 +458,7 @@ async def flood(call: Call) -> Objection | None:
     """Keep a model from flooding a channel or a store, however often it is told to."""
     counted = counts_of(call.effect, call.context)
     done = call.counts.get(counted[0], 0)
-    if call.effect in (Effect.KEEP, Effect.DRAFT) and done >= MAX_KEPT:
+    if call.effect in (Effect.KEEP, Effect.DRAFT, Effect.REMIND) and done >= MAX_KEPT:
         return Objection(f"{MAX_KEPT} things were stored here already. Sum up instead.")
     if call.effect is Effect.FILE and done >= MAX_FILED:
         return Objection(f"{MAX_FILED} changes of files were made here. Hand in what you have.")

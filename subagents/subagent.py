@@ -131,6 +131,7 @@ def _spec(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) -
         contract=brief.draft.contract,
         effort=brief.draft.effort,
         on_reply=on_reply,
+        divisible=brief.divisible,
         single=bool(brief.material) and not brief.handles.titles,
     )
 
@@ -146,13 +147,12 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
         kind="subagent",
         parent=frozen.parent,
     )
-    tools = {
-        tool.name: tool for tool in tools_for(brief.draft.scope, brief.draft.contract, run.clients)
-    }
+    draft, held = brief.draft, brief.handles.titles
+    tools = tools_for(draft.scope, draft.contract, run.clients, brief.allowed, held)
     agent = Agent(
         run,
         _spec(run, frozen, on_reply),
-        Toolbox(tools, run.gate, limits.tool_timeout_s, frozen.delimiter),
+        Toolbox({t.name: t for t in tools}, run.gate, limits.tool_timeout_s, frozen.delimiter),
         ToolContext(
             run=run.id,
             requester=run.requester,
@@ -169,5 +169,6 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
     agent.reading.task = "\n".join([brief.draft.task, *brief.draft.questions])
     agent.reading.expect(brief.expects)
     agent.reading.add(brief.material, {})
+    agent.reading.given = len(agent.reading.items)
     run.sink.saw(run.id, [(item.id, item.author) for item in brief.material])
     return agent

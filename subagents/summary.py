@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from scopes.tool import estimate_tokens, one_line
-from subagents.contracts import NEEDS_ACTION, TableContract, TrackedRow, TriageVerdict
+from scopes.tool import counted, estimate_tokens, one_line
+from subagents.contracts import NEEDS_ACTION, RESTING, TableContract, TrackedRow, TriageVerdict
 from subagents.delimiter import shorten
 from subagents.evidence import Coverage
 from subagents.result import Finding, SubagentResult, tracked_rows, verdict
 
 SEVERITIES = ("high", "medium", "low")
-LATER = ("waiting", "none", "solved")
+LAST = "9999"
+"""Sorts what has no time behind everything that has one."""
+LATER = ("waiting", "known", "none", "declined", "solved")
 """States that need no action of the team now, by how soon they may."""
 CODE = "```"
 """Precedes code in Markdown."""
@@ -19,11 +21,11 @@ FRAME_TOKENS = 80
 """Tokens reserved for the line that names what was cut."""
 
 
-def rank(finding: Finding) -> tuple[int, int, int, int]:
-    """Return the sort key of a finding: open, severe, many customers, many messages first."""
+def rank(finding: Finding) -> tuple[int, bool, str, int, int]:
+    """Return the sort key of a finding: open, severe, long waiting, many customers first."""
     state = 0 if finding.state in NEEDS_ACTION else 1 + LATER.index(finding.state)
-    severity = SEVERITIES.index(finding.severity)
-    return (state, severity, -finding.people, -finding.messages)
+    since = finding.waits_since or finding.since or LAST
+    return (state, finding.severity != "high", since, -finding.people, -finding.messages)
 
 
 def parent_view(result: SubagentResult, max_tokens: int) -> str:
@@ -42,7 +44,7 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
     lines = fitting_lines(map(finding_line, ranked), room - sum(map(_size, kept)))
     shown += lines
     if more := len(rows) - len(kept):
-        shown.append(f"(cut: {more} more rows{_CLOSED if tracked else ''})")
+        shown.append(f"(cut: {counted(more, 'more row')}{_CLOSED if tracked else ''})")
     if left := ranked[len(lines) :]:
         shown.append(shorten(_cut(left), FRAME_TOKENS))
     return "\n".join([*shown, foot])
@@ -69,7 +71,7 @@ def fit_views(views: Mapping[str, str], max_tokens: int) -> str:
     share = max_tokens // max(1, len(shown) + bool(left))
     lines = [shorten(view, share) for _, view in shown]
     if left:
-        named = f"({len(left)} more results are stored and in the report: {' '.join(left)}"
+        named = f"({counted(len(left), 'more result')}, stored and in the report: {' '.join(left)}"
         lines.append(shorten(named, share - 1) + ")")
     return "\n\n".join(lines)
 
@@ -163,7 +165,8 @@ def _joined_line(alike: Sequence[Finding]) -> str:
 
 def _left_out(left: Sequence[Finding], room: int) -> str:
     still = sum(f.state in NEEDS_ACTION for f in left)
-    head = f"(not shown: {len(left)} findings, {still} open, stored and in the report; {LOOK_UP}: "
+    count = counted(len(left), "finding")
+    head = f"(not shown: {count}, {still} open, stored and in the report; {LOOK_UP}: "
     return _name_some(head, [f.id for f in left], room)
 
 
@@ -175,7 +178,8 @@ def _empty(
 ) -> list[str]:
     told = {r.id for r in (*found, *read)}
     ids = [r.id for r in results if r.id not in told]
-    head = f"({len(ids)} subagents found nothing; what they wrote is stored and in the report: "
+    count = counted(len(ids), "subagent")
+    head = f"({count} found nothing; what was written is stored and in the report: "
     return [_name_some(head, ids, room)] if ids else []
 
 
@@ -262,7 +266,8 @@ def row_line(row: TrackedRow) -> str:
 def _cut(left: Sequence[Finding]) -> str:
     still = sum(f.state in NEEDS_ACTION for f in left)
     ids = " ".join(f.id for f in left)
-    return f"(cut: {len(left)} more findings, {still} open, stored and in the report: {ids})"
+    count = counted(len(left), "more finding")
+    return f"(cut: {count}, {still} open, stored and in the report: {ids})"
 
 
 def _foot(result: SubagentResult) -> str:
@@ -290,12 +295,16 @@ def _read(cover: Coverage) -> Iterator[str]:
 def finding_line(finding: Finding) -> str:
     """Return a finding on one line, as a parent or a brief shows it, without empty parts."""
     parts = [f"[{finding.id}] {one_line(finding.claim)}"]
-    if finding.state != "none":
-        since = f", since {finding.since[:10]}" if finding.since else ""
+    if finding.state in RESTING and finding.severity == "low":
+        parts.append(finding.state)
+    elif finding.state != "none":
+        opened, waits = (finding.since or "")[:10], (finding.waits_since or "")[:10]
+        since = f", since {opened}" if opened else ""
+        since += f", waits since {waits}" if waits not in ("", opened) else ""
         more = ", ..." if finding.customers[5:] else ""
         names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
         parts.append(f"{finding.state}, {finding.severity}{since}")
-        if finding.messages or finding.people:
+        if names or finding.messages > 1 or finding.people > 1:
             parts.append(f"{finding.messages} messages, {finding.people} customers{names}")
     parts += [f"owner: {one_line(finding.owner)}"] if finding.owner else []
     parts += [f"next: {one_line(finding.next_step)}"] if finding.next_step else []

@@ -11,7 +11,7 @@ from typing import Any
 from scopes.label import TRUSTED, Label
 from scopes.tool import SourceFailed, Tool, ToolContext, ToolError, ToolResult, one_line
 from subagents.delimiter import RESERVE, render
-from subagents.gate import Deny, Gate
+from subagents.gate import Card, Deny, Gate
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ class Toolbox:
             return replace(
                 failed_outcome(crash_text(call.name, error), undone=undone), crashed=True
             )
+        if isinstance(found, Card) and found.action.is_question:
+            return ToolOutcome(found.reason)  # to be asked is all that the call was for
         if not isinstance(found, ToolResult):
             return failed_outcome(found.reason, found.label if isinstance(found, Deny) else TRUSTED)
         text, shown = render(found, self.delimiter, max_tokens)

@@ -34,6 +34,7 @@ from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRE
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
+from bot.slack.plan import Plan, short_heading
 
 ROOT = Path(__file__).resolve().parent.parent
 EVENTS = "/slack/events"
@@ -159,7 +160,9 @@ class Fleet:
 
     def finished(self, thread: str) -> list[Shown]:
         """A message whose plan alone is shown is not finished, whoever updates it."""
-        return [m for m in self.replies(thread) if m.text and m.metadata and not m.streaming]
+        begun = ("", short_heading(Plan()))
+        shown = self.replies(thread)
+        return [m for m in shown if m.text not in begun and m.metadata and not m.streaming]
 
     async def answer(self, thread: str, seconds: float = 30.0) -> Shown:
         """The one answer; a moment later it is still the only one."""

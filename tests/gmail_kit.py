@@ -33,8 +33,12 @@ def mail(
     subject: str = "Offer",
     answers: int = 0,
     headers: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """A plain mail; its Message-ID has its number, and it may answer another one."""
+    """A plain mail; its Message-ID has its number, and it may answer another one.
+
+    All `files` are attached as if they were PDFs.
+    """
     made = EmailMessage(policy=SMTP)
     made["From"], made["To"], made["Subject"] = sender, to, subject
     made["Message-ID"] = f"<m{number}@client.example>"
@@ -43,6 +47,8 @@ def mail(
     for name, value in (headers or {}).items():
         made[name] = value
     made.set_content(body)
+    for name, content in (files or {}).items():
+        made.add_attachment(content, maintype="application", subtype="pdf", filename=name)
     return made.as_bytes()
 
 

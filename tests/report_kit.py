@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import strategies as st
+
+from subagents.contracts import State
 
 Json = dict[str, Any]
 LINK = "https://acme.slack.com/archives/C1/p"
@@ -138,7 +140,7 @@ _TRACKED = st.one_of(
 _FINDING: st.SearchStrategy[Json] = st.fixed_dictionaries(
     {
         "claim": _TEXT,
-        "state": st.sampled_from(("unanswered", "unsolved", "waiting", "solved", "none")),
+        "state": st.sampled_from(get_args(State)),
         "severity": st.sampled_from(("high", "medium", "low")),
         "severity_reason": _TEXT,
         "owner": _TEXT,

@@ -27,6 +27,7 @@ from engine_kit import (
     workspace,
 )
 from pg_kit import with_store
+from plain_kit import frame_words, recorded
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
@@ -226,7 +227,8 @@ async def serving(
         ack_s=ack_s,
     )
     mind = mind or led_by(brief_answer(2), say("It is **open** [F1.1]."))
-    server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
+    script: set[str] = set()
+    server = ModelServer(recorded(mind, script), faults=faults, latency_s=latency_s, record=True)
     listening = before_model(server.app)
     with (
         LocalServer(slack.app, "slack") as at,
@@ -251,6 +253,7 @@ async def serving(
                 assert await bench.drain(10)
                 leaks = await bot.leaks()
                 assert leaks == [], leaks
+                assert not (told := frame_words(slack.state, script)), told
         finally:
             await model.aclose()
 

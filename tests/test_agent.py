@@ -163,7 +163,7 @@ FULL = Answer([words("So far: tea.")], "model_context_window_exceeded")
     ("answer", "stopped_by", "requests", "status", "text"),
     [
         (say("Only words."), "invalid_output", 2, "partial", "Only words."),
-        (Answer([], "refusal"), "model_error", 1, "failed", "refused"),
+        (Answer([], "refusal"), "model_error", 1, "failed", "then stopped."),
         (
             Answer([words("So far.")], "model_context_window_exceeded"),
             "tokens",
@@ -172,13 +172,13 @@ FULL = Answer([words("So far: tea.")], "model_context_window_exceeded")
             "far",
         ),
         (UNKNOWN, "model_error", 2, "partial", "Hm."),
-        (Answer([], "end_turn"), "invalid_output", 2, "failed", "Read 0 items, then stopped ("),
+        (Answer([], "end_turn"), "invalid_output", 2, "failed", "Read 0 items, then stopped."),
         (
             Answer([{"type": "thinking", "thinking": "Let me see."}], "end_turn"),
             "invalid_output",
             2,
             "failed",
-            "Read 0 items, then stopped (",
+            "Read 0 items, then stopped.",
         ),
     ],
     ids=["words", "refusal", "context window", "unknown", "empty", "thinking"],
@@ -506,7 +506,7 @@ async def test_a_dead_api_leaves_a_salvage(kind: str, stopped_by: str) -> None:
     assert ending.stopped_by == stopped_by
     assert kind == "slow" or "after 2 attempts" in ending.reason
     assert (result["status"], result["value"]) == ("partial", None)
-    assert result["text"].startswith("Read 1 item, then stopped (")
+    assert result["text"].startswith("Read 1 item, then stopped.")
 
 
 @pytest.mark.parametrize("waiting_for", ["a tool", "the model"])
@@ -715,7 +715,7 @@ async def test_a_stream_that_makes_no_sense_leaves_what_the_subagents_found(
     got = await asked(led_by(both), tmp_path, settings_for(models=ONCE), lax=server)
 
     assert (got.document["status"], got.document["stopped_by"]) == ("partial", "model_error")
-    assert "made no sense" in got.document["answer"]
+    assert "made no sense" in got.document["reason"]
     assert "Channel 1 is read. [F1.1]" in got.document["answer"]
     assert "Channel 2 is read. [F2.1]" in got.document["answer"]
     assert set(got.document["links"]) == {"F1.1", "F2.1"}

@@ -45,7 +45,7 @@ from hypothesis import strategies as st
 from serve_kit import ASKER, Served, serving
 
 from bot.approvals.cards import FORM, CardClicked, card_click
-from bot.approvals.service import CLICK_RULES, HOLDS_FOR, LATE
+from bot.approvals.service import CLICK_RULES, HOLDS_FOR
 from bot.listeners.events import parse_event
 from bot.local.slack.faults import Fault
 from bot.local.slack.server import LocalSlack
@@ -54,6 +54,7 @@ from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace, micros
 from bot.slack.messages import Bot
 from bot.storage.tables import actions
+from config.words import phrase
 
 SECRET, HELD = sentence("q2.0"), "The widget is late"
 
@@ -505,7 +506,7 @@ async def test_an_approval_that_is_a_day_old_is_not_executed(tmp_path: Path) -> 
         await bot.store.database.write(sa.update(actions).values(told))
         await bot.bench.approvals.execute(row.id)
         (row,) = await stored(bot)
-        assert row.outcome == {"said": LATE}
+        assert row.outcome == {"said": phrase("action.late")}
         assert posted(bot) == []
 
 

@@ -143,7 +143,7 @@ async def test_changes_of_one_that_failed_are_told_as_not_done(tmp_path: Path) -
         (run,) = await bot.store.runs()
         subagents = [s.result for s in await bot.store.subagents(run.id) if s.result]
     assert len(subagents) == 2
-    why = "book is as it was: changes were left in a subagent's own copy, work/"
+    why = "book is as it was: changes were left in a copy, work/"
     for each in subagents:
         (told,) = (text for text in each["not_covered"] if text.startswith(why))
         where = told.removesuffix(" in the data folder").rpartition(", ")[2]

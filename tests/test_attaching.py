@@ -30,10 +30,10 @@ from bot.local.slack.faults import Fault
 from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Workspace
-from bot.messages import SENT_IN_PRIVATE
 from bot.requests.delivery import bare_context
 from bot.storage import tables
 from bot.storage.requests import StoredRequest
+from config.words import phrase
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 
@@ -158,7 +158,7 @@ async def test_a_file_whose_answer_is_private_goes_where_the_answer_goes(tmp_pat
             return [f for m in bot.slack.visible(dm) for f in m.files]
 
         public = await bot.answer(asked, channel=TEAM)
-        assert SENT_IN_PRIVATE in public.text
+        assert phrase("reply.sent_in_private") in public.text
         root = bot.slack.visible(dm)[0].ts
         assert [f.name for f in files(bot, dm, root)] == ["plan.md"]
         assert files(bot, TEAM, asked) == []

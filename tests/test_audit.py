@@ -454,7 +454,7 @@ def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
 def test_ids_times_links_and_footers_are_nobodys_words() -> None:
     ids = "C123 (#support-es); C124 (#support-fr); C125 (#support-it); C126 (#support-de)"
     link = "https://acme.slack.com/archives/C123/p1740498077000100?thread_ts=1740498077.000100"
-    times = "2025-03-16T00:00:00Z to 2025-04-15T00:00:00Z"
+    times = "2025-03-16 00:00 to 2025-04-15 00:00 (Europe/Madrid)"
     figures = "1 2 3 4 5 6 7 8 9 10 11 12"
     run = Run()
     run.child("es", f"{ids} {link} {times} {figures} C1/1.1 C1/2.2 C1/3.3 C1/4.4")

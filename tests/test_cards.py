@@ -105,7 +105,7 @@ def buttons(card: ApprovalCard) -> dict[str, str]:
 def test_a_card_says_what_would_happen_and_to_whom_before_all_else() -> None:
     of = action(cc=["luis@acme.example", "boss@acme.example"])
     lines = [line for line in shown([waiting(of).last]).splitlines() if line]
-    assert lines[0] == "**Send mail to eva@acme.example**"
+    assert lines[0] == "**Send a mail to eva@acme.example**"
     assert lines[1] == "**to:** eva@acme.example"
     assert lines[2] == "**cc:** luis@acme.example, boss@acme.example"
     assert lines[3] == "**subject:** Login"
@@ -192,7 +192,7 @@ def test_a_batch_shows_each_with_its_exact_text() -> None:
     assert card.before == ()
     said = shown([card.last])
     for n in range(5):
-        assert f"{n + 1}. Send mail to p{n}@acme.example" in said
+        assert f"{n + 1}. Send a mail to p{n}@acme.example" in said
         assert f"Text {n}." in said
     assert buttons(card) == dict.fromkeys(("action_approve_all", "action_deny_all"), "a" * 32)
     long = cards.batch("a" * 32, [action(text="z" * 5_000) for _ in range(5)], NOW)
@@ -205,7 +205,7 @@ def test_each_of_a_batch_says_why_it_waits_and_what_it_rests_on() -> None:
     flood = replace(action(text="One."), rule="flood", label=resting("C0A"))
     card = cards.batch("a" * 32, [flood, action(text="Two.")], NOW)
     assert card
-    first, second = shown([card.last]).split("2. Send mail")
+    first, second = shown([card.last]).split("2. Send a mail")
     assert "Rests on: <#C0A>.\nIt needs approval: one request leaves only" in first
     assert "acts beyond" not in first
     assert "It needs approval: it does more than answer." in second
@@ -245,7 +245,7 @@ def test_a_name_that_looks_like_an_id_does_not_stand_for_it() -> None:
     assert title(post()) == "Send a message to C0GENERAL (#general)"
     mark = action("add_reaction", "slack", message="C0GENERAL/1741564800.000100", name="eyes")
     assert title(mark) == "Add a reaction to C0GENERAL/1741564800.000100 (#general)"
-    assert "**user:** U0EVIL (@Ana Ruiz (U0ANA))" in shown([waiting(of).last])
+    assert "**person:** U0EVIL (@Ana Ruiz (U0ANA))" in shown([waiting(of).last])
 
 
 def test_look_alikes_are_told_apart_at_any_depth_and_length() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Shell
-from engine_kit import call, is_child, results, say, turn, until
+from bot_kit import Shell, model_at
+from engine_kit import call, is_child, results, say, turn, turns, until, use
 from fleet_kit import fleet
 from serve_kit import ASKER, CENTURY_DAYS, Served, serving
 
@@ -104,6 +104,30 @@ def test_a_mention_gives_the_sections_that_the_command_line_gives(
     assert told(by_mention) == told(by_command)
     assert by_mention["tracker"] == by_command["tracker"]
     assert by_mention["patterns"] == by_command["patterns"]
+
+
+def test_a_sweep_reads_the_days_that_its_request_names(shell: Shell) -> None:
+    asked = ("ask", "sweep #csm-spain of the last 3 days", "--sample", "--model", "offline")
+    document = shell(*asked, "--json").json
+    assert document["kind"] == "sweep"
+    assert document["window"] == {
+        "oldest": "2026-03-13T00:00:00Z",
+        "latest": "2026-03-16T00:00:00Z",
+    }
+
+
+def test_days_that_no_sweep_can_read_are_refused_in_a_sentence(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = use("sweep_channels", channels=["csm-spain"], since="2027-01-01")
+    mind = turns(Answer([ahead]), say("It was refused."))
+    with model_at(monkeypatch, mind) as server:
+        document = shell("ask", "sweep #csm-spain of next year", "--sample", "--json").json
+    assert document["kind"] == "ask"
+    (refused,) = results(server.recorded[-1])
+    assert refused["content"] == (
+        "since: it is now 2026-03-16T00:00, and nothing was said from 2027-01-01 on."
+    )
 
 
 async def swept_by_mention(folder: Path) -> Json:
@@ -212,6 +236,26 @@ async def test_a_channel_that_nobody_named_is_not_swept(tmp_path: Path) -> None:
     assert UNLISTED in str(told["content"])
     assert document["kind"] == "ask"
     assert not any(is_child(body) for body in bot.model.recorded)
+
+
+@pytest.mark.parametrize(
+    ("words", "swept"),
+    [
+        ("Sweep the support channels", 6),
+        ("Make me a report of all Support-Channels", 6),
+        ("Sweep #support-1 and those of the helpers", 1),
+    ],
+)
+async def test_a_pattern_means_what_the_request_says_in_words(
+    tmp_path: Path, words: str, swept: int
+) -> None:
+    pattern = "support-*" if swept > 1 else "s*-*"
+    async with serving(tmp_path, sweeping(pattern, then="NONE"), sweep=LONG) as bot:
+        await bot.answers(bot.ask(words), count=1)
+        document = await result_of(bot)
+    assert len(document["sections"]) == swept
+    left_out = [gap for gap in document["coverage"]["not_covered"] if UNLISTED in gap]
+    assert len(left_out) == 6 - swept  # said, not passed over
 
 
 async def test_a_request_has_one_report(tmp_path: Path) -> None:

@@ -57,9 +57,9 @@ from bot.citations import (
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Fault, Faults
 from bot.local.slack.server import LocalSlack
-from bot.messages import SENT_IN_PRIVATE
 from bot.reports.text import ask_text
 from bot.tasks.base import cited_items
+from config.words import phrase
 from scopes.label import TRUSTED
 from scopes.tool import Item
 from subagents.events import AnswerDelta
@@ -266,6 +266,8 @@ def test_no_address_stays_alive_but_those_that_were_asked_about(text: str, kept:
         ("**Sales, 2024: what now?**\nThree [F1.1]", [("Three", "F1.1")]),
         ("*What is 17*23?*\n391 [F1.1]", [("391", "F1.1")]),
         ("*Cards* and *bills* fail [F1.1]", [("*Cards* and *bills* fail", "F1.1")]),
+        ("Cards [F1.1].\n- (Proposal: ask Ana.)\n(#ops is closed to me).", [("Cards", "F1.1")]),
+        ("Cards [F1.1]. Shall I ask Ana?\nどうしますか？\n（未読）", [("Cards", "F1.1")]),  # noqa: RUF001
     ],
 )
 def test_statements_are_the_sentences_with_what_they_rest_on(
@@ -451,7 +453,7 @@ async def test_words_on_a_look_up_hide_no_findings_where_it_was_stopped(tmp_path
     got = await asked(led_by(both, further, say("never")), tmp_path, faults=broken_at(2))
     answer = got.document["answer"]
     assert answer.startswith("The thread says so [F0.1]. I look further.\n\nThe answer could not")
-    assert "What the subagents returned:\n- " in answer
+    assert "What was found until then:\n- " in answer
     assert {"F0.1", "F1.1"} <= got.document["links"].keys()
 
 
@@ -520,12 +522,12 @@ async def test_what_only_some_may_read_is_not_cited_before_the_others(tmp_path: 
     mind = turns(READS, say(f"It is {SECRET} [{THREAD}]. " * 20))
     async with serving(tmp_path, mind, space=in_private(markets())) as bot:
         public = await bot.answer(bot.ask("What of #support-1?", channel=TEAM), channel=TEAM)
-        assert SENT_IN_PRIVATE in public.text
+        assert phrase("reply.sent_in_private") in public.text
         shown = [e for e in bot.slack.effects if e.channel == TEAM]
         assert not any(each in str([dict(e.args) for e in shown]) for each in (SECRET, "/archives"))
         told = " ".join(direct(bot))
         assert link(THREAD) in told
-        assert "looked up: " in told
+        assert "1 source · " in told
 
 
 async def test_an_earlier_look_up_is_cited_again_only_if_it_is_read_again(tmp_path: Path) -> None:
@@ -545,11 +547,8 @@ async def test_an_earlier_look_up_is_cited_again_only_if_it_is_read_again(tmp_pa
         runs = sorted(await bot.store.runs(), key=lambda run: run.started)
         assert [(run.result or {})["cited"] for run in runs] == [1, 0, 1]
         assert link(THREAD) in str(first.blocks)
-        assert "*Sources*\n" in str(first.blocks).replace("\\n", "\n")
-        assert "1 item" not in shown[0].text
-        assert "2 items looked up, $" in shown[1].text
+        assert ["1 source" in each.text for each in (first, *shown)] == [True, False, True]
         assert [link(THREAD) in str(each.blocks) for each in shown] == [False, True]
-        assert "0 subagents" not in shown[0].text
         later = [body for body in bot.parents() if "again" in request_in(body)]
         assert later
         for body in later:

@@ -90,7 +90,10 @@ async def test_a_list_of_50_items_is_run_whole(tmp_path: Path) -> None:
     script = led_by(call("list_channels"), many, say("Done."))
     got = await asked(script, tmp_path, settings_for(RICH), "What is open?", slack=local)
     assert [s["status"] for s in got.subagents] == ["complete"] * 50
-    assert {source for s in got.subagents for source in s["label"]["sources"]} == set(items)
+    assert {source for s in got.subagents for source in s["label"]["sources"]} == {
+        *items,
+        "slack:directory",
+    }
     assert got.report.leaks == ()
 
 
@@ -174,7 +177,7 @@ async def test_a_step_limit_that_a_child_ignores_still_leaves_what_it_read(tmp_p
     got = await asked(mind, tmp_path, settings_for({"subagent_steps": 3}))
     (one,) = got.subagents
     assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
-    assert one["text"] == "Read 4 items, then stopped (steps). Its last words: I go on."
+    assert one["text"] == "Read 4 items, then stopped. Its last words: I go on."
 
 
 # ---- the same agent, five at once
@@ -332,7 +335,8 @@ async def test_a_persistent_529_fails_its_child_within_its_attempts_and_no_sibli
 async def test_with_a_dead_api_a_request_still_ends_in_words(tmp_path: Path) -> None:
     got = await asked(led_by(), tmp_path, faults=always("http_529"))
     assert (got.document["status"], got.document["stopped_by"]) == ("failed", "rate_limit")
-    assert "overloaded_error" in got.document["answer"]
+    assert "overloaded_error" in got.document["reason"]
+    assert got.document["answer"] == "No answer could be written."
     assert got.document["cost_usd"] == 0
 
 

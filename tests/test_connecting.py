@@ -48,6 +48,7 @@ from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import Cipher
 from bot.storage.tables import oauth_states
 from config.settings import Settings, load_settings
+from config.words import phrase
 
 __all__ = ["place"]
 
@@ -527,7 +528,7 @@ async def test_without_a_public_address_home_says_what_an_administrator_has_to_d
     with google_at() as google:
         async with serving(tmp_path, change=set_up(google, None)) as bot:
             bot.slack.people.open_home(ANA)
-            made = await seen(bot, "serve.public_url")
+            made = await seen(bot, phrase("mail.cannot_connect"))
             assert elements(made) == []
             assert (await browser.get(f"{bot.bench.url}/google/connect?state=x")).status == 404
     await browser.aclose()

@@ -26,7 +26,7 @@ from scopes.tool import SourceFailed, ToolContext, ToolResult, tool
 from subagents.rules import MAX_FILED
 from subagents.subagent import run_subagent
 
-COPY = "changes were left in a subagent's own copy, work/r1/trees/s1-book in the data folder"
+COPY = "changes were left in a copy, work/r1/trees/s1-book in the data folder"
 BEN = "U0BEN"
 
 

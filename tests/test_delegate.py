@@ -52,6 +52,7 @@ from subagents.errors import BriefRefused
 from subagents.events import ParentHandedOver
 from subagents.handoff import package
 from subagents.overlap import shingles
+from subagents.timeframe import TimeFrame
 from subagents.toolbox import ToolCall
 
 ONE = channel_id(1)
@@ -128,12 +129,36 @@ REFUSED = [
     ({"scope": "mail"}, "scope: No scope 'mail'"),
     ({"contract": "triage"}, "no contract 'triage'; known: answer, issues, table, draft"),
     ({"model_preference": "huge"}, "model_preference: Input should be 'fast' or 'main'"),
-    ({"handles": []}, "handles: names no source"),
     ({"handles": ["C00000003"]}, "handles: No source C00000003."),
     ({"handles": ["#support-3"]}, "handles: No source #support-3."),
     ({"findings": ["F7.1"]}, "findings: no finding 'F7.1'"),
     ({"known": "items-" + "0" * 32}, "known: holds a delimiter"),
 ]
+
+
+FRAME = TimeFrame(WINDOW, WINDOW.oldest)
+LISTED = Handles({"C1": "#csm", "C2": "#csm-es", "slack:channels": "", "data:sales": "", "D1": ""})
+
+
+@pytest.mark.parametrize(
+    ("scope", "task", "named", "meant"),
+    [
+        ("slack", "What is open in #csm-es?", {"C1"}, ("C2",)),
+        ("slack", "What is open in C1 and #CSM-ES?", set(), ("C1", "C2")),
+        ("slack", "What is open?", {"C1", "slack:channels"}, ("C1",)),
+        ("slack", "What is open?", {"slack:channels"}, ()),
+        ("slack", "What is open?", set(), ()),
+        ("data", "Count the orders in data:sales", set(), ("data:sales",)),
+    ],
+)
+async def test_a_brief_without_sources_gets_those_of_its_task_or_of_its_request(
+    scope: str, task: str, named: set[str], meant: tuple[str, ...]
+) -> None:
+    async with engine(turns(say("unused"))) as e:
+        delegation = Delegation(e.fanout(), SpawnGuard(e.run.limits), FRAME, named=named)
+        draft = delegation._completed(BriefDraft(task=task, scope=scope), LISTED)
+    assert draft.handles == meant
+    assert draft.description == task
 
 
 @pytest.mark.parametrize(("fields", "named"), REFUSED, ids=[n[:24] for _, n in REFUSED])
@@ -158,7 +183,7 @@ async def test_a_refused_brief_names_its_field_and_costs_nothing(
 async def test_a_scope_with_nothing_but_shared_tools_is_refused_by_name() -> None:
     async with engine(turns()) as e:
         e.run.clients = {**e.run.clients, Notes: object()}
-        delegation = Delegation(e.fanout(), SpawnGuard(e.run.limits))
+        delegation = Delegation(e.fanout(), SpawnGuard(e.run.limits), FRAME)
         asks = {"task": "Look", "description": "Look", "scope": "email", "handles": [ONE]}
         calls = [ToolCall("t1", "run_subagent", asks)]
         (outcome,) = await delegation(calls, e.context({ONE: "#support-1"}))
@@ -300,6 +325,52 @@ async def test_a_parent_sees_views_of_a_bounded_size(tmp_path: Path) -> None:
     assert len(got.subagents[0]["findings"]) == 80
 
 
+@pytest.mark.parametrize("ids", [["F1.80"], ["[F1.80]"]])
+async def test_the_id_of_a_finding_that_was_cut_opens_its_thread(
+    tmp_path: Path, ids: list[str]
+) -> None:
+    got = await asked(finds_and_opens(ids), tmp_path, WORDY)
+    view, thread = (r["content"] for r in results(got.parent[2]))
+    assert "[F1.80]" not in view
+    assert sentence("q1.1") in thread
+    assert sentence("q1.0") not in thread
+    assert got.report.leaks == ()
+
+
+async def test_of_a_finding_with_several_threads_the_id_of_one_is_asked_for(tmp_path: Path) -> None:
+    got = await asked(finds_and_opens(["F1.1", "F1.81", "F9.1"]), tmp_path, WORDY)
+    several, unknown, other = results(got.parent[2])[1:]
+    both = f"{thread_id(1, 0)}, {thread_id(1, 1)}"
+    assert several["content"] == f"F1.1 rests on 2 threads. Give the id of one: {both}."
+    assert unknown["content"].startswith("No thread F1.81. ")
+    assert other["content"].startswith("No thread F9.1. ")
+    assert all(each["is_error"] for each in (several, unknown, other))
+
+
+WORDY = settings_for(roles={"subagent_fast": {"max_tokens": 30_000}})
+
+
+def finds_and_opens(ids: list[str]) -> Mind:
+    """A subagent with more findings than its view has room for, the last on the second thread and
+    the first on both; its parent opens the findings with these ids."""
+
+    def child_(body: Json) -> Answer:
+        if not results(body):
+            return call("read_channel_history", channel=ONE)
+        first, second = thread_id(1, 0), thread_id(1, 1)
+        evidence = [[first, second], *([first] for _ in range(78)), [second]]
+        claims = [f"Claim {n} " + "and so on " * 40 for n in range(80)]
+        found = [
+            finding(claim, *each, state="unsolved")
+            for claim, each in zip(claims, evidence, strict=True)
+        ]
+        return submitted("A long text.", findings=found)
+
+    opens = Answer([use("read_thread", thread=id) for id in ids])
+    parent = turns(brief_answer(), opens, say("Open: [F1.1]."))
+    return lambda body: child_(body) if is_child(body) else parent(body)
+
+
 # ---- what a parent sees of very many
 
 
@@ -340,7 +411,8 @@ async def test_what_is_not_shown_of_many_is_counted_and_named(
     shown = view.count("] In channel")
     assert shown >= least
     left = 200 - shown
-    assert not left or f"(not shown: {left} findings, {left} open, stored" in view
+    noun = "finding" if left == 1 else "findings"
+    assert not left or f"(not shown: {left} {noun}, {left} open, stored" in view
     assert all(re.search(rf"\bF{n}\.1\b", view) for n in range(1, 201))
     assert got.document["statements"][0]["findings"] == ["F1.1", "F200.1"]
     assert got.report.leaks == ()
@@ -500,7 +572,7 @@ def test_a_package_of_300_results_stays_within_its_share() -> None:
     text = package("What is open? " * 300, ending, views, TRUSTED, 6_000)["text"]
     assert estimate_tokens(text) <= 6_000
     assert text.count("complete: text") > 50
-    assert "more results are stored and in the report: s" in text
+    assert "more results, stored and in the report: s" in text
 
 
 async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None:

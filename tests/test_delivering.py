@@ -217,7 +217,7 @@ async def test_a_closed_channel_is_told_once_and_gets_one_report_when_it_is_open
         alert, note = (m for m in s.bot.slack.visible(slack.people.dm(ASKER)))
         assert "markets" in alert.text
         assert "It had failed since" in note.text
-        assert "Its report was delivered to #reports." in note.text
+        assert "It was delivered to #reports." in note.text
 
 
 @pytest.mark.parametrize("kind", ["drop", "error:token_revoked"])

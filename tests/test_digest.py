@@ -13,16 +13,25 @@ from document_kit import triage_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bot.local.slack.shown import flat
 from bot.reports.digest import (
-    FILTERED,
-    UNREAD,
+    FEW,
+    TOP,
     digest_view,
     summary,
 )
+from bot.reports.formatting import age, due, sender
+from bot.reports.markdown import digest_answer, report_markdown
+from bot.reports.slack import report_parts
 from bot.reports.text import WIDTH, report_text
-from bot.reports.translations import age, due, sender
 from bot.reports.view import Entry, Group, ReportSection
+from bot.tasks.triage import CRASHED, ENDS, GONE, NOT_JUDGED
+from config.words import phrase
 from scopes.clean import unseen
+
+NEEDS, URGENT = phrase("digest.needs"), phrase("digest.urgent")
+FILTERED, UNREAD = phrase("digest.filtered"), phrase("digest.unread")
+
 
 NOW = datetime(2025, 3, 15, 9, tzinfo=UTC)
 Json = Mapping[str, Any]
@@ -40,8 +49,12 @@ def ids(group: Group) -> list[str]:
     return [entry.id for entry in group.entries]
 
 
+def presses(section: ReportSection) -> bool:
+    return section.title.startswith((NEEDS, URGENT))
+
+
 def pressing(document: Json) -> list[list[str]]:
-    return [ids(group) for each in sections(document) if each.is_urgent for group in each.groups]
+    return [ids(group) for each in sections(document) if presses(each) for group in each.groups]
 
 
 def waiting(document: Json) -> dict[str, list[str]]:
@@ -49,13 +62,13 @@ def waiting(document: Json) -> dict[str, list[str]]:
         each.title.rpartition(" (")[0].lower(): ids(group)
         for each in sections(document)
         for group in each.groups
-        if group.is_numbered and not (each.is_urgent or group.title)
+        if group.is_numbered and not (presses(each) or group.title)
     }
 
 
 def matters(document: Json) -> list[Group]:
     """The topics of several threads that can wait."""
-    groups = [group for each in sections(document) if not each.is_urgent for group in each.groups]
+    groups = [group for each in sections(document) if not presses(each) for group in each.groups]
     return [group for group in groups if group.title]
 
 
@@ -66,7 +79,7 @@ def threads(document: Json) -> list[Entry]:
 
 def rows(document: Json, title: str) -> list[str]:
     """The lines under this title, one for each reason."""
-    found = [s for s in sections(document) if s.title == title]
+    found = [s for s in sections(document) if s.title.startswith(title)]
     return [str(entry.row[0]) for each in found for entry in each.groups[0].entries]
 
 
@@ -78,7 +91,7 @@ def total(document: Json, title: str) -> int:
 # ---- order
 
 
-def test_what_is_asked_or_urgent_comes_first_and_the_rest_by_category() -> None:
+def test_what_needs_you_comes_first_then_what_is_urgent_and_the_rest_by_category() -> None:
     document = triage(
         verdict("calm", category="invoice"),
         verdict("asked", asked_of_me=True, priority="low", category="news"),
@@ -86,8 +99,11 @@ def test_what_is_asked_or_urgent_comes_first_and_the_rest_by_category() -> None:
         verdict("mail", category="customer"),
         verdict("odd", category="an unknown one"),
         verdict("team", category="colleague"),
+        verdict("due", priority="high", deadline="2025-06-30", category="invoice"),
     )
-    assert pressing(document) == [["urgent"], ["asked"]]
+    titles = [each.title for each in sections(document) if presses(each)]
+    assert titles == [f"{NEEDS} (2)", f"{URGENT} (1)"]
+    assert pressing(document) == [["due"], ["asked"], ["urgent"]]
     assert list(waiting(document).items()) == [
         ("customer", ["mail"]),
         ("colleague", ["team"]),
@@ -96,26 +112,64 @@ def test_what_is_asked_or_urgent_comes_first_and_the_rest_by_category() -> None:
     ]
 
 
-def test_a_near_deadline_outranks_priority_and_the_older_of_two_alike_comes_first() -> None:
+def test_a_near_deadline_outranks_priority_and_the_newer_of_two_alike_comes_first() -> None:
+    asked = {"asked_of_me": True}
     document = triage(
-        verdict("young", priority="high", at="2025-03-14T00:00:00Z"),
-        verdict("undated", priority="high", at=None),
-        verdict("old", priority="high", at="2025-03-10T00:00:00Z"),
-        verdict("far", asked_of_me=True, priority="medium", deadline="2025-06-30"),
-        verdict("long over", asked_of_me=True, priority="low", deadline="2024-03-16"),
         verdict("later", priority="high", deadline="2025-03-20"),
-        verdict("over", asked_of_me=True, priority="low", deadline="2025-03-14"),
+        verdict("old", priority="high", at="2025-03-10T00:00:00Z", **asked),
+        verdict("far", priority="medium", deadline="2025-06-30", **asked),
+        verdict("young", priority="high", at="2025-03-14T00:00:00Z", **asked),
+        verdict("over", priority="low", deadline="2025-03-14", **asked),
     )
-    order = ["over", "later", "old", "young", "undated", "far", "long over"]
+    order = ["over", "later", "young", "old", "far"]
     assert [i for (i,) in pressing(document)] == order
+
+
+def test_only_the_first_five_are_shown_in_full_and_the_rest_the_newest_first() -> None:
+    needs = [
+        verdict(f"n{day}", asked_of_me=True, at=f"2025-03-{day:02}T08:00:00Z", deadline=due)
+        for day, due in ((1, "2025-03-16"), *((day, None) for day in range(2, 14)))
+    ]
+    calm = [verdict(f"c{day}", at=f"2025-03-{day:02}T08:00:00Z") for day in range(1, FEW + 2)]
+    found = sections(triage(*needs, *calm))
+    assert [(each.title, each.fold and each.fold.text) for each in found] == [
+        (f"{NEEDS} (13)", None),
+        (f"{NEEDS}: 8 more", "Show 8 more"),
+        (f"Other ({FEW + 1})", f"Show {FEW + 1}"),
+    ]
+    top, more, waits = ([i for group in each.groups for i in ids(group)] for each in found)
+    assert top == ["n1", "n13", "n12", "n11", "n10"]
+    assert len(top) == TOP
+    assert more == [f"n{day}" for day in range(9, 1, -1)]
+    assert waits == [f"c{day}" for day in range(FEW + 1, 0, -1)]
+    assert not any(each.fold for each in sections(triage(*needs[:5], *calm[1:]))), "it is short"
 
 
 def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
     first = {"text": "Answer the plain one.", "findings": ["F1.1"], "threads": ["plain", "gone"]}
     document = triage(verdict("plain", priority="low"), verdict("other"), top_lines=[first])
     assert pressing(document) == [["plain"]]
-    assert summary(triage_report(document)) == "2 threads: 1 asks for you or is urgent, 1 can wait."
+    assert summary(triage_report(document)) == "2 threads: 1 needs you, 1 can wait."
     assert "1. Answer the plain one. [1]\n" in text_of(document)
+
+
+def test_what_asks_nothing_does_not_need_you_beside_what_asks() -> None:
+    first = {"text": "Answer it.", "findings": [], "threads": ["asks", "tells"]}
+    document = triage(
+        verdict("asks", asked_of_me=True),
+        verdict("tells"),
+        top_lines=[first],
+        matters=[{"text": "One outage", "threads": ["asks", "tells"]}],
+    )
+    assert pressing(document) == [["asks"]]
+    assert waiting(document) == {"other": ["tells"]}
+
+
+def test_what_is_to_be_done_first_is_among_those_in_full() -> None:
+    near = [verdict(f"a{n}", asked_of_me=True, deadline="2025-03-16") for n in range(8)]
+    first = {"text": "Answer.", "findings": [], "threads": ["late"]}
+    document = triage(*near, verdict("late", asked_of_me=True, priority="low"), top_lines=[first])
+    assert pressing(document)[0] == ["late"]
 
 
 def test_at_most_three_things_are_to_be_done_first() -> None:
@@ -130,12 +184,13 @@ def test_at_most_three_things_are_to_be_done_first() -> None:
 def test_threads_of_one_matter_stand_together_where_the_most_pressing_one_would() -> None:
     document = triage(
         verdict("calm", category="customer"),
-        verdict("outage", priority="high", category="customer"),
+        verdict("outage", priority="high", asked_of_me=True, category="customer"),
+        verdict("loss", asked_of_me=True, category="customer"),
         verdict("deadline", priority="high", deadline="2025-03-16"),
-        matters=[{"text": "The export stands still", "threads": ["calm", "outage"]}],
+        matters=[{"text": "The export stands still", "threads": ["calm", "loss", "outage"]}],
     )
-    assert pressing(document) == [["deadline"], ["outage", "calm"]]
-    assert waiting(document) == {}
+    assert pressing(document) == [["deadline"], ["outage", "loss"]]
+    assert waiting(document) == {"customer": ["calm"]}
     assert text_of(document).count("The export stands still (threads 2 to 3)") == 1
 
 
@@ -197,7 +252,7 @@ def test_what_could_not_be_read_is_told_with_the_reason() -> None:
 def test_an_inbox_where_nothing_presses_is_told_by_what_was_read_of_it() -> None:
     unreadable = [{"thread_id": "1", "subject": "Scan", "reason": "it has no text"}]
     document = triage(verdict("a"), unreadable=unreadable)
-    said = "2 threads: none asks for you or is urgent, 1 can wait, 1 could not be read."
+    said = "2 threads: none needs you, 1 can wait, 1 could not be read."
     assert summary(triage_report(document)) == said
     assert summary(triage_report(triage())) == "No threads."
 
@@ -209,12 +264,39 @@ def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
         coverage={**cover, "not_covered": gaps}, unsupported=1, cost_usd=0.0712, model="claude"
     )
     text = text_of(document)
-    assert "9 threads given to a model: 7 complete, 2 partial; 1 statement dropped" in text
+    assert "9 threads given to a model: 7 read whole, 2 read in part; 1 statement" in text
     assert "· gap 9\n· and 2 more\n" in text
     assert text.endswith("\n$0.0712 · 12,345 tokens · run abc123")
     assert "price unknown" in text_of(triage(cost_usd=None))
     assert "nothing was paid" not in text
     assert "nothing was paid" in text_of(triage(model="offline"))
+
+
+ENGINE = re.compile(
+    r"\b(briefs?|handles?|contexts?|s\d+|partial|subagents?|tool_error|cancelled|refused)\b"
+)
+
+
+@pytest.mark.parametrize("status", ["complete", "partial", "cancelled", "failed"])
+def test_no_word_of_the_engine_is_in_a_digest(status: str) -> None:
+    ends = ("complete", "partial", "failed", "cancelled", "refused")
+    reasons = map(phrase, (*(f"lost.{end}" for end in ENDS), CRASHED, GONE, NOT_JUDGED))
+    lost = [
+        {"thread_id": f"u{n}", "subject": "Plan", "reason": reason}
+        for n, reason in enumerate(reasons)
+    ]
+    document = triage(
+        *(verdict(f"a{n}", status=end, asked_of_me=True) for n, end in enumerate(ends)),
+        *(verdict(f"b{n}", status=end) for n, end in enumerate(ends)),
+        unreadable=lost,
+        coverage={"items": 15, **dict.fromkeys(ends, 3), "not_covered": []},
+        status=status,
+    )
+    report = triage_report(document)
+    blocks = [block for part in report_parts(report, CATEGORIES) for block in part.blocks]
+    shown = [*map(flat, blocks), text_of(document), report_markdown(report, CATEGORIES)]
+    for text in (digest_answer(report, CATEGORIES), *shown):
+        assert not ENGINE.search(text)
 
 
 # ---- how a thread is told
@@ -233,13 +315,13 @@ def test_a_pressing_thread_takes_no_more_than_ten_lines_however_much_is_said() -
 @pytest.mark.parametrize(
     ("at", "told"),
     [
-        ("2025-03-15T09:00:30Z", "0 min"),
-        ("2025-03-15T10:00:00Z", "0 min"),
-        ("2025-03-15T08:13:00Z", "47 min"),
-        ("2025-03-14T09:00:01Z", "23 h"),
-        ("2025-03-14T10:00:00+02:00", "1 d"),
-        ("2025-03-02T09:00:00Z", "13 d"),
-        ("2025-03-01T08:00:00Z", "2 w"),
+        ("2025-03-15T09:00:30Z", "0 mins"),
+        ("2025-03-15T10:00:00Z", "0 mins"),
+        ("2025-03-15T08:13:00Z", "47 mins"),
+        ("2025-03-14T09:00:01Z", "23 hrs"),
+        ("2025-03-14T10:00:00+02:00", "1 day"),
+        ("2025-03-02T09:00:00Z", "13 days"),
+        ("2025-03-01T08:00:00Z", "2 wks"),
         ("2025-01-01T08:00:00Z", "1 Jan 2025"),
         (None, "no date"),
     ],
@@ -256,10 +338,10 @@ def test_age_is_told_in_its_largest_unit(at: str | None, told: str) -> None:
         ("2025-03-17", "Due Mon 17 Mar, in 2 days"),
         ("2025-03-29", "Due Sat 29 Mar, in 14 days"),
         ("2025-05-02", "Due Fri 2 May"),
-        ("2026-01-02", "Due Fri 2 Jan 2026"),
+        ("2026-01-02", "Due Fri, 2 Jan 2026"),
         ("2025-03-14", "Overdue: was due Fri 14 Mar, yesterday"),
         ("2025-03-10", "Overdue: was due Mon 10 Mar, 5 days ago"),
-        ("2024-03-10", "Overdue: was due Sun 10 Mar 2024"),
+        ("2024-03-10", "Overdue: was due Sun, 10 Mar 2024"),
         ("2025-02-30", "Due 2025-02-30"),
         ("", None),
     ],
@@ -315,14 +397,14 @@ def test_a_name_that_claims_the_own_organisation_from_elsewhere_is_told_with_the
 ) -> None:
     assert sender(written, "ana@acme.example").plain == plain
     document = triage(verdict("a", sender=written))
-    assert f"   1  {plain} · 2 d" in text_of(document)
+    assert f"   1  {plain}: Export stuck · 2 d" in text_of(document)
 
 
 def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
-    assert "Lena Brandt · 2 d" in text_of(triage(verdict("a")))
+    assert "Lena Brandt: Export stuck · 2 d" in text_of(triage(verdict("a")))
     flagged: Json = {"flags": ["has hidden text"], "status": "partial", "key_facts": ["Pay."]}
     text = text_of(triage(verdict("a", **flagged)))
-    assert "Lena Brandt (nordlicht.example) · ⚠ read in part · ⚠ has hidden text · 2 d" in text
+    assert "Lena Brandt (nordlicht.example): Export stuck · ⚠ read in part · ⚠ has hidden" in text
     text = text_of(triage(verdict("a", priority="high", **flagged)))
     assert "      ⚠ read in part\n      ⚠ has hidden text\n      Pay.\n" in text
 
@@ -337,7 +419,7 @@ def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
     ids = [f"t{n:02}" for n in range(20)]
     rows = [ids[4:0:-1], [ids[8], ids[7]], [*ids[0:19:2]]]
     first = [{"text": "Do.", "findings": [], "threads": row} for row in rows]
-    document = triage(*(verdict(i, priority="high") for i in ids), top_lines=first)
+    document = triage(*(verdict(i, asked_of_me=True) for i in ids), top_lines=first)
     told = text_of(document).splitlines()
     start = told.index("DO FIRST")
     assert told[start + 1 : start + 4] == [
@@ -354,13 +436,37 @@ def test_a_window_without_a_beginning_is_told_by_its_end() -> None:
     head = text_of(triage(window=None)).splitlines()[:2]
     assert head == ["Mail triage for ana@acme.example", "No threads."]
     years = {"oldest": "2024-12-30T00:00:00Z", "latest": "2025-01-02T00:00:00Z"}
-    assert text_of(triage(window=years)).splitlines()[1] == "30 Dec 2024 to 2 Jan 2025"
+    assert text_of(triage(window=years)).splitlines()[1] == "30 Dec 2024 – 2 Jan 2025"
 
 
 def test_a_domain_in_other_letters_is_written_out() -> None:
     told = sender("PayPal <x@p\u0430ypal.com>").full  # a Cyrillic letter
     assert "\\u0430" in told
     assert "xn--" in told
+
+
+@pytest.mark.parametrize(
+    ("at", "zone", "told"),
+    [
+        ("2025-03-15T08:05:00Z", "UTC", "08:05 UTC"),
+        ("2025-03-15T08:05:00Z", "Europe/Madrid", "09:05"),
+        ("2025-03-14T22:59:00Z", "Europe/Madrid", "14 Mar, 23:59"),
+        ("2024-12-31T12:00:00Z", "UTC", "31 Dec 2024, 12:00 UTC"),
+    ],
+)
+def test_where_nothing_is_new_it_says_since_when(at: str, zone: str, told: str) -> None:
+    document = triage(unchanged_since={"run_id": "abc100", "at": at}, zone=zone)
+    lines = text_of(document).splitlines()
+    assert lines[:2] == ["Mail triage for ana@acme.example", f"Nothing new since {told}."]
+    assert "`assistant show abc100` prints it." in lines
+    assert "0 threads" not in " ".join(lines)
+
+
+def test_a_thread_without_a_subject_is_named_as_one() -> None:
+    for more in ({}, {"asked_of_me": True}):
+        for subject in ("", " \u200b\u202e "):
+            text = text_of(triage(verdict("a", subject=subject, **more)))
+            assert re.search(r"Lena Brandt.*: \(no subject\) · 2 d", text)
 
 
 # ---- what strangers wrote

@@ -13,13 +13,18 @@ from engine_kit import MUX
 from policy_kit import TEAM, Clock, Json, SaidSlack, channel, user
 
 from bot.errors import StoreError
-from bot.policy.directory import ARCHIVED, COMPANIES, GUESTS, STRANGERS, UNCHECKED, SlackDirectory
+from bot.policy.directory import SlackDirectory
 from bot.slack.people import CHECKED_S, People
 from config.settings import load_settings
+from config.words import phrase
 from scopes.label import WORKSPACE, Label
 from scopes.members import KEPT_S, Members
 from scopes.slack_client import connect, open_session
 from subagents.directory import Obstacle
+
+ARCHIVED, COMPANIES, GUESTS, STRANGERS, UNCHECKED = (
+    phrase(f"why.{why}") for why in ("archived", "companies", "guests", "strangers", "unchecked")
+)
 
 BOT, ANA, LUIS, EVA, GUEST, EXTERNAL, CI, OLD = (
     "UBOT", "UANA", "ULUIS", "UEVA", "UGUEST", "UEXT", "UCI", "UOLD",

@@ -23,6 +23,7 @@ from bot.approvals.store import Actions
 from bot.policy.directory import Grants
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
+from bot.storage.requests import RequestQueue
 from config.settings import load_settings
 from scopes.intent import UNASKED
 from scopes.label import TRUSTED
@@ -239,7 +240,7 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     stored = [_printed(capsys, "show", ask["run_id"], "--json")]
     stored += [_printed(capsys, "audit", sweep["run_id"], "--json")]
     asyncio.run(_waits(ask["run_id"]))
-    commands = ("runs", "review-briefs", "decisions", "approvals")
+    commands = ("runs", "feedback", "review-briefs", "decisions", "approvals")
     stored += [_printed(capsys, command, "--json") for command in commands]
     stored += [
         _printed(capsys, "forget", f"--{kind}", "C0CSMSPAIN", "--dry-run", "--json")
@@ -263,6 +264,7 @@ async def _waits(run: str) -> None:
     what = ("a" * 32, run, "p1", "post_message", "parent")
     action = Action(*what, args, "U0ANA", TRUSTED, {}, UNASKED, "consequence", datetime.now(UTC))
     await Actions(store.database).add(action)
+    await RequestQueue(store.database).feedback("T1/C1/1.000001", "U0ANA", "bad")
     await Grants(store.database).add(["C0CSMSPAIN"], "C0CSMITALY", "U0ANA", "g1")
     await store.aclose()
 

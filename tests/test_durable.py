@@ -31,9 +31,9 @@ from test_database import drop_connections
 from timing import waited_within
 
 from bot.local.model.answer import Answer
-from bot.messages import CRASHED
 from bot.runs.durable import APPLICATION, Durable, LockLost, WorkflowLost
 from bot.runs.store import Store
+from config.words import phrase
 
 pytestmark = pytest.mark.system
 
@@ -409,12 +409,12 @@ async def test_a_request_that_takes_the_bot_down_twice_ends_with_an_apology(
         store = await Store.open(tmp_path / "data", place.url)
         (run,) = [r for r in await store.runs() if "poison" in r.question]
         await store.aclose()
-        assert run.id in shown.text
-        if CRASHED in shown.text:
+        assert run.id in str(shown.blocks)
+        if phrase("reply.crashed") in shown.text:
             assert run.status == "failed"
         else:  # the subagent was taken up once more often than its parent, and is lost
             assert poisoned
-            assert "1 failed of 1 subagent" in shown.text
+            assert phrase("ended.tool_error") in shown.text
         await until(lambda: bots.bots[-1].at_work() == 0)
 
 

@@ -21,6 +21,7 @@ from engine_kit import (
     engine,
     is_child,
     led_by,
+    opening,
     results,
     say,
     sentence,
@@ -39,6 +40,7 @@ from bot.local.slack.faults import Fault
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
+from bot.requests.context import MAX_RECENT
 from config.settings import Settings
 from scopes.intent import Intent
 from scopes.members import KEPT_S
@@ -226,6 +228,7 @@ async def test_a_request_that_names_many_channels_lists_them_once(
         assert {m: looked[m] for m in LOOKS if looked[m] > MOST_LOOKS} == {}
 
 
+COST = re.compile(r"\$\d\.\d{3}")
 ASKED = {
     "by name": "What is open in #support-{n}?",
     "by mark": "What is open in <#{id}|>?",
@@ -238,7 +241,8 @@ def curious(body: Json) -> Answer:
     """A parent that tries what it was asked for in every way that it has."""
     if is_child(body):
         return say("not reached")
-    n = 2 if "support-2" in str(body) or SECRET in str(body) else 9
+    asked = opening(body).rpartition("\nREQUEST: ")[2] or opening(body)
+    n = 2 if "support-2" in asked or SECRET in asked else 9
     thread = f"{channel_id(n)}/{thread_id(2, 0).partition('/')[2]}"
     tried = [
         Answer([use("list_channels", match=f"support-{n}"), use("list_channels")]),
@@ -282,9 +286,11 @@ async def test_who_asks_for_a_hidden_channel_learns_no_more_than_of_an_absent_on
             answer = await bot.answer(at, channel=place)
             looked = Counter(slack.calls) - before
             reads = {m: c for m, c in looked.items() if m.startswith(("conversations", "users"))}
-            return shown(bot, n, since), alike(answer.text, n), Counter(reads)
+            told = COST.sub("$", answer.text)  # it grows with what was asked before
+            return shown(bot, n, since), alike(told, n), Counter(reads)
 
-        await ask(ASKED["by name"], 9)  # what is kept from now on is the same for both
+        for _ in range(MAX_RECENT):  # what is kept, and was said before, is the same for both now
+            await ask(ASKED["by name"], 9)
         for form in ASKED.values():
             for _ in range(3):  # a listing that is kept may end between the two, never each time
                 hidden, absent = await ask(form, 2), await ask(form, 9)

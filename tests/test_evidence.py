@@ -72,7 +72,47 @@ def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
     found = draft(evidence=["C1/1"], customers=["Acme", "Globex"], quotes=["has it, too"])
     (kept,) = check([found], {**ITEMS, reply.id: reply, elsewhere.id: elsewhere}).findings
     assert kept.customers == ["Acme"]
-    assert kept.quotes == []  # a quote has to stand in what is cited
+
+
+THREAD = {
+    i.id: i
+    for i in (
+        item(1, "The card reader fails."),
+        item(2, "It shows ERROR 12 since Monday.", thread="C1/1"),
+        item(3, "We know it: BUG-7, a fix comes on Friday."),
+        item(4, "Thank you, it works now.", thread="C1/3"),
+        item(5, "The office is closed on Friday the 13th."),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("quote", "cited", "counted"),
+    [
+        ("The card reader fails", ["C1/1"], 0),
+        ("ERROR 12", ["C1/1", "C1/2"], 0),  # another message of its thread
+        ("We know it: BUG-7", ["C1/1", "C1/3"], 0),  # a thread that nothing else cites
+        ("BUG-7", ["C1/1"], 1),  # too short to be looked for elsewhere
+        ("Thank you, it works now", ["C1/1", "C1/4"], 0),
+        ("closed on Friday the 13th", ["C1/1"], 0),  # set aside: it stays out of the evidence
+        ("a fix comes on Monday", ["C1/1"], 1),
+    ],
+)
+def test_a_quote_from_another_message_brings_it_into_the_evidence(
+    quote: str, cited: list[str], counted: int
+) -> None:
+    checked = check([draft(quotes=[quote])], THREAD, {"C1/5"})
+    assert checked.findings[0].evidence == cited
+    assert checked.findings[0].quotes == ([quote] if len(cited) > 1 or "reader" in quote else [])
+    assert len(checked.unsupported) == counted
+
+
+def test_a_quote_never_moves_a_thread_out_of_another_finding() -> None:
+    taken = draft(claim="Known", evidence=["C1/3"])
+    checked = check([draft(quotes=["We know it: BUG-7"]), taken], THREAD)
+    assert [f.evidence for f in checked.findings] == [["C1/1"], ["C1/3"]]
+    assert checked.findings[0].quotes == []
+    assert checked.unsupported == ()  # it was read, only elsewhere
 
 
 FRIDAY, MONDAY = "The launch is on Friday, the 13th of May", "The launch is on Monday"

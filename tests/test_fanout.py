@@ -475,7 +475,7 @@ async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_re
     assert [(r.status, r.stopped_by) for r in got] == [
         ("failed", "tool_error"), ("complete", "none"), ("complete", "none"),
     ]  # fmt: skip
-    assert got[0].text == "It failed (its run failed: OSError)."
+    assert (got[0].text, got[0].reason) == ("It failed.", "its run failed: OSError")
 
 
 async def test_a_search_goes_on_where_one_channel_cannot_be_read() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from bot_kit import Shell, refused, small_export
+from bot_kit import AS_OF, Shell, refused, small_export
 from engine_kit import channel_id, led_by, until
 from forget_kit import (
     Told,
@@ -404,7 +404,10 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
 def test_the_command_forgets_what_a_run_of_the_command_line_read(
     shell: Shell, tmp_path: Path, data_dir: Path
 ) -> None:
-    document = shell.sweep(small_export(tmp_path))
+    zip_file = small_export(tmp_path)
+    document = shell.sweep(zip_file)
+    window = ("--slack-export", zip_file, "--as-of", AS_OF, "--model", "offline")
+    assert shell("ask", "Which questions in #support-en are unanswered?", *window).code == 0
     findings = [f for s in document["subagents"] for f in s["findings"]]
     (one,) = [f for f in findings if "pagar" in str(f["quotes"])]
     would = shell("forget", "--source", one["links"][0], "--dry-run")

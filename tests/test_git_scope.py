@@ -89,7 +89,7 @@ async def test_what_stays_uncommitted_comes_when_its_writer_ends(desk: Desk) -> 
     await wrote(desk, two, "README.md", "# Mine\n")
     assert await desk.ended("s1") == {"commit in files:book": ""}
     left = (await desk.ended("s2"))["commit in files:book"]
-    copy = "a subagent's own copy, work/r1/trees/s2-book in the data folder"
+    copy = "a copy, work/r1/trees/s2-book in the data folder"
     assert left.endswith(f"own changes of them were left in {copy}: README.md, src/app.py")
     desk.begin()  # a process that goes on does it again
     assert await desk.ended("s1") == {"commit in files:book": ""}

@@ -71,7 +71,7 @@ VARYING = (
     (re.compile(r"\btoolu_[0-9a-f]{24}\b"), "toolu_CALL"),
     (re.compile(r"\$0\.0\d+|[\d,]+ tokens(?= · run )|\b\d+ s(?= · run )"), "SPENT"),
 )
-EPOCH = re.compile(r"(?<!\d)(\d{10})(?:\.?\d{6})?(?!\d)")
+EPOCH = re.compile(r"(?<![\da-f])(\d{10})(?:\.?\d{6})?(?![\da-f])")
 THIS_YEAR = re.compile(rf"(?<=\d [A-Z][a-z]{{2}}) {SAMPLE_AS_OF.year}\b")
 """Left out after a day where it is the year in which it is read."""
 

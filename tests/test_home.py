@@ -13,15 +13,29 @@ from typing import Any
 import pytest
 from engine_kit import no_grants
 from policy_kit import TEAM, Asking, Json, asking, policy, user
+from pydantic import SecretStr
 from slack_sdk.models.views import View
+from test_preferences import store_of
 
 from bot.cli.runs import run_pause, run_resume
-from bot.listeners.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
+from bot.listeners.home import (
+    DELETE,
+    PAUSE,
+    RESUME,
+    Home,
+    HomeFacts,
+    LastRun,
+    offers,
+    publish,
+    view,
+)
 from bot.local.offline.reports import wants_triage
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.oauth import Connecting
+from bot.mailbox.accounts import how_to_connect
+from bot.mailbox.oauth import Connecting, MailAccess
 from bot.policy.directory import SlackDirectory
 from bot.policy.policy import Admission, AdmissionFacts, PolicyFile
+from bot.preferences import PreferenceStore
 from bot.requests.capabilities import Capabilities, abilities
 from bot.runs.store import Store
 from bot.slack.assistant_pane import channel_in, hint, prompts, set_title, suggest, title_of
@@ -30,9 +44,11 @@ from bot.storage.requests import RequestQueue
 from bot.terminal import DONE
 from bot.tooling.registry import toolkit_of
 from config.settings import load_settings, settings_file
+from config.words import phrase
 from scopes import ALL
 from scopes.effects import OPEN_MAIL
 from scopes.members import Members
+from scopes.preferences import Authorship
 from scopes.slack import OPEN_CHANNELS
 from scopes.slack_items import Kind
 
@@ -78,7 +94,7 @@ def test_a_home_says_what_it_can_do_where_it_answers_what_was_asked_and_what_it_
     text = shown(FULL)
     assert "I read what both of us are in, and public channels" in text
     assert "In direct messages." in text
-    assert "@U0BOT which *questions* are open? @here" in text
+    assert " which *questions* are open? @here" in text
     assert (
         "answered · $0.12 · <!date^1795339800^{date_short_pretty} {time}|2026-11-22 09:30 UTC>"
         in text
@@ -87,6 +103,35 @@ def test_a_home_says_what_it_can_do_where_it_answers_what_was_asked_and_what_it_
     assert "running · <!date" in text
     assert "You have spent $1.50 of $10.00 today. A new day begins at 00:00 UTC." in text
     assert "Slack is connected." in text
+
+
+def test_a_home_shows_names_in_place_of_ids() -> None:
+    asked = "<@U0BOT> what is open in <#C0A|support>, for <@U0EVA>?" + " x" * 200
+    schedule = "markets: sweep of csm-*, every day at 09:00 (UTC), to C0TEAM; next run 1 Mar"
+    facts = HomeFacts(
+        runs=(LastRun(asked, "complete", STARTED, None, None),), schedules=(schedule,)
+    )
+    text = shown(facts)
+    assert not re.search(r"[CU]0[A-Z]", text)
+    blocks = [block for block in view(facts)["blocks"] if block["type"] == "rich_text"]
+    leaves = [leaf for block in blocks for leaf in block["elements"][0]["elements"]]
+    ids = [leaf.get("user_id") or leaf.get("channel_id") for leaf in leaves]
+    assert [id for id in ids if id] == ["C0TEAM", "U0BOT", "C0A", "U0EVA"]
+    assert sum(len(leaf.get("text", "")) for leaf in leaves[3:]) < 150
+
+
+def test_a_home_offers_a_mailbox_only_where_it_can_be_connected() -> None:
+    off = MailAccess("off")
+    assert "ask an administrator of mine" in shown(HomeFacts(mail=off))
+    assert "google.client_id" not in shown(HomeFacts(mail=off))
+    assert "Set google.client_id" in shown(HomeFacts(mail=off, admin=True))
+    settings = load_settings(env={})
+    assert how_to_connect(settings) == phrase("mail.cannot_connect")
+    google = settings.google.model_copy(update={"client_id": "c"})
+    secrets = settings.secrets.model_copy(update={"google_client_secret": SecretStr("s")})
+    serve = settings.serve.model_copy(update={"public_url": "https://bot.example"})
+    able = settings.model_copy(update={"google": google, "secrets": secrets, "serve": serve})
+    assert how_to_connect(able) == phrase("mail.press_connect")
 
 
 def test_a_home_pretends_nothing_that_does_not_exist() -> None:
@@ -163,7 +208,8 @@ async def home_of(
             directory.things = toolkit.readers()
             connecting = Connecting(settings, store.database, at.web, URL)
             reach = Capabilities(toolkit, directory)
-            yield Home(admission, at.web, URL, reach, connecting), at, store
+            kept = PreferenceStore(store.database, directory)
+            yield Home(admission, at.web, URL, reach, connecting, kept), at, store
             await members.aclose()
             await toolkit.aclose()
     finally:
@@ -251,6 +297,20 @@ async def test_only_an_admin_may_press_the_buttons(data_dir: Path) -> None:
         ):
             await home.press(action, who, TEAM)
             assert await paused_by() == by, (action, who)
+
+
+async def test_a_button_deletes_a_preference_of_who_presses_it_alone(data_dir: Path) -> None:
+    async with home_of(data_dir, {"users.info U0EVA": user("U0EVA")}) as (home, at, store):
+        kept = store_of(store.database)
+        await kept.add("be short", Authorship("U0ANA"))
+        (mine,) = await kept.listed("U0ANA")
+        for who, value in (("U0EVA", str(mine.id)), ("U0ANA", "x"), ("U0ANA", "")):
+            await home.press(DELETE, who, TEAM, value)
+            assert await kept.listed("U0ANA") == [mine], (who, value)
+        assert "be short" in published(at)
+        await home.press(DELETE, "U0ANA", TEAM, str(mine.id))
+        assert await kept.listed("U0ANA") == []
+        assert "be short" not in published(at)
 
 
 async def test_a_home_says_so_when_the_policy_or_the_user_cannot_be_read(data_dir: Path) -> None:

@@ -221,8 +221,8 @@ async def stopped(database: Duck, name: str, sql: str) -> object:
 def peak_mb(database: Duck) -> float:
     """The most memory that a process of the pool ever had."""
     peaks = [0.0]
-    for child in database.pool._idle:
-        for line in Path(f"/proc/{child.process.pid}/status").read_text().splitlines():
+    for pid in (worker.pid for _, worker in database.pool._idle if worker.pid):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM"):
                 peaks.append(int(line.split()[1]) / 1024)
     return max(peaks)
@@ -355,8 +355,8 @@ async def test_the_process_sees_no_environment_and_no_names_of_the_bot(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
         await database.query("SELECT 1", 5)
-        (child,) = database.pool._idle
-        told = Path("/proc") / str(child.process.pid)
+        ((_, worker),) = database.pool._idle
+        told = Path("/proc") / str(worker.pid)
         environment = await asyncio.to_thread((told / "environ").read_bytes)
         assert {line.split(b"=")[0] for line in environment.split(b"\0") if line} == {
             *(b"MALLOC_ARENA_MAX", b"LC_ALL"),

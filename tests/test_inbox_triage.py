@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,9 +14,9 @@ import sqlalchemy as sa
 from engine_kit import MUX, is_child, opening, say, turn, until, use
 from mail_kit import ME, judging, letters, mail, mbox, triaging, verdict
 from pydantic import SecretStr
-from serve_kit import ASKER, Served, ruled, serving
+from serve_kit import ASKER, Served, request_in, ruled, serving
 
-from bot.listeners.digest import NEWER, NOT_YOURS, DigestActing
+from bot.listeners.digest import DigestActing
 from bot.listeners.events import DigestAction
 from bot.local.google.mbox import load_mbox
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
@@ -27,10 +28,14 @@ from bot.local.slack.shown import Shown
 from bot.mailbox.accounts import GOOGLE, Mailboxes
 from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.sync import MailState
-from bot.reports.digest_actions import CORRECT, DRAFT, LABEL, SNOOZE, DigestClick
+from bot.reports.digest_actions import CORRECT, DRAFT, LABEL, SHOW, SNOOZE, DigestClick
 from bot.storage.tables import budgets
 from config.settings import Settings
+from config.words import phrase
 from subagents.budget import NANO
+
+NEWER, NOT_YOURS = phrase("digest.newer"), phrase("digest.not_yours")
+
 
 Json = dict[str, Any]
 
@@ -114,7 +119,7 @@ async def test_a_digest_that_could_not_be_sent_in_private_is_told_again(tmp_path
 async def test_who_has_connected_nothing_is_told_how(tmp_path: Path) -> None:
     async with serving(tmp_path, judging) as bot:
         shown = await bot.answer(bot.ask("Please triage my inbox."))
-        assert "Connect Gmail" in shown.text
+        assert f"No mailbox of yours is connected. {phrase('mail.cannot_connect')}" in shown.text
         assert not any(is_child(body) for body in bot.model.recorded)
 
 
@@ -159,8 +164,8 @@ async def test_what_a_mail_orders_is_not_done(tmp_path: Path) -> None:
         labels = {label for held in google.gmail.messages.values() for label in held.labels}
     tried = {d.tool: d.verdict for d in decisions}
     assert tried["read_mail_thread"] == "allow", "the order was not even read"
-    assert tried.get("search_mail") == "deny"
-    assert not tried.keys() & {"apply_label", "create_draft", "send_mail"}, "they are not offered"
+    never = {"apply_label", "create_draft", "send_mail", "search_mail"}
+    assert not tried.keys() & never, "they are not offered"
     assert labels == {"INBOX", "UNREAD"}
     assert google.gmail.drafts == {}
     assert google.gmail.sent == []
@@ -282,9 +287,51 @@ async def test_a_second_triage_tells_only_what_is_new(tmp_path: Path) -> None:
     assert len(gets) == 3
 
 
+async def test_where_nothing_is_new_it_says_since_when_and_shows_the_last_digest_again(
+    tmp_path: Path,
+) -> None:
+    async with with_mail(tmp_path, *letters(2)) as (bot, google):
+        first = await triaged(bot)
+        second, third = await triaged(bot, "triage it, 2"), await triaged(bot, "triage it, 3")
+        channel, runs = bot.slack.people.dm(ASKER), list(reversed(await bot.store.runs(3)))
+        assert not any("is late" in each.text for each in (second, third))
+        value = f"{runs[1].id}/all"  # what the third offers: it leads to the first
+        bot.slack.people.click(ASKER, channel, third.ts, SHOW, value)
+        await until(lambda: SHOW not in str(digest_in(bot, channel, third.ts).blocks))
+        again = [m for m in bot.slack.visible(channel) if m.thread_ts and m.ts > third.ts][-1]
+        thread = (runs[0].result or {})["verdicts"][0]["thread_id"]
+        await pressed(bot, channel, again.ts, LABEL, f"{runs[0].id}/{thread}")
+        google.gmail.add(mail(9, "Where is order 1009?"), frozenset({"INBOX", "UNREAD"}))
+        fourth = await triaged(bot, "triage it, 4")
+    for shown in (second, third):
+        assert re.search(r"Nothing new since \d\d:\d\d", shown.text)
+        assert "Show all again" in str(shown.blocks)
+    since = [(run.result or {})["unchanged_since"] for run in runs]
+    assert [each and each["run_id"] for each in since] == [None, runs[0].id, runs[1].id]
+    assert first.text.count("is late") == again.text.count("is late") > 0
+    assert "Nothing new" not in fourth.text
+    assert "order 1009" in fourth.text
+
+
 def told(bot: Served, channel: str) -> list[str]:
     """What anybody was told, in this conversation or alone."""
     return [m.text for m in bot.slack.visible(channel)] + bot.whispers("U0EVA")
+
+
+async def test_a_triage_of_the_newest_threads_leaves_the_others_for_the_next(
+    tmp_path: Path,
+) -> None:
+    def few(body: Json) -> Answer:
+        if not is_child(body) and turn(body) == 0 and "two newest" in request_in(body):
+            return Answer([use("triage_inbox", limit=2)])
+        return judging(body)
+
+    async with with_mail(tmp_path, *letters(5), mind=few) as (bot, _):
+        shown = await triaged(bot, "triage the two newest mails")
+        assert "3 older threads left out by the limit of 2" in shown.text
+        await triaged(bot)
+        second, first = [(run.result or {})["verdicts"] for run in await bot.store.runs(2)]
+    assert (len(first), len(second)) == (2, 3)
 
 
 async def test_a_draft_is_not_made_for_whoever_wrote_after_the_digest(tmp_path: Path) -> None:
@@ -313,6 +360,34 @@ async def test_paused_buttons_wait_and_clicks_are_in_the_log(tmp_path: Path) -> 
         ("apply_label", "approved", ASKER)
     ]
     assert "customer" in google.gmail.labels.values()
+
+
+async def test_what_is_folded_is_opened_once_in_the_thread_for_its_owner_alone(
+    tmp_path: Path,
+) -> None:
+    async with with_mail(tmp_path, *letters(9)) as (bot, _):
+        channel, shown, carried = await with_digest(bot)
+        value = f"{carried.partition('/')[0]}/needs"
+        before = len(bot.slack.visible(channel))
+        bot.slack.people.click("U0EVA", channel, shown.ts, SHOW, value)
+        await until(lambda: any(NOT_YOURS in each for each in told(bot, channel)))
+        assert not [m for m in bot.slack.visible(channel)[before:] if "is late" in m.text]
+        for _ in range(2):
+            bot.slack.people.click(ASKER, channel, shown.ts, SHOW, value)
+        await until(lambda: SHOW not in str(digest_in(bot, channel, shown.ts).blocks))
+        opened = [m for m in bot.slack.visible(channel)[before:] if "is late" in m.text]
+        digest = digest_in(bot, channel, shown.ts)
+        (more,) = opened
+        ids = re.findall(r"#all/(\w+)", digest.text.partition("Needs you")[2] + more.text)
+        note = await pressed(bot, channel, more.ts, SNOOZE, f"{value.partition('/')[0]}/{ids[-1]}")
+    assert "Needs you: 4 more" in digest.text
+    assert more.thread_ts == (shown.thread_ts or shown.ts)
+    assert len(set(ids)) == len(ids) == 9
+    assert "Snoozed until" in note
+
+
+def digest_in(bot: Served, channel: str, ts: str) -> Shown:
+    return next(m for m in bot.slack.visible(channel) if m.ts == ts)
 
 
 async def test_two_quick_clicks_leave_two_notes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import sqlalchemy as sa
@@ -30,7 +30,7 @@ from bot.reports.issues import (
 from bot.storage.database import Database
 from bot.storage.tables import issues
 from scopes.tool import iso
-from subagents.contracts import NEEDS_ACTION
+from subagents.contracts import NEEDS_ACTION, State
 
 __all__ = ["place"]
 
@@ -280,6 +280,15 @@ def test_a_row_of_a_tracker_makes_an_identity_only_where_there_is_no_thread() ->
         ("solved", "unsolved", "reopened"),
         ("solved", "unanswered", "reopened"),
         ("solved", "waiting", "changed"),
+        (None, "known", "new"),
+        (None, "declined", None),
+        ("unsolved", "known", "changed"),
+        ("known", "known", "open"),
+        ("known", "unsolved", "changed"),
+        ("known", "solved", "solved"),
+        ("waiting", "declined", "changed"),
+        ("declined", "declined", None),
+        ("declined", "unanswered", "reopened"),
         ("solved", "solved", None),
         ("solved", "none", None),
         ("none", "unsolved", "changed"),
@@ -297,11 +306,12 @@ def test_another_severity_or_owner_is_a_change_and_a_fuller_name_is_none() -> No
     assert change_of("unsolved", "medium", "", was) == "changed"
     assert change_of("unsolved", "medium", "ANA  Ruiz", was) == "open"
     assert change_of("unsolved", "medium", "nobody", issue("i-1", "a")) == "open"
+    assert change_of("waiting", "low", "", issue("i-1", "a", "waiting", owner="Ana")) == "open"
 
 
 THREADS = st.sets(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
 TRACES = st.lists(THREADS.map(lambda names: trace(" ".join(sorted(names)))), max_size=7)
-STATES = st.sampled_from(["unanswered", "unsolved", "waiting", "solved", "none"])
+STATES = st.sampled_from(get_args(State))
 
 
 @st.composite

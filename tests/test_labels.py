@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,7 @@ from engine_kit import (
     is_child,
     led_by,
     line,
+    opening,
     results,
     say,
     settings_for,
@@ -58,10 +60,16 @@ QUESTION = "What is open in #support-1 and in #support-2?"
 
 
 async def sweep_of(
-    mind: Mind, tmp_path: Path, slack: LocalSlack, settings: Settings, per_subagent: int = 40
+    mind: Mind,
+    tmp_path: Path,
+    slack: LocalSlack,
+    settings: Settings,
+    per_subagent: int = 40,
+    requester: str | None = None,
 ) -> Json:
     """A sweep of all channels, split at so many threads."""
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
+        e.run.requester = requester
         await store.start_run("r1", "sweep", "*", "claude", {})
         parts = settings.sweep.model_copy(update={"threads_per_subagent": per_subagent})
         whole = settings.model_copy(update={"sweep": parts})
@@ -102,11 +110,12 @@ async def test_a_sweep_that_reads_one_thread_of_thirty_is_not_complete(tmp_path:
         one = thread_id(1, 4)
         return judged(one) if results(body) else call("read_thread", thread=one)
 
-    document = await sweep_of(mind, tmp_path, LocalSlack(workspace(1, 30)), settings_for())
+    settings = settings_for({"max_material_tokens": 0})  # then it has to be read
+    document = await sweep_of(mind, tmp_path, LocalSlack(workspace(1, 30)), settings)
     (one,) = document["subagents"]
     assert one["status"] == document["status"] == "partial"
     assert one["not_covered"] == ["read 2 of 60 messages"]
-    assert document["coverage"]["not_covered"] == ["s1: read 2 of 60 messages"]
+    assert document["coverage"]["not_covered"] == ["support-1: read 2 of 60 messages"]
     assert document["sections"][0]["coverage"]["complete"] is False
 
 
@@ -126,7 +135,7 @@ async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
         seen = json.dumps(results(body))
         return judged(*[t for n in range(30) if (t := thread_id(1, n)) in seen])
 
-    settings = settings_for({"max_tool_output_tokens": 1_400})
+    settings = settings_for({"max_tool_output_tokens": 1_400, "max_material_tokens": 0})
     local = LocalSlack(workspace(1, 30))
     document = await sweep_of(mind, tmp_path, local, settings, per_subagent=15)
     assert len(document["subagents"]) == 2
@@ -138,7 +147,27 @@ async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
     assert document["status"] == "partial"
 
 
-# ---- labels
+# ---- who may read, and labels
+
+
+@pytest.mark.parametrize(("who", "reads"), [("U0ANA", True), ("U0EVA", False)])
+async def test_a_sweep_hands_nobody_what_its_requester_may_not_read(
+    tmp_path: Path, who: str, reads: bool
+) -> None:
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return say("NONE")
+        opened = re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE)
+        assert reads or not any(each.startswith(SECRET) for each in opened)
+        return judged(*opened)
+
+    document = await sweep_of(mind, tmp_path, private(), settings_for(), requester=who)
+    public, secret = document["sections"]
+    assert public["status"] == "complete"
+    assert secret["status"] == ("complete" if reads else "failed")
+    assert (secret["coverage"]["messages_read"] > 0) == reads
+    assert (SECRET in document["label"]["sources"]) == reads
+    assert ("may not read it" in str(document["coverage"]["not_covered"])) != reads
 
 
 def private() -> LocalSlack:

@@ -270,7 +270,7 @@ def test_own_mail_without_labels_is_sent_mail_and_status_tells_what_was_read(loa
     mailbox = load(own, mail(status="RO"), mail(status="O"), forged, me="bo@b.example")
     labels = [set(m.labels) for m in mailbox.messages]
     assert labels == [{"SENT"}, {"INBOX"}, {"INBOX", "UNREAD"}, {"INBOX", "UNREAD"}]
-    told = "No message is from or to nobody@b.example: --me may be mistyped."
+    told = "No message is from or to nobody@b.example: --reader may be mistyped."
     assert load(own, me="Nobody@b.example").problems == (told,)
 
 

@@ -135,6 +135,7 @@ async def test_a_session_that_was_ended_and_a_server_that_was_away_are_got_over(
             tools = await tools_of(made)
             ctx = context(handles={"mcp:site": ""})
             assert text_of(await use(tools, "site_find", ctx)) == "found"
+            assert site.heard.count("tools/list") == 1  # whoever asks while it connects waits
             site.sessions.clear()
             assert "Session terminated" in text_of(await use(tools, "site_find", ctx))
             assert await sooner_or_later(tools, "site_find", "found", ctx) == "found"

@@ -19,7 +19,6 @@ from serve_kit import ASKER, Served, mentioned, request_in, serving
 from timing import patient
 
 from bot.listeners.events import MessageEdited, parse_event
-from bot.listeners.intake import THANKS
 from bot.local.model.answer import Answer
 from bot.local.slack.records import Whisper
 from bot.local.slack.state import BOT_ID, BOT_USER
@@ -28,6 +27,7 @@ from bot.slack.blocks import FEEDBACK
 from bot.slack.messages import MAX_TEXT, Bot
 from bot.storage.requests import Incoming
 from config.settings import Settings
+from config.words import phrase
 
 Json = dict[str, Any]
 BOT = Bot(BOT_USER, BOT_ID, "T0ACME")
@@ -409,7 +409,9 @@ async def test_what_asks_nothing_is_acked_and_nothing_is_said(
         assert odd.written() == {asked: 1, last: 1}
         told = [(w.user, w.text) for w in odd.whispered() if "may not ask" in w.text]
         assert len(told) == len(private)
-        assert THANKS not in [w.text for w in odd.whispered()], "no odd click is feedback"
+        assert phrase("feedback.thanks") not in [w.text for w in odd.whispered()], (
+            "no odd click is feedback"
+        )
         for (user, text), expected in zip(sorted(told), sorted(private.values()), strict=True):
             assert user in (GUEST, STRANGER)
             assert expected in text

@@ -100,6 +100,39 @@ def test_who_spoke_last_thanks_and_questions_decide(turns: tuple[str, ...], stat
     assert judge(thread(*turns)).state == state
 
 
+@pytest.mark.parametrize(
+    ("last", "state"),
+    [
+        ("This is bug 1893542, it is being worked on.", "known"),
+        ("See PAY-12 for it.", "known"),
+        ("Es ist ein bekannter Fehler.", "known"),
+        ("Save it as UTF-8 and try again.", "waiting"),
+        ("We will not add this.", "declined"),
+    ],
+)
+def test_a_known_bug_and_a_refusal_are_nobodys_turn(last: str, state: str) -> None:
+    told = [
+        "[C1/1.1] 2025-03-28 14:00 Ana: Why does it fail?",
+        f"  [C1/2.1] 2025-03-28 14:05 Luis: {last}",
+    ]
+    (found,) = read_threads(["\n".join(told)])
+    assert judge(found).state == state
+    told.append("  [C1/3.1] 2025-03-28 15:00 Ana: When will it come?")
+    (found,) = read_threads(["\n".join(told)])
+    assert judge(found).state == "unsolved"
+
+
+def test_of_what_waits_or_is_over_a_channel_gets_claim_state_and_evidence_alone() -> None:
+    talk = Talk(brief(), READERS)
+    told = "  [C0SPAIN01/1700000002.500100] 2025-03-28 15:00 Luis: En el menú."
+    talk.turn()
+    lines = HISTORY.split("\n")
+    talk.tell(page("\n".join([*lines[:4], told, lines[4]])))
+    unsolved, waiting = talk.result()["findings"]
+    assert unsolved.keys() > waiting.keys() == {"claim", "state", "evidence"}
+    assert waiting["state"] == "waiting"
+
+
 def test_a_reader_reads_every_page_and_places_every_thread() -> None:
     talk = Talk(brief(sources="C0SPAIN01 (#csm-spain); F0BUGS (Bug tracker)"), READERS)
     assert [c["name"] for c in talk.turn()] == ["read_channel_history", "list_slack_list_items"]

@@ -262,12 +262,12 @@ def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:
         judged(1),
         judged(2, priority="high"),
         judged(3, asked_of_me=True, deadline="2026-03-20"),
-        judged(4, asked_of_me=True, deadline="2026-03-12"),
+        judged(4, priority="high", deadline="2026-03-12"),
         judged(5, asked_of_me=True, priority="medium"),
     ]
 
-    assert [s.findings for s in by_urgency(results)] == [("F4.1",), ("F3.1",), ("F2.1",)]
-    assert by_urgency(results[:1]) == []
+    assert [s.findings for s in by_urgency(results)] == [("F4.1",), ("F3.1",), ("F5.1",)]
+    assert by_urgency(results[:2]) == [], "nothing is asked, and nothing is due"
 
 
 @pytest.mark.parametrize(

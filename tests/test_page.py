@@ -21,7 +21,10 @@ from bot.local.sample_workspace import load_sample
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
+from bot.local.slack.views import new_trigger
 from bot.local.workspace import micros
+from bot.reports.frame import feedback_form, message_view
+from bot.slack.blocks import Block
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -222,6 +225,31 @@ def test_buttons_are_clicked_and_stop_is_pressed(running: Running, page: Page) -
     expect(page.locator("#working")).to_be_hidden()
     assert not running.slack.visible(running.channel, root)[-1].streaming
     running.hears("agent_session_stopped")
+
+
+def test_a_modal_is_shown_filled_in_and_sent(running: Running, page: Page) -> None:
+    def opened(view: Block) -> None:
+        running.bot.views_open(trigger_id=new_trigger(running.slack.state, running.me), view=view)
+
+    opened(message_view("Nothing is stored."))
+    expect(page.get_by_role("dialog", name="Details")).to_contain_text("Nothing is stored.")
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    opened(message_view("Still nothing."))
+    expect(page.get_by_role("dialog")).to_contain_text("Still nothing.")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert running.slack.state.views == {}
+    opened(feedback_form("T1/C1/1.2"))
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Something is missing").check()
+    dialog.get_by_role("textbox").fill("All of March.")
+    with page.expect_request("**/page/submit") as sent:
+        dialog.get_by_role("button", name="Send").click()
+    typed = (sent.value.post_data_json or {})["typed"]
+    assert typed == {"reason": "missing", "comment": "All of March."}
+    expect(dialog).to_be_hidden()
+    running.hears("view_submission")
 
 
 def test_a_direct_message_needs_no_mention_and_is_answered_in_its_thread(

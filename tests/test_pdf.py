@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import zlib
@@ -15,9 +14,9 @@ import pytest
 from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 
 import scopes
-from scopes.pages.pdf import text_of
+from scopes.documents.pdf import text_of
 from scopes.pages.text import PageReader, PageUnreadable
-from scopes.programs import output_of, started
+from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 
 ROOT = Path(scopes.__file__).parent.parent
 URL = "https://a.example.com/"
@@ -55,7 +54,7 @@ def one_page(
 
 def test_words_lines_and_pages_are_in_order() -> None:
     found = read(pdf(lines("one two", "three"), shown("four")))
-    assert found == {"text": "one two\nthree\n\nfour", "pages": 2, "read": 2}
+    assert found == {"text": "one two\nthree\n\nfour", "pages": 2, "read": 2, "images": 0}
     assert text(pdf(lines("a well-", "known exam-", "ple"))) == "a well-\nknown exam-\nple"
     spoken = b"/Span << /ActualText (spoken) >> BDC " + shown("drawn") + b" EMC"
     assert text(pdf(spoken)) == "spoken"
@@ -66,7 +65,7 @@ def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() ->
     assert (found["pages"], found["read"], found["text"]) == (5, 3, "x\n\nx\n\nx")
     found = read(pdf(*[shown("x" * 40)] * 5), max_chars=50)
     assert (found["pages"], found["read"], len(found["text"])) == (5, 2, 51)
-    assert read(pdf(b"")) == {"text": "", "pages": 1, "read": 1}
+    assert read(pdf(b"")) == {"text": "", "pages": 1, "read": 1, "images": 0}
 
 
 def test_comments_and_fields_are_not_read() -> None:
@@ -108,7 +107,7 @@ def test_a_page_that_is_damaged_is_left_out() -> None:
 DAMAGED = """
 import random, sys
 from scopes.process_limits import limit
-from scopes.pages.pdf import text_of
+from scopes.documents.pdf import text_of
 limit(memory=512 << 20, seconds=60)
 good, chance, told = sys.stdin.buffer.read(), random.Random(7), set()
 for _ in range(int(sys.argv[1])):
@@ -146,22 +145,35 @@ def in_itself() -> bytes:
     return one_page(stream(b"/X Do"), page, more=[stream(b"/X Do " * 9, form)])
 
 
+LIMITS = b'{"max_chars": 9000, "source": false}\n'
+
+
 @pytest.mark.parametrize("made", [packed_twice, states, letters, in_itself])
 async def test_a_bomb_ends_the_program_and_nothing_else(made: Callable[[], bytes]) -> None:
     bomb = made()
     assert len(bomb) < 100_000
-    assert await output_of("scopes.pages.pdf", 9, 9, 9_000, given=bomb, seconds=60) == b""
-    good = await output_of("scopes.pages.pdf", 9, 9, 9_000, given=GOOD, seconds=60)
-    assert json.loads(good)["read"] == 2
+    program = WorkerProcess("scopes.documents.worker", 60)
+    try:
+        with pytest.raises(WorkerDied):
+            await program.ask(LIMITS + bomb)
+        good = await program.ask(LIMITS + GOOD)
+    finally:
+        await program.aclose()
+    assert json.loads(good)["facts"] == "PDF, text of 2 of 2 pages"
 
 
 async def test_one_that_computes_for_too_long_is_ended() -> None:
     page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 5 0 R %s >>" % with_font()
     many = b"<< /Type /Pages /Kids [%s] /Count 200 >>" % (b"4 0 R " * 200)
     slow = packed(b"BT /F1 1 Tf " + b"(a) Tj " * 20_000)
-    program = await started("scopes.pages.pdf", 1, 200, 1 << 30)
-    out, _ = await program.communicate(written([CATALOG, many, HELVETICA, page, slow]))
-    assert (program.returncode, out) == (-signal.SIGXCPU, b"")
+    slow_file = written([CATALOG, many, HELVETICA, page, slow])
+    program = WorkerProcess("scopes.documents.worker", 1)
+    try:
+        with pytest.raises(WorkerTimedOut):
+            await program.ask(b'{"max_chars": 9000000, "source": false}\n' + slow_file)
+        assert program.pid is None
+    finally:
+        await program.aclose()
 
 
 async def test_the_reader_of_pages_goes_on_where_one_ends_its_program() -> None:

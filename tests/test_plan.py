@@ -11,6 +11,7 @@ from subagents.events import (
     BriefWasRefused,
     Event,
     ParentHandedOver,
+    SourcesRead,
     SubagentFinished,
     SubagentQueued,
     SubagentStarted,
@@ -39,67 +40,72 @@ def said(plan: Plan, max_rows: int = 40, shown: tuple[str, ...] = ()) -> list[tu
     return [(task.title, task.status) for task in tasks(plan, max_rows, shown)]
 
 
-def test_before_anything_is_known_the_request_is_being_read() -> None:
+def test_nothing_is_planned_before_something_is_looked_up() -> None:
     plan = Plan()
     assert short_heading(plan) == "On it …"
-    assert said(plan) == [("Reading the request", "in_progress")]
+    assert said(plan) == []
+    plan.take(ToolsCalled("p1", ("run_subagent", "schedule_list")))
+    assert said(plan) == []
     plan.take(ToolsCalled("p1", ("list_channels", "list_channels")))
-    assert said(plan) == [("Reading the request · list_channels", "in_progress")]
+    assert said(plan) == [("Channels", "in_progress")]
+    plan.take(SourcesRead(3, 12))
+    assert said(plan) == [("3 of 12 channels read", "in_progress")]
+    plan.take(SourcesRead(12, 12))
     plan.take(AnswerDelta("So"))
-    assert said(plan) == [("Reading the request", "complete")]
+    assert said(plan) == [("12 of 12 channels read", "complete")]
+    assert short_heading(plan, over=True) == "Done"
 
 
-def test_each_subagent_has_a_row_that_follows_it() -> None:
+def test_each_question_has_a_row_that_follows_it() -> None:
     plan = planned(*queued(4), SubagentStarted("s1"), SubagentStarted("s2"))
     plan.take(ToolsCalled("s1", ("read_thread",)))
     plan.take(done(3))
     plan.take(done(4, "failed"))
-    assert said(plan)[1:] == [
-        ("Read 1 · read_thread", "in_progress"),
-        ("Read 2", "in_progress"),
-        ("Read 3 · 2 findings, $0.0010", "complete"),
-        ("Read 4 · 2 findings, $0.0010", "error"),
+    plan.take(done(5))
+    assert said(plan) == [
+        ("Read 1 · Slack", "in_progress"),
+        ("Read 2 · Slack", "in_progress"),
+        ("Read 3 · Slack, 2 findings", "complete"),
+        ("Read 4 · Slack, 2 findings, this failed", "error"),
+        ("A question · 2 findings", "complete"),
     ]
-    assert short_heading(plan) == "2 of 4 subagents done"
+    assert short_heading(plan) == "3 of 5 done"
 
 
-def test_refusals_and_a_handover_are_rows_too() -> None:
+def test_what_only_the_engine_is_concerned_with_is_no_row() -> None:
     refused = [BriefWasRefused("Poem", "contract", "no"), BriefWasRefused("Song", "task", "no")]
-    plan = planned(*refused, ParentHandedOver(2))
-    assert said(plan)[1:] == [
-        ("Brief refused: Poem: contract (and 1 more)", "error"),
-        ("The context was full: session 2 goes on", "complete"),
-    ]
+    assert said(planned(*refused, ParentHandedOver(2))) == []
 
 
 def test_many_subagents_are_counted_by_scope() -> None:
     plan = planned(
         *queued(52), *queued(3, "email", 53), *map(done, range(1, 37)), done(37, "failed")
     )
-    assert said(plan)[1:] == [
-        ("slack: 37 of 52 done, 1 failed", "in_progress"),
-        ("email: 0 of 3 done", "pending"),
+    assert said(plan) == [
+        ("Slack: 37 of 52 done, 1 failed", "in_progress"),
+        ("Mail: 0 of 3 done", "pending"),
     ]
 
 
 def test_rows_that_a_stream_shows_stay_and_the_rest_is_counted() -> None:
     plan = planned(*queued(50), done(1))
-    rows = said(plan, 40, ("request", "s1", "s2"))
-    assert [title for title, _ in rows[1:]] == [
-        "Read 1 · 2 findings, $0.0010",
-        "Read 2",
-        "slack: 0 of 48 more done",
+    rows = said(plan, 40, ("s1", "s2"))
+    assert [title for title, _ in rows] == [
+        "Read 1 · Slack, 2 findings",
+        "Read 2 · Slack",
+        "Slack: 0 of 48 more done",
     ]
 
 
 def test_nothing_goes_on_moving_when_it_is_over() -> None:
     plan = planned(*queued(2), SubagentStarted("s1"))
+    plan.take(done(2))
     assert {task.status for task in tasks(plan, 40, over=True)} == {"complete", "error"}
 
 
 def test_what_strangers_wrote_is_calm_and_short() -> None:
     plan = planned(SubagentQueued("s1", "a\n<!channel> " + "é" * 999, "slack", "fast"))
-    row = tasks(plan, 40)[1]
+    (row,) = tasks(plan, 40)
     assert len(row.title) <= MAX_TITLE
     assert "\n" not in row.title
     text = lines(tasks(plan, 40), short_heading(plan))

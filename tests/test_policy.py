@@ -15,7 +15,6 @@ from policy_kit import TEAM, Asking, Clock, asking, channel, policy, user
 
 from bot.policy import policy as policy_module
 from bot.policy.policy import (
-    CLOSED,
     POLL_S,
     Admission,
     AdmissionDecision,
@@ -33,6 +32,7 @@ from bot.runs.store import Store
 from bot.slack.people import ChannelFacts, Person
 from bot.storage.requests import Incoming, RequestQueue
 from config.settings import SettingsError, load_settings, settings_file
+from config.words import phrase
 from scopes.slack_items import Kind
 
 KINDS = ("mention", "dm", "follow_up")
@@ -111,7 +111,7 @@ REFUSAL: list[tuple[str, dict[str, Any], str]] = [
     ("", {"who": None}, "I could not check who you are"),
     ("", {"who": None, "kind": "follow_up"}, "I could not check who you are"),
     ("", {"facts": None}, "I could not check this channel"),
-    (GROUP, {"groups": {"S0CSM": None}}, "your user groups"),
+    (GROUP, {"groups": {"S0CSM": None}}, "your groups"),
     (OFF_HERE, {}, "Send me a direct message"),
     (OFF, {}, "Ask an admin (<@U0BOSS> or <@U0EVA>) where I do"),
     (OFF, DIRECT, "do not answer direct messages"),
@@ -204,7 +204,7 @@ def test_what_requests_at_work_may_spend_is_waited_for_and_not_refused() -> None
 def test_a_spent_day_is_refused_with_the_amount_and_when_it_is_over() -> None:
     rules = "  user_daily_usd: 2.0\n  daily_usd: 5.0"
     assert why(ask(rules, user_usd=2.0)) == (
-        "You have spent $2.00 of the $2.00 for today. Please ask again in 3 h 45 min, after "
+        "You have spent $2.00 of the $2.00 for today. Please ask again in 3 hrs 45 mins, after "
         "00:00 UTC, when a new day's budget begins."
     )
     late = datetime(2026, 11, 22, 23, 59, 50, tzinfo=UTC)
@@ -405,4 +405,4 @@ async def test_while_the_file_is_wrong_only_colleagues_who_ask_learn_it(
         write("policy: [")
         assert isinstance(await admission.decide(incoming("follow_up")), Silent)
         asked = await admission.decide(incoming())
-        assert isinstance(asked, Silent) if who else why(asked) == CLOSED
+        assert isinstance(asked, Silent) if who else why(asked) == phrase("policy.closed")

@@ -19,6 +19,7 @@ from bot.tasks.prefilter import (
     SPAM,
     why_automatic,
 )
+from config.words import phrase
 from scopes.extraction.mail_text import reduce
 from scopes.extraction.mime import part_of
 from scopes.mail import MailMessage, MailThread
@@ -186,4 +187,4 @@ def test_the_docs_tell_every_reason() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "mail.md").read_text("utf-8")
     told = re.findall(r"^\| (.+?) \|", page.partition("## What is filtered")[2], re.MULTILINE)
     reasons = [SPAM, DRAFTS, OWN, BOUNCE, REPLIED, GENERATED, NO_REPLY, NOTICE, NEWSLETTER]
-    assert told[: len(reasons) + 1] == ["reason", *reasons]
+    assert told[: len(reasons) + 1] == ["reason", *map(phrase, reasons)]

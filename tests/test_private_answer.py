@@ -28,7 +28,7 @@ from bot.local.slack.faults import Fault
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, User, Workspace
-from bot.messages import HELD_BACK, SENT_IN_PRIVATE
+from config.words import phrase
 
 LUIS, BOSS, GUEST = "U0LUIS", "U0BOSS", "U0GUEST"
 TEAM, TOWN = "C0TEAM", "C0TOWN"
@@ -85,7 +85,7 @@ async def asked_in_team(bot: Served) -> Shown:
 async def is_withheld(bot: Served) -> bool:
     """Ask in #team; what was found is not said there, and the asker is told where it is."""
     public = await asked_in_team(bot)
-    return SENT_IN_PRIVATE in public.text and SECRET not in said_in(bot, TEAM)
+    return phrase("reply.sent_in_private") in public.text and SECRET not in said_in(bot, TEAM)
 
 
 async def answered(bot: Served, found: Callable[[], object]) -> None:
@@ -143,7 +143,10 @@ async def test_where_membership_cannot_be_checked_nothing_is_shown(tmp_path: Pat
     mind = led_by(READ, breaks)
     async with serving(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
         public = await asked_in_team(bot)
-        assert public.text.startswith(HELD_BACK) or SENT_IN_PRIVATE in public.text
+        assert (
+            public.text.startswith(phrase("reply.held_back"))
+            or phrase("reply.sent_in_private") in public.text
+        )
         assert SECRET not in said_in(bot, TEAM)
 
 

@@ -17,7 +17,7 @@ from engine_kit import until
 
 import scopes
 from scopes.confinement import CLONE, CLONE3, DENIED, FORKS, MACHINES, SIGNALS_SINCE, TGKILL
-from scopes.programs import BOOT, PACKAGE, output_of, started
+from scopes.programs import BOOT, PACKAGE, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
 MB = 1 << 20
@@ -84,8 +84,8 @@ PROGRAMS = {
     "scopes.pages.worker": (),
     "scopes.google.gmail_payload": (),
     "scopes.databases.duck_program": (512,),
-    "scopes.pages.pdf": (5, 9, 9_000),
-    "scopes.chart_program": (5,),
+    "scopes.documents.worker": (),
+    "scopes.chart_program": (),
 }
 
 
@@ -100,17 +100,19 @@ def limits_of(pid: int, limit: int) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into other processes")
 @pytest.mark.parametrize("module", PROGRAMS)
 async def test_each_of_our_programs_is_limited_and_knows_nothing_of_the_bot(module: str) -> None:
-    program = await started(module, *PROGRAMS[module])
-    pid = program.pid
+    program = WorkerProcess(module, 60, *PROGRAMS[module])
+    program.start()
     try:
+        await until(lambda: program.pid, 60)
+        pid = program.pid
+        assert pid
         await until(lambda: limits_of(pid, resource.RLIMIT_AS) != resource.RLIM_INFINITY, 60)
         assert 512 * MB <= limits_of(pid, resource.RLIMIT_AS) <= 2_048 * MB
         assert limits_of(pid, resource.RLIMIT_CORE) == 0
         assert environment_of(pid) in ("", "LC_CTYPE=C.UTF-8\0")
         assert os.getsid(pid) == pid
     finally:
-        program.kill()
-        await program.communicate()
+        await program.aclose()
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
@@ -315,7 +317,7 @@ sys.stdin = Hostile.buffer
 HELD = {
     "scopes.pages.worker": "EPERM EPERM EACCES EACCES",
     "scopes.google.gmail_payload": "EPERM EPERM EACCES EACCES",
-    "scopes.pages.pdf": "EPERM EPERM EACCES EACCES",
+    "scopes.documents.worker": "EPERM EPERM EACCES EACCES",
     "scopes.databases.duck_program": "EPERM EPERM EACCES done",
     "scopes.chart_program": "EPERM EPERM EACCES done",
 }
@@ -339,9 +341,24 @@ def test_each_of_our_programs_has_given_up_what_it_does_not_need(
 
 @filtered
 async def test_it_tells_what_this_machine_holds_and_goes_on_where_the_kernel_refuses() -> None:
-    out = await output_of("scopes.confinement", given=b"", seconds=20)
+    program = WorkerProcess("scopes.confinement", 20)
+    try:
+        out = await program.ask(b"")
+    finally:
+        await program.aclose()
     assert out.decode().split() == HELD_HERE
     code = """
 from scopes.confinement import confined
 print(sorted(confined()), [confined() for _ in range(400)][-1])  # more filters than it takes"""
     assert said(run(code)) == f"{HELD_HERE} set()"
+
+
+async def test_one_without_work_ends_and_the_next_request_starts_another() -> None:
+    program = WorkerProcess("scopes.confinement", 20, idle_s=0.2)
+    try:
+        told = await program.ask(b"")
+        await until(lambda: program.pid is None, 20)
+        assert await program.ask(b"") == told
+    finally:
+        await program.aclose()
+    assert program.pid is None

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
@@ -28,6 +28,7 @@ from scopes.search_engines import SearchEngine
 from scopes.sheets import Sheets
 from scopes.tool import Item, Tool
 from subagents.brief import (
+    MATERIAL,
     Brief,
     BriefDraft,
     parent_prompt,
@@ -104,6 +105,33 @@ def test_a_subagent_that_only_reports_has_no_tool_that_writes(contract: str) -> 
     assert writes <= {t.name for s in ("slack", "email") for t in tools_for(s, "answer")}
 
 
+@pytest.mark.parametrize(
+    ("contract", "scope", "held", "offered"),
+    [
+        ("issues", "slack", [], set()),
+        ("triage", "email", [], set()),
+        ("triage", "email", ["0bdfb2e5421481fc"], {"read_mail_thread", "read_attachment"}),
+        ("issues", "slack", ["C0SPAIN01/1.1"], {"read_thread", "get_permalink"}),
+    ],
+)
+def test_a_subagent_that_only_reports_is_offered_what_reads_its_sources(
+    contract: str, scope: str, held: list[str], offered: set[str]
+) -> None:
+    system, tools, _ = template(scope, contract, True, None, held)
+    assert {t["name"] for t in tools} == {*offered, "submit_result"}
+    assert SAYS[scope] in system[0]["text"]  # it is told how lines are read
+    assert ("cursor" in system[0]["text"]) == ("read_channel_history" in offered)
+
+
+@pytest.mark.parametrize("held", [["C0SPAIN01", "slack:search"], ["F1"], ["U0ANA"], ["data:shop"]])
+def test_a_subagent_keeps_its_tools_where_a_handle_is_no_exact_source(held: list[str]) -> None:
+    assert tools_for("slack", "issues", held=held) == tools_for("slack", "issues")
+
+
+def test_a_subagent_that_does_more_than_report_keeps_its_tools() -> None:
+    assert tools_for("slack", "answer", held=[]) == scopes.scope("slack").tools
+
+
 def kinds(name: str) -> list[object]:
     return list(dict.fromkeys(t.client for t in scopes.scope(name).tools))
 
@@ -124,7 +152,7 @@ def test_each_line_of_a_scope_stands_under_tools_that_it_has(name: str) -> None:
     marks = MARK.findall(prompt(f"scope_{name}"))
     assert len(marks) == len(prompt(f"scope_{name}").splitlines())
     names = {tool for mark in marks for tool in re.split(r"[ |]", mark)}
-    assert names <= {t.name for t in scopes.scope(name).tools}
+    assert names <= {*(t.name for t in scopes.scope(name).tools), MATERIAL}
     assert system_prompt(name, scopes.scope(name).tools) == MARK.sub("", prompt(f"scope_{name}"))
 
 
@@ -149,16 +177,13 @@ def test_a_scope_that_shares_its_tools_is_told_of_those_that_it_has() -> None:
 # ---- the scope of everything
 
 
-def test_a_context_of_all_is_told_of_the_sources_that_it_holds_and_nothing_of_writing() -> None:
+def test_a_context_of_all_is_told_of_the_sources_that_it_holds() -> None:
     tools = scopes.scope("all").tools
     for held in scopes.MODULES:
         said = system_prompt("all", tools, {held})
         assert said.startswith(prompt("scope_all"))
-        assert [s for s, words in SAYS.items() if words in said] == [held] * (held != "web")
-    whole = system_prompt("all", tools)
-    assert [s for s, words in SAYS.items() if words not in whole] == ["web"]
-    told = whole.removeprefix(prompt("scope_all"))
-    assert not re.search(r"\b(post|send|label|draft|commit|keep|write)\b", told, re.IGNORECASE)
+        assert [s for s, words in SAYS.items() if words in said] == [held]
+    assert all(words in system_prompt("all", tools) for words in SAYS.values())
 
 
 def test_contexts_of_all_that_hold_the_same_kinds_share_their_prefix() -> None:
@@ -234,6 +259,7 @@ def test_the_parent_is_told_of_every_field_and_contract_that_it_may_set() -> Non
 
 
 def test_the_parent_is_told_of_all_only_where_it_is_offered() -> None:
+    assert "`all`" not in prompt("parent")
     for offering, told in ((["web"], False), (["notes", "all"], True), ([], True)):
         for made in delegation_schemas(24, offering):
             assert ("all =" in json.dumps(made)) is told, offering
@@ -262,11 +288,17 @@ def test_a_brief_shows_every_section_that_says_something_and_no_other() -> None:
         "- Who owns them?",
     ]
     assert "MAY READ: C123 (#support-es); F123 (Bug tracker); C9/1.1" in lines
-    assert "WINDOW: 2025-02-19T21:20:00Z to 2025-02-26T21:20:00Z" in lines
+    assert "WINDOW: 2025-02-19 21:20 to 2025-02-26 21:20 (UTC)" in lines
     assert "LANGUAGE: en" in lines
     assert "CONTRACT: issues" in lines
     assert lines[-1].startswith(f"FENCE: {FENCE} ")
     assert not any(line.startswith(("OUTPUT", "OUT OF SCOPE")) for line in lines)
+
+
+def test_a_window_is_told_to_the_minute_in_the_zone_of_who_asks() -> None:
+    odd = replace(WINDOW, latest=WINDOW.latest + timedelta(seconds=59, microseconds=1))
+    text = Brief(DRAFT, HELD, odd, TRUSTED, zone="Europe/Madrid").text(FENCE)
+    assert "\nWINDOW: 2025-02-19 22:20 to 2025-02-26 22:20 (Europe/Madrid)\n" in text
 
 
 @pytest.mark.parametrize(
@@ -288,16 +320,32 @@ def test_all_is_told_its_window_where_it_holds_messages_or_mails(
     draft = BriefDraft(task="Count", description="Count", scope="all")
     held = dict.fromkeys(filter(None, ("data:shop", handle)), "")
     text = Brief(draft, Handles(held), WINDOW, TRUSTED).text(FENCE)
-    assert ("\nNOW: 2025-02-26T21:20:00Z\n" in text) != windowed
-    window = "2025-02-19T21:20:00Z to 2025-02-26T21:20:00Z (of messages and mails)"
+    assert ("\nNOW: 2025-02-26 21:20 (UTC)\n" in text) != windowed
+    window = "2025-02-19 21:20 to 2025-02-26 21:20 (UTC) (of messages and mails)"
     assert (f"\nWINDOW: {window}\n" in text) == windowed
+
+
+@pytest.mark.parametrize(
+    ("scope", "handle", "works"),
+    [
+        ("files", "files:run", True),
+        ("all", "files:book", True),
+        ("all", "data:shop", False),
+        ("data", "files:run", False),
+    ],
+)
+def test_who_works_in_a_folder_has_it_and_the_tools_for_it(
+    scope: str, handle: str, works: bool
+) -> None:
+    brief = Brief(BriefDraft(task="Count", scope=scope), Handles({handle: ""}), None, TRUSTED)
+    assert brief.holds_folder is works
 
 
 @pytest.mark.parametrize("scope", ["data", "files", "web", "notes"])
 def test_a_scope_without_messages_is_told_the_time_and_no_window(scope: str) -> None:
     draft = BriefDraft(task="Count", description="Count", scope=scope)
     text = Brief(draft, Handles(), WINDOW, TRUSTED).text(FENCE)
-    assert "\nNOW: 2025-02-26T21:20:00Z\n" in text
+    assert "\nNOW: 2025-02-26 21:20 (UTC)\n" in text
     assert "WINDOW" not in text
 
 
@@ -361,12 +409,9 @@ def result(*facts: str) -> SubagentResult:
 
 
 def test_a_brief_names_its_language_and_every_category_with_its_use() -> None:
-    open_, german = (brief(language).text(new_delimiter()) for language in (None, "de"))
-    assert "LANGUAGE: as OUTPUT says" in open_
-    assert "language of the last mail" in open_
+    german = brief("de").text(new_delimiter())
     assert "LANGUAGE: de" in german
-    assert "language of the last mail" not in german
-    assert all(f"\n- {name}: {when}" in open_ for name, when in TRIAGE.categories.items())
+    assert all(f"\n- {name}: {when}" in german for name, when in TRIAGE.categories.items())
 
 
 @pytest.mark.parametrize("field", ["to", "cc"])

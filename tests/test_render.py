@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from document_kit import answer_document
+from document_kit import WINDOW, answer_document
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -19,13 +19,16 @@ from slack_sdk.models.blocks import (
     ContextActionsBlock,
     ContextBlock,
     RichTextBlock,
+    SectionBlock,
     TableBlock,
 )
+from slack_sdk.models.views import View
 from timing import computed_within
 
 from bot.citations import neutralize_links
-from bot.local.slack.blocks import checked
+from bot.local.slack.blocks import MAX_VIEW_BLOCKS, checked
 from bot.local.slack.shown import flat
+from bot.reports.frame import DETAILS, details_view
 from bot.reports.slack import answer_message
 from bot.slack.blocks import (
     FEEDBACK,
@@ -256,7 +259,7 @@ def test_nothing_else_is_a_link_in_any_shape(shape: str) -> None:
 def check_inert(text: str) -> None:
     """No link, mention or image but those of code, in blocks, text and stream alike."""
     document = ended(text)
-    rendered = answer_message(answer_document(document), "k", REPLY, 1.0, REQUESTER)
+    rendered = answer_message(answer_document(document), "k", REPLY, REQUESTER)
     for leaf in leaves([b for p in rendered.parts for b in p.blocks if b["type"] in RICH]):
         assert leaf["type"] in ("text", "link", "user", "raw_text")
         assert leaf.get("url", PERMALINK) in (PERMALINK, "https://asked.example/a?b=1")
@@ -334,13 +337,13 @@ def test_where_slack_reads_text_hosts_and_mail_addresses_are_broken_up() -> None
     text = "See evil.example/x, mail ana.b@acme.com, v1.2.3, e.g. reply.json, docs.yaml 3.5"
     said = "See evil[.]example/x, mail ana.b@acme[.]com, v1.2.3, e.g. reply.json, docs.yaml 3.5"
     assert neutralize_links(text) == said
-    rendered = answer_message(answer_document(ended(text)), "k", REPLY, 1.0)
+    rendered = answer_message(answer_document(ended(text)), "k", REPLY)
     assert (rendered.parts[0].text, rendered.streamed_text) == (said, said)
     assert "evil.example/x, mail ana.b@acme.com" in json.dumps(rendered.parts[0].blocks)
 
 
 def test_without_a_requester_nobody_is_mentioned() -> None:
-    rendered = answer_message(answer_document(ended(f"Hi <@{REQUESTER}>")), "k", REPLY, 1.0)
+    rendered = answer_message(answer_document(ended(f"Hi <@{REQUESTER}>")), "k", REPLY)
     assert "<@" not in json.dumps([rendered.parts[0].text, rendered.streamed_text])
     assert not [leaf for leaf in leaves(list(rendered.parts[0].blocks)) if leaf["type"] == "user"]
 
@@ -367,9 +370,12 @@ def test_no_secret_is_shown_in_any_place(shape: str, secret: str) -> None:
         subagents=told,
         coverage={**cover, "not_covered": [f"{'x' * 190} AKIA23452345FODNN7EX"]},
     )
-    said = every_text(answer_message(answer_document(document), "k", REPLY, 1.0))
+    said = every_text(answer_message(answer_document(document), "k", REPLY))
     assert "2345" not in said
-    assert said.count(REMOVED) >= 4
+    assert said.count(REMOVED) >= 2
+    told_more = json.dumps(details_view(answer_document(document), REPLY, 1.0))
+    assert "2345" not in told_more
+    assert told_more.count(REMOVED) >= 2
 
 
 def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
@@ -384,7 +390,7 @@ def test_hidden_characters_do_not_reach_slack() -> None:
     hidden = "a\u200bb\u202ec\U000e0041d\u2800e\ufe01f"
     claims = [{"findings": [{"id": "F1.1", "claim": hidden}]}]
     document = answer_document(ended(f"{hidden} [F1.1]", subagents=claims))
-    said = every_text(answer_message(document, "k", REPLY, 1.0))
+    said = every_text(answer_message(document, "k", REPLY))
     assert "abcdef" in said
     unseen = "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]"
     assert not re.search(unseen, said)
@@ -438,7 +444,7 @@ def document(text: str, **more: Any) -> Json:
 
 
 def rendered(text: str, chars: int = 11_000, **more: Any) -> Rendered:
-    made = answer_message(answer_document(document(text, **more)), KEY, reply(chars), 14.2)
+    made = answer_message(answer_document(document(text, **more)), KEY, reply(chars))
     check(made, chars)
     return made
 
@@ -454,7 +460,7 @@ def check(made: Rendered, chars: int = 11_000) -> None:
         assert size(said(part.blocks)) <= chars
         assert sum(block["type"] == "table" for block in part.blocks) <= 1
         for parsed in Block.parse_all(list(part.blocks)):
-            kinds = RichTextBlock | TableBlock | ContextBlock | ContextActionsBlock
+            kinds = RichTextBlock | TableBlock | ContextBlock | ContextActionsBlock | SectionBlock
             assert isinstance(parsed, kinds)
             parsed.validate_json()
         assert checked(part.blocks), "the local Slack takes them, too"
@@ -484,7 +490,8 @@ def bodies(text: str, chars: int = 11_000, last: int = 12_000) -> list[str]:
 
 def foot(made: Rendered) -> str:
     blocks = below(made.parts[-1].blocks)
-    return "\n".join(e["text"] for b in blocks for e in b["elements"] if e["type"] == "mrkdwn")
+    texts = [each for b in blocks for each in (b.get("text"), *b.get("elements", ()))]
+    return "\n".join(each["text"] for each in texts if each and each["type"] == "mrkdwn")
 
 
 # ---- the text
@@ -675,7 +682,7 @@ def test_each_message_holds_one_table_as_slack_demands() -> None:
 @hypothesis_settings(max_examples=150, deadline=None)
 @given(TEXTS, st.integers(0, 10_000))
 def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) -> None:
-    final = answer_message(answer_document(document(text)), KEY, REPLY, 1.0)
+    final = answer_message(answer_document(document(text)), KEY, REPLY)
     so_far = Prose(LINKS, REPLY).live(text[: cut % (len(text) + 1)])
     if len(final.parts) == 1:
         assert final.streamed_text.startswith(so_far)
@@ -719,7 +726,7 @@ HOSTS = (
 @pytest.mark.parametrize(("host", "shown"), HOSTS)
 def test_no_host_is_alive_whatever_stands_beside_it(host: str, shown: str) -> None:
     text = f"The host is {host} for now"
-    final = answer_message(answer_document(document(text)), KEY, REPLY, 1.0)
+    final = answer_message(answer_document(document(text)), KEY, REPLY)
     assert shown in final.streamed_text
     assert all(host not in part.text for part in final.parts)
     for count in range(len(text) + 1):  # as it is written, letter by letter
@@ -742,27 +749,68 @@ def test_odd_and_large_text_is_rendered_in_time() -> None:
 # ---- what stands below it
 
 
-def test_the_last_part_ends_with_sources_gaps_cost_and_buttons() -> None:
+def test_the_last_part_ends_with_one_line_and_buttons() -> None:
     made = rendered(
         "One [F1.2]. Two [F1.1].",
-        coverage={"failed": 1, "complete": 4, "not_covered": ["s3: #ops: <!channel> & more"]},
+        coverage={"failed": 1, "complete": 4, "not_covered": ["s3: #ops: <!channel> & more", "b"]},
+        windows=[WINDOW],
         unsupported=2,
     )
-    assert foot(made).splitlines() == [
-        "*Sources*",
-        f"<{PERMALINK.replace('&', '&amp;')}1|[1]> Claim of F1.2 (and 1 more)",
-        f"<{PERMALINK.replace('&', '&amp;')}|[2]> Claim of F1.1",
-        "*Not covered* (1 failed of 5 subagents)",
-        "• s3: #ops: &lt;!channel&gt; &amp; more",
-        "2 statements left out because no source carries it.",
-        "5 subagents, $0.012, 14 s · run 0123456789ab",
-    ]
+    line, buttons = made.parts[-1].blocks[-2:]
+    assert line["text"]["text"] == (
+        "2 sources · messages of 1–14 Mar 2025 · "
+        "not covered: s3: #ops: &lt;!channel&gt; &amp; more and 1 more · $0.012"
+    )
+    assert (line["accessory"]["action_id"], line["accessory"]["value"]) == (DETAILS, "0123456789ab")
     assert made.parts[0].text == "One [1]. Two [2]."
-    (buttons,) = made.parts[-1].blocks[-1]["elements"]
+    (buttons,) = buttons["elements"]
     assert buttons["action_id"] == FEEDBACK
     values = [buttons[f"{kind}_button"]["value"] for kind in ("positive", "negative")]
     assert list(map(parse_feedback, values)) == [(KEY, FEEDBACK_GOOD), (KEY, FEEDBACK_BAD)]
     assert parse_feedback("else") is None
+
+
+def details(text: str, seconds: float = 14.2, **more: Any) -> list[str]:
+    """The lines of the details of an answer, which Slack takes."""
+    view = details_view(answer_document(document(text, **more)), reply(11_000), seconds)
+    View(**view).validate_json()
+    assert checked(view["blocks"], MAX_VIEW_BLOCKS)
+    return "\n".join(map(flat, view["blocks"])).splitlines()
+
+
+def test_the_details_tell_sources_gaps_and_cost() -> None:
+    known = {"id": "s3", "status": "partial", "stopped_by": "none", "findings": []}
+    stopped = {"id": "s4", "status": "failed", "stopped_by": "model_error", "findings": []}
+    results = [*document("")["subagents"], known, stopped]
+    missing = ["s3: #ops: <!channel> & more", "s4: failed, http 529", "#gone: not there"]
+    url = PERMALINK.replace("&", "&amp;")
+    assert details(
+        "One [F1.2]. Two [F1.1].",
+        coverage={"failed": 1, "complete": 4, "not_covered": missing},
+        subagents=results,
+        unsupported=2,
+    ) == [
+        "*Sources*",
+        f"<{url}1|[1]> Claim of F1.2 (and 1 more)",
+        f"<{url}|[2]> Claim of F1.1",
+        "*Not covered*",
+        "• #ops: &lt;!channel&gt; &amp; more",
+        "• One question was not answered to its end: the language model failed.",
+        "• #gone: not there",
+        "2 statements left out because no source carries it.",
+        "5 questions, $0.012, 14 secs · Reference: 0123456789ab",
+    ]
+
+
+def test_the_details_show_the_whole_statement_that_found_a_source() -> None:
+    query = "SELECT sum(amount) -- " + "x" * 7_000 + "\nFROM orders"
+    found = {"id": "F1.1", "claim": "Sum", "queries": [query]}
+    other = {"id": "F1.2", "claim": "Rows", "queries": [query, "SELECT 1"]}
+    told = details("A [F1.1]. B [F1.2].", subagents=[{"findings": [found, other]}])
+    shown = "".join(line for line in told if line != "```")
+    assert query.replace("\n", "") in shown
+    assert "*Found with* [1][2]" in told
+    assert "*Found with* [2]" in told
 
 
 def test_what_was_looked_up_is_told_from_what_was_found() -> None:
@@ -771,38 +819,90 @@ def test_what_was_looked_up_is_told_from_what_was_found() -> None:
         "F0.2": {"item": "C1/1.1", "text": "Ana: hello"},
     }
     links = {**LINKS, "F0.1": [], "F0.2": [PERMALINK]}
-    made = rendered(
+    told = details(
         "One [F0.1]. Two [F1.1]. Three [F0.2].",
         links=links,
         looked_up=own,
         coverage={"items": 0, "complete": 0, "looked_up": 2},
     )
     url = PERMALINK.replace("&", "&amp;")
-    assert foot(made).splitlines() == [
+    assert told == [
         "*Sources*",
         "[1] note/7, looked up: Lunch: &lt;!here&gt; at *noon*",
         f"<{url}|[2]> Claim of F1.1",
         f"<{url}|[3]> looked up: Ana: hello",
-        "2 items looked up, $0.012, 14 s · run 0123456789ab",
+        "2 items looked up, $0.012, 14 secs · Reference: 0123456789ab",
     ]
 
 
-def test_many_sources_and_gaps_are_counted_not_listed() -> None:
-    links = {f"F1.{n}": [PERMALINK] for n in range(1, 31)}
+def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
+    links = {f"F1.{n}": [PERMALINK] for n in range(1, 301)}
+    found = [{"id": i, "claim": "long " * 100, "queries": [f"SELECT {i}"]} for i in links]
     text = " ".join(f"[{i}]" for i in links)
-    gaps = [f"s{n}: {'long ' * 100}" for n in range(30)]
-    made = rendered(text, links=links, coverage={"not_covered": gaps})
-    said = foot(made)
-    assert "and 22 more, linked in the text" in said
-    assert "• and 25 more" in said
-    assert len(said) < 4000
+    missing = [f"#c{n}: {'long ' * 200}" for n in range(300)]
+    told = details(
+        text, links=links, subagents=[{"findings": found}], coverage={"not_covered": missing}
+    )
+    assert "The rest does not fit here: `assistant show 0123456789ab` has all of it." in told
+    assert told[-1].endswith("Reference: 0123456789ab")
+    line = foot(rendered(text, links=links, coverage={"not_covered": missing})).splitlines()
+    assert line[0].startswith("300 sources · not covered: #c0: long long")
+    assert line[0].endswith("… and 299 more · $0.012")
 
 
-def test_the_last_part_leaves_room_for_what_stands_below() -> None:
-    gaps = [f"s{n}: {'long ' * 100}" for n in range(5)]
-    for length in range(10_000, 12_001, 250):
-        text = ("word " * (length // 5)).strip() + " [F1.1]"
-        rendered(text, 12_000, coverage={"not_covered": gaps})
+@pytest.mark.parametrize(
+    ("coverage", "results", "said"),
+    [
+        ({"items": 0, "complete": 0}, [], "Stopped before anything was looked at."),
+        (
+            {"items": 5, "complete": 2, "partial": 1, "cancelled": 2},
+            [{}],
+            "Stopped after 3 of 5 questions; 2 were not looked at.",
+        ),
+        (
+            {"items": 2, "complete": 1, "cancelled": 1},
+            [
+                {"scope": "email", "coverage": {"sources_listed": 30, "sources_read": 11}},
+                {"scope": "email", "coverage": {"sources_listed": 4, "sources_read": 1}},
+            ],
+            "Stopped after 12 of 34 threads; 22 were not looked at.",
+        ),
+        (
+            {"items": 1, "cancelled": 1},
+            [{"scope": "files", "coverage": {"sources_listed": 2, "sources_read": 1}}],
+            "Stopped after 1 of 2 files; 1 was not looked at.",
+        ),
+        (
+            {"items": 1, "cancelled": 1},
+            [{"scope": "files", "coverage": {"sources_listed": 2, "sources_read": 2}}],
+            "Stopped after all 2 files.",
+        ),
+    ],
+)
+def test_a_stopped_answer_says_how_far_it_came(
+    coverage: Json, results: list[Json], said: str
+) -> None:
+    more: Json = {"status": "cancelled", "stopped_by": "user", "subagents": results}
+    more["coverage"] = {"complete": 0, **coverage}
+    assert foot(rendered("Something.", **more)).splitlines()[0] == f"*{said}*"
+    (part,) = rendered("", **more).parts
+    assert flat(part.blocks[0]) == said, "where nothing was written it is the answer"
+
+
+def test_small_talk_has_nothing_below_it() -> None:
+    nothing = {"items": 0, "complete": 0}
+    short: Json = {"coverage": nothing, "links": {}, "subagents": []}
+    (part,) = rendered("You are welcome!", **short).parts
+    assert [block["type"] for block in part.blocks] == ["rich_text"]
+    others: list[Json] = [
+        {"coverage": {**nothing, "looked_up": 1}},
+        {"coverage": {**nothing, "not_covered": ["#ops"]}},
+        {"links": LINKS},
+        {"status": "partial"},
+    ]
+    for more in others:
+        assert foot(rendered("You are welcome!", **{**short, **more}))
+    assert foot(rendered("You are welcome! " * 20, **short))
 
 
 @pytest.mark.parametrize(
@@ -822,11 +922,10 @@ def test_an_answer_that_is_not_whole_says_so(status: str, stopped_by: str, said:
 def test_the_cost_line_tells_what_is_not_known_and_what_was_not_paid() -> None:
     assert "price unknown" in foot(rendered("x", cost_usd=None))
     assert "nothing was paid" in foot(rendered("x", model="offline"))
-    assert "isolation is advisory" in foot(rendered("x", degraded=True))
-    after = answer_message(answer_document(document("x")), KEY, REPLY, 125)
-    assert "2 min 5 s" in foot(after)
-    unread = foot(rendered("x", coverage={"items": 0, "complete": 0}))
-    assert unread.startswith("$0.012, 14 s"), "what nobody read is not counted"
+    assert any("read together" in line for line in details("x", degraded=True))
+    assert "2 mins 5 secs" in details("x", seconds=125)[-1]
+    unread = details("x", coverage={"items": 0, "complete": 0})
+    assert unread[-1].startswith("$0.012, 14 s"), "what nobody read is not counted"
 
 
 def test_there_is_always_something_to_read() -> None:
@@ -844,19 +943,19 @@ def test_a_sentence_carries_its_reference_and_nothing_that_acts() -> None:
     check(sentence("long " * 9000))
 
 
-def test_a_statement_stands_behind_its_source_and_cannot_act_there() -> None:
-    query = "data:shop: SELECT '<!channel> @here https://evil.example/x' FROM a\n\n*b*" + "x" * 300
-    one = {"id": "F1.1", "claim": "Ten.", "queries": [query, "data:shop: SELECT 2"]}
-    said = foot(rendered("One [F1.1].", subagents=[{"findings": [one]}], links={}))
-    (line,) = [each for each in said.splitlines() if each.startswith("[1]")]
-    assert line.startswith("[1] Ten. · data:shop: SELECT '&lt;!channel&gt; ")
-    assert "://evil" not in line
-    assert "@here" not in line
-    assert len(html.unescape(line)) < 130
+def test_a_statement_stands_in_the_details_and_cannot_act_there() -> None:
+    query = "data:shop: SELECT '<!channel> @here https://evil.example/x' FROM a\n\n*b*"
+    one = {"id": "F1.1", "claim": "Ten.", "queries": [query]}
+    shown = answer_document(document("One [F1.1].", subagents=[{"findings": [one]}], links={}))
+    (block,) = [
+        b for b in details_view(shown, REPLY, 1.0)["blocks"] if b["type"] == "rich_text"
+    ]  # in which Slack parses nothing
+    (part,) = block["elements"]
+    assert part["elements"] == [{"type": "text", "text": query}]
 
 
 def test_claims_of_strangers_cannot_act_in_the_sources() -> None:
     claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
     found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]
-    told = foot(rendered("One [F1.1].", subagents=found))
+    told = "\n".join(details("One [F1.1].", subagents=found))
     assert not any(mark in told for mark in ("://evil", "<!", "@here"))

@@ -16,7 +16,6 @@ from bot.local.model.answer import Answer
 from bot.local.model.faults import Fault, Faults
 from bot.local.model.server import Mind
 from bot.local.slack.faults import StreamsRefused
-from bot.reports.slack import CANCELLED
 
 pytestmark = pytest.mark.system
 
@@ -38,6 +37,9 @@ def fanned_out(count: int) -> Mind:
 
 def all_of(count: int) -> str:
     return "What is open in " + ", ".join(f"#support-{n}" for n in range(2, count + 2)) + "?"
+
+
+STOPPED = "Stopped after 0 of 12 questions; 12 were not looked at."
 
 
 def statuses(url: str) -> list[str]:
@@ -177,12 +179,12 @@ async def test_a_stop_that_one_hears_ends_what_runs_on_the_other_within_two_seco
         bots.balancer.targets = [second.url]
         with waited_within(2.0, by=[bot.process.pid for bot in bots.bots]):
             bots.slack.people.stop("U0ANA", bots.channel, thread)
-            await until(lambda: any(CANCELLED in m.text for m in bots.replies(thread)))
+            await until(lambda: any(STOPPED in m.text for m in bots.replies(thread)))
         calls = len(bots.model.recorded)
         shown = await bots.answer(thread)
         await settled(postgres.url)
 
-        assert CANCELLED in shown.text
+        assert STOPPED in shown.text
         assert len(bots.model.recorded) == calls <= 7
         assert set(statuses(postgres.url)) == {"cancelled"}
         nothing_crashed(bots)

@@ -98,10 +98,10 @@ async def test_fifty_subagents_are_shown_as_a_group() -> None:
         await reply.open(look_first=False)
         for n in range(50):
             reply.emit(SubagentQueued(f"s{n}", f"Read {n}", "slack", "fast"))
-        await until(lambda: len(one(d).plan) == 2)
+        await until(lambda: len(one(d).plan) == 1)
         for n in range(50):
             reply.emit(SubagentFinished(f"s{n}", "complete", "none", 0, None))
-        await until(lambda: one(d).plan[1].title == "slack: 50 of 50 done")
+        await until(lambda: one(d).plan[0].title == "Slack: 50 of 50 done")
         await reply.finish(rendered(ANSWER))
         assert one(d).text == ANSWER + "\n1 subagent"
 
@@ -169,14 +169,14 @@ async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -
             "coverage": {"items": 0, "partial": 0, "failed": 0, "cancelled": 0, "refused": 0}
             | {"not_covered": []},
         }
-        final = slack.answer_message(answer_document(document), "k", d.settings, 2.0)
+        final = slack.answer_message(answer_document(document), "k", d.settings)
         assert d.slack.calls[APPEND] > 3
         await until(lambda: "**Ana**" in one(d).text)
         assert final.streamed_text.startswith(one(d).text)
         await reply.finish(final)
         assert d.slack.calls[STOP] == d.slack.calls[UPDATE] == 1
         kinds = [block["type"] for block in one(d).blocks]
-        assert kinds == ["plan", "rich_text", "context", "context", "context_actions"]
+        assert kinds == ["rich_text", "section", "context_actions"]
         assert "Two invoices wait [1](https://x.test/1). Call **Ana**" in one(d).text
 
 

@@ -26,12 +26,13 @@ from bot.reports.digest_actions import (
     DRAFT,
     LABEL,
     PRIORITY,
+    SHOW,
     SNOOZE,
     DigestClick,
     blocks_after,
     digest_click,
 )
-from bot.reports.slack import MAX_BLOCKS, SHORT, report_parts
+from bot.reports.slack import MAX_BLOCKS, SHORT, opened_parts, report_parts
 from bot.reports.sweep import sweep_view
 from bot.requests.delivery import render_answer
 from bot.slack.blocks import MessagePart
@@ -48,6 +49,18 @@ def digest(document: Json) -> tuple[MessagePart, ...]:
     for part in parts:
         check(part.blocks)
     return parts
+
+
+def unfolded(document: Json) -> tuple[MessagePart, ...]:
+    """The messages of a digest, and those that its buttons open."""
+    parts = digest(document)
+    buttons = [c.button_value for part in parts for c in clicks(part) if c.what == SHOW]
+    more = [opened_parts(triage_report(document), CATEGORIES, each) for each in buttons]
+    assert all(more)
+    for each in (part for some in more for part in some):
+        check(each.blocks)
+        assert not any(click.what == SHOW for click in clicks(each))
+    return (*parts, *(part for some in more for part in some))
 
 
 def posted(document: Json, place: str = "findings.csv") -> tuple[MessagePart, ...]:
@@ -104,6 +117,7 @@ ALLOWED = {
     "context": {"elements"},
 }
 BUTTONS = {
+    "section": {"block_id", "text", "accessory"},
     "actions": {"elements", "block_id"},
     "button": {"action_id", "value", "text"},
     "static_select": {"action_id", "placeholder", "options"},
@@ -122,7 +136,8 @@ def nothing_acts(parts: Sequence[MessagePart], allowed: Mapping[str, set[str]], 
 
 
 def clickable(part: MessagePart) -> list[Json]:
-    return [e for block in part.blocks if block["type"] == "actions" for e in block["elements"]]
+    below = [e for block in part.blocks if block["type"] == "actions" for e in block["elements"]]
+    return below + [block["accessory"] for block in part.blocks if block["type"] == "section"]
 
 
 def body(element: Json, option: Json | None = None) -> Json:
@@ -147,20 +162,20 @@ def clicks(part: MessagePart) -> Iterator[DigestClick]:
 @given(triages())
 @settings(max_examples=60, deadline=None)
 def test_slack_takes_any_digest_also_after_each_click_in_it(document: Json) -> None:
-    for part in digest(document):
+    for part in unfolded(document):
         blocks: Sequence[Json] = part.blocks
         for click in clicks(part):
             blocks = blocks_after(blocks, click, f"{click.what} was done. " * 50)
         check(blocks)
         assert len(blocks) <= MAX_BLOCKS
-        assert not [block for block in blocks if block["type"] == "actions"]
+        assert not [b for b in blocks if b["type"] == "actions" or "accessory" in b]
 
 
 @given(triages())
 @settings(max_examples=60, deadline=None)
 def test_nothing_in_a_digest_acts_but_its_buttons_and_links_to_gmail(document: Json) -> None:
-    nothing_acts(digest(document), {**ALLOWED, **BUTTONS}, MAIL)
-    linked = [url.removeprefix(MAIL) for url in links(digest({**document, "top_lines": []}))]
+    nothing_acts(unfolded(document), {**ALLOWED, **BUTTONS}, MAIL)
+    linked = [url.removeprefix(MAIL) for url in links(unfolded({**document, "top_lines": []}))]
     assert sorted(linked) == sorted(v["thread_id"] for v in document["verdicts"])
 
 
@@ -168,19 +183,63 @@ def test_a_digest_of_very_many_threads_is_more_messages_and_loses_none() -> None
     words = {"key_facts": ["A & <fact>. " * 40], "proposed_action": "Do & say it. " * 40}
     many = [verdict(f"t{n}", asked_of_me=n % 3 == 0, **words) for n in range(200)]
     gone = [{"thread_id": f"u{n}", "subject": "S" * 99, "reason": f"Fault {n}"} for n in range(90)]
-    parts = digest(triage(*many, unreadable=gone))
+    document = triage(*many, unreadable=gone)
+    (first,), parts = digest(document), unfolded(document)
+    assert len([click for click in clicks(first) if click.what != SHOW]) < 60
     assert sorted(links(parts)) == sorted(v["link"] for v in many)
     assert all(sum(f"Fault {n} (1)" in shown(part) for part in parts) == 1 for n in range(90))
-    assert parts[-1].text == f"Mail triage, part {len(parts)} of {len(parts)}"
+
+
+def test_a_digest_of_five_hundred_threads_is_one_message_and_its_counts_add_up() -> None:
+    ranks = ("high", "medium", "low", "low")
+    many = [
+        verdict(
+            f"{n:x}",
+            subject=f"Matter {n}",
+            sender=f"<!channel> *Bold* <b>{n}</b> <p{n}@shop.example>",
+            priority=ranks[n % 4],
+            asked_of_me=n % 5 == 0,
+            category=CATEGORIES[n % len(CATEGORIES)],
+            proposed_action="Do it. " * 30,
+        )
+        for n in range(400)
+    ]
+    filtered = [
+        {"thread_id": f"f{n}", "subject": "S", "sender": f"N{n} <n@x.example>", "reason": "news"}
+        for n in range(60)
+    ]
+    lost = [{"thread_id": f"u{n}", "subject": "", "reason": "it is damaged"} for n in range(40)]
+    document = triage(*many, filtered=filtered, unreadable=lost)
+    (first,) = digest(document)
+    said, *numbers = re.findall(r"\d+", re.findall(r"500 threads: .*", shown(first))[0])
+    assert int(said) == sum(map(int, numbers)) == 500
+    totals = re.findall(r"(?m)\((\d+)\)\**$", shown(first))
+    assert sum(map(int, totals)) == 500, "the titles of the sections"
+    parts = unfolded(document)
+    assert sorted(links(parts)) == sorted(v["link"] for v in many)
+    for part in parts:
+        assert len(part.blocks) < 50
+        assert weight(part) <= 13_200
+        assert all(len(e["text"]["text"]) <= 3000 for e in part.blocks if e["type"] == "section")
+        assert "<!channel>" not in part.text
+    nothing_acts(parts, {**ALLOWED, **BUTTONS}, MAIL)
+    assert "N0, N1, " in "\n".join(map(shown, parts))
+    assert "(no subject)" in "\n".join(map(shown, parts))
+
+
+def test_a_digest_of_nothing_says_so() -> None:
+    (part,) = digest(triage())
+    assert "No threads." in shown(part)
+    assert not clickable(part)
 
 
 def test_a_full_message_has_room_for_what_is_done_about_each_thread() -> None:
     words = {"key_facts": ["A fact. " * 30], "proposed_action": "Do it. " * 30}
     short = [verdict(f"s{n}", asked_of_me=True) for n in range(40)]
     long = [verdict(f"t{n}", asked_of_me=True, category="customer", **words) for n in range(40)]
-    for part in (part for many in (short, long) for part in digest(triage(*many))):
+    for part in (part for many in (short, long) for part in unfolded(triage(*many))):
         blocks: Sequence[Json] = part.blocks
-        for click in [each for each in clicks(part) if each.what != SNOOZE]:
+        for click in [each for each in clicks(part) if each.what not in (SNOOZE, SHOW)]:
             blocks = blocks_after(blocks, click, f"{click.value} was noted. " * 20)
         check(blocks)
         rows = [
@@ -196,9 +255,9 @@ def test_numbers_of_lists_are_those_by_which_threads_are_named() -> None:
         *(verdict(id, key_facts=[f"Fact {id}. " * 25]) for id in ids),
         top_lines=[{"text": "Do.", "findings": [], "threads": ["a"]}],
     )
-    text = "\n".join(map(shown, digest(document)))
+    text = "\n".join(map(shown, unfolded(document)))
     for number, id in enumerate(ids, 2):
-        assert f"\n{number}. **Lena Brandt** · 2 d · Fact {id}. " in text
+        assert f"\n{number}. **Lena Brandt**: Export stuck · 2 days\nFact {id}. " in text
 
 
 def test_a_pressing_thread_can_be_labelled_drafted_snoozed_and_corrected() -> None:
@@ -274,7 +333,7 @@ def test_the_text_for_notifications_is_numbers_alone() -> None:
         filtered=[{"thread_id": "f", "subject": EVIL, "sender": EVIL, "reason": EVIL}],
         mailbox=EVIL,
     )
-    told = "Mail triage. 2 threads: 1 asks for you or is urgent, 1 filtered."
+    told = "Mail triage. 2 threads: 1 needs you, 1 filtered."
     assert digest_view(triage_report(document)).notification == told
     assert [part.text for part in digest(document)] == [told]
     document = swept(
@@ -410,7 +469,7 @@ def test_a_document_stored_before_reports_were_compared_is_shown() -> None:
 def test_as_an_answer_it_has_feedback_buttons_below_and_says_where_the_rest_is() -> None:
     request = StoredRequest("T1", "C1", "1.2", "1.2", "U1", "mention", {"text": "sweep *"})
     many = swept(section("a", *(finding(f"F1.{n}") for n in range(310))))
-    shown_as = render_answer(sweep_report(many), request, load_settings(env={}), 2.0)
+    shown_as = render_answer(sweep_report(many), request, load_settings(env={}))
     *before, last = shown_as.parts
     assert last.blocks[-1]["type"] == "context_actions"
     assert not [b for part in before for b in part.blocks if b["type"] == "context_actions"]

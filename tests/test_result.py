@@ -234,8 +234,39 @@ def test_a_view_keeps_its_size_and_its_form(
     assert lines[0].startswith("s3 complete") or not count
     assert lines[-1].startswith("read: ")
     assert all(each.startswith(("s3 ", "[F3.", "(cut: ", "read: ")) for each in lines)
-    if len(shown) < count:
-        assert f"(cut: {count - len(shown)} more findings, " in view
+    if left := count - len(shown):
+        assert f"(cut: {left} more {'finding' if left == 1 else 'findings'}, " in view
+
+
+@pytest.mark.parametrize(
+    ("replies", "waits"),
+    [
+        ([], 1),
+        (["U1", "U1"], 1),
+        (["U2"], 1),
+        (["U2", "U1", "U1"], 3),
+        (["U1", "U2", "U1", "U2"], 4),
+        (["bot", "U1"], 1),
+    ],
+    ids=["asked", "asked again", "answered", "not helped", "answered twice", "only a bot"],
+)
+def test_a_view_tells_since_when_an_issue_is_there_and_since_when_somebody_waits(
+    replies: list[str], waits: int
+) -> None:
+    day = 24 * 60
+    read = [item(0)] + [
+        item(k * day, 0, author, notes=("bot",) if author == "bot" else ())
+        for k, author in enumerate(replies, 1)
+    ]
+    got = result(ending(data=issues([one("C1/0")])), reading(*read))
+    (found,) = got.findings
+    assert (found.since, found.waits_since) == (
+        "2025-04-01T09:00:00Z",
+        f"2025-04-0{waits}T09:00:00Z",
+    )
+    later = f", waits since 2025-04-0{waits}" if waits > 1 else ""
+    line = parent_view(got, 1500).splitlines()[1]
+    assert line.split(" | ")[1] == f"unsolved, low, since 2025-04-01{later}"
 
 
 def rows_of(count: int) -> SubagentResult:

@@ -24,7 +24,7 @@ from bot.local.offline.model import answer as offline
 from bot.local.offline.schedules import TOOLS, turn
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
-from bot.schedules import chat
+from bot.schedules import description
 from bot.schedules.store import ScheduleStore
 from bot.storage.schedules import StoredSchedule
 from config.schedules import Schedule
@@ -134,21 +134,21 @@ async def test_a_schedule_is_set_when_its_requester_approves_of_what_the_card_sa
         shown = await asked(bot)
         assert await schedules(bot).all() == []
         text = plain(shown.text)
-        lines = text.splitlines()
+        lines = [line for line in text.splitlines() if line.strip()]
         assert lines[0] == "Set up the schedule daily"
-        (times,) = [line for line in lines if line.startswith("Next runs: ")]
-        days = re.findall(r"(Mon|Tue|Wed|Thu|Fri) \d{1,2} \w{3} \d{4} 09:00", times)
-        assert len(days) == 3
-        assert times.endswith("(Europe/Madrid)")
-        assert "Reads: #support-1, #support-2, #support-3 (3 channels now" in text
-        assert f"Goes to: {HERE} (#support-1)" in text
-        assert "May cost: at most $0.50 a run" in text
-        assert "Rights: those of the requester" in text
-        assert "Missed runs: of runs missed while I was away the latest one is" in text
+        day = r"(Mon|Tue|Wed|Thu|Fri), \d{1,2} \w{3} \d{4}"
+        assert re.fullmatch(
+            rf"When: Every weekday at 09:00 \(Europe/Madrid\); next: {day}", lines[1]
+        )
+        assert lines[2].startswith("Reads: #support-1, #support-2, #support-3 (3 channels now")
+        assert lines[3] == f"Goes to: {HERE} (#support-1)"
+        assert "with the requester's rights, checked each time, for at most $0.50" in lines[4]
+        assert "of those missed while I am away the latest is caught up" in lines[4]
         assert f"Asked for by <@{ASKER}>" in text
+        assert len(lines) <= 8
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "done")
-        assert "The schedule daily is set. Next run: " in str(row.outcome)
+        assert "The sweep daily is set: Every weekday at 09:00 (Eur" in str(row.outcome)
         made = await only(bot)
         assert (made.id, made.origin, made.state) == ("daily", "chat", "active")
         assert (made.spec.owner, made.spec.to, made.spec.zone) == (ASKER, HERE, "Europe/Madrid")
@@ -240,7 +240,7 @@ async def test_a_name_that_is_taken_is_refused_and_the_same_again_is_once(tmp_pa
         made = await only(bot)
         desk = bot.bench.dispatch.runs.clients
         (chat,) = [each for kind, each in desk.items() if kind.__name__ == "ScheduleDesk"]
-        assert "is set" in await chat.create("daily", made.spec)  # type: ignore[attr-defined]
+        assert "is set" in await chat.create("daily", made.spec, made.label)  # type: ignore[attr-defined]
         assert await only(bot) == made
 
 
@@ -255,7 +255,7 @@ async def test_a_card_in_a_channel_names_no_private_channel_and_says_what_is_not
         text = plain((await asked(bot)).text)
         assert "#support-1, #support-3, 1 private channel (3 channels now" in text
         assert "support-2" not in text
-        assert "Not yet allowed: not everyone there may read all that it reads" in text
+        assert "; not yet allowed: not everyone there may read all that it reads" in text
         assert channel_id(2) not in text
 
 
@@ -269,7 +269,7 @@ async def test_to_oneself_everything_may_go(tmp_path: Path) -> None:
     async with bot_with(tmp_path, turning, space=private(2)) as bot:
         shown = await approved(bot)
         assert "Goes to: a direct message to who asks for it" in shown
-        assert "Not yet allowed" not in shown
+        assert "not yet allowed" not in shown
         assert (await only(bot)).spec.to == "dm"
         turning.mind, dm = creating(name="second"), bot.slack.people.dm(ASKER)
         bot.slack.people.say(ASKER, dm, "Every weekday at 9 sweep support-* and post here.")
@@ -441,11 +441,12 @@ def test_the_offline_model_reads_the_times_the_place_and_the_sources() -> None:
 def test_home_shows_schedules_that_cannot_act() -> None:
     spec = Schedule(kind="sweep", cron="0 9 * * *", channels=("csm-*",), to="dm", owner="U0ANA")
     stored = StoredSchedule("daily", "chat", "paused", "paused by <@U0EVA>", spec, NOW, NOW, NOW)
-    (_, shown) = schedule_blocks([chat.line(stored, NOW, reading="<!channel> & csm-*")])
-    ((text,),) = [each["elements"] for each in shown["elements"]]
+    (_, shown) = schedule_blocks([description.line(stored, NOW, reading="<!channel> & csm-*")])
+    ((text, who, *_),) = [each["elements"] for each in shown["elements"]]
     assert [shown["type"], text["type"]] == ["rich_text", "text"]
-    assert "<!channel> & csm-*, at '0 9 * * *'" in text["text"]
-    assert "paused: paused by <@U0EVA>" in text["text"]
+    assert "@channel & csm-*, every day at 09:00 (UTC)" in text["text"]
+    assert text["text"].endswith("paused: paused by ")
+    assert who == {"type": "user", "user_id": "U0EVA"}
     assert list(schedule_blocks([])) == []
 
 

@@ -120,7 +120,7 @@ async def test_what_can_work_is_not_refused(tmp_path: Path) -> None:
         ({"to": "#elsewhere"}, "I am not in #elsewhere: invite me there with /invite first"),
         ({"to": "#hr"}, "<@U0ANA> cannot read #hr"),
         ({"tracker": "F0NONE"}, "I cannot read the tracker F0NONE"),
-        ({"owner": "U0NOBODY"}, "There is no user U0NOBODY here"),
+        ({"owner": "U0NOBODY"}, "There is no member U0NOBODY here"),
         ({"owner": OLD}, "Its owner <@U0OLD> is deactivated"),
         ({"owner": APP}, "Its owner <@U0APP> is an app"),
         ({"owner": GUEST}, "Guests may not own schedules here. Ask an admin"),

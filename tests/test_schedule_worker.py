@@ -15,13 +15,16 @@ from test_occurrences import spec
 from timing import Patience
 
 from bot.runs.durable import Durable
-from bot.schedules.store import CRASHED, Occurrences, ScheduleStore
-from bot.schedules.worker import LOST, ScheduleWorker
+from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.worker import ScheduleWorker
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, Work
+from config.words import Text, phrase
 
 __all__ = ["place", "postgres"]
+
+CRASHED, LOST = phrase("schedule.crashed"), phrase("schedule.lost")
 
 YEARLY = "0 0 1 1 *"
 """So that nothing is due but what a test asks for."""
@@ -67,8 +70,8 @@ class Bench:
             raise LookupError("oops")
         await self.occurrences.record_delivery(work)
 
-    async def note(self, work: Work, why: str, again: datetime) -> None:
-        self.failed.append((work.schedule, why))
+    async def note(self, work: Work, why: Text, again: datetime) -> None:
+        self.failed.append((work.schedule, str(why)))
 
     async def due(self, *names: str) -> list[Occurrence]:
         for name in names:

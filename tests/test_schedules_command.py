@@ -73,7 +73,7 @@ def test_a_schedule_that_nothing_has_taken_up_yet_is_listed_as_new(shell: Shell)
     done = shell("schedules")
     assert done.code == 0
     head, following, *_ = done.out.splitlines()
-    assert head == "markets  new  sweep of support-*, '30 9 * * mon-fri' (Europe/Madrid), " + (
+    assert head == "markets  new  sweep of support-*, every weekday at 09:30 (Europe/Madrid), " + (
         "to #support-1"
     )
     assert following.split() == ["next", "run", *"none until `assistant serve` takes it up".split()]
@@ -217,3 +217,48 @@ def serving(place: Kept) -> Iterator[None]:
         held.execute("select pg_advisory_lock(%s, %s)", (LOCKS, 1))
         yield
         held.execute("select pg_advisory_unlock(%s, %s)", (LOCKS, 1))  # closing takes its time
+
+
+REQUESTS = """
+schedules:
+  call-ana: {kind: reminder, at: "2026-01-05T15:00", text: Call Ana, to: dm, owner: U0ANA}
+  orders:
+    kind: ask
+    cron: "0 9 * * mon"
+    request: Tell me last week's orders
+    to: "#support-1"
+    owner: U0ANA
+"""
+
+
+def test_questions_and_reminders_are_listed_by_their_words_and_what_is_done_comes_last(
+    shell: Shell,
+) -> None:
+    configure(REQUESTS)
+    taken_up()
+    heads = [line for line in shell("schedules").out.splitlines() if not line.startswith(" ")]
+    assert heads == [
+        'orders  active  question "Tell me last week\'s orders", every Monday at 09:00 (UTC), '
+        "to #support-1",
+        'call-ana  done  reminder "Call Ana", once, on Mon, 5 Jan 2026 at 15:00 (UTC), to dm',
+    ]
+    listed = shell("schedules", "--json").json["schedules"]
+    assert [(each["cron"], each["at"], each["next_run"]) for each in listed][1] == (
+        *("", "2026-01-05T15:00"),
+        None,
+    )
+    assert listed[0]["cron"] == "0 9 * * mon"
+    for command in ("run", "pause"):
+        said = refused(shell("schedules", command, "call-ana"), "schedule")
+        assert "The one time of call-ana is over." in said
+
+
+def test_a_dry_run_of_a_question_says_where_its_answer_would_go(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(REQUESTS)
+    with slack_at(monkeypatch, LocalSlack(people())):
+        done = shell("schedules", "run", "orders", "--dry-run")
+    assert done.code == 0, done
+    assert "orders: a question, active. Nothing was sent." in done.out
+    assert "it would go to #support-1\n  if all who read it there may read" in done.out

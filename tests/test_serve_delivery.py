@@ -33,8 +33,8 @@ from bot.local.model.faults import Faults
 from bot.local.slack.server import SIGNING_SECRET, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
-from bot.messages import DOWN, GIVEN_UP, STOPPED_EARLY
 from config.settings import Settings
+from config.words import phrase
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"
@@ -144,10 +144,10 @@ async def test_an_outage_is_said_once_and_the_request_is_answered_after_it(tmp_p
     faults = Faults(lambda index, body: ModelFault("http_529", retry_after=0) if down[0] else None)
     async with serving(tmp_path, led_by(echo), faults=faults, models={"max_attempts": 1}) as bot:
         asked = bot.ask("Hello?")
-        await until(lambda: any(DOWN in m.text for m in bot.replies(asked)))
+        await until(lambda: any(phrase("reply.down") in m.text for m in bot.replies(asked)))
         second = bot.ask("And?", thread_ts=asked)
         await asyncio.sleep(1.2)
-        assert [m.text for m in bot.replies(asked)] == [DOWN]
+        assert [m.text for m in bot.replies(asked)] == [phrase("reply.down")]
         assert bot.slack.state.sessions[bot.channel, asked].status == "active"
         down[0] = False
         first, after = await bot.answers(asked, 2)
@@ -156,7 +156,7 @@ async def test_an_outage_is_said_once_and_the_request_is_answered_after_it(tmp_p
             "You asked: And?",
         )
         assert second < after.ts
-        assert DOWN not in str(bot.replies(asked))
+        assert phrase("reply.down") not in str(bot.replies(asked))
         runs = await bot.store.runs()
         assert [r.status for r in runs][:2] == ["complete", "complete"]
         assert {r.status for r in runs[2:]} == {"failed"}
@@ -172,7 +172,7 @@ async def test_an_outage_that_does_not_end_is_given_up(tmp_path: Path) -> None:
         serve={"outage_give_up_s": 1.5},
     ) as bot:
         asked = bot.ask("Hello?")
-        await until(lambda: [m.text for m in bot.replies(asked)] == [GIVEN_UP])
+        await until(lambda: [m.text for m in bot.replies(asked)] == [phrase("reply.given_up")])
         await quiet(bot)
         request = await bot.inbox.request(f"T0ACME/{bot.channel}/{asked}")
         assert request
@@ -348,8 +348,8 @@ async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
         await stored(bot, second)
         bot.slack.people.stop(LUIS, bot.channel, asked)
         first, waiting = await bot.answers(asked, 2)
-        assert "Stopped as asked" in first.text
-        assert waiting.text == STOPPED_EARLY
+        assert "Stopped before anything was looked at" in first.text
+        assert waiting.text == phrase("reply.stopped_early")
         bot.ask("Third?", thread_ts=asked)
         assert "You asked: Third?" in (await bot.answers(asked, 3))[2].text
         assert [r.status for r in await bot.store.runs()] == ["complete", "cancelled"]

@@ -143,7 +143,7 @@ def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
         for name, value in there.env.items():
             monkeypatch.setenv(name, value)
         with waited_within(10), pytest.raises(SystemExit) as ended:
-            run_serve(local=False, model=None, port=None)
+            run_serve(model=None, port=None)
     said = capsys.readouterr()
     errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
     assert ended.value.code == 2, said.err

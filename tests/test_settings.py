@@ -328,6 +328,14 @@ def test_a_report_goes_to_a_person_a_channel_or_an_address(tmp_path: Path, to: s
         ({"since_days": 36_501}, "'schedules.m.since_days' is 36501, but it must be"),
         ({"missed_hours": 0}, "'schedules.m.missed_hours' is 0, but it must be greater than 0"),
         ({"channels": []}, "'schedules.m': a sweep needs channels"),
+        ({"cron": ""}, "'schedules.m': it has either a crontab in `cron`, to come again and again"),
+        ({"at": "2026-11-30T15:00"}, "'schedules.m': it has either a crontab in `cron`, to come"),
+        ({"cron": "", "at": "noon"}, "'schedules.m': 'noon' is not a time of a day, such as 2026-"),
+        ({"request": "Why?"}, "'schedules.m': only kind `ask` has a `request`, and only kind"),
+        ({"kind": "ask"}, "'schedules.m': a question needs a `request`: what is asked each time"),
+        ({"kind": "ask", "request": "Why?"}, "'schedules.m': a question has no channels, tracker,"),
+        ({"kind": "reminder"}, "'schedules.m': a reminder needs a `text`: what it says"),
+        ({"to": "U0LUIS"}, "'schedules.m': only a reminder goes to another person: write dm or"),
         ({"kind": "triage"}, "'schedules.m': a triage reads its owner's mailbox: leave channels"),
         ({"ownr": "U0ANA"}, "'schedules.m.ownr'. Did you mean 'schedules.m.owner'?"),
     ],
@@ -341,7 +349,6 @@ def test_what_cannot_be_is_refused_with_the_sentence_that_helps(
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     assert objections(tmp_path, {"m": {"kind": "sweep", "channels": ["csm-*"]}}) == [
-        "'schedules.m.cron' is missing.",
         "'schedules.m.to' is missing.",
         "'schedules.m.owner' is missing.",
     ]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from test_attaching import working as keeping
 from bot.local.slack.faults import Fault, StreamsRefused
 from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.workspace import Channel, User, Workspace
-from bot.messages import FAILED
 from config.settings import Settings
+from config.words import phrase
 
 START, UPDATE, POST = "chat.startStream", "chat.update", "chat.postMessage"
 GUEST, STRANGER, SHARED = "U0GUEST", "U0OTHER", "C0SHARED"
@@ -73,7 +73,7 @@ async def test_what_was_delivered_of_a_long_answer_stays_above_the_apology(tmp_p
         asked = bot.ask("Tell me all")
         first, *_, last = await bot.answers(asked, 2, seconds=40)
         assert BEGIN in first.text
-        assert FAILED in last.text
+        assert phrase("reply.failed") in last.text
 
 
 @pytest.mark.parametrize("how", ["404", "unknown_method", "channel_type_not_supported"])
@@ -87,6 +87,13 @@ async def test_a_slack_without_streams_gets_the_answer_in_one_message(
         assert (len(bot.replies(asked)), bot.slack.calls[POST]) == (1, 1)
 
 
+def heard_alone(settings: Settings) -> Settings:
+    """Strangers may ask, and by an event: the stand-in's history does not name their workspace."""
+    slack = settings.slack.model_copy(update={"backfill_hours": 0})
+    ask = ruled(shared=True, ask=("members", "external"))
+    return ask(settings.model_copy(update={"slack": slack}))
+
+
 @pytest.mark.parametrize(("user", "team"), [(STRANGER, "T0OTHER"), (ASKER, "T0ACME")])
 async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
     tmp_path: Path, user: str, team: str
@@ -95,12 +102,8 @@ async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
     stranger = User(STRANGER, "other", "Olga Other", is_stranger=True, team_id="T0OTHER")
     shared = Channel(SHARED, "shared", (), (ASKER, STRANGER), is_ext_shared=True)
     space = replace(base, users=(*base.users, stranger), channels=(*base.channels, shared))
-    async with serving(
-        tmp_path,
-        led_by(say(f"{BEGIN}.")),
-        space=space,
-        change=ruled(shared=True, ask=("members", "external")),
-    ) as bot:
+    mind = led_by(say(f"{BEGIN}."))
+    async with serving(tmp_path, mind, space=space, change=heard_alone) as bot:
         asked = bot.ask("What is open?", user=user, channel=SHARED)
         assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
         (start,) = [e for e in bot.slack.effects if e.method == START]
@@ -123,6 +126,13 @@ class Script:
     mark: str = ""
     seen: int = 0
     refused: int = 0
+
+    async def next_call(self, after: int, seconds: float) -> None:
+        """Return when the method was called more than `after` times, or when the time is over."""
+        for _ in range(round(seconds / 0.01)):
+            if self.seen > after:
+                return
+            await asyncio.sleep(0.01)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != f"{API_PATH}{self.method}":
@@ -160,18 +170,22 @@ class Script:
         self.seen = self.refused = 0
 
 
-def paced(app: ASGIApp) -> ASGIApp:
-    """A model that takes its time to write."""
+def waiting_for(script: Script) -> Callable[[ASGIApp], ASGIApp]:
+    """A model that writes on when the words before are shown, or after a quarter of a second."""
 
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        async def slowly(message: Message) -> None:
-            await send(message)
-            if b"text_delta" in message.get("body", b""):
-                await asyncio.sleep(0.02)
+    def slow(app: ASGIApp) -> ASGIApp:
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            async def slowly(message: Message) -> None:
+                before = script.seen
+                await send(message)
+                if b"text_delta" in message.get("body", b""):
+                    await script.next_call(before, 0.25)
 
-        await app(scope, receive, slowly)
+            await app(scope, receive, slowly)
 
-    return call
+        return call
+
+    return slow
 
 
 @dataclass(frozen=True)
@@ -207,6 +221,8 @@ WRITES = (
     Write("chat.postEphemeral", ALWAYS, is_whisper=True),
     Write("files.completeUploadExternal", ALWAYS, has_file=True),
 )
+PACED = ("chat.appendStream", UPDATE)
+"""Methods that are called again while the model writes."""
 SAMPLE = {
     "chat.startStream": "team_not_found missing_scope is_archived",
     "chat.appendStream": "channel_type_not_supported missing_scope message_not_found",
@@ -275,7 +291,7 @@ def outcome(bot: Served, write: Write, thread: str, told: int) -> str:
         return "answer" if "Here they are" in text and has_file != is_told else text
     if not shown:
         return "nothing"
-    if text.count(FAILED) == 1:
+    if text.count(phrase("reply.failed")) == 1:
         return "sentence"
     answer = [m for m in shown if m.metadata and not m.streaming]
     parts = {m.metadata["event_payload"].get("of") for m in answer if m.metadata}
@@ -313,7 +329,7 @@ async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, C
         mind,
         slack=slack,
         latency_s=0.02,
-        before_model=paced if write.method == "chat.appendStream" else lambda app: app,
+        before_model=waiting_for(script) if write.method in PACED else lambda app: app,
         change=wide,
         serve={"outage_give_up_s": 2.5},
     ) as bot:

@@ -39,14 +39,30 @@ def test_shares_hold_every_thread_once_and_stay_below_both_caps(
     lengths: list[int], max_tokens: int, max_threads: int
 ) -> None:
     found = [conversation(n, length) for n, length in enumerate(lengths)]
-    shares = [
-        [c for c in found if c.root.at and window.opens(c.root.at)]
-        for window in split(found, MONTH, max_tokens, max_threads)
-    ]
-    assert [c for share in shares for c in share] == found
-    for share in shares:
-        assert 1 <= len(share) <= max_threads
-        assert size(share) <= max_tokens or len(share) == 1
+    shares = split(found, MONTH, max_tokens, max_threads, max_tokens)
+    opened = [[c for c in found if c.root.at and share.window.opens(c.root.at)] for share in shares]
+    assert [c for threads in opened for c in threads] == found
+    for share, threads in zip(shares, opened, strict=True):
+        assert 1 <= len(threads) <= max_threads
+        assert share.ids == tuple(c.root.id for c in threads)
+        assert size(threads) <= max_tokens or (len(threads) == 1 and not share.items)
+        assert share.items in ((), tuple(c.root for c in threads))
+
+
+@given(st.lists(st.integers(1, 90), min_size=1, max_size=40))
+def test_halves_hold_every_thread_once_and_end_with_single_ones(lengths: list[int]) -> None:
+    found = [conversation(n, length) for n, length in enumerate(lengths)]
+    (share,) = split(found, MONTH, 10**6, 100, 10**6)
+    rounds = 0
+    left = [share]
+    while any(halves := [each.halves() for each in left]):
+        left = [half for each, two in zip(left, halves, strict=True) for half in two or [each]]
+        rounds += 1
+    assert [each.ids for each in left] == [(c.root.id,) for c in found]
+    assert [each.items for each in left] == [(c.root,) for c in found]
+    assert [c.root.at and e.window.opens(c.root.at) for c, e in zip(found, left, strict=True)]
+    assert len({each.number for each in left}) == len(found)
+    assert rounds <= 6
 
 
 # ---- read ahead

@@ -27,7 +27,7 @@ from bot_kit import (
     small_export,
     ts,
 )
-from engine_kit import call, line, results, say, turns
+from engine_kit import call, line, opening, say
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -232,6 +232,87 @@ def test_a_channel_larger_than_a_context_is_split_by_size(shell: Shell, tmp_path
     assert document["status"] == "complete"
 
 
+def test_what_waits_longest_for_the_team_stands_first(shell: Shell, tmp_path: Path) -> None:
+    talk = [
+        said("02 09:00", "The invoice is wrong, who can mend it?"),
+        said("10 09:00", "Still wrong, any news of the invoice?", "U0ANA", "02 09:00"),
+        said("04 09:00", "The printer does not print, what now?", "U0EVA"),
+        said("05 09:00", "Where do I find my password?", "U0TOM"),
+        said("05 09:20", "Looking into it", "U0LUIS", "05 09:00"),
+        said("06 09:00", "That was not it, what else?", "U0TOM", "05 09:00"),
+    ]
+    document = shell.sweep(export(tmp_path, {"help": talk}), "help")
+    told = [
+        (f["state"], f["waits"], f["waits_since"][:10])
+        for f in section(document, "help")["findings"]
+    ]
+    assert told == [
+        ("unanswered", ["Ana Ruiz"], "2025-03-02"),
+        ("unanswered", ["Eva Roth"], "2025-03-04"),
+        ("unsolved", ["Tom Vance"], "2025-03-06"),
+    ]
+
+
+def roots_in(body: Json) -> list[str]:
+    """The threads that a subagent was given, without replies."""
+    return re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE)
+
+
+def at_most(count: int, endless: str = "") -> Mind:
+    """A model whose output is cut off if it is given more than so many threads, or this one."""
+
+    def mind(body: Json) -> Answer:
+        if body.get("tools") and (len(roots_in(body)) > count or endless in roots_in(body)):
+            return Answer([], "max_tokens")
+        return offline_model(body)
+
+    return mind
+
+
+def test_a_share_whose_output_is_cut_off_is_read_again_in_halves_and_loses_nothing(
+    sweep: Swept, shell: Shell, tmp_path: Path
+) -> None:
+    export(tmp_path, {"busy": many_threads(30), "calm": many_threads(3)})
+    whole = shell.sweep(tmp_path / "export.zip")
+    configure("sweep: {threads_per_subagent: 16}")
+    done, asked = sweep(at_most(5))
+    assert done.code == 0
+    document = done.json
+    assert document["status"] == "complete"
+    for name in ("busy", "calm"):
+        assert evidence(document, name) == evidence(whole, name), "a finding was lost"
+        assert placed(document, name) == placed(whole, name)
+        assert section(document, name)["coverage"] == section(whole, name)["coverage"]
+    assert document["coverage"]["not_covered"] == []
+    readers = [body for body in asked if body.get("tools")]
+    assert max(len(roots_in(body)) for body in readers) == 15
+    assert {len(roots_in(body)) for body in readers if roots_in(body)} == {15, 7, 8, 3, 4}
+    told = [line(body, "KNOWN") for body in readers]
+    roots = [f"C0BUSY/{m['ts']}" for m in many_threads(30) if "thread_ts" not in m]
+    assert f"MATERIAL is share 1ab of 2, threads {roots[3]} to {roots[6]}; others" in str(told)
+    assert "MATERIAL is all of #calm." in told
+    again = [s for s in document["subagents"] if "read a half each" in s["reason"]]
+    assert len(again) == 6
+    assert all(s["cost_usd"] > 0 for s in again), "what it cost is counted"
+    assert shell("audit", document["run_id"]).code == 0
+
+
+def test_a_single_thread_that_no_answer_can_tell_is_named(sweep: Swept, tmp_path: Path) -> None:
+    export(tmp_path, {"busy": many_threads(6)})
+    long = item("busy", "02 04:00")
+    done, _ = sweep(at_most(5, endless=long))
+    assert done.code == 1
+    document = done.json
+    assert section(document, "busy")["status"] == "partial"
+    assert document["coverage"]["not_covered"] == [
+        f"busy: what there is to say of the thread {long} does not fit into one answer"
+    ]
+    roots = {f"C0BUSY/{m['ts']}" for m in many_threads(6) if "thread_ts" not in m}
+    mine = [s for s in document["subagents"] if s["value"]]
+    seen = {e for s in mine for f in s["findings"] for e in f["evidence"]}
+    assert roots - {long} <= seen | {r for s in mine for r in s["value"]["no_issue"]}
+
+
 def test_channels_are_chosen_by_name_id_and_pattern_up_to_a_limit(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -346,7 +427,7 @@ def test_a_damaged_day_is_named_and_the_rest_is_reported(shell: Shell, tmp_path:
 
 def test_a_subagent_that_fails_is_a_section_that_says_why(sweep: Swept, shell: Shell) -> None:
     def mind(body: Json) -> Answer:
-        if "#support-en" in line(body, "MAY READ"):
+        if "#support-en" in line(body, "TASK"):
             return Answer([], "refusal")
         return offline_model(body)
 
@@ -356,8 +437,9 @@ def test_a_subagent_that_fails_is_a_section_that_says_why(sweep: Swept, shell: S
     assert (document["model"], document["status"]) == ("claude", "partial")
     failed = section(document, "support-en")
     assert failed["status"] == "failed"
-    assert "refused to answer" in failed["summary"]
-    assert any("refused to answer" in each for each in document["coverage"]["not_covered"])
+    assert failed["summary"].startswith("Read 2 items, then stopped. (")
+    assert "the language model failed" in failed["summary"]
+    assert f"support-en: {failed['summary']}" in document["coverage"]["not_covered"]
     unharmed(document)
     shown = " ".join(shell("show", document["run_id"]).out.split())
     assert re.search(r"s\d failed/\w+ \([^)]*refused to answer", shown)
@@ -397,14 +479,12 @@ def test_what_a_subagent_makes_up_is_dropped_and_counted(sweep: Swept) -> None:
             "quotes": ["No puedo pagar con tarjeta", "the house is on fire"],
             "customers": ["Nobody Ltd"],
         }
-        roots = set(re.findall(r"^\[(\S+)\]", results(body)[-1]["content"], re.MULTILINE))
+        roots = set(re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE))
         rest = sorted(roots - {real})
         return call("submit_result", summary="x", findings=[made_up, mixed], no_issue=rest)
 
-    child = turns(call("read_channel_history", channel="#support-es"), submit)
-
     def mind(body: Json) -> Answer:
-        return child(body) if body.get("tools") else say("Pay attention [F1.1].")
+        return submit(body) if body.get("tools") else say("Pay attention [F1.1].")
 
     document = sweep(mind, "support-es")[0].json
     (finding,) = document["sections"][0]["findings"]
@@ -446,7 +526,7 @@ def test_hostile_channels_forge_nothing(shell: Shell, tmp_path: Path) -> None:
         item("support-es", "10 11:00"),
     }
     calls = {c["name"] for s in document["subagents"] for c in s["tool_calls"]}
-    assert calls <= {"read_channel_history", "submit_result"}
+    assert calls == {"submit_result"}
     args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
     done = shell("sweep", "--channels", "*", *args)
     assert "\x1b" not in done.out

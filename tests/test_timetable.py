@@ -223,7 +223,7 @@ def test_any_crontab_comes_up_as_cron_promises_around_a_change_of_clocks(
         ("0 9 * * mon,,tue", "UTC", "(day of the week) is 'mon,,tue'"),
         ("0 9 * *", "UTC", "has 4 fields, but a crontab has five: minute, hour, day of the month"),
         ("@daily", "UTC", "has 1 field, but a crontab has five"),
-        ("", "UTC", "has 0 fields"),
+        ("", "UTC", "either a crontab in `cron`, to come again and again, or one time in `at`"),
         ("0 9 30 2 *", "UTC", "'0 9 30 2 *' never comes up: no such day exists"),
         ("0 9 31 4,6,9,11 *", "UTC", "never comes up"),
         ("0 9 1 * mon", "UTC", "leave one of them '*', or write two schedules"),

@@ -72,6 +72,7 @@ def crowded(*more: list[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
             each.wait()
 
 
+@pytest.mark.slow  # it crowds the machine, and so do other tests
 def test_what_keeps_a_process_that_is_waited_for_from_running_does_not_count() -> None:
     with (
         crowded(["0.25"]) as (one,),
@@ -82,6 +83,7 @@ def test_what_keeps_a_process_that_is_waited_for_from_running_does_not_count() -
         finished(one)
 
 
+@pytest.mark.slow  # it crowds the machine, and so do other tests
 def test_what_keeps_two_processes_from_running_one_after_the_other_does_not_count() -> None:
     with (
         crowded(["0.25"], ["0.25"]) as (one, two),
@@ -92,6 +94,7 @@ def test_what_keeps_two_processes_from_running_one_after_the_other_does_not_coun
         finished(one, two)
 
 
+@pytest.mark.slow  # it crowds the machine, and so do other tests
 def test_what_keeps_this_thread_from_running_bit_by_bit_does_not_count() -> None:
     with crowded(), waited_within(0.5):
         began = time.monotonic()

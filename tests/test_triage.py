@@ -77,7 +77,7 @@ def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(triage:
     assert subjects == {f"Order {n}" for n in range(1026, 1031)}
     assert len(done.json["filtered"]) == 20
     assert done.code == 0  # they are named, and left out as was asked
-    assert done.json["coverage"]["not_covered"] == ["25 older threads left out by --limit 5"]
+    assert done.json["coverage"]["not_covered"] == ["25 older threads left out by the limit of 5"]
 
 
 def test_a_subagent_that_fails_costs_its_own_thread_only(triage: Triage) -> None:
@@ -94,7 +94,7 @@ def test_a_subagent_that_fails_costs_its_own_thread_only(triage: Triage) -> None
     assert len(document["verdicts"]) == 2
     (lost,) = document["unreadable"]
     assert lost["subject"] == "Order 1002"
-    assert lost["reason"]
+    assert lost["reason"] == "the language model's answer could not be used"
     assert len(set(threads(document))) == 3
 
 
@@ -212,6 +212,17 @@ def test_after_a_kill_a_resumed_triage_pays_for_nothing_twice(shell: Shell, tmp_
     assert "complete" in refused(again, "complete")
 
 
+def test_whose_mailbox_a_file_is_is_named_and_can_be_changed(shell: Shell, tmp_path: Path) -> None:
+    file = mbox(tmp_path / "m.mbox", *letters(2))
+    guessed = shell(*OFFLINE, "--mbox", file)
+    assert guessed.json["mailbox"] == ME
+    assert f"Read as the mailbox of {ME}" in guessed.err
+    assert "--reader" in guessed.err
+    given = shell(*OFFLINE, "--mbox", file, "--reader", "c1@shop.example")
+    assert given.json["mailbox"] == "c1@shop.example"
+    assert "Read as the mailbox" not in given.err
+
+
 # ---- what is typed wrongly
 
 
@@ -230,7 +241,8 @@ def test_what_is_no_mailbox_is_said_in_one_sentence(shell: Shell, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "given", [["--limit", "3"], ["--sample"], ["--since", "2d"], ["--me", ME], ["--as-of", "2026"]]
+    "given",
+    [["--limit", "3"], ["--sample"], ["--since", "2d"], ["--reader", ME], ["--as-of", "2026"]],
 )
 def test_a_resumed_run_takes_no_other_options(shell: Shell, given: list[str]) -> None:
     done = shell("triage", "--resume", "r1", *given, "--json")

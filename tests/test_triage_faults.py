@@ -30,6 +30,7 @@ from bot.local.model.server import ModelServer
 from bot.local.slack.shown import Shown
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED
+from config.words import phrase
 
 Json = dict[str, Any]
 
@@ -246,7 +247,7 @@ def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(connec
         desk.meanwhile.before(f"/threads/{gone}", lambda: list(map(gmail.remove, list(held))))
         first = desk.triage()
         assert [(each["thread_id"], each["reason"]) for each in first["unreadable"]] == [
-            (gone, GONE)
+            (gone, phrase(GONE))
         ]
         assert len(first["verdicts"]) == 2
         assert threads(desk.triage()) == []
@@ -265,7 +266,7 @@ def test_a_mail_that_comes_before_its_thread_is_read_is_judged_with_it_and_not_a
         assert {v["thread_id"]: v["messages"] for v in first["verdicts"]}[id] == 2
         second = desk.triage()
         assert second["verdicts"] == []
-        assert {each["reason"] for each in second["filtered"]} <= {UNCHANGED}
+        assert {each["reason"] for each in second["filtered"]} <= {phrase(UNCHANGED)}
         assert set(desk.judged().values()) == {1}
 
 

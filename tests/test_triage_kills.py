@@ -127,10 +127,6 @@ def a_read(http: str, path: str, body: bytes) -> bool:
     return http == "GET" and "/threads/" in path
 
 
-def the_first_part(http: str, path: str, body: bytes) -> bool:
-    return "/chat." in path and b"mail_label" in body and b"feedback_buttons" not in body
-
-
 def the_last_part(http: str, path: str, body: bytes) -> bool:
     return "/chat." in path and b"feedback_buttons" in body
 
@@ -257,13 +253,6 @@ async def before_the_first_lines(at: Office) -> None:
     assert await at.complete() == at.count
 
 
-async def with_half_of_the_digest_written(at: Office) -> None:
-    """Slack has its first part, and the process has not heard so."""
-    at.slack.hold(the_first_part, effective=True)
-    at.ask()
-    await holds(at.slack)
-
-
 async def with_the_digest_written(at: Office) -> None:
     """Slack has all of it, and the process has not heard so."""
     at.slack.hold(the_last_part, effective=True)
@@ -275,12 +264,11 @@ MOMENTS = (
     in_the_reading,
     in_the_fan_out,
     before_the_first_lines,
-    with_half_of_the_digest_written,
     with_the_digest_written,
 )
 LONG = pytest.mark.slow
 SHORT = {
-    "sqlite": (in_the_reading, with_half_of_the_digest_written),
+    "sqlite": (in_the_reading, with_the_digest_written),
     "postgres": (in_the_fan_out,),
 }
 KILLS = [

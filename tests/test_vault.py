@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
 from pg_kit import Kept, execute, place, postgres
+from test_preferences import store_of as preferences_of
 from test_store import record
 
 from bot.doctor.services import key as key_line
@@ -27,6 +28,7 @@ from bot.storage.encryption import Cipher, WrongKey, cipher_of
 from bot.storage.tables import blocks, credentials, runs
 from config.keys import keys_of
 from config.settings import Settings, SettingsError, load_settings
+from scopes.preferences import Authorship
 
 __all__ = ["place", "postgres"]
 
@@ -148,6 +150,7 @@ async def test_recorded_traffic_stands_in_the_database_for_nobody_without_the_ke
     sink = StoreSink(store)
     record(sink, words=CANARY)
     await sink.aclose()
+    await preferences_of(store.database).add(f"Say {CANARY}", Authorship("U0ANA"))
 
     assert CANARY in str(await store.trajectory("r1"))
     assert CANARY not in _dump(place)
@@ -194,10 +197,12 @@ async def test_a_key_can_be_changed_and_the_old_one_taken_away(place: Kept) -> N
     tokens = MailboxTokens.model_validate({"access_token": CANARY, "refresh_token": "r"})
     database = await Database.open(place.path, place.url, Cipher([old], "file"))
     await Credentials(database).put("google", "ana", tokens)
+    await preferences_of(database).add(CANARY, Authorship("U0ANA"))
     await database.aclose()
     for keys in ([new, old], [new]):
         database = await Database.open(place.path, place.url, Cipher(keys, "file"))
         assert await Credentials(database).get("google", "ana") == tokens
+        assert [each.text for each in await preferences_of(database).listed("U0ANA")] == [CANARY]
         await database.aclose()
 
     with pytest.raises(WrongKey):

@@ -27,8 +27,7 @@ from scopes.intent import Intent
 from scopes.label import Label
 from scopes.pages.pages import Pages
 from scopes.pages.text import PageReader, PageUnreadable
-from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
-from scopes.web import PART
+from scopes.tool import PART, ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.gate import Deny
 
 URL = "http://docs.example.com/start"

@@ -17,6 +17,7 @@ from bot.slack.blocks import (
     bold,
     channel,
     date,
+    fill,
     format_decider,
     format_json,
     length,
@@ -29,18 +30,21 @@ from bot.slack.blocks import (
     with_spelling,
 )
 from bot.slack.messages import first, id_of, mapping, sanitize_json, ts_of
+from config.words import current, phrase
 from scopes.effects import Effect, Part
 from scopes.label import is_conversation
+from scopes.questions import OPTIONS
 from scopes.tool import Tool
 from subagents.gate import Action
 
-APPROVE, DENY, EDIT = "approve", "deny", "edit"
+APPROVE, DENY, EDIT, CHOOSE = "approve", "deny", "edit", "choose"
 ACTIONS = {
     "action_approve": APPROVE,
     "action_deny": DENY,
     "action_edit": EDIT,
     "action_approve_all": APPROVE,
     "action_deny_all": DENY,
+    **{f"action_choose_{n}": CHOOSE for n in range(OPTIONS[1])},
 }
 """Action id of a button -> its purpose."""
 FORM = "action_edited"
@@ -49,6 +53,7 @@ MAX_TYPED = 3_000
 """Characters that a field of a form takes (docs.slack.dev, plain-text input)."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
+_NUMBERED = re.compile(r"[a-z ]+ \d+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -60,7 +65,7 @@ class CardClicked:
     """Workspace of the person who clicked; empty if the payload does not have it."""
     user: str
     what: str
-    """`approve`, `deny` or `edit`."""
+    """`approve`, `deny`, `edit` or `choose`."""
     all: bool
     """Whether the button is for a whole batch."""
     id: str
@@ -71,6 +76,8 @@ class CardClicked:
     thread_ts: str = ""
     trigger: str = ""
     """Opens a form, within three seconds."""
+    option: int = 0
+    """The position of the chosen option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,7 @@ def card_click(body: Mapping[str, Any]) -> CardClicked | None:
         ts=ts,
         thread_ts=ts_of(place.get("thread_ts")) or ts_of(message.get("thread_ts")),
         trigger=trigger if isinstance(trigger, str) else "",
+        option=int(name.rpartition("_")[2]) if ACTIONS[name] == CHOOSE else 0,
     )
 
 
@@ -136,11 +144,16 @@ RECIPIENTS = (
 )
 """Arguments that are shown first, besides those that are handles."""
 SCHEDULED = {
-    "schedule_create": "Set up",
-    "schedule_pause": "Pause",
-    "schedule_delete": "Delete",
+    "schedule_create": "card.schedule_create",
+    "remind_me": "card.schedule_create",
+    "schedule_pause": "card.schedule_pause",
+    "schedule_delete": "card.schedule_delete",
 }
-"""Tool -> what it does to a schedule."""
+"""Tool -> key of what it does to a schedule. What its `prepare` tells is all that would be done."""
+OWN_WORDS = (*SCHEDULED, "set_channel_instructions")
+"""Tools that tell in words of ours, and spell themselves what others have chosen in them."""
+EFFECTS = {Effect.POST: "card.send", Effect.REACT: "card.react", Effect.DRAFT: "card.draft"}
+"""Effect of a tool -> key of what it does."""
 
 
 def tool_of(action: Action) -> Tool | None:
@@ -165,24 +178,38 @@ def editable(action: Action) -> dict[str, str]:
 def title(action: Action) -> str:
     """Describe in a line what would happen."""
     tool = tool_of(action)
-    if verb := SCHEDULED.get(action.tool):
-        what = "Resume" if action.args.get("resume") else verb
-        return f"{what} the schedule {with_spelling(str(action.args.get('name', '')))}"
+    if action.is_question:
+        return show_invisible(str(action.args["question"]))
+    if key := SCHEDULED.get(action.tool):
+        key = "card.schedule_resume" if action.args.get("resume") else key
+        return phrase(key, name=with_spelling(str(action.args.get("name", ""))))
     goals = [
         _format_thing(action, str(action.args[n])) for n in _handles(tool) if action.args.get(n)
     ]
     if not goals:
         found = (action.args.get(name) for name in ("to", "recipient", "recipients"))
         goals = [with_spelling(_short(value)) for value in found if value]
-    to = f" to {goals[0]}" if goals else ""
-    if tool and tool.effect is Effect.POST:
-        return f"Send a message{to}"
-    if tool and tool.effect is Effect.REACT:
-        return f"Add a reaction{to}"
-    if tool and tool.effect is Effect.DRAFT:
-        return "Put a reply into your drafts"
-    words = show_invisible(action.tool.replace("_", " ")).strip()
-    return f"{words[:1].upper()}{words[1:]}{to}"
+    what = (
+        phrase(EFFECTS[tool.effect]) if tool and tool.effect in EFFECTS else _name_of(action.tool)
+    )
+    if not goals or (tool and tool.effect is Effect.DRAFT):
+        return what
+    return phrase("card.to", what=what, place=goals[0])
+
+
+def _name_of(tool: str) -> str:
+    """Return the name of a tool for people; that of another server's as it calls it."""
+    if current().has(f"tool.{tool}"):
+        return phrase(f"tool.{tool}")
+    words = show_invisible(tool.replace("_", " ")).strip()
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def _label(name: str) -> str:
+    """Return what people call an argument, or a fact that a tool tells."""
+    base, _, number = name.rpartition(" ") if _NUMBERED.fullmatch(name) else (name, "", "")
+    key = f"name.{base.replace(' ', '_')}"
+    return f"{phrase(key)} {number}".rstrip() if current().has(key) else show_invisible(name)
 
 
 def _handles(tool: Tool | None) -> Mapping[str, str]:
@@ -222,7 +249,7 @@ def arguments(action: Action) -> Iterator[tuple[str, str, bool]]:
         if _is_left_out(tool, name, value):
             continue
         if name in handles and isinstance(value, str):
-            yield name, _format_thing(action, value) if value else "(empty)", False
+            yield name, _format_thing(action, value) if value else phrase("card.empty"), False
         elif isinstance(value, str) and rank(name) == 3:
             yield name, show_invisible(value), True
         else:
@@ -232,9 +259,9 @@ def arguments(action: Action) -> Iterator[tuple[str, str, bool]]:
 
 def _format_value(value: Any) -> str:
     if isinstance(value, str):
-        return with_spelling(value) or "(empty)"
+        return with_spelling(value) or phrase("card.empty")
     if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
-        return ", ".join(map(with_spelling, value)) or "(none)"
+        return ", ".join(map(with_spelling, value)) or phrase("card.none")
     return format_json(value)
 
 
@@ -253,17 +280,13 @@ MOST_SOURCES = 20
 """Sources that a card names; the rest is counted."""
 MOST_MESSAGES = 20
 """Messages for the texts of one card; an action that needs more cannot be approved."""
-WHY = {
-    "consequence": "it does more than answer",
-    "draft": "it may hold more than the mails that it answers, and leaves with one click",
-    "flood": "one request leaves only a few messages by itself",
-}
-"""Rule of the gate -> its explanation for people."""
+WHY = ("consequence", "draft", "flood")
+"""Rules of the gate with an explanation for people."""
 DONE_BY = {
-    "approved": "Approved by ",
-    "done": "Approved by ",
-    "failed": "Approved by ",
-    "denied": "Denied by ",
+    "approved": "card.approved_by",
+    "done": "card.approved_by",
+    "failed": "card.approved_by",
+    "denied": "card.denied_by",
 }
 
 
@@ -279,24 +302,44 @@ class ApprovalCard:
 
 def pending_card(action: Action, until: datetime) -> ApprovalCard | None:
     """Return the card of one action; None if it is too long to be shown."""
+    if action.is_question:
+        return _question(action, until)
     texts = sum(is_text for *_, is_text in arguments(action))
     texts += sum("\n" in value for value in action.told.values())
     excerpt = min(SHOWN, MAX_CARD // 2 // max(texts, 1))
-    named, why = title(action), f" It needs approval: {_why(action)}."
-    foot = paragraph("\n", *_rests_on(action), *_asked_by(action), why, *_valid(until))
+    named, why = title(action), f" {_why(action)}"
+    space = "" if action.tool in SCHEDULED else "\n"
+    foot = paragraph(space, *_rests_on(action), *_asked_by(action), why, *_valid(until))
     pieces = list(_pieces(action, named))
     short = list(_pieces(action, named, excerpt))
     return _card(pieces, short, foot, _buttons(action.id, "", bool(editable(action))))
+
+
+def _question(action: Action, until: datetime) -> ApprovalCard:
+    """Return the card with a button for each option that its requester may choose."""
+    foot = fill("card.choose", who=user(action.requester))
+    shown = rich(paragraph(bold(f"{title(action)}\n")), paragraph(*foot, *_valid(until)))
+    buttons = [
+        {
+            "type": "button",
+            "action_id": f"action_choose_{n}",
+            "value": action.id,
+            "text": {"type": "plain_text", "text": option, "emoji": False},
+        }
+        for n, option in enumerate(action.args["options"])
+    ]
+    choices: Block = {"type": "actions", "elements": buttons}
+    return ApprovalCard((), MessagePart(phrase("card.question_waits"), (shown, choices)))
 
 
 def batch(id: str, actions: Sequence[Action], until: datetime) -> ApprovalCard | None:
     """Return one card for several actions, each shown in full; None if it is too long."""
     most, pieces, short = MAX_CARD // 2 // len(actions), [], []
     for number, action in enumerate(actions, 1):
-        named, why = f"{number}. {title(action)}", f"It needs approval: {_why(action)}.\n\n"
+        named, why = f"{number}. {title(action)}", f"{_why(action)}\n\n"
         pieces += [*_pieces(action, named), paragraph(*_rests_on(action), why)]
         short += [paragraph(f"{_in_short(action, named, most)}\n")]
-    head = paragraph(bold(f"{len(actions)} things wait for your approval\n"))
+    head = paragraph(bold(f"{phrase('card.things_wait', n=len(actions))}\n"))
     foot = paragraph("\n", *_asked_by(actions[0]), *_valid(until))
     return _card([head, *pieces], [head, *short], foot, _buttons(id, "_all", False))
 
@@ -313,20 +356,15 @@ def offer(action: Action, until: datetime) -> ApprovalCard | None:
     )
     goal = f"{with_spelling(grant.destination)} ({place})"
     pieces = (
-        paragraph(bold(f"Allow answers in {goal} to rest on these sources?\n")),
+        paragraph(bold(f"{phrase('card.grant', place=goal)}\n")),
         paragraph(names),
-        paragraph(
-            f"\nNot everyone in {place} is a member of them; everyone there would read what "
-            "answers say of them, until the grant is revoked. ",
-            user(action.requester),
-            " asked for such an answer and has it in private.\n",
-        ),
-        paragraph("Only administrators decide.", *_valid(until)),
+        paragraph("\n", *fill("card.grant_means", place=place, who=user(action.requester)), "\n"),
+        paragraph(phrase("card.admins_decide"), *_valid(until)),
     )
     if _size(pieces) > MAX_CARD:
         return None
     shown = (rich(*pieces), _buttons(action.id, "", False))
-    return ApprovalCard((), MessagePart("A grant needs your approval.", shown))
+    return ApprovalCard((), MessagePart(phrase("card.grant_waits"), shown))
 
 
 def _card(
@@ -337,12 +375,11 @@ def _card(
     shown = [*pieces, foot]
     if _size(shown) > MAX_CARD:
         before = _messages(pieces)
-        where = paragraph(f"\nAll of it is in the {len(before)} messages before this one.\n")
+        where = paragraph(f"\n{phrase('card.all_before', n=len(before))}\n")
         shown = [*short, where, foot]
     if len(before) > MOST_MESSAGES or _size(shown) > MAX_CARD:
         return None
-    text = "Something waits for your approval."
-    return ApprovalCard(before, MessagePart(text, (rich(*shown), buttons)))
+    return ApprovalCard(before, MessagePart(phrase("card.waits"), (rich(*shown), buttons)))
 
 
 def form(action: Action) -> Block | None:
@@ -351,7 +388,7 @@ def form(action: Action) -> Block | None:
         {
             "type": "input",
             "block_id": name,
-            "label": {"type": "plain_text", "text": name.replace("_", " ").capitalize()},
+            "label": {"type": "plain_text", "text": _capital(_label(name).replace("_", " "))},
             "element": {
                 "type": "plain_text_input",
                 "action_id": FORM,
@@ -368,25 +405,29 @@ def form(action: Action) -> Block | None:
         "type": "modal",
         "callback_id": FORM,
         "private_metadata": action.id,
-        "title": {"type": "plain_text", "text": "Change the text"},
-        "submit": {"type": "plain_text", "text": "Back to the card"},
-        "close": {"type": "plain_text", "text": "Cancel"},
+        "title": {"type": "plain_text", "text": phrase("card.change_text")},
+        "submit": {"type": "plain_text", "text": phrase("card.back")},
+        "close": {"type": "plain_text", "text": phrase("button.cancel")},
         "blocks": fields,
     }
 
 
 def _why(action: Action) -> str:
     if action.asks:
-        return "it would tell the internet of what was read. The request is then answered again"
-    return WHY.get(action.rule, f"the rule {show_invisible(action.rule)} requires it")
+        return phrase("card.why_asks")
+    known = action.rule in WHY
+    return phrase(
+        f"card.why_{action.rule}" if known else "card.why", rule=show_invisible(action.rule)
+    )
 
 
-def _asked_by(action: Action) -> tuple[str | Element, ...]:
-    return "Asked for by ", user(action.requester), "."
+def _asked_by(action: Action) -> Iterator[str | Element]:
+    return fill("card.asked_by", who=user(action.requester))
 
 
-def _valid(until: datetime) -> tuple[str | Element, ...]:
-    return " Valid until ", date(until), "."
+def _valid(until: datetime) -> Iterator[str | Element]:
+    yield " "
+    yield from fill("card.valid", until=date(until))
 
 
 def _rests_on(action: Action) -> Iterator[str | Element]:
@@ -397,56 +438,72 @@ def _rests_on(action: Action) -> Iterator[str | Element]:
     places += sorted({s for s in sources if s.partition("/")[0] not in places})
     if not places and public:
         return
-    yield "Rests on: "
+    yield f"{phrase('card.rests_on')} "
     for number, place in enumerate(places[:MOST_SOURCES]):
         yield ", " if number else ""
         yield (
             channel(place) if place[0] in "CG" and is_conversation(place) else with_spelling(place)
         )
     more = len(places) - MOST_SOURCES
-    yield f" and {more:,} more" if more > 0 else "" if places else "what not everyone may read"
-    yield ".\n"
+    if more > 0:
+        yield f" {phrase('more', n=more)}"
+    yield ".\n" if places else f"{phrase('card.not_everyone')}.\n"
 
 
 def _pieces(action: Action, named: str, most: int = 0) -> Iterator[Element]:
     """Yield everything that an action does; with `most`, only so many characters of each text.
 
-    What code says of it is a line, or a text with a heading.
+    What code says of it is a line, or a text with a heading; of a schedule that is everything.
     """
+    if action.tool in SCHEDULED:
+        yield from _of_schedule(action, named)
+        return
     yield paragraph(bold(f"{named}\n"))
     for name, value in action.told.items():
         heading, _, text = value.partition("\n")
-        yield paragraph(
-            bold(f"{show_invisible(name).capitalize()}: "), f"{with_spelling(heading)}\n"
-        )
+        yield paragraph(bold(f"{_capital(_label(name))}: "), f"{_told(action, heading)}\n")
         if text:
             yield from _text(show_invisible(text), most)
     if action.told:
-        yield paragraph("\nAll of it, as it is stored:\n")
+        yield paragraph(f"\n{phrase('card.as_stored')}\n")
     for name, value, is_text in arguments(action):
         if not is_text:
-            yield paragraph(bold(f"{show_invisible(name)}: "), f"{value}\n")
+            yield paragraph(bold(f"{_label(name)}: "), f"{value}\n")
             continue
-        yield paragraph(bold(show_invisible(name)), f" ({len(value):,} characters)\n")
+        yield paragraph(bold(_label(name)), f" ({phrase('card.characters', n=len(value))})\n")
         yield from _text(value, most)
+
+
+def _of_schedule(action: Action, named: str) -> Iterator[Element]:
+    """Yield few lines; a text with lines of its own stands apart, as it could pass for others."""
+    parts: list[str | Element] = [bold(f"{named}\n")]
+    for name, value in action.told.items():
+        line, _, text = value.partition("\n")
+        parts.append(bold(f"{_capital(_label(name))}: "))
+        shown = show_invisible(text or line)
+        if "\n" in shown:
+            yield paragraph(*parts, "\n")
+            yield from _text(shown, 0)
+            parts = []
+        else:
+            parts.append(f"{shown}\n")
+    yield paragraph(*parts)
 
 
 def _text(value: str, most: int) -> Iterator[Element]:
     shown = value[:most] if most else value
     for start in range(0, max(len(shown), 1), SHOWN):
         if start:
-            yield paragraph("(it goes on)\n")
+            yield paragraph(f"{phrase('card.goes_on')}\n")
         yield pre(shown[start : start + SHOWN])
     if len(shown) < len(value):
-        yield paragraph(f"… {len(value) - len(shown):,} characters more\n")
+        yield paragraph(f"… {phrase('card.characters_more', n=len(value) - len(shown))}\n")
 
 
 def _in_short(action: Action, named: str, most: int) -> str:
     """Summarize what would happen, with only the headings of what code says of it."""
     headings = ((name, value.partition("\n")[0]) for name, value in action.told.items())
-    told = "; ".join(
-        f"{show_invisible(name)}: {with_spelling(heading)}" for name, heading in headings
-    )
+    told = "; ".join(f"{_label(name)}: {_told(action, heading)}" for name, heading in headings)
     return f"{named}\n{told[:most]}{'…' if len(told) > most else ''}".rstrip()
 
 
@@ -457,7 +514,16 @@ def _messages(pieces: Sequence[Element]) -> tuple[MessagePart, ...]:
         if groups[-1] and _size([*groups[-1], piece]) > MAX_CARD:
             groups.append([])
         groups[-1].append(piece)
-    return tuple(MessagePart("For your approval", (rich(*group),)) for group in groups)
+    return tuple(MessagePart(phrase("card.for_approval"), (rich(*group),)) for group in groups)
+
+
+def _told(action: Action, line: str) -> str:
+    """Return a line that a tool tells; words of ours in other languages are not spelled."""
+    return show_invisible(line) if action.tool in OWN_WORDS else with_spelling(line)
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _size(pieces: Sequence[Element]) -> int:
@@ -470,10 +536,9 @@ def _buttons(id: str, all: str, edit: bool) -> Block:
         action = f"action_{name}{all}"
         return {"type": "button", "action_id": action, "value": id, "text": text, **more}
 
-    every = " all" if all else ""
-    shown = [button("approve", f"Approve{every}", style="primary")]
-    shown += [button("edit", "Edit")] if edit else []
-    shown += [button("deny", f"Deny{every}", style="danger")]
+    shown = [button("approve", phrase(f"button.approve{all}"), style="primary")]
+    shown += [button("edit", phrase("button.edit"))] if edit else []
+    shown += [button("deny", phrase(f"button.deny{all}"), style="danger")]
     return {"type": "actions", "elements": shown}
 
 
@@ -487,7 +552,7 @@ def result_message(rows: Sequence[StoredAction], address: str) -> MessagePart:
         count = f"{number}. " if len(rows) > 1 else ""
         named = f"{count}{_title(each)}\n"
         pieces.append(paragraph(bold(named), *_state(each, address), "\n"))
-    return MessagePart("A card that was decided on.", (rich(*pieces),))
+    return MessagePart(phrase("card.decided"), (rich(*pieces),))
 
 
 def _title(row: StoredAction) -> str:
@@ -495,21 +560,20 @@ def _title(row: StoredAction) -> str:
         return title(row.action)
     names = ", ".join(with_spelling(name) for name in row.grant.sources.values())
     place = with_spelling(row.grant.destination_name)
-    return f"Allow answers in {place} to rest on {names}"[:1_000]
+    return phrase("card.grant_title", place=place, names=names)[:1_000]
 
 
 def _state(row: StoredAction, address: str) -> Iterator[str | Element]:
     if row.state == "expired":
-        yield "This has expired; nothing was done. Please ask again."
+        yield phrase("click.expired")
         return
     if row.state == "failed":
-        yield "Not done: "
+        yield f"{phrase('card.not_done')} "
     yield from split_links(show_invisible(row.said), address)
     if row.state in DONE_BY:
         yield " " if row.said else ""
-        yield DONE_BY[row.state]
-        yield format_decider(row.decided_by)
-        if row.decided_at:
-            yield ", "
-            yield date(row.decided_at)
-        yield "; it is being done." if row.state == "approved" else "."
+        key = "card.chosen_by" if row.action.is_question else DONE_BY[row.state]
+        who: list[str | Element] = [format_decider(row.decided_by)]
+        who += [", ", date(row.decided_at)] if row.decided_at else []
+        yield from fill(key, who=who)
+        yield f" {phrase('card.at_work')}" if row.state == "approved" else ""

@@ -14,7 +14,15 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.approvals import cards
-from bot.approvals.cards import APPROVE, EDIT, ApprovalCard, CardClicked, FormSubmitted, editable
+from bot.approvals.cards import (
+    APPROVE,
+    CHOOSE,
+    EDIT,
+    ApprovalCard,
+    CardClicked,
+    FormSubmitted,
+    editable,
+)
 from bot.approvals.store import (
     BATCH,
     GRANT,
@@ -42,8 +50,9 @@ from bot.slack.client import (
     retry_until,
 )
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import StoredRequest
+from bot.storage.requests import Choice, StoredRequest
 from config.sections import ApprovalSettings, Policy
+from config.words import Text, in_language, phrase
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from subagents.directory import Directory
@@ -53,14 +62,12 @@ log = logging.getLogger(__name__)
 
 MOST_CARDS = 3
 """Separate cards of one request; more actions share one card."""
+QUESTION_FOR = timedelta(days=1)
+"""How long a question waits for an answer."""
 MOST_ADMINS = 10
 """Administrators who are asked about one grant."""
 OVER = ("denied", "expired", "done", "failed")
 """States in which a card is final; that of an edited action shows its replacement."""
-UNSHOWABLE = (
-    "I dropped something that I was to do for you, because I cannot show it to you for approval: "
-    "it is too long, or rests on what you may not read (any more)."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +92,20 @@ class CardPoster:
         All external look-ups share one card. May be called again.
         """
         rows = await self.actions.of_run(run)
-        many = sum(not row.action.asks for row in rows) > MOST_CARDS
+        acts = [row for row in rows if not (row.action.asks or row.action.is_question)]
+        many = len(acts) > MOST_CARDS
         unseen = [row for row in rows if row.state == "proposed" and row.card is None]
         lookups = [row for row in unseen if row.action.asks]
-        others = [row for row in unseen if not row.action.asks]
-        for group, shared in ((lookups, True), (others, many)):
+        questions = [row for row in unseen if row.action.is_question]
+        others = [row for row in unseen if row in acts]
+        for group, shared in ((lookups, True), (questions, False), (others, many)):
             for together in [group] if shared and group else [[row] for row in group]:
                 await self._show(together, request)
         return sum(row.state == "asked" for row in await self.actions.of_run(run))
 
     async def _show(self, rows: Sequence[StoredAction], request: StoredRequest) -> None:
         """Post one card for one action or several, which a batch names in its arguments."""
-        until = self._until()
+        until = self._until(rows[0].action)
         if rows[1:]:
             head = await self.actions.add(_batch_of(rows))
             card = cards.batch(head.id, [row.action for row in rows], until)
@@ -224,14 +233,15 @@ class CardPoster:
             await self.actions.decide(row, "denied", "", (), among=("proposed",))
         log.warning("%s cannot be shown to %s", [row.id for row in rows], user)
         try:
-            await self.writer.whisper(channel, user, UNSHOWABLE, thread)
+            await self.writer.whisper(channel, user, phrase("card.unshowable"), thread)
         except WriteFailed as error:
             log.warning("%s is not told: %s", user, error)
 
     async def reshow(self, row: StoredAction) -> None:
         """Show an edited action in the card of the one that it replaces."""
-        place, until = row.place, self._until()
-        card = cards.pending_card(row.action, until)
+        place, until = row.place, self._until(row.action)
+        with in_language(await self.language_of(row)):
+            card = cards.pending_card(row.action, until)
         if card and await self._replace(row, card):
             await self.actions.ask({row.id: place.model_copy(update={"drawn": "asked"})}, until)
             return
@@ -257,7 +267,9 @@ class CardPoster:
             row = await self.actions.get(row.place.batch)
         if row is None or not row.place.messages or row.state not in (*OVER, "approved"):
             return
-        part = cards.result_message(await self.actions.parts(row), self.address)
+        parts = await self.actions.parts(row)
+        with in_language(await self.language_of(row)):
+            part = cards.result_message(parts, self.address)
         for channel, ts in row.place.messages:
             try:
                 await self.writer.update(f"action/{row.id}", channel, ts, part.text, part.blocks)
@@ -275,8 +287,17 @@ class CardPoster:
             if place.messages and not place.batch and place.drawn != row.state:
                 await self.draw(row.id)
 
-    def _until(self) -> datetime:
-        return datetime.now(UTC) + timedelta(minutes=self.settings.expires_minutes)
+    async def language(self, user: str, channel: str) -> str:
+        return await self.admission.people.language(user, channel)
+
+    async def language_of(self, row: StoredAction) -> str:
+        """Return the language of a card: its requester's, or that of the channel where it is."""
+        channel = row.place.messages[0][0] if row.place.messages else ""
+        return await self.language(row.requester, channel)
+
+    def _until(self, action: Action) -> datetime:
+        minutes = timedelta(minutes=self.settings.expires_minutes)
+        return datetime.now(UTC) + (QUESTION_FOR if action.is_question else minutes)
 
 
 def _batch_of(rows: Sequence[StoredAction]) -> Action:
@@ -310,31 +331,17 @@ def _id(*parts: str) -> str:
 CLICKER, BOUND, EXPIRY, ONCE, RECHECK = "clicker", "bound", "expiry", "once", "recheck"
 CLICK_RULES = frozenset({CLICKER, BOUND, EXPIRY, ONCE, RECHECK})
 """All of them apply, always: only tests pass fewer."""
-OWN_RIGHTS = frozenset({"schedule_create"})
-"""Tools whose calls use the requester's permissions: nobody else can approve them."""
+OWN_DECISIONS = frozenset(
+    {"schedule_create", "remember_preference", "forget_preference", "set_channel_instructions"}
+    | {"ask_user", "remind_me"}
+)
+"""Tools whose calls act for their requester from then on: nobody else can approve them."""
 PERSON_S = 2.0
 """Seconds for asking Slack who clicked; Slack expires the click after three."""
 ANY_STATE = (*WAITS, "approved", "denied", "expired", "edited", "done", "failed")
 
-UNKNOWN = "There is nothing to decide on behind this button."
-UNBOUND = "This is not the card that was shown for it, so nothing was done."
-EXPIRED = "This has expired, so nothing was done. Please ask again."
-UNCHECKED = "I could not check just now who you are, so nothing was done. Please press again."
-NOT_MEMBER = "Only full members of this workspace decide on this."
-NOT_YOURS = "Only the person who asked for this, or an approver of the policy, decides on it."
-NOT_RIGHTS = "Only the person who asked for this decides on it: it would go on using their rights."
-NOT_ADMIN = "Only an administrator of the assistant decides on this."
-NO_FORM = "The form could not be opened. Please press again."
-PAUSED = "All work is paused by {by}, so nothing was done. Press again when work is resumed."
-DECIDED = {
-    "proposed": "This card is still being posted. Press again in a moment.",
-    "approved": "{by} has approved this already.",
-    "done": "{by} has approved this, and it is done.",
-    "failed": "{by} has approved this already.",
-    "denied": "{by} has denied this already.",
-    "edited": "{by} has changed the text; the card is being brought up to date.",
-    "expired": EXPIRED,
-}
+UNKNOWN, UNBOUND, EXPIRED = Text("click.unknown"), Text("click.unbound"), Text("click.expired")
+UNCHECKED = Text("click.unchecked")
 
 WORKFLOW = "action"
 """Name of the workflow that runs `Approvals.execute`."""
@@ -343,16 +350,6 @@ SLACK_GONE_S = 900.0
 HOLDS_FOR = timedelta(days=1)
 """How long an approval stays valid while nothing can be executed."""
 
-FAILED = "Something went wrong inside; whether it was done is not known."
-UNSETTLED = "Slack gave no answer; whether it was done is not known."
-CRASHED = "Each try ended with the process; whether it was done is not known."
-LATE = "It was approved too long ago. Please ask again."
-STOPPED = "All work was paused by {by} before it could be done. Please ask again."
-LOOKED_UP = "It may be looked up now, and the request is answered again."
-OVERTAKEN = "The request was answered again meanwhile. Please ask again."
-GRANTED = "The grant is in force, and the answer is posted where it was asked for."
-GRANTED_ONLY = "The grant is in force. The answer itself could not be shown there."
-
 TIDY_EVERY_S = 20.0
 UNSEEN_FOR = timedelta(days=1)
 """An action that was never shown expires after this time."""
@@ -360,6 +357,8 @@ REDRAWN_FOR = timedelta(days=2)
 """How long an outdated card is retried."""
 
 Click = CardClicked | FormSubmitted
+Refusal = Text | str | None
+"""Why a click counts for nothing; None = it counts."""
 After = Coroutine[Any, Any, None]
 """The work that follows a click after its ack."""
 
@@ -399,17 +398,22 @@ class Approvals:
             return self._open_form(click, row)
         return await self._decide(click, row)
 
-    async def _check_place(self, click: Click, row: StoredAction) -> str:
+    async def _check_place(self, click: Click, row: StoredAction) -> Refusal:
         """Check that the click came from a place where the card is shown."""
         if row.state == "proposed":
-            return DECIDED["proposed"]
+            return Text("click.proposed")
         if isinstance(click, FormSubmitted):
-            return UNBOUND if row.tool in OURS or row.place.batch else ""
+            fixed = row.tool in OURS or row.action.is_question
+            return UNBOUND if fixed or row.place.batch else None
         shown = (click.channel, click.ts) in row.place.messages
         whole = click.all == (row.tool == BATCH) and not row.place.batch
-        return "" if shown and whole and (click.what != EDIT or row.tool not in OURS) else UNBOUND
+        known = row.action.is_question == (click.what == CHOOSE)
+        if row.action.is_question:
+            known = known and click.option < len(row.action.args["options"])
+        fits = known and (click.what != EDIT or row.tool not in OURS)
+        return None if shown and whole and fits else UNBOUND
 
-    async def _check_clicker(self, click: Click, row: StoredAction) -> str:
+    async def _check_clicker(self, click: Click, row: StoredAction) -> Refusal:
         admission = self.cards.admission
         try:
             policy = await admission.file.read()
@@ -417,8 +421,8 @@ class Approvals:
             return UNCHECKED
         if not _may_decide(policy, click, row, self.team):
             if row.tool == GRANT:
-                return NOT_ADMIN
-            return NOT_RIGHTS if _uses_own_rights(row) else NOT_YOURS
+                return Text("click.not_admin")
+            return Text("click.not_others" if _is_own_decision(row) else "click.not_yours")
         try:
             async with asyncio.timeout(PERSON_S):
                 person = await admission.people.person(click.user, self.team, fresh=True)
@@ -426,29 +430,33 @@ class Approvals:
             return UNCHECKED
         if person is None:
             return admission.people.refusal("user", click.user) or UNCHECKED
-        return "" if person.kind == "member" else NOT_MEMBER
+        known = person.kind == "member" or row.action.is_question
+        return None if known else Text("click.not_member")
 
-    async def _check_state(self, click: Click, row: StoredAction) -> str:
-        return "" if row.state == "asked" else _format_decider(row)
+    async def _check_state(self, click: Click, row: StoredAction) -> Refusal:
+        return None if row.state == "asked" else _format_decider(row)
 
-    async def _check_expiry(self, click: Click, row: StoredAction) -> str:
+    async def _check_expiry(self, click: Click, row: StoredAction) -> Refusal:
         late = row.state == "expired" or row.expires is None or row.expires <= datetime.now(UTC)
-        return EXPIRED if late else ""
+        return EXPIRED if late else None
 
-    async def _check_paused(self, click: Click, row: StoredAction) -> str:
+    async def _check_paused(self, click: Click, row: StoredAction) -> Refusal:
         """Reject approvals while all work is paused; a denial or an edit is allowed."""
-        if isinstance(click, FormSubmitted) or click.what != APPROVE:
-            return ""
+        if isinstance(click, FormSubmitted) or click.what not in (APPROVE, CHOOSE):
+            return None
         by = await self.cards.admission.inbox.paused_by()
-        return PAUSED.format(by=by) if by else ""
+        return Text("click.paused", {"by": by}) if by else None
 
     async def _decide(self, click: CardClicked, row: StoredAction) -> After:
-        approved = click.what == APPROVE
+        approved = click.what in (APPROVE, CHOOSE)
         state = "approved" if approved else "denied"
+        said = row.action.args["options"][click.option] if click.what == CHOOSE else ""
         lines = await self._lines(click, row, state)
         owner = self.durable.executor if approved else None
         among = ("asked",) if ONCE in self.rules else ANY_STATE
-        if not await self.actions.decide(row, state, click.user, lines, owner=owner, among=among):
+        if not await self.actions.decide(
+            row, state, click.user, lines, owner=owner, said=said, among=among
+        ):
             return await self._too_late(click, row)
         log.info("%s has %s the action %s", click.user, state, row.id)
         return self._begin(row.id) if approved else self.cards.draw(row.id)
@@ -471,7 +479,7 @@ class Approvals:
         return await self._refuse(click, now, ONCE, _format_decider(now))
 
     async def _refuse(
-        self, click: Click, row: StoredAction | None, rule: str, sentence: str
+        self, click: Click, row: StoredAction | None, rule: str, sentence: Text | str
     ) -> After:
         log.warning("a click of %s on %s counts for nothing: %s", click.user, click.id, rule)
         for line in await self._lines(click, row, "refused", rule):
@@ -496,25 +504,28 @@ class Approvals:
             for each in await self.actions.parts(row)
         ]
 
-    async def _tell(self, click: Click, row: StoredAction | None, sentence: str) -> None:
-        """Tell only the person who clicked."""
+    async def _tell(self, click: Click, row: StoredAction | None, sentence: Text | str) -> None:
+        """Tell only the person who clicked, in their language."""
         place = row.place if row else CardPlace()
         (channel, _), thread = (place.messages or (("", ""),))[0], place.thread
         if isinstance(click, CardClicked):
             channel, thread = click.channel, click.thread_ts
         try:
             if channel:
-                await self.cards.writer.whisper(channel, click.user, sentence, thread or None)
+                with in_language(await self.cards.language(click.user, channel)):
+                    told = str(sentence)
+                await self.cards.writer.whisper(channel, click.user, told, thread or None)
         except WriteFailed as error:
             log.warning("%s is not told of a click: %s", click.user, error)
         if row and row.state not in WAITS:
             await self.cards.draw(row.id)
 
     async def _open_form(self, click: CardClicked, row: StoredAction) -> None:
-        view = cards.form(row.action)
+        with in_language(await self.cards.language(click.user, click.channel)):
+            view = cards.form(row.action)
         opened = self.web.views_open(trigger_id=click.trigger, view=view) if view else None
         if opened is None or await attempt("the form of a card", opened):
-            await self._tell(click, row, NO_FORM)
+            await self._tell(click, row, Text("click.no_form"))
 
     async def _reshow(self, id: str) -> None:
         row = await self.actions.get(id)
@@ -532,16 +543,23 @@ class Approvals:
             return {"state": "gone"}
         if row.state == "approved":
             await self._draw(id)  # disable its buttons
-            approved = [e for e in await actions.parts(row) if e.state == "approved"]
-            for each in approved:
-                if not each.action.asks:
-                    await self._carry_out(each)
-            await self._look_up([e for e in approved if e.action.asks])
+            with in_language(await self.cards.language_of(row)):
+                await self._carry_all_out(row)
             if row.tool == BATCH:
                 await actions.finish(id, "done", "")
         await self._draw(id)
         found = await actions.get(id)
         return {"state": found.state if found else "gone"}
+
+    async def _carry_all_out(self, row: StoredAction) -> None:
+        parts = await self.cards.actions.parts(row)
+        approved = [each for each in parts if each.state == "approved"]
+        for each in approved:
+            if each.action.is_question:
+                await self._answer(each)
+            elif not each.action.asks:
+                await self._carry_out(each)
+        await self._look_up([each for each in approved if each.action.asks])
 
     async def _carry_out(self, row: StoredAction) -> None:
         state, said = "failed", await self._objection(row)
@@ -554,13 +572,24 @@ class Approvals:
             except WriteFailed as error:
                 log.warning("the action %s failed: %s", row.id, error)
                 unsettled = isinstance(error, OutcomeUnknown)
-                said = UNSETTLED if unsettled else f"Slack did not take it: {error.code}."
+                key = "action.unsettled" if unsettled else "action.not_taken"
+                said = phrase(key, code=error.code)
             except StoreError:
                 raise
             except Exception:  # top-level boundary: one action must not take down the worker
                 log.exception("the action %s failed", row.id)
-                said = FAILED
+                said = phrase("action.failed")
         await self.cards.actions.finish(row.id, state, said)
+
+    async def _answer(self, row: StoredAction) -> None:
+        """Answer a request again, with what its requester chose."""
+        said = await self._objection(row)
+        if not said:
+            question, label = row.action.args["question"], row.action.label.to_json()
+            choice = Choice(question=question, option=row.said, label=label)
+            again = await self.delivery.again(row.run, choice=choice)
+            said = "" if again else phrase("action.overtaken")
+        await self.cards.actions.finish(row.id, "failed" if said else "done", said or row.said)
 
     async def _look_up(self, rows: Sequence[StoredAction]) -> None:
         """Answer a request again, with these external look-ups now allowed."""
@@ -572,7 +601,7 @@ class Approvals:
         again = bool(asks) and await self.delivery.again(first.run, asks)
         for row in rows:
             done = again and not said[row.id]
-            told = LOOKED_UP if done else said[row.id] or OVERTAKEN
+            told = said[row.id] or phrase("action.looked_up" if done else "action.overtaken")
             await self.cards.actions.finish(row.id, "done" if done else "failed", told)
 
     async def _do(self, row: StoredAction) -> str:
@@ -585,14 +614,15 @@ class Approvals:
             if same:  # asked for meanwhile
                 await self.delivery.publish(other.run)
                 await actions.decide(other, "done", by, ())
-        return GRANTED if await self.delivery.publish(row.run) else GRANTED_ONLY
+        shown = await self.delivery.publish(row.run)
+        return phrase("action.granted" if shown else "action.granted_only")
 
     async def _objection(self, row: StoredAction) -> str:
         """Return why it must not be executed although it was approved."""
         if row.decided_at is None or datetime.now(UTC) - row.decided_at > HOLDS_FOR:
-            return LATE
+            return phrase("action.late")
         by = await self.delivery.inbox.paused_by() if RECHECK in self.rules else None
-        return STOPPED.format(by=by) if by else ""
+        return phrase("action.paused", by=by) if by else ""
 
     async def _draw(self, id: str) -> None:
         """Update the card. Best effort: a failed update is repeated later."""
@@ -634,8 +664,10 @@ class Approvals:
         for lost in await self.durable.find_lost(approved):
             row = approved[lost]
             log.error("the action %s is given up: each try ended with the process", row.id)
+            with in_language(await self.cards.language_of(row)):
+                crashed = phrase("action.crashed")
             for each in (*await actions.parts(row), row):
-                await actions.finish(each.id, "failed", CRASHED)
+                await actions.finish(each.id, "failed", crashed)
         await self.cards.tidy(now - REDRAWN_FOR)
 
 
@@ -645,17 +677,19 @@ def _may_decide(policy: Policy, click: Click, row: StoredAction, team: str) -> b
     if click.user == row.requester:
         return bool(click.team) and click.team in row.place.teams
     approver = click.user in policy.approvers and click.team == team
-    return approver and not _uses_own_rights(row)
+    return approver and not _is_own_decision(row)
 
 
-def _uses_own_rights(row: StoredAction) -> bool:
-    """Return whether it, or one of a batch, would use its requester's permissions."""
+def _is_own_decision(row: StoredAction) -> bool:
+    """Return whether it, or one of a batch, is for its requester alone to decide."""
     tools = row.batch.tools if row.tool == BATCH else (row.tool,)
-    return not OWN_RIGHTS.isdisjoint(tools)
+    return not OWN_DECISIONS.isdisjoint(tools)
 
 
-def _format_decider(row: StoredAction) -> str:
+def _format_decider(row: StoredAction) -> Text:
     """Say who decided, in a text that Slack parses: only an id becomes a mention."""
     by = row.decided_by
-    named = f"<@{by}>" if by and by[0] in "UW" and by.isalnum() else (by or "Somebody")
-    return DECIDED.get(row.state, UNKNOWN).format(by=named)
+    named = f"<@{by}>" if by and by[0] in "UW" and by.isalnum() else (by or Text("click.somebody"))
+    chosen = row.action.is_question and row.state in ("approved", "done", "failed")
+    state = "answered" if chosen else "unknown" if row.state == "asked" else row.state
+    return Text(f"click.{state}", {"by": named})

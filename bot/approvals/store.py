@@ -94,7 +94,7 @@ class StoredAction:
 
     @property
     def said(self) -> str:
-        """The sentence on what was done, or why not; empty before."""
+        """The sentence on what was done, or why not, or the option that was chosen."""
         return str((self.outcome or {}).get("said") or "")
 
     @property
@@ -172,14 +172,16 @@ class Actions:
         decided: Sequence[Decision],
         *,
         owner: str | None = None,
+        said: str = "",
         among: Sequence[str] = ("asked",),
     ) -> bool:
         """Decide on an action, or on all waiting actions of a batch; return whether this call did.
 
         It is one conditional update: of several people who decide at the same moment, one does.
-        `among`: the states in which a decision is possible.
+        `said`: the option that was chosen. `among`: the states in which a decision is possible.
         """
         told = {"state": state, "decided_by": by, "decided_at": datetime.now(UTC), "owner": owner}
+        told |= {"outcome": {"said": said}} if said else {}
 
         def change(connection: sa.Connection) -> bool:
             if not _set(connection, (row.id,), among, told):

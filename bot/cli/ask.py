@@ -8,12 +8,14 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from tzlocal import get_localzone_name
 
 from bot.cli.output import present, result_text
 from bot.cli.plan import show_progress
@@ -24,8 +26,9 @@ from bot.local_mode import no_workspace
 from bot.memory import add_files
 from bot.reports.documents import Answer, AnswerDocument, Document, SweepReport
 from bot.reports.markdown import report_markdown
+from bot.slack.people import person_of
 from bot.tasks.ask import Ask
-from bot.tasks.base import Request
+from bot.tasks.base import Request, Requester
 from bot.tasks.reports import GMAIL
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
@@ -36,6 +39,7 @@ from config.settings import Settings, load_settings
 from scopes.clients import Clients
 from scopes.databases.table_kinds import TABLES, is_duckdb
 from scopes.intent import Intent
+from scopes.slack_client import Absent
 from scopes.slack_names import names_any
 
 if TYPE_CHECKING:  # what reads mail is imported where a mailbox is given
@@ -77,7 +81,7 @@ class ReadingOptions:
                 raise SetupError("two_sources", f"Two {things}.", f"Give --sample or {option}.")
         check_address(self.me)
         if self.me and not self.mbox:
-            raise SetupError("me_of_what", "--me is your address in a file.", "Give --mbox FILE.")
+            raise SetupError("me_of_what", "--reader is for a file.", "Give --mbox FILE.")
         for each in self.database or ():
             _check_database(each)
         if self.folder and not self.folder.is_dir():
@@ -101,7 +105,9 @@ class ReadingOptions:
 def check_address(me: str | None) -> None:
     """Raise SetupError if it is not a mail address."""
     if me is not None and not re.fullmatch(r"[^\s@]+@[^\s@]+", me.strip()):
-        raise SetupError("bad_me", f"--me is {me!r}, no mail address.", "Write it as a@b.example.")
+        raise SetupError(
+            "bad_me", f"--reader is {me!r}, no mail address.", "Write it as a@b.example."
+        )
 
 
 def _check_database(path: Path) -> None:
@@ -218,7 +224,13 @@ async def answer_question(app: App, question: str, box: OpenMailbox | None = Non
     only_mail = box is not None and app.reader is None
     window = app.window(app.as_of - EPOCH if only_mail else _week(app))
     async with app.run("ask", question) as run:
-        request = Request(question, window, intent=Intent(question))
+        request = Request(
+            question,
+            window,
+            earliest=window.oldest if app.options.since else app.as_of - _longest(app),
+            requester=await _requester(app),
+            intent=Intent(question),
+        )
         document = await Ask(app, run, request).work()
         await add_files(run, document)
         await app.finish(run, document)
@@ -277,7 +289,7 @@ async def sweep(
             channels[:limit],
             tracker,
             title=name,
-            language=spec.language if spec else None,
+            language=(spec and spec.language) or "",
         )
         document = await task.work()
         missing = [f"{c.name}: left out by --limit {limit}" for c in left_out]
@@ -285,6 +297,26 @@ async def sweep(
         document.coverage.left_out = len(missing)
         await app.finish(run, document)
         return document
+
+
+async def _requester(app: App) -> Requester:
+    """Return whom the request is answered for.
+
+    Without a person its days are those of this machine; UTC where files are given, as they end in
+    UTC.
+    """
+    given = app.options
+    is_live = not (given.as_of or given.sample or given.slack_export or given.mbox)
+    user, zone = given.as_user, get_localzone_name() if is_live else "UTC"
+    if not (user and app.reader):
+        return Requester(zone=zone)
+    with suppress(Absent):
+        return Requester.of(person_of(await app.reader.user(user), ""), user)
+    return Requester(id=user, zone=zone)
+
+
+def _longest(app: App) -> timedelta:
+    return min(timedelta(days=app.settings.reply.max_since_days), app.as_of - EPOCH)
 
 
 def _week(app: App) -> timedelta:

@@ -15,6 +15,8 @@ from bot.terminal import INCOMPLETE, dump, errors_reported, say, tell
 from bot.tooling.provider import Options
 from config.settings import Settings, load_settings
 
+TOP_LINES = 24
+"""Lines of a report that are printed: two screens hold all three reports."""
 QUESTION = "Which market had the largest refunds in March, and how much?"
 
 
@@ -25,18 +27,29 @@ def run_demo(as_json: bool) -> int:
         sample = ReadingOptions(sample=True, model="offline")
         report, fault = read(settings, sample.options(), _sweep)
         if not as_json:
-            say(result_text(report) + "\n")
+            _show("A sweep of five channels", result_text(report), report.run_id)
         inbox = InboxTriage(replace(sample, mail=True))
         digest, later = read(settings, inbox.given.options(), inbox)
         if not as_json:
-            say(result_text(digest) + "\n")
+            _show("A triage of one mailbox", result_text(digest), digest.run_id)
         answer, code = _ask_sample(settings)
         if as_json:
             question = answer.to_json() if answer else None
             dump({**report.to_json(), "triage": digest.to_json(), "question": question})
         elif answer:
-            say(f"Asked of the sample sales database: {QUESTION}\n\n{result_text(answer)}")
+            _show(f"A question to a database: {QUESTION}", result_text(answer), answer.run_id)
+            say("Next: `assistant serve --local --open` opens the sample workspace in a browser.")
         return max(report_outcome(report, fault), report_outcome(digest, later), code)
+
+
+def _show(title: str, text: str, run: str) -> None:
+    """Print the top of a report, and where the rest is."""
+    lines = text.splitlines()
+    say(f"=== {title} ===\n")
+    say("\n".join(lines[:TOP_LINES]))
+    if len(lines) > TOP_LINES:
+        say(f"... {len(lines) - TOP_LINES} more lines: assistant show {run}")
+    say("")
 
 
 async def _sweep(app: App) -> SweepReport:

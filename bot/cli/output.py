@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import TypeVar
 
 from bot.reports.documents import AnswerDocument, AnswerPart, Document, DocumentPart
 from bot.reports.text import ask_text, report_text
+from bot.runs.store import RunNotFound
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.terminal import dump, errors_reported, printable, say
@@ -24,11 +26,23 @@ NAME_CHARS = 80
 
 
 def on_database(work: Work, as_json: bool) -> int:
-    """Run one command on the stored state; return its exit code."""
+    """Run one command on the stored state; return its exit code.
+
+    A run that is not there is looked up in the state of `serve --local`.
+    """
 
     async def go(settings: Settings) -> int:
-        cipher = cipher_of(settings)
-        opened = await Database.open(settings.data_dir, settings.database_url, cipher)
+        try:
+            return await on(settings, settings.data_dir, settings.database_url)
+        except RunNotFound:
+            if not settings.local_data_dir.exists():
+                raise
+            with suppress(RunNotFound):
+                return await on(settings, settings.local_data_dir, None)
+            raise
+
+    async def on(settings: Settings, data_dir: Path, url: str | None) -> int:
+        opened = await Database.open(data_dir, url, cipher_of(settings))
         async with aclosing(opened) as database:
             return await work(settings, database)
 

@@ -28,7 +28,13 @@ Mbox = Annotated[
     list[Path] | None,
     typer.Option("--mbox", help="Read this mailbox file instead (mbox, Takeout).", callback=once),
 ]
-Me = Annotated[str | None, typer.Option(help="Your address in --mbox (default: detected).")]
+Me = Annotated[
+    str | None,
+    typer.Option(
+        *("--reader", "--me"),
+        help="Whose mailbox --mbox is: an address (default: the likeliest, named on stderr).",
+    ),
+]
 AsOf = Annotated[
     str | None, typer.Option(help="End of the window (UTC, exclusive): 2025-04-15 (default: now).")
 ]

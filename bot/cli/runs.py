@@ -20,7 +20,8 @@ from bot.privacy.forget import Forget, Forgotten, at_work
 from bot.reports.documents import parse_document
 from bot.reports.text import run_text
 from bot.runs.store import RunNotFound, Store
-from bot.slack.plan import shorten
+from bot.slack.blocks import FEEDBACK_BAD, FEEDBACK_GOOD
+from bot.slack.plan import clean_line, shorten
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import RequestQueue
@@ -33,22 +34,53 @@ from subagents.audit import audit
 from subagents.brief import draft_of
 from subagents.gate import Decision
 
+VOTES = (FEEDBACK_GOOD, FEEDBACK_BAD)
+
 
 def list_runs(limit: int, as_json: bool) -> int:
     async def work(settings: Settings, database: Database) -> int:
         store = Store(database)
         found = await store.runs(limit)
+        votes = await RequestQueue(database).votes(run.request or "" for run in found)
         if as_json:
             keys = ("id", "kind", "status", "question", "model", "started", "cost_usd")
-            dump([{k: asdict(r)[k] for k in keys} for r in found])
+            dump(
+                [
+                    {k: asdict(r)[k] for k in keys} | {v: votes[r.request or ""][v] for v in VOTES}
+                    for r in found
+                ]
+            )
             return DONE
         for run in found:
             cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
             when = f"{run.started:%Y-%m-%d %H:%M}"
             asked = shorten(one_line(run.question), 60)
-            say(f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}  {asked}")
+            given = votes[run.request or ""]
+            told = ", ".join(f"{given[vote]} {vote}" for vote in VOTES if given[vote])
+            rated = f"  ({told})" if told else ""
+            say(f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}  {asked}{rated}")
         if not found:
             tell("No runs yet. Try `assistant demo`.")
+        return DONE
+
+    return on_database(work, as_json)
+
+
+def list_feedback(limit: int, only_bad: bool, as_json: bool) -> int:
+    """List what people think of answers, with their runs."""
+
+    async def work(settings: Settings, database: Database) -> int:
+        found = await RequestQueue(database).ratings(limit, FEEDBACK_BAD if only_bad else "")
+        if as_json:
+            dump([asdict(each) for each in found])
+            return DONE
+        for each in found:
+            head = f"{each.run or '-':12}  {each.at:%Y-%m-%d %H:%M}  {each.value:4}  {each.user}"
+            why = ": ".join(filter(None, (each.reason, one_line(each.comment or ""))))
+            asked = shorten(one_line(each.question or ""), 60)
+            say("  ".join(filter(None, (head, asked, clean_line(why)))))
+        if not found:
+            tell("Nobody has rated an answer yet.")
         return DONE
 
     return on_database(work, as_json)
@@ -206,6 +238,7 @@ WORDS = {
     "runs": "runs that saw them, deleted whole",
     "conversations": "searchable conversations",
     "notes": "notes",
+    "preferences": "preferences, and instructions of channels",
     "issues": "issues in reports of schedules",
     "files": "kept files",
     "requests": "requests that lost their text",

@@ -21,7 +21,7 @@ from bot.mailbox.credentials import Credentials
 from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import PolicyFile
 from bot.runs.durable import LOCKS
-from bot.schedules import chat
+from bot.schedules import description
 from bot.schedules.chat import in_the_way
 from bot.schedules.run import RunPlanner
 from bot.schedules.store import Occurrences, ScheduleError, ScheduleStore
@@ -87,8 +87,11 @@ class ScheduleStatus:
 async def schedule_statuses(
     database: Database, settings: Mapping[str, Schedule], now: datetime
 ) -> list[ScheduleStatus]:
-    """Return all schedules by name, including new ones of the settings. Raises StoreError."""
-    rows = {row.id: row for row in await ScheduleStore(database).all()}
+    """Return all schedules by name, including new ones of the settings; those that are done last.
+
+    Raises StoreError.
+    """
+    rows = {row.id: row for row in await ScheduleStore(database).all(done=True)}
     new = {
         name: StoredSchedule(name, "config", "active", "", spec, now, now, now)
         for name, spec in settings.items()
@@ -96,7 +99,7 @@ async def schedule_statuses(
     }
     found = [await _status(database, row, True, now) for id, row in rows.items() if id not in new]
     found += [await _status(database, row, False, now) for row in new.values()]
-    return sorted(found, key=lambda each: each.stored.id)
+    return sorted(found, key=lambda each: (each.stored.state == "done", each.stored.id))
 
 
 async def _status(
@@ -127,9 +130,12 @@ def _month_of(at: datetime, schedule: StoredSchedule) -> datetime:
 def lines(each: ScheduleStatus, now: datetime) -> Iterator[str]:
     """Format a schedule for the terminal: a heading, and a line for each fact."""
     stored, spec = each.stored, each.stored.spec
-    what = f"{spec.kind} of {', '.join(spec.channels)}" if spec.channels else spec.kind
+    said = f' "{description.contents(spec)}"' if spec.request or spec.text else ""
+    what = f" of {', '.join(spec.channels)}" if spec.channels else said
     state = stored.state if each.taken_up else "new"
-    yield f"{stored.id}  {state}  {what}, '{spec.cron}' ({spec.zone}), to {spec.to}"
+    times = description.when(spec)
+    times = f"{times[:1].lower()}{times[1:]}"
+    yield f"{stored.id}  {state}  {description.name(spec.kind)}{what}, {times}, to {spec.to}"
     yield from (f"  {name:14} {text}" for name, text in _facts(each, now))
 
 
@@ -139,9 +145,9 @@ def _facts(each: ScheduleStatus, now: datetime) -> Iterator[tuple[str, str]]:
         yield "next run", "none until `assistant serve` takes it up"
     elif stored.state == "active":
         due = f"; {each.waiting} due now" if each.waiting else ""
-        yield "next run", chat.next_runs(spec, now, 1) + due
+        yield "next run", description.next_runs(spec, now, 1) + due
     else:
-        yield "next run", chat.state(stored, now)
+        yield "next run", description.state(stored, now)
     last, way = each.last, each.delivery
     if last:
         yield "last run", _ran(last, zone)
@@ -159,17 +165,17 @@ def _ran(last: Occurrence, zone: Any) -> str:
     state, why = "failed" if waits else last.state, f": {last.why}" if last.why else ""
     tried = f" after {last.tries} {'try' if last.tries == 1 else 'tries'}" if last.tries else ""
     again = f" (next try {last.not_before.astimezone(UTC):%H:%M} UTC)" if last.not_before else ""
-    at = chat.moment(last.at.astimezone(zone))
+    at = description.moment(last.at.astimezone(zone))
     return f"{at}, {state}{tried}{why}{again if waits else ''}"
 
 
 def _way(way: StoredDelivery, zone: Any) -> str:
     if way.delivered:
-        said = f"{chat.moment(way.delivered.astimezone(zone))}, {way.state}"
+        said = f"{description.moment(way.delivered.astimezone(zone))}, {way.state}"
         return f"{said}: nothing was new" if way.state == "quiet" else said
     again = f", next try {way.not_before.astimezone(UTC):%H:%M} UTC" if way.not_before else ""
     why = f": {way.why}" if way.why else ""
-    of = chat.moment(way.at.astimezone(zone))
+    of = description.moment(way.at.astimezone(zone))
     tried = f" after {way.tries} {'try' if way.tries == 1 else 'tries'}" if way.tries else ""
     return f"{way.state}{tried}, that of {of}{why}{again if way.state == 'waiting' else ''}"
 
@@ -260,6 +266,7 @@ def run_now(name: str, as_json: bool) -> int:
         row = await known(database, name)
         if row.state == "paused":
             raise ScheduleError(f"{name} is paused.", "`assistant schedules resume` lets it go on.")
+        _is_to_come(row)
         if row.state != "active":
             raise ScheduleError(f"{name} cannot run: {row.why}", "Fix it first.")
         occurrence = await Occurrences(database).ask_now(name, datetime.now(UTC))
@@ -323,7 +330,7 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
         kind=spec.kind,
         state=row.state,
         at=now,
-        next_runs=tuple(spec.timetable.next(chat.SHOWN, now)),
+        next_runs=tuple(spec.timetable.next(description.SHOWN, now)),
         budget_usd=spec.budget_usd,
         to=spec.to,
     )
@@ -333,7 +340,9 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
             plan = await planner.plan(row, occurrence, reader, spec.budget_usd)
             found = find_channel(await reader.channels(), spec.to)
             place = found.id if found else spec.to
-            obstacles = await in_the_way(validator, spec, plan.channels, place, trusted=True)
+            obstacles = await in_the_way(
+                validator, spec, plan.channels, place, row.label, trusted=True
+            )
     except (ScheduleInvalid, CheckUnavailable) as fault:
         return dry.model_copy(update={"wrong": str(fault)})
     channels = [PlannedChannel(id=c.id, name=c.name, since=plan.since[c.id]) for c in plan.channels]
@@ -352,8 +361,8 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
 
 def _dry_lines(dry: DryRun) -> Iterator[str]:
     """Format a dry run for the terminal."""
-    yield f"{dry.name}: a {dry.kind}, {dry.state}. Nothing was sent."
-    times = "; ".join(chat.moment(at) for at in dry.next_runs)
+    yield f"{dry.name}: a {description.name(dry.kind)}, {dry.state}. Nothing was sent."
+    times = "; ".join(description.moment(at) for at in dry.next_runs)
     yield f"next runs: {times or 'never'}"
     if dry.window is None:
         yield f"It could not run: {dry.wrong}"
@@ -367,13 +376,18 @@ def _dry_lines(dry: DryRun) -> Iterator[str]:
         if names:
             yield f"{said}: {', '.join(f'#{name}' for name in names)}"
     yield from (f"note: {note}" for note in dry.notes)
+    if dry.kind == "reminder":
+        yield f"it would go to {dry.to}"
+        return
     about = "" if dry.likely_usd is None else f"; estimated cost ${dry.likely_usd:.2f}"
     yield f"it may spend ${dry.budget_usd:.2f}{about}"
     yield f"it would go to {dry.to}"
     for obstacle in dry.in_the_way:
         grant = "; an administrator could allow it" if obstacle.grantable else ""
         yield f"  but not as it is: {obstacle.name}: {obstacle.why}{grant}"
-    if not dry.in_the_way:
+    if dry.kind == "ask":
+        yield "  if all who read it there may read what the answer rests on, which is not known yet"
+    elif not dry.in_the_way:
         yield "  all who read it there may read what it is made of"
 
 
@@ -382,6 +396,7 @@ def run_pause(name: str, by: str | None, as_json: bool) -> int:
 
     async def work(settings: Settings, database: Database) -> int:
         row = await known(database, name)
+        _is_to_come(row)
         changed = row.state != "paused"
         if changed:
             await ScheduleStore(database).pause(name, f"paused by {who}")
@@ -400,11 +415,14 @@ def run_resume(name: str, as_json: bool) -> int:
         changed = row.state == "paused"
         if changed:
             await ScheduleStore(database).resume(name, now)
-        state = "active" if changed else row.state
+        is_over = row.spec.timetable.after(now) is None
+        state = "done" if is_over else "active" if changed else row.state
         if as_json:
             dump({"name": name, "state": state, "changed": changed})
+        elif is_over:
+            say(f"The one time of {name} is over: it is done.")
         elif changed:
-            say(f"{name} goes on. Next run: {chat.next_runs(row.spec, now, 1)}.")
+            say(f"{name} goes on. Next run: {description.next_runs(row.spec, now, 1)}.")
             say("What came due while it was paused is not caught up.")
         else:
             say(f"{name} is not paused but {row.state}; nothing changed.")
@@ -420,6 +438,12 @@ def run_delete(name: str, as_json: bool) -> int:
         return DONE
 
     return on_database(work, as_json)
+
+
+def _is_to_come(row: StoredSchedule) -> None:
+    """Raise ScheduleError if its one time is over."""
+    if row.state == "done":
+        raise ScheduleError(f"The one time of {row.id} is over.", "Set up another one.")
 
 
 async def known(database: Database, name: str) -> StoredSchedule:

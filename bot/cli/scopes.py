@@ -70,8 +70,8 @@ async def _readers(settings: Settings, database: Database) -> dict[type, object]
 
 def _offer(name: str, clients: Mapping[type, object], missing: Mapping[str, str]) -> ScopeOffer:
     offered = scopes.offered(name, clients)
-    outside = scopes.outside(clients).tools(name)
-    own = offered[: len(offered) - len(outside)]
+    own = [tool for tool in offered if tool in scopes.scope(name).tools]
+    outside = [tool for tool in offered if tool not in own]
     absent = [tool for tool in scopes.scope(name).tools if tool not in own]
     tokens = fixed_tokens(name, own)
     return ScopeOffer(

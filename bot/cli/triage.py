@@ -28,7 +28,7 @@ from bot.storage.encryption import cipher_of
 from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
 from bot.tasks.triage import INBOX, Reader, Triage, all_threads, record_delivery
-from bot.terminal import errors_reported
+from bot.terminal import errors_reported, tell
 from bot.tooling.provider import Options
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
@@ -106,6 +106,8 @@ def load_mailbox(options: Options) -> Mailbox:
         found = load_mbox(options.mbox, options.me) if options.mbox else load_sample_mailbox()
     except MboxError as error:
         raise SetupError("bad_mbox", str(error), "") from error
+    if options.mbox and not options.me:
+        tell(f"Read as the mailbox of {found.address}, by its headers; --reader names another one.")
     until = options.as_of or datetime.max.replace(tzinfo=UTC)
     return replace(found, messages=tuple(m for m in found.messages if m.at < until))
 
@@ -151,7 +153,7 @@ class InboxTriage:
         """Raise SetupError for options that would have no effect on a resumed run."""
         given = self.given
         typed = {
-            **{"--mbox": given.mbox, "--me": given.me, "--sample": given.sample},
+            **{"--mbox": given.mbox, "--reader": given.me, "--sample": given.sample},
             **{"--as-of": given.as_of, "--since": given.since, "--limit": self.limit},
         }
         if named := [name for name, value in typed.items() if value]:

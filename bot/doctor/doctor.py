@@ -17,7 +17,7 @@ from bot.doctor.slack import Account, Hello, Missing, Problem
 from bot.manifest import Permission, bot_permissions, user_permissions
 from bot.terminal import DONE, INCOMPLETE, WRONG_USE, dump, errors_reported, say
 from config.settings import Settings, load_settings
-from scopes.programs import output_of
+from scopes.programs import WorkerProcess
 from scopes.slack_client import SlackClient, open_session
 
 T = TypeVar("T")
@@ -88,7 +88,11 @@ async def examine(settings: Settings) -> list[Verdict]:
 
 async def programs() -> str:
     """Describe how this system confines our programs that read untrusted input."""
-    held = (await output_of("scopes.confinement", given=b"", seconds=LIMIT_S)).decode().split()
+    program = WorkerProcess("scopes.confinement", LIMIT_S)
+    try:
+        held = (await program.ask(b"")).decode().split()
+    finally:
+        await program.aclose()
     said = ", ".join(HELD[each] for each in held)
     return "those that read pages and files " + (said or "are not confined by this system")
 

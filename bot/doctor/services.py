@@ -192,9 +192,10 @@ async def schedules(settings: Settings) -> str:
     """Check whether the configured schedules can run; empty if there are none."""
     try:
         async with aclosing(await _open_database(settings)) as opened:
-            known = await ScheduleStore(opened).all()
+            every = await ScheduleStore(opened).all(done=True)
     except (StoreError, SettingsError, sa.exc.ProgrammingError):
         return ""  # the check of the database reports it
+    known = [each for each in every if each.state != "done"]
     for each in known:
         if each.state == "refused":
             raise Problem(f"{each.id} cannot run: {each.why}")
@@ -202,7 +203,7 @@ async def schedules(settings: Settings) -> str:
         if each.trouble and not each.trouble.over:
             since = iso(each.trouble.since)
             raise Problem(f"{each.id} fails since {since}: {each.trouble.why}")
-    unknown = settings.schedules.keys() - {each.id for each in known}
+    unknown = settings.schedules.keys() - {each.id for each in every}
     new = f"; {len(unknown)} of the settings begin with the next start" if unknown else ""
     return f"{len(known)} set, none of them fails{new}" if known or unknown else ""
 

@@ -47,6 +47,8 @@ def build_listeners(
         interactions,
         signing_secret=secret.get_secret_value() if secret else "",
         on_request=dispatch.wake,
+        on_feedback=metrics.count_feedback,
+        reactions=settings.slack.reactions,
     )
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)

@@ -5,30 +5,33 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from bot.listeners.events import DigestAction
-from bot.mailbox.accounts import Mailboxes
-from bot.mailbox.actions import UnderWay
+from bot.mailbox.accounts import Mailboxes, how_to_connect
+from bot.mailbox.actions import Outcome, UnderWay
 from bot.mailbox.sync import MailState, is_incoming
-from bot.messages import NOT_CONNECTED
 from bot.reports.digest_actions import (
+    ALL,
     CATEGORY,
     CORRECT,
     DRAFT,
     LABEL,
+    SHOW,
     SNOOZE,
     Block,
     DigestClick,
     blocks_after,
 )
 from bot.reports.documents import ThreadVerdict, TriageReport, parse_document
+from bot.reports.slack import opened_parts, report_parts
 from bot.runs.store import PendingRecords, RunNotFound, Store
 from bot.slack.client import WriteFailed
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun
+from config.words import current, phrase
 from scopes.google.errors import GoogleError
 from scopes.google.gmail import Gmail
 from subagents.gate import Decision
@@ -36,16 +39,11 @@ from subagents.gate import Decision
 log = logging.getLogger(__name__)
 
 SNOOZED = timedelta(days=1)
-NOT_YOURS = "This digest is somebody else's; only they can use its buttons."
-GONE = "This digest is no longer stored, so its buttons do nothing. Ask for a new one."
-NEWER = "This thread got mail after the digest was made. Ask for a new triage first."
 MOST_SHOWN = 100
 TOOLS = {LABEL: "apply_label", DRAFT: "create_draft"}
 """Button -> tool name in the gate's log."""
-SAID = {
-    ("priority", "low"): "Noted: not urgent.",
-    ("asked_of_me", "false"): "Noted: nothing is asked of you.",
-}
+SAID = {("priority", "low"): "digest.noted_low", ("asked_of_me", "false"): "digest.noted_false"}
+"""Corrected field and value -> key of what is said of it."""
 
 
 class NotActed(Exception):
@@ -74,7 +72,13 @@ class DigestActing:
         click = acted.click
         try:
             stored = await self._digest(click)
-            said = await self._perform(click, _verdict(stored, click.thread))
+            if click.what == SHOW:
+                said = await self._open(acted, stored)
+            else:
+                said = await self._perform(click, _verdict(stored, click.thread))
+        except WriteFailed as error:
+            log.warning("%s of %s is not shown: %s", click.thread, click.run, error)
+            return
         except (NotActed, UnderWay, GoogleError) as error:
             await self._tell(click, str(error))
             return
@@ -98,25 +102,55 @@ class DigestActing:
 
     async def _digest(self, click: DigestClick) -> StoredRun:
         if by := await self.inbox.paused_by():
-            raise NotActed(f"All new work is paused by {by}. Click again later.")
+            raise NotActed(phrase("digest.paused", by=by))
         try:
             stored = await self.store.run(click.run)
         except RunNotFound:
-            raise NotActed(GONE) from None
+            raise NotActed(phrase("digest.gone")) from None
         if stored.requester != click.user:
-            raise NotActed(NOT_YOURS)
+            raise NotActed(phrase("digest.not_yours"))
         return stored
+
+    async def _open(self, acted: DigestAction, stored: StoredRun) -> str:
+        """Post a folded section, or an earlier digest, into the thread of the digest, once.
+
+        Raises WriteFailed.
+        """
+        click, categories = acted.click, self.mailboxes.settings.triage.categories
+        document = _document(stored)
+        while click.thread == ALL and (last := document.unchanged_since):
+            document = _document(await self._digest(replace(click, run=last.run_id)))
+        if click.thread == ALL:
+            parts = report_parts(document, categories)
+        else:
+            parts = opened_parts(document, categories, click.button_value)
+        if not (parts and click.channel.startswith("D")):
+            raise NotActed(phrase("digest.gone"))
+        root, key = acted.thread_ts or click.ts, f"{click.ts}/{click.button_value}"
+
+        async def post() -> Outcome:
+            for number, part in enumerate(parts, 1):
+                await self.writer.post(
+                    *(f"{key}#{number}", click.channel, root, part.text, part.blocks),
+                    look_first=True,
+                    run=click.run,
+                )
+            return {"said": ""}
+
+        acts = MailState(self.store.database).acts
+        return str((await acts.once(click.user, key, click.thread, post))["said"])
 
     async def _perform(self, click: DigestClick, verdict: ThreadVerdict) -> str:
         """Execute the action; return what was done, in a sentence."""
         state, account = MailState(self.store.database), click.user
         if click.what == CORRECT:
             await self._correct(state, click, verdict)
-            return SAID.get((click.field, click.value)) or f"Noted: it is {click.value}."
+            key = SAID.get((click.field, click.value), "digest.noted")
+            return phrase(key, category=click.value)
         if click.what == SNOOZE:
             until = datetime.now(UTC) + SNOOZED
             await state.snooze(account, click.thread, until)
-            return f"Snoozed until {until:%d %b %H:%M} UTC."
+            return phrase("digest.snoozed", until=current().minute(until.isoformat()))
         key = f"{click.run}/{click.thread}/{click.what}"
         await self._log(click, key)
         found = await state.acts.once(
@@ -126,12 +160,12 @@ class DigestActing:
 
     async def _correct(self, state: MailState, click: DigestClick, verdict: ThreadVerdict) -> None:
         if click.field == CATEGORY and click.value not in self.mailboxes.settings.triage.categories:
-            raise NotActed(f"{click.value!r} is no category of the settings any more.")
+            raise NotActed(phrase("digest.no_category", category=click.value))
         sender = verdict.writer or verdict.sender
         try:
             await state.corrections.add(click.user, click.thread, sender, click.field, click.value)
         except ValueError:
-            raise NotActed("This digest is too old for that. Ask for a new one.") from None
+            raise NotActed(phrase("digest.too_old")) from None
 
     async def _log(self, click: DigestClick, key: str) -> None:
         """Write a line to the gate's log: a person clicked."""
@@ -145,7 +179,8 @@ class DigestActing:
     ) -> dict[str, str]:
         opened = await self.mailboxes.open(click.user)
         if opened is None:
-            raise NotActed(NOT_CONNECTED)
+            how = how_to_connect(self.mailboxes.settings)
+            raise NotActed(phrase("mail.not_connected", how=how))
         try:
             return {"said": await _write(opened.gmail, click, verdict, key)}
         finally:
@@ -163,21 +198,28 @@ async def _write(gmail: Gmail, click: DigestClick, verdict: ThreadVerdict, key: 
     """Write to the mailbox what the digest proposed; return what was done, in a sentence."""
     if click.what == LABEL:
         await gmail.relabel(click.thread, [verdict.category], [])
-        return f"Labelled {verdict.category}."
+        return phrase("digest.labelled", category=verdict.category)
     if click.what == DRAFT and verdict.draft_reply:
         thread = await gmail.thread(click.thread)
         told = datetime.fromisoformat(verdict.at) if verdict.at else None
         if any(m.at and told and m.at > told and is_incoming(m) for m in thread.messages):
-            raise NotActed(NEWER)  # the draft would answer the last writer, not the one who asked
+            raise NotActed(
+                phrase("digest.newer")
+            )  # the draft would answer the last writer, not the one who asked
         await gmail.draft(thread, verdict.draft_reply, key)
-        return "A draft is in your mailbox. Nothing was sent."
-    raise NotActed("There is nothing to be done by that button.")
+        return phrase("digest.drafted")
+    raise NotActed(phrase("digest.no_action"))
 
 
 def _verdict(stored: StoredRun, thread: str) -> ThreadVerdict:
-    document = parse_document(stored.result) if stored.result else None
-    verdicts = document.verdicts if isinstance(document, TriageReport) else []
-    found = next((v for v in verdicts if v.thread_id == thread), None)
+    found = next((v for v in _document(stored).verdicts if v.thread_id == thread), None)
     if found is None:
-        raise NotActed(GONE)
+        raise NotActed(phrase("digest.gone"))
     return found
+
+
+def _document(stored: StoredRun) -> TriageReport:
+    document = parse_document(stored.result) if stored.result else None
+    if not isinstance(document, TriageReport):
+        raise NotActed(phrase("digest.gone"))
+    return document

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.approvals.cards import CardClicked, FormSubmitted, card_click, submission
+from bot.manifest import SHORTCUTS
 from bot.reports.digest_actions import DigestClick, digest_click
+from bot.reports.frame import COMMENT, FEEDBACK_FORM, MAX_COMMENT, REASON, WHY_BAD
 from bot.slack.blocks import FEEDBACK, parse_feedback
 from bot.slack.messages import Bot, first, id_of, mapping, sanitize_json, ts_of
 from bot.storage.deletions import ForgetTarget
@@ -19,8 +21,8 @@ HUMAN_SUBTYPES = frozenset({None, "", "file_share", "thread_broadcast"})
 """Subtypes of messages that people write."""
 
 SLACKBOT = "USLACKBOT"
-MAX_TYPED = 100
-"""Characters of a Home field that are read."""
+MAX_VALUE = 100
+"""Characters of a Home field or button that are read."""
 
 _KEY = re.compile(r"[TE][A-Z0-9]{1,40}/[CDG][A-Z0-9]{1,40}/[0-9]{10}\.[0-9]{6}")
 
@@ -55,6 +57,23 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadChosen:
+    """A person marked a message with a reaction, or chose a shortcut of it."""
+
+    team: str
+    channel: str
+    ts: str
+    """The message."""
+    thread_ts: str
+    """Root of its thread; empty if Slack does not say."""
+    user: str
+    at: str
+    """When, as Slack's timestamp."""
+    by: str
+    """Name of the emoji, without its skin tone, or callback id of the shortcut."""
+
+
+@dataclass(frozen=True, slots=True)
 class HomeOpened:
     """A user opened our App Home or agent pane, or (no tab) something else beside it."""
 
@@ -77,6 +96,19 @@ class FeedbackGiven:
     """`good` or `bad`."""
     channel: str
     thread_ts: str
+    trigger: str = ""
+    """Opens a modal, within three seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackExplained:
+    """The form that asks why an answer is bad was sent."""
+
+    key: str
+    user: str
+    reason: str
+    """One of `WHY_BAD`, or empty."""
+    comment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +118,23 @@ class ButtonClicked:
     team: str
     user: str
     action: str
-    typed: str = ""
-    """Content of the field."""
+    value: str = ""
+    """Content of the field, or what the button carries."""
+    trigger: str = ""
+    """Opens a modal, within three seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestAction:
-    """A button below a thread of a digest was clicked."""
+    """A button of a digest was clicked."""
 
     click: DigestClick
     blocks: tuple[Mapping[str, Any], ...]
     """Blocks of the message with the button."""
     text: str
     """Fallback text of that message."""
+    thread_ts: str = ""
+    """The thread that the message stands in; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +146,16 @@ class SlashCommand:
     """The first word after the command, in lower case."""
 
 
-Interaction = FeedbackGiven | ButtonClicked | DigestAction | CardClicked | FormSubmitted
+Interaction = (
+    FeedbackGiven | FeedbackExplained | ButtonClicked | DigestAction | CardClicked | FormSubmitted
+)
 SlackEvent = (
     Incoming
     | Seen
     | MessageEdited
     | ForgetTarget
     | Stopped
+    | ThreadChosen
     | HomeOpened
     | SlashCommand
     | Interaction
@@ -133,10 +172,18 @@ def parse_event(body: Any, bot: Bot) -> SlackEvent | None:
         return None
     if "command" in body:
         return _command(body)
-    if body.get("type") == "block_actions":
-        return card_click(body) or _digest_action(body) or _button_click(body, bot)
-    if body.get("type") == "view_submission":
-        return submission(body)
+    match body.get("type"):
+        case "block_actions":
+            return card_click(body) or _digest_action(body) or _button_click(body, bot)
+        case "message_action":
+            return _shortcut(body, bot)
+        case "view_submission":
+            return submission(body) or _explanation(body)
+    return _parse_callback(body, bot)
+
+
+def _parse_callback(body: Mapping[str, Any], bot: Bot) -> SlackEvent | None:
+    """Parse an event of the Events API."""
     event = body.get("event")
     if body.get("type") != "event_callback" or not isinstance(event, Mapping):
         return None
@@ -146,6 +193,8 @@ def parse_event(body: Any, bot: Bot) -> SlackEvent | None:
             return _message(event, team, bot)
         case "app_mention":
             return parse_message(event, team, bot, mentioned=True)
+        case "reaction_added":
+            return _reaction(event, team, bot)
         case "agent_session_stopped":
             return _stop(event, team)
         case "app_home_opened" | "app_context_changed":
@@ -267,6 +316,38 @@ def _stop(event: Mapping[str, Any], team: str) -> Stopped | None:
     return Stopped(team, channel, thread_ts, user) if channel and thread_ts and user else None
 
 
+def _reaction(event: Mapping[str, Any], team: str, bot: Bot) -> ThreadChosen | None:
+    item, name = mapping(event.get("item")), event.get("reaction")
+    if item.get("type") != "message" or not isinstance(name, str) or event.get("user") == bot.user:
+        return None
+    emoji = name.partition("::")[0]
+    return _chosen(team, item.get("channel"), item, event.get("user"), event.get("event_ts"), emoji)
+
+
+def _shortcut(body: Mapping[str, Any], bot: Bot) -> ThreadChosen | None:
+    """Return the choice of a shortcut of ours.
+
+    Shape: docs.slack.dev/interactivity/implementing-shortcuts.
+    """
+    name, message = body.get("callback_id"), mapping(body.get("message"))
+    if name not in SHORTCUTS:
+        return None
+    team = id_of(mapping(body.get("team")).get("id")) or bot.team
+    channel, user = mapping(body.get("channel")).get("id"), mapping(body.get("user")).get("id")
+    message = {**message, "ts": body.get("message_ts") or message.get("ts")}
+    return _chosen(team, channel, message, user, body.get("action_ts"), str(name))
+
+
+def _chosen(
+    team: str, channel: Any, message: Mapping[str, Any], user: Any, at: Any, by: str
+) -> ThreadChosen | None:
+    place, ts, when = id_of(channel, "CDG"), ts_of(message.get("ts")), ts_of(at)
+    root, person = ts_of(message.get("thread_ts")), id_of(user, "UW")
+    if not (place and ts and when and person):
+        return None
+    return ThreadChosen(team, place, ts, root, person, when, by)
+
+
 def _parse_home(event: Mapping[str, Any], team: str) -> HomeOpened | None:
     user, tab = id_of(event.get("user"), "UW"), event.get("tab")
     if not user or (event.get("type") == "app_home_opened" and tab not in ("home", "messages")):
@@ -284,7 +365,8 @@ def _digest_action(body: Mapping[str, Any]) -> DigestAction | None:
     if click is None or not click.ts or not click.channel or not isinstance(blocks, list):
         return None
     whole = tuple(block for block in blocks if isinstance(block, Mapping))
-    return DigestAction(click, whole, text if isinstance(text, str) else "")
+    thread = ts_of(message.get("thread_ts"))
+    return DigestAction(click, whole, text if isinstance(text, str) else "", thread)
 
 
 def _button_click(body: Mapping[str, Any], bot: Bot) -> FeedbackGiven | ButtonClicked | None:
@@ -294,18 +376,38 @@ def _button_click(body: Mapping[str, Any], bot: Bot) -> FeedbackGiven | ButtonCl
     if not isinstance(name, str) or not user:
         return None
     if name != FEEDBACK:
-        is_typed = action.get("type") == "plain_text_input" and isinstance(told, str)
-        typed = str(told)[:MAX_TYPED] if is_typed else ""
-        return ButtonClicked(
-            id_of(mapping(body.get("team")).get("id")) or bot.team, user, name, typed
-        )
+        value = told[:MAX_VALUE] if isinstance(told, str) else ""
+        team = id_of(mapping(body.get("team")).get("id")) or bot.team
+        return ButtonClicked(team, user, name, value, _trigger(body))
     key, value = (parse_feedback(told) if isinstance(told, str) else None) or ("", "")
     if not _KEY.fullmatch(key):
         return None
     shown = mapping(body.get("container"))
     channel = id_of(mapping(body.get("channel")).get("id") or shown.get("channel_id"), "CDG")
     thread = mapping(body.get("message")).get("thread_ts") or shown.get("thread_ts")
-    return FeedbackGiven(key, user, value, channel, ts_of(thread))
+    return FeedbackGiven(key, user, value, channel, ts_of(thread), _trigger(body))
+
+
+def _explanation(body: Mapping[str, Any]) -> FeedbackExplained | None:
+    view, user = mapping(body.get("view")), id_of(mapping(body.get("user")).get("id"), "UW")
+    key, values = view.get("private_metadata"), mapping(mapping(view.get("state")).get("values"))
+    known = isinstance(key, str) and _KEY.fullmatch(key)
+    if view.get("callback_id") != FEEDBACK_FORM or not user or not known:
+        return None
+    chosen = mapping(mapping(mapping(values.get(REASON)).get(REASON)).get("selected_option"))
+    typed = mapping(mapping(values.get(COMMENT)).get(COMMENT)).get("value")
+    reason = chosen.get("value")
+    return FeedbackExplained(
+        str(key),
+        user,
+        reason if isinstance(reason, str) and reason in WHY_BAD else "",
+        sanitize_json(typed)[:MAX_COMMENT].strip() if isinstance(typed, str) else "",
+    )
+
+
+def _trigger(body: Mapping[str, Any]) -> str:
+    trigger = body.get("trigger_id")
+    return trigger if isinstance(trigger, str) else ""
 
 
 def _command(body: Mapping[str, Any]) -> SlashCommand | None:

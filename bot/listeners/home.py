@@ -1,11 +1,11 @@
-"""Build and publish App Home: mailbox, schedules, permissions, and the pause button."""
+"""Build and publish App Home: mailbox, preferences, schedules, permissions, the pause button."""
 
 from __future__ import annotations
 
 import html
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,16 +26,18 @@ from bot.policy.policy import (
     needed_groups,
 )
 from bot.requests.capabilities import Capabilities, abilities
-from bot.schedules import chat
+from bot.schedules import description
 from bot.schedules.store import ScheduleStore
 from bot.slack.assistant_pane import attempt
-from bot.slack.blocks import paragraph, rich
+from bot.slack.blocks import Element, channel, paragraph, rich, user
 from bot.slack.people import ChannelFacts
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from config.sections import Policy
-from scopes import ALL, MODULES
+from config.words import current, in_language, phrase
+from scopes import permitted
 from scopes.effects import OPEN_MAIL
+from scopes.preferences import Preference, Preferences
 from scopes.slack import OPEN_CHANNELS
 from scopes.slack_items import permalink, plain
 from scopes.tool import one_line
@@ -53,19 +55,23 @@ MOST_CORRECTED, MAX_CORRECTED = 20, 130
 """Maximum number of corrections shown, and of characters in each."""
 LINK = "home_mail_link"
 """Action id of the button that only opens a page."""
-OFF = (
-    "Your mail cannot be connected here yet: an administrator has to set google.client_id, "
-    "GOOGLE_CLIENT_SECRET and serve.public_url (docs/google.md)."
-)
 
+DELETE = "home_preference_delete"
+"""Action id of the button beside a preference; its value is the id of that preference."""
 PAUSE, RESUME = "home_pause", "home_resume"
 """Action ids of an administrator's buttons."""
 MOST_SCHEDULES = 10
 """Schedules that are shown; the rest is counted."""
+MOST_INSTRUCTIONS = 10
+"""Channels whose instructions are shown; the rest is counted."""
 LAST_RUNS = 5
 QUESTION_CHARS = 140
-STATES = {"complete": "answered", "partial": "answered in part", "cancelled": "stopped"}
-"""Status of a run -> what a user calls it, where that differs."""
+
+_NAMED = (
+    r"<[@#](?P<marked>[CDGUW][A-Z0-9]{2,40})(?:\|[^<>]*)?>"
+    r"|(?<=, TO)(?P<place>[CDGUW][A-Z0-9]{2,40})(?=[,;])"
+)
+"""A person or channel in a request, and the destination, after TO, in a line about a schedule."""
 
 Block = dict[str, Any]
 
@@ -102,6 +108,9 @@ class HomeFacts:
     admin: bool = False
     mail: MailAccess | None = None
     """State of this user's mailbox; None = mail is not available to them."""
+    preferences: tuple[Preference, ...] = ()
+    instructions: Mapping[str, str] = field(default_factory=dict)
+    """Id of a channel that this user is in -> its instructions."""
     schedules: tuple[str, ...] = ()
 
 
@@ -112,73 +121,75 @@ def view(facts: HomeFacts) -> Block:
 
 def _blocks(facts: HomeFacts) -> Iterator[Block]:
     if facts.paused is not None:
-        by = f":double_vertical_bar: *Paused by {_who(facts.paused)}.*"
-        yield _section(f"{by} New requests wait and are answered later.")
+        yield _section(f":double_vertical_bar: {phrase('home.paused', by=_who(facts.paused))}")
     if facts.admin:
-        yield _actions(_button(RESUME, "Resume") if facts.paused is not None else _pause_button())
+        yield _actions(
+            _button(RESUME, phrase("button.resume"))
+            if facts.paused is not None
+            else _pause_button()
+        )
     if facts.refusal:
         yield _section(facts.refusal)
     else:
-        yield _header("What I can do here")
+        yield _header(phrase("home.abilities"))
         yield _section("\n".join(abilities(facts.scopes, facts.handles)))
-        yield _header("Where I answer you")
-        yield _section("\n".join(f"• {place}" for place in facts.places) or "Nowhere at present.")
+        yield _header(phrase("home.places"))
+        places = "\n".join(f"• {place}" for place in facts.places)
+        yield _section(places or phrase("home.nowhere"))
     if facts.mail:
-        yield from _mail_blocks(facts.mail)
+        yield from _mail_blocks(facts.mail, facts.admin)
+    yield from _preference_blocks(facts.preferences)
+    yield from _instruction_blocks(facts.instructions)
     yield from schedule_blocks(facts.schedules)
-    yield _header("Your last requests")
+    yield _header(phrase("home.requests"))
     for run in facts.runs[:LAST_RUNS]:
         yield from _run(run)
     if not facts.runs:
-        yield _section("None yet.")
+        yield _section(phrase("home.no_requests"))
     yield {"type": "divider"}
     yield _context(_format_spent(facts))
-    yield _context("Slack is connected.")
+    yield _context(phrase("home.connected"))
 
 
-def _mail_blocks(mail: MailAccess) -> Iterator[Block]:
+def _mail_blocks(mail: MailAccess, admin: bool) -> Iterator[Block]:
     """Yield the state of the mailbox, and the buttons for it."""
-    yield _header("Your mail")
+    yield _header(phrase("home.mail"))
     if mail.note:
         yield _text(mail.note)
     if mail.state == "off":
-        yield _text(OFF)
+        told = phrase("mail.not_connected", how=phrase("mail.cannot_connect"))
+        yield _text(phrase("mail.how_to_offer") if admin else told)
     elif mail.state == "delegated":
-        yield _text("I may read the mailbox of your own address, by your company's rules.")
+        yield _text(phrase("mail.delegated"))
     elif mail.state == "absent":
-        yield _text("Gmail is not connected. What I read in your mailbox is for you alone.")
-        yield _actions(_button(CONNECT, "Connect Gmail", style="primary"))
+        yield _text(phrase("mail.absent"))
+        yield _actions(_button(CONNECT, phrase("button.connect"), style="primary"))
     elif mail.state == "offered":
-        yield _text(
-            "Go on in the browser within ten minutes: allow it at Google, and come back with the "
-            "code that you are shown at the end."
-        )
-        link = _button(LINK, "Open the page", style="primary", url=mail.link)
-        yield _actions(link, _button(CANCEL, "Cancel"))
+        yield _text(phrase("mail.offered"))
+        link = _button(LINK, phrase("button.open_page"), style="primary", url=mail.link)
+        yield _actions(link, _button(CANCEL, phrase("button.cancel")))
     elif mail.state == "waiting":
-        yield _text(f"{mail.address} waits for the code on the page in your browser, ten minutes.")
+        yield _text(phrase("mail.waiting", address=mail.address))
         yield _code_field()
-        yield _actions(_button(CANCEL, "Cancel"))
+        yield _actions(_button(CANCEL, phrase("button.cancel")))
     else:
-        yield _text(f"Gmail is connected as {mail.address}.")
-        told = f"I forget how to open {mail.address}, and tell Google so. Your mail stays as it is."
-        sure = _confirm("Disconnect Gmail?", told[:300], "Disconnect")
-        end = _button(DISCONNECT, "Disconnect", style="danger", confirm=sure)
-        yield _actions(_button(CONNECT, "Connect again"), end)
+        yield _text(phrase("mail.connected", address=mail.address))
+        told = phrase("mail.disconnect_means", address=mail.address)
+        sure = _confirm(phrase("mail.disconnect"), told[:300], phrase("button.disconnect"))
+        end = _button(DISCONNECT, phrase("button.disconnect"), style="danger", confirm=sure)
+        yield _actions(_button(CONNECT, phrase("button.connect_again")), end)
     if mail.corrected:  # addresses come from strangers, so they are cut
         lines = [each[:MAX_CORRECTED] for each in mail.corrected]
-        yield _text(
-            "\n".join(["What you have set right in digests:", *_list(lines, MOST_CORRECTED)])
-        )
-        yield _actions(_button(FORGET, "Forget all of it"))
+        yield _text("\n".join([phrase("mail.corrected"), *_list(lines, MOST_CORRECTED)]))
+        yield _actions(_button(FORGET, phrase("button.forget_all")))
 
 
 def _code_field() -> Block:
     return {
         "type": "input",
         "dispatch_action": True,
-        "label": _plain("Code"),
-        "hint": _plain("Type it yourself, from your own browser, and press Enter."),
+        "label": _plain(phrase("mail.code")),
+        "hint": _plain(phrase("mail.code_hint")),
         "element": {
             "type": "plain_text_input",
             "action_id": CODE,
@@ -188,41 +199,87 @@ def _code_field() -> Block:
     }
 
 
+def _preference_blocks(preferences: Sequence[Preference]) -> Iterator[Block]:
+    """Yield how the user wants to be answered, each with a button that deletes it."""
+    yield _header(phrase("home.preferences"))
+    for each in preferences:
+        yield {
+            **_text(each.text),
+            "accessory": _button(DELETE, phrase("button.delete"), value=str(each.id)),
+        }
+    yield _context(phrase("home.preferences_hint"))
+
+
+def _instruction_blocks(instructions: Mapping[str, str]) -> Iterator[Block]:
+    """Yield how all who ask in a channel are answered; nothing where no channel has any."""
+    if instructions:
+        yield _header(phrase("home.instructions"))
+    for place, text in list(instructions.items())[:MOST_INSTRUCTIONS]:
+        yield _context(phrase("home.instructions_in", channel=f"<#{place}>"))
+        yield _text(text)
+    if (more := len(instructions) - MOST_INSTRUCTIONS) > 0:
+        yield _context(phrase("home.instructions_more", n=more))
+
+
 def schedule_blocks(lines: Sequence[str]) -> Iterator[Block]:
     """Yield the section on schedules; nothing for a user without any."""
     if lines:
-        yield _header("Your schedules")
-        # rich text, as crontabs contain markup characters
-        yield rich(paragraph("\n".join(_list(lines, MOST_SCHEDULES))[:3000]))
+        yield _header(phrase("home.schedules"))
+        # rich text, as patterns and requests contain markup characters
+        yield rich(paragraph(*_with_names("\n".join(_list(lines, MOST_SCHEDULES))[:3000])))
 
 
 def _list(lines: Sequence[str], most: int) -> list[str]:
     more = len(lines) - most
-    return [*(f"• {line}" for line in lines[:most]), *([f"and {more} more"] if more > 0 else [])]
+    rest = [phrase("more", n=more)] if more > 0 else []
+    return [*(f"• {line}" for line in lines[:most]), *rest]
 
 
 def _run(run: LastRun) -> Iterator[Block]:
-    question = one_line(plain(run.question, {})) or "(no text)"
-    if len(question) > QUESTION_CHARS:
-        question = question[: QUESTION_CHARS - 1].rstrip() + "…"
-    yield _text(question)
+    question = one_line(run.question) or phrase("home.no_text")
+    yield rich(paragraph(*_shortened(_with_names(question))))
     stamp = f"{run.started.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     when = f"<!date^{int(run.started.timestamp())}^{{date_short_pretty}} {{time}}|{stamp}>"
-    link = [f"<{run.link}|Open the answer>"] if run.link else []
-    state = STATES.get(run.status, run.status)
+    link = [f"<{run.link}|{phrase('home.open_answer')}>"] if run.link else []
+    state = phrase(f"run.{run.status}")
     yield _context(" · ".join([state, *_cost(run.cost_usd), when, *link]))
+
+
+def _with_names(text: str) -> Iterator[str | Element]:
+    """Split a text into plain text, and people and channels that Slack shows by name."""
+    to = re.escape(phrase("schedule.to", place=""))
+    start = 0
+    for found in re.finditer(_NAMED.replace("TO", to), text):
+        yield plain(text[start : found.start()], {})
+        id = found["marked"] or found["place"]
+        yield user(id) if id[0] in "UW" else channel(id)
+        start = found.end()
+    yield plain(text[start:], {})
+
+
+def _shortened(parts: Iterable[str | Element]) -> Iterator[str | Element]:
+    room = QUESTION_CHARS
+    for part in parts:
+        if isinstance(part, str) and len(part) > room:
+            yield f"{part[: room - 1].rstrip()}…"
+            return
+        room -= len(part) if isinstance(part, str) else 1
+        yield part
 
 
 def _cost(usd: float | None) -> list[str]:
     if usd is None:
         return []
-    return [f"${usd:.2f}" if usd >= 0.01 or usd == 0 else "under $0.01"]
+    if usd >= 0.01 or usd == 0:
+        return [current().usd(usd)]
+    return [phrase("home.under", amount=current().usd(0.01))]
 
 
 def _format_spent(facts: HomeFacts) -> str:
-    spent = f"You have spent ${facts.spent_usd:.2f}"
-    limit = "" if facts.daily_usd is None else f" of ${facts.daily_usd:.2f}"
-    return f"{spent}{limit} today. A new day begins at 00:00 UTC."
+    spent = current().usd(facts.spent_usd)
+    if facts.daily_usd is None:
+        return phrase("home.spent", amount=spent)
+    return phrase("home.spent_of", amount=spent, limit=current().usd(facts.daily_usd))
 
 
 def _who(by: str) -> str:
@@ -230,9 +287,8 @@ def _who(by: str) -> str:
 
 
 def _pause_button() -> Block:
-    told = "Requests that are running are finished; new requests wait until you resume."
-    sure = _confirm("Pause the assistant?", told, "Pause")
-    return _button(PAUSE, "Pause for everybody", style="danger", confirm=sure)
+    sure = _confirm(phrase("home.pause"), phrase("home.pause_means"), phrase("button.pause"))
+    return _button(PAUSE, phrase("button.pause_all"), style="danger", confirm=sure)
 
 
 def _button(action: str, words: str, **more: Any) -> Block:
@@ -240,7 +296,7 @@ def _button(action: str, words: str, **more: Any) -> Block:
 
 
 def _confirm(title: str, text: str, words: str) -> Block:
-    told = {"title": title, "text": text, "confirm": words, "deny": "Cancel"}
+    told = {"title": title, "text": text, "confirm": words, "deny": phrase("button.cancel")}
     return {name: _plain(each) for name, each in told.items()}
 
 
@@ -279,21 +335,29 @@ class Home:
         url: str,
         reach: Capabilities,
         connecting: Connecting,
+        preferences: Preferences,
     ) -> None:
         """`web` publishes; `url` is the workspace's address, as auth.test returns it."""
         self._admission, self._web, self._url = admission, web, url
-        self._reach, self._connecting = reach, connecting
+        self._reach, self._connecting, self._preferences = reach, connecting, preferences
         connecting.publish = self.show
 
     async def show(self, user: str, team: str) -> None:
         """Publish Home for a user who opened it. Raises StoreError."""
-        await publish(self._web, user, view(await self.facts(user, team)))
+        with in_language(await self._admission.people.language(user)):
+            await publish(self._web, user, view(await self.facts(user, team)))
 
-    async def press(self, action: str, user: str, team: str, typed: str = "") -> None:
+    async def press(self, action: str, user: str, team: str, value: str = "") -> None:
         """Handle a button or field if this user may use it, and publish the result."""
+        with in_language(await self._admission.people.language(user)):
+            await self._press(action, user, team, value)
+
+    async def _press(self, action: str, user: str, team: str, value: str) -> None:
+        if action == DELETE and value.isdecimal():
+            await self._preferences.delete(user, int(value))
         facts = await self.facts(user, team)
         if action in ACTIONS and facts.mail:
-            mail = await self._change_mail(self._connecting, action, user, team, typed)
+            mail = await self._change_mail(self._connecting, action, user, team, value)
             facts = replace(facts, mail=mail)
         elif action in (PAUSE, RESUME) and facts.admin:
             inbox = self._admission.inbox
@@ -333,6 +397,8 @@ class Home:
             paused=paused,
             admin=user in policy.admins,
             mail=mail,
+            preferences=tuple(await self._preferences.listed(user)),
+            instructions=await self._preferences.instructed(user),
             schedules=await _schedules(inbox.database, user),
         )
 
@@ -362,15 +428,15 @@ def offers(policy: Policy, asked: AdmissionFacts) -> tuple[str, tuple[str, ...],
     direct, wide = decide(free, asked, 0.0), decide(free, _somewhere(asked), 0.0)
     places, scopes = [], dict[str, None]()
     if isinstance(direct, Permitted):
-        places.append("In direct messages, such as the one beside this tab.")
+        places.append(phrase("home.in_dm"))
         scopes |= dict.fromkeys(direct.scopes)
     if isinstance(wide, Permitted):
-        places.append("In channels that I am a member of, when you mention me.")
+        places.append(phrase("home.in_channels"))
         scopes |= dict.fromkeys(wide.scopes)
         if not closest_rule(policy, asked.user, "", "mention", None).mention_needed:
-            places.append("In threads that I have answered in, also without a mention.")
+            places.append(phrase("home.in_threads"))
     if policy.channels:
-        places.append("Some channels have rules of their own; I say so where you ask.")
+        places.append(phrase("home.own_rules"))
     if isinstance(direct, Permitted) or isinstance(wide, Permitted):
         return "", tuple(places), tuple(scopes)
     shown = wide if policy.direct.answer is False else direct
@@ -383,16 +449,17 @@ def _somewhere(asked: AdmissionFacts) -> AdmissionFacts:
 
 
 async def _schedules(database: Database, user: str) -> tuple[str, ...]:
-    """Return a line for each of this user's schedules; nothing if they cannot be read now."""
+    """Return a line for each schedule that is this user's or reminds them; nothing if they cannot
+    be read now.
+    """
     now = datetime.now(UTC)
     try:
-        rows = [row for row in await ScheduleStore(database).all() if row.spec.owner == user]
+        every = await ScheduleStore(database).all()
+        rows = [row for row in every if user in (row.spec.owner, row.spec.to)]
     except StoreError as error:
         log.error("%s", error)
         return ()
-    return tuple(
-        chat.line(row, now, reading=", ".join(row.spec.channels) or "your mailbox") for row in rows
-    )
+    return tuple(description.line(row, now, reading=description.contents(row.spec)) for row in rows)
 
 
 async def last_runs(inbox: RequestQueue, user: str, url: str) -> tuple[LastRun, ...]:
@@ -414,4 +481,4 @@ async def publish(web: AsyncWebClient, user: str, shown: Block) -> bool:
 
 
 def _reads_mail(scopes: Sequence[str]) -> bool:
-    return "email" in MODULES and ("email" in scopes or ALL in scopes)
+    return "email" in permitted(scopes)

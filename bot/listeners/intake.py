@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
@@ -17,6 +18,7 @@ from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
 from slack_bolt.middleware.async_middleware import AsyncMiddleware
 from slack_bolt.request.internals import parse_body
 from slack_bolt.response import BoltResponse
+from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,6 +28,7 @@ from bot.errors import StoreError
 from bot.listeners.events import (
     ButtonClicked,
     DigestAction,
+    FeedbackExplained,
     FeedbackGiven,
     HomeOpened,
     MessageEdited,
@@ -33,17 +36,22 @@ from bot.listeners.events import (
     SlackEvent,
     SlashCommand,
     Stopped,
+    ThreadChosen,
     parse_event,
     parse_message,
 )
 from bot.listeners.interactions import Interactions
-from bot.slack.messages import Bot, edited_at
+from bot.manifest import SHORTCUTS
+from bot.slack.messages import Bot, edited_at, first, ts_of
 from bot.slack.writer import MessageWriter
 from bot.storage.deletions import ForgetTarget, forget_later
-from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.requests import BAD, Incoming, RequestQueue
+from config.words import in_language, phrase
 
 log = logging.getLogger(__name__)
 
+IN_ITS_LANGUAGE = "(Answer in the language of the thread.)"
+"""What a shortcut asks besides its name."""
 FLUSH_S = 1.0
 """Least seconds between two writes of a channel's cursor."""
 AHEAD_S = 2 * 86_400.0
@@ -136,9 +144,8 @@ STORE_S = 10.0
 """Seconds that storing may take; Slack sends the event again long before."""
 AFTER_S = 60.0
 """Seconds for work after the ack, such as a Home page or a thank-you."""
-THANKS = "Thank you, that is noted."
-_HELP = "Use `/assistant pause`, `/assistant resume` or `/assistant status`."
-_NOT_ALLOWED = "Only an administrator of the assistant may do that."
+NOT_READABLE = ("not_in_channel", "channel_not_found", "thread_not_found", "is_archived")
+"""Errors of Slack for a thread that the bot cannot answer in."""
 
 
 class Middleware(AsyncMiddleware):
@@ -173,13 +180,22 @@ class Intake:
         *,
         signing_secret: str = "",
         on_request: Callable[[], object] = lambda: None,
+        on_feedback: Callable[[str, str], object] = lambda value, reason: None,
+        reactions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`on_request` is called after each new request; without a secret, HTTP is rejected."""
+        """`on_request` is called after each new request, `on_feedback` after a new rating, and
+        again with the reason for a bad one; without a secret, HTTP is rejected.
+
+        `reactions`: name of an emoji -> what it asks of the thread that is marked with it.
+        """
         self.bot = bot
         self.counts: Counter[str] = Counter()
         """How many of which kind, for the metrics; `unstored` were left to come again."""
-        self._inbox, self._cursors, self._writer = inbox, cursors, writer
+        self._inbox, self._cursors, self._writer, self._web = inbox, cursors, writer, web
+        shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
+        self._asks = {**reactions, **shortcuts}
         self._on_request, self._interactions = on_request, interactions
+        self._on_feedback = on_feedback
         self._signed = bool(signing_secret)
         self._later: set[asyncio.Task[None]] = set()
         self.app = AsyncApp(
@@ -268,15 +284,16 @@ class Intake:
         match found:
             case Incoming() | Seen():
                 await self._message(found)
+            case ThreadChosen():
+                await self._choose(found)
             case MessageEdited(team, channel, ts, text):
                 await inbox.amend(team, channel, ts, text)
             case ForgetTarget():
                 await forget_later(inbox.database, found)
             case Stopped(team, channel, thread_ts, user):
                 await inbox.stop(team, channel, thread_ts, user)
-            case FeedbackGiven():
-                await inbox.feedback(found.key, found.user, found.value)
-                self._after_ack(self._thank(found))
+            case FeedbackGiven() | FeedbackExplained():
+                await self._rate(found)
             case CardClicked() | FormSubmitted():
                 self._after_ack(await self._interactions.on_click(found))
             case SlashCommand():
@@ -290,35 +307,99 @@ class Intake:
             if isinstance(found, Seen):
                 return False
             if found.kind == "follow_up" and not await self._inbox.has_answered(
-                team, channel, found.thread_ts
+                team, channel, found.thread_ts, before=ts
             ):
                 return False
             if found.kind == "dm":
                 found = replace(found, event=self._interactions.with_context(found.event))
-            new = await self._inbox.add(found)
+            new = await self._add(found)
+        if new and found.kind == "dm":
+            self._after_ack(self._interactions.entitle(found))
+        return new
+
+    async def _add(self, request: Incoming) -> bool:
+        """Store a request; return whether it is a new one."""
+        new = await self._inbox.add(request)
         self.counts["new" if new else "again"] += 1
         if new:
             self._on_request()
-            if found.kind == "dm":
-                self._after_ack(self._interactions.entitle(found))
         return new
 
+    async def _choose(self, chosen: ThreadChosen) -> None:
+        """Store what a reaction or a shortcut asks as a request in the thread of its message.
+
+        It has no message of its own, so it moves no cursor.
+        """
+        words = self._asks.get(chosen.by)
+        if not words:
+            return
+        try:
+            root = await self._root(chosen)
+        except SlackApiError as error:
+            code = error.response.get("error")
+            if code not in NOT_READABLE:
+                raise
+            log.info("the thread that %s chose cannot be read: %s", chosen.user, code)
+            if chosen.by in SHORTCUTS:
+                self._after_ack(self._tell_invite(chosen))
+            return
+        kind = "dm" if chosen.channel.startswith("D") else "mention"
+        event = {"text": words, "user": chosen.user, "ts": chosen.at, "thread_ts": root}
+        place = (chosen.team, chosen.channel, chosen.at, root)
+        await self._add(Incoming(*place, chosen.user, kind, event))
+
+    async def _root(self, chosen: ThreadChosen) -> str:
+        """Return the root of the thread of a message. Raises SlackApiError, also for a thread
+        whose root Slack has told and that cannot be read.
+        """
+        ts = chosen.thread_ts or chosen.ts
+        found = await self._web.conversations_replies(channel=chosen.channel, ts=ts, limit=1)
+        return ts_of(first(found.get("messages")).get("thread_ts")) or ts
+
+    async def _tell_invite(self, chosen: ThreadChosen) -> None:
+        place, bot = f"<#{chosen.channel}>", f"<@{self.bot.user}>"
+        is_direct = chosen.channel.startswith("D")  # of two people, whom nobody can join
+        with in_language(await self._interactions.language(chosen.user)):
+            key = "invite.not_direct" if is_direct else "invite.channel"
+            text = phrase(key, channel=place, bot=bot)
+        channel = await self._writer.direct(chosen.user)
+        await self._writer.post(f"invite/{chosen.channel}/{chosen.at}", channel, None, text)
+
     async def _command(self, command: SlashCommand) -> str:
+        with in_language(await self._interactions.language(command.user)):
+            return await self._carry_out(command)
+
+    async def _carry_out(self, command: SlashCommand) -> str:
         inbox = self._inbox
         if command.word not in ("pause", "resume", "status"):
-            return _HELP
+            return phrase("command.help")
         if command.word != "status" and not await self._interactions.is_admin(command.user):
-            return _NOT_ALLOWED
+            return phrase("command.not_allowed")
         if command.word == "pause":
             await inbox.pause(f"<@{command.user}>")
         if command.word == "resume":
             await inbox.resume()
         by = await inbox.paused_by()
-        return f"All new work is paused by {by}." if by else "The assistant is running."
+        return phrase("command.paused", by=by) if by else phrase("command.running")
 
-    async def _thank(self, given: FeedbackGiven) -> None:
+    async def _rate(self, given: FeedbackGiven | FeedbackExplained) -> None:
+        if isinstance(given, FeedbackGiven):
+            if await self._inbox.feedback(given.key, given.user, given.value):
+                self._on_feedback(given.value, "")
+            self._after_ack(self._respond(given))
+        elif given.reason or given.comment:
+            why = (given.reason, given.comment)
+            if await self._inbox.explain(given.key, given.user, *why):
+                self._on_feedback(BAD, given.reason or "other")
+
+    async def _respond(self, given: FeedbackGiven) -> None:
+        """Ask why an answer is bad; say thank you where that is not possible, or it is good."""
+        if given.value == BAD and await self._interactions.ask_why(given):
+            return
         if given.channel:
-            await self._writer.whisper(given.channel, given.user, THANKS, given.thread_ts or None)
+            with in_language(await self._interactions.language(given.user, given.channel)):
+                thanks = phrase("feedback.thanks")
+            await self._writer.whisper(given.channel, given.user, thanks, given.thread_ts or None)
 
     def _after_ack(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_within_time(work))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,17 +11,24 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.approvals.cards import CardClicked, FormSubmitted
 from bot.approvals.service import After, Approvals
 from bot.listeners import home
+from bot.listeners.answers import AnswerButtons
 from bot.listeners.digest import DigestActing
-from bot.listeners.events import ButtonClicked, DigestAction, HomeOpened
+from bot.listeners.events import ButtonClicked, DigestAction, FeedbackGiven, HomeOpened
 from bot.listeners.home import Home
 from bot.mailbox.oauth import Connecting
 from bot.policy.policy import Admission, PolicyFault
+from bot.reports.frame import DETAILS
 from bot.requests.capabilities import Capabilities
+from bot.runs.store import Store
 from bot.slack import assistant_pane
 from bot.storage.requests import Incoming
 from config.settings import Settings
+from config.words import in_language
+from scopes.preferences import Preferences
 
 HOME_TAB = "home"
+LANGUAGE_S = 2.0
+"""Seconds for asking Slack in which language to answer a command; it waits for three."""
 
 
 class Interactions:
@@ -35,12 +43,15 @@ class Interactions:
         approvals: Approvals,
         digests: DigestActing,
         capabilities: Capabilities,
+        preferences: Preferences,
     ) -> None:
         """`url` is the workspace's address, as auth.test returns it."""
         self._admission, self._web, self._approvals = admission, web, approvals
         self._digests = digests
         self.connecting = Connecting(settings, admission.inbox.database, web, url)
-        self._home = Home(admission, web, url, capabilities, self.connecting)
+        self._home = Home(admission, web, url, capabilities, self.connecting, preferences)
+        store, directory = Store(admission.inbox.database), capabilities.directory
+        self._answers = AnswerButtons(store, web, directory, settings.reply)
         self._open = assistant_pane.OpenChannels()
 
     def with_context(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -54,22 +65,40 @@ class Interactions:
     async def follow(self, found: HomeOpened | ButtonClicked | DigestAction) -> None:
         """Handle, after the ack, an opened Home or pane, a button or field, or a digest's click."""
         if isinstance(found, DigestAction):
-            await self._digests.act(found)
+            with in_language(await self.language(found.click.user)):
+                await self._digests.act(found)
         elif isinstance(found, ButtonClicked):
-            if found.action in (home.PAUSE, home.RESUME, *home.ACTIONS):
-                await self._home.press(found.action, found.user, found.team, found.typed)
+            if found.action == DETAILS:
+                with in_language(await self.language(found.user)):
+                    await self._answers.show_details(found.value, found.user, found.trigger)
+            elif found.action in (home.PAUSE, home.RESUME, home.DELETE, *home.ACTIONS):
+                await self._home.press(found.action, found.user, found.team, found.value)
         else:
             self._open.note(found.event)  # the next message may be about it
             if found.tab == HOME_TAB:
                 await self._home.show(found.user, found.team)
             else:
                 event = {**found.event, "channel": found.channel}
-                await assistant_pane.suggest(self._web, self._admission.people, event)
+                with in_language(await self.language(found.user)):
+                    await assistant_pane.suggest(self._web, self._admission.people, event)
+
+    async def ask_why(self, given: FeedbackGiven) -> bool:
+        """Open the form that asks why an answer is bad; return whether it is open."""
+        with in_language(await self.language(given.user, given.channel)):
+            return await self._answers.ask_why(given)
 
     async def entitle(self, request: Incoming) -> None:
         """Name a conversation after the direct message that starts it, after the ack."""
         if request.thread_ts == request.ts:
             await assistant_pane.set_title(self._web, request.channel, request.ts, request.text)
+
+    async def language(self, user: str, channel: str = "") -> str:
+        """Return the language of what this user is told; empty if Slack does not tell in time."""
+        try:
+            async with asyncio.timeout(LANGUAGE_S):
+                return await self._admission.people.language(user, channel)
+        except TimeoutError:
+            return ""
 
     async def is_admin(self, user: str) -> bool:
         """Return whether the current policy names this user; False while the policy is invalid."""

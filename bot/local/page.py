@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -21,7 +21,7 @@ from starlette.routing import Route
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER, SlackError
-from bot.local.slack.views import home
+from bot.local.slack.views import home, modal
 from bot.local.workspace import SLACKBOT, Channel, Message, User, micros
 
 LOOK_S = 0.25
@@ -41,9 +41,9 @@ _MARKUP = re.compile(
 _AT_BOT = re.compile(r"(?<![\w@])@assistant\b", re.IGNORECASE)
 
 
-def page_routes(slack: LocalSlack) -> list[Route]:
-    """The routes of the page, for `slack.app`."""
-    page = _Page(slack)
+def page_routes(slack: LocalSlack, prompts: Sequence[str] = ()) -> list[Route]:
+    """The routes of the page, for `slack.app`; `prompts` are suggested in direct messages."""
+    page = _Page(slack, prompts)
     return [
         Route("/", page.html),
         Route("/page/workspace", page.workspace),
@@ -65,6 +65,9 @@ class Act(BaseModel):
     text: str = ""
     action: str = ""
     value: str | None = None
+    view: str = ""
+    typed: Mapping[str, str] = {}
+    """Block id of a form's field -> what was typed or chosen."""
 
 
 class Impossible(Exception):
@@ -72,8 +75,8 @@ class Impossible(Exception):
 
 
 class _Page:
-    def __init__(self, slack: LocalSlack) -> None:
-        self._slack, self._state = slack, slack.state
+    def __init__(self, slack: LocalSlack, prompts: Sequence[str]) -> None:
+        self._slack, self._state, self._prompts = slack, slack.state, prompts
         self._html = (files("bot.local") / "page.html").read_text("utf-8")
         self._policy = _content_policy(self._html)
         self._acts: Mapping[str, Callable[[Act], Json | None]] = {
@@ -81,6 +84,8 @@ class _Page:
             "edit": self._edit,
             "delete": self._delete,
             "click": self._click,
+            "submit": self._submit,
+            "close": self._close,
             "stop": self._stop,
             "dm": self._dm,
             "home": self._home,
@@ -111,7 +116,14 @@ class _Page:
             ]
         team = {"name": self._state.team.name, "domain": self._state.team.domain}
         return JSONResponse(
-            {"team": team, "bot": BOT_USER, "users": everybody, "channels": channels}
+            {
+                "team": team,
+                "bot": BOT_USER,
+                "users": everybody,
+                "channels": channels,
+                "now": self._state.now(),
+                "prompts": list(self._prompts),
+            }
         )
 
     async def live(self, request: Request) -> Response:
@@ -178,6 +190,12 @@ class _Page:
             self._slack.people.click(act.user, act.channel, ts, act.action, act.value)
         else:
             self._slack.people.click_home(act.user, act.action, act.value)
+
+    def _submit(self, act: Act) -> None:
+        self._slack.people.submit(act.user, act.view, act.typed)
+
+    def _close(self, act: Act) -> None:
+        self._slack.people.close_modal(act.user, act.view)
 
     def _stop(self, act: Act) -> None:
         self._channel(act.user, act.channel)
@@ -288,13 +306,15 @@ class _Seen:
         self._slack, self._state = slack, slack.state
 
     def of(self, user: str, channel: str, thread: str) -> Json:
+        form = self._modal(user)
         if not channel:
-            return {"home": self._home_view(user)}
+            return {"home": self._home_view(user), "modal": form}
         with self._state.lock:
             shown = self._slack.visible(channel)
             top = [each for each in shown if not each.thread_ts]
             inside = [each for each in shown if thread and thread in (each.ts, each.thread_ts)]
             return {
+                "modal": form,
                 "earlier": max(0, len(top) - MOST_SHOWN),
                 "messages": [self._message(channel, each) for each in top[-MOST_SHOWN:]],
                 "thread": [self._message(channel, each) for each in inside],
@@ -339,6 +359,11 @@ class _Seen:
     def _prompts(self, channel: str) -> list[Json]:
         pane = self._state.panes.get((channel, ""))
         return [dict(prompt) for prompt in pane.prompts] if pane else []
+
+    def _modal(self, user: str) -> Json | None:
+        with self._state.lock:
+            view = modal(self._state, user)
+            return {"submit": None, "close": None, **view.body, "id": view.id} if view else None
 
     def _home_view(self, user: str) -> list[Any] | None:
         view = home(self._state, user)

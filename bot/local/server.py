@@ -32,7 +32,7 @@ def listen(port: int = 0) -> socket.socket:
 
 
 class LocalServer:
-    """One ASGI app on 127.0.0.1 and a free port, in a daemon thread with its own event loop.
+    """One ASGI app on 127.0.0.1, in a daemon thread with its own event loop.
 
     Serves HTTP and websockets.
 
@@ -40,11 +40,14 @@ class LocalServer:
     context manager, or call `start` and `stop`.
     """
 
-    def __init__(self, app: ASGIApp, name: str) -> None:
-        """`app` is any ASGI 3 callable; `name` names the thread."""
+    def __init__(self, app: ASGIApp, name: str, port: int = 0) -> None:
+        """`app` is any ASGI 3 callable; `name` names the thread; port 0 takes a free one.
+
+        Raises OSError if the port is taken.
+        """
         self.name = name
         self._app = app
-        self._socket = listen()
+        self._socket = listen(port)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = _Server(
             uvicorn.Config(

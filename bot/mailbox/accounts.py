@@ -14,6 +14,7 @@ from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.google_oauth import ConnectFailed, GoogleOauth, needed_oauth
 from bot.mailbox.sync import MailState
 from config.settings import Settings
+from config.words import phrase
 from scopes.google.auth import (
     GoogleAccess,
     GoogleTokens,
@@ -178,3 +179,10 @@ class OpenedMail:
 
     async def aclose(self) -> None:
         await self.google.aclose()
+
+
+def how_to_connect(settings: Settings) -> str:
+    """Return what a user without a mailbox can do."""
+    google = settings.google.client_id and settings.secrets.google_client_secret
+    is_offered = google and settings.serve.public_url
+    return phrase("mail.press_connect" if is_offered else "mail.cannot_connect")

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from bot.errors import SetupError
 from bot.storage.database import Database
 from bot.storage.tables import address_of, mail_acts, mail_corrections
+from config.words import phrase
 from scopes.clean import printable
 
 Outcome = Mapping[str, Any]
@@ -27,7 +28,7 @@ class UnderWay(SetupError):
     """The same click is being worked on, here or by another replica."""
 
     def __init__(self) -> None:
-        super().__init__("under_way", "That is being done already.", "Look again in a moment.")
+        super().__init__("under_way", phrase("digest.under_way"), "")
 
 
 class MailActions:
@@ -118,13 +119,16 @@ class Correction:
     @property
     def told(self) -> str:
         """Return the correction in words, for the user who made it."""
-        says = _SAYS.get((self.field, self.value)) or f'belong to the category "{self.value}"'
-        return f"mails from {self.sender} {says}"
+        known = (self.field, self.value) in _SAYS
+        key = f"{self.field}_{self.value}" if known else "category"
+        return phrase(f"correction.{key}", sender=self.sender, category=self.value)
 
     @property
     def sentence(self) -> str:
         """Return the sentence for a brief; empty if the address may not be named."""
-        return f"You were corrected before: {self.told}." if _PLAIN.fullmatch(self.sender) else ""
+        says = _SAYS.get((self.field, self.value)) or f'belong to the category "{self.value}"'
+        told = f"You were corrected before: mails from {self.sender} {says}."
+        return told if _PLAIN.fullmatch(self.sender) else ""
 
 
 def latest_corrections(corrections: Iterable[Correction]) -> list[Correction]:

@@ -26,6 +26,7 @@ from bot.mailbox.google_oauth import GoogleOauth, oauth_of
 from bot.storage.database import Database
 from bot.storage.tables import oauth_states
 from config.settings import Settings
+from config.words import phrase
 from scopes.tool import one_line, readable
 
 log = logging.getLogger(__name__)
@@ -198,12 +199,6 @@ def _same(one: str, other: str) -> bool:
 START_PATH, BACK_PATH = "/google/connect", "/google/callback"
 NAME_CHARS = 80
 """Maximum characters of a person's name, which they choose themselves."""
-UNUSED = "not used: it is no category of the settings"
-REVOKE_BY_HAND = (
-    "Google did not confirm the revocation. "
-    "Remove the assistant at myaccount.google.com/permissions."
-)
-_OVER = "That has expired. Press Connect Gmail to start again."
 
 Publish = Callable[[str, str], Awaitable[None]]
 """Refreshes the Home of a user of a team."""
@@ -272,7 +267,9 @@ class Connecting:
         """Return the status of a user's mailbox."""
         corrections = latest_corrections(await self._corrections.all(user))
         told = tuple(
-            each.told if is_applicable(each, self._categories) else f"{each.told} ({UNUSED})"
+            each.told
+            if is_applicable(each, self._categories)
+            else phrase("correction.unused", correction=each.told)
             for each in corrections
         )
         return replace(await self._access(user), note=note, corrected=told)
@@ -297,9 +294,8 @@ class Connecting:
         """Check the code that this user typed."""
         found = await self._states.confirm(user, typed)
         if isinstance(found, WrongCode):
-            tries = f"{found.left} more {'try' if found.left == 1 else 'tries'}"
-            wrong = f"That is not the code. You have {tries}."
-            return await self.access(user, wrong if found.left else _OVER)
+            wrong = phrase("mail.wrong_code", n=found.left) if found.left else phrase("mail.over")
+            return await self.access(user, wrong)
         await self._store.put(GOOGLE, user, found)
         log.info("%s has connected a mailbox", user)
         return await self.access(user)
@@ -314,14 +310,14 @@ class Connecting:
         if gone is None:
             return await self.access(user)
         log.info("%s has disconnected a mailbox", user)
-        note = f"{gone.address} is disconnected, and its tokens are deleted."
+        note = phrase("mail.disconnected", address=gone.address)
         if gone.fault:
-            note += f" {REVOKE_BY_HAND}"
+            note += f" {phrase('mail.revoke')}"
         return await self.access(user, note)
 
     async def forget_corrections(self, user: str) -> MailAccess:
         await self._corrections.clear(user)
-        return await self.access(user, "Your corrections are deleted.")
+        return await self.access(user, phrase("mail.forgotten"))
 
     async def owner(self, state: str) -> Owner | None:
         """Return whom this link was made for; None if it is expired. Raises OwnerUnknown."""

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from bot.mailbox.actions import Corrections, MailActions
 from bot.storage.database import Database, chunks
 from bot.storage.tables import mail_cursors, mail_threads
-from scopes.google.gmail import HistoryTooOld
+from scopes.google.gmail import HistoryTooOld, within
 from scopes.mail import Changes, MailMessage, MailThread, ThreadRef
 from scopes.tool import Window
 
@@ -49,6 +49,15 @@ class Cursor:
 
 
 _CURSOR = TypeAdapter(Cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class LastDigest:
+    """The last triage of a mailbox whose digest was delivered."""
+
+    run: str
+    at: datetime
+    """When it began to list the mailbox, UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,12 @@ class MailState:
         query = sa.select(mail_cursors.c.cursor).where(mail_cursors.c.account == account)
         rows = await self.database.read(query)
         return Cursor.of_text(rows[0].cursor) if rows else None
+
+    async def last_digest(self, account: str) -> LastDigest | None:
+        """Return the last triage that was delivered; None = none yet."""
+        c = mail_cursors.c
+        rows = await self.database.read(sa.select(c.run, c.at).where(c.account == account))
+        return LastDigest(**rows[0]._asdict()) if rows else None
 
     async def find_handled(self, account: str, threads: Collection[str]) -> dict[str, Handled]:
         """Return what was read of those of these threads that are known."""
@@ -263,6 +278,8 @@ class Sync:
     """What was read of these threads before."""
     woken: frozenset[str] = frozenset()
     """The threads that were snoozed until now."""
+    last: LastDigest | None = None
+    """The triage that this one continues; None if the mailbox was listed as if there were none."""
 
     @property
     def threads(self) -> tuple[str, ...]:
@@ -290,18 +307,18 @@ async def new_threads(
     """
     now = datetime.now(UTC)
     if window.latest < now - LIVE:
-        found = await gmail.find(_add_bounds(query, window.oldest, window.latest))
+        found = await gmail.find(within(query, window.oldest, window.latest))
         return Sync(_once(found), "", True, PAST)
     stored = await state.cursor(account)
     history = await gmail.history()
     reached = Cursor(await gmail.address(), history, now, line=uuid4().hex)
     if why := _reason_to_list_all(stored, reached):
-        found = await gmail.find(_add_bounds(query, window.oldest))
+        found = await gmail.find(within(query, window.oldest))
         return Sync(_once(found), reached.to_text(), True, why)
     assert stored, "a mailbox without a cursor is listed whole"
     oldest = min(window.oldest, stored.at - MARGIN)
     reached = replace(reached, line=stored.line)
-    return await _since(gmail, state, account, stored, reached, _add_bounds(query, oldest))
+    return await _since(gmail, state, account, stored, reached, within(query, oldest))
 
 
 async def _since(
@@ -326,7 +343,8 @@ async def _since(
         why = ""
     refs = _once([*map(_unlisted_thread, woken), *listed, *map(_unlisted_thread, owed)])
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
-    return Sync(refs, reached.to_text(), bool(why), why, handled, frozenset(woken))
+    last = await state.last_digest(account)
+    return Sync(refs, reached.to_text(), bool(why), why, handled, frozenset(woken), last)
 
 
 def _reason_to_list_all(stored: Cursor | None, reached: Cursor) -> str:
@@ -346,14 +364,6 @@ def _precedes(history: str, other: str) -> bool:
 def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
     """Return whether a listed thread did not change since it was read."""
     return bool(handled and handled.messages and _precedes(ref.history, handled.history))
-
-
-def _add_bounds(query: str, oldest: datetime, latest: datetime | None = None) -> str:
-    """Return the query for `[oldest, latest)`; Gmail takes seconds since 1970."""
-    parts = [f"({query})"] if query else []
-    parts.append(f"after:{max(0, int(oldest.timestamp()))}")
-    parts += [f"before:{int(latest.timestamp())}"] if latest else []
-    return " ".join(parts)
 
 
 def _unlisted_thread(thread: str) -> ThreadRef:

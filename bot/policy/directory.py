@@ -16,8 +16,18 @@ from bot.errors import StoreError
 from bot.slack.people import CHECKED_S, People, Person, person_of
 from bot.storage.database import Database
 from bot.storage.tables import grants
+from config.words import phrase
 from scopes.effects import RUN_FOLDER
-from scopes.label import INTERNET, WORKSPACE, Label, Readers, is_conversation, is_personal, owner_of
+from scopes.label import (
+    DIRECTORY,
+    INTERNET,
+    WORKSPACE,
+    Label,
+    Readers,
+    is_conversation,
+    is_personal,
+    owner_of,
+)
 from scopes.members import Clock, Kept, Members, MembersOf, whole
 from subagents.directory import Obstacle
 
@@ -86,16 +96,8 @@ MEMBERS = ("notes:team",)
 """Handles of all full members."""
 MAIL = "mail:"
 """Prefix of sources of a mailbox, and the source that covers a whole mailbox."""
-MAILBOX = "your mailbox"
-YOUR_NOTES = "your notes"
 MOST_SINGLE = 10
 """Maximum people looked up one by one; for more, all of the workspace are listed."""
-
-UNCHECKED = "it could not be checked with Slack just now"
-ARCHIVED = "it is archived"
-COMPANIES = "people of other companies are in it"
-GUESTS = "guests are in it"
-STRANGERS = "somebody is in it whom Slack does not tell about"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,9 @@ class Audience:
         return not isinstance(self.readers, str) and self.readers <= readers
 
     def lacks(self, right: str) -> str:
+        """Say that some of them lack a right: `member` or `read`."""
         many = self.readers == WORKSPACE or len(self.readers) > 1
-        return f"{f'not everyone in {self.name}' if many else 'not who reads it there'} {right}"
+        return phrase(f"why.{'not_all' if many else 'not_who'}_{right}", place=self.name)
 
 
 class SlackDirectory:
@@ -235,7 +238,7 @@ class SlackDirectory:
         """
         if source.startswith("web:") or source == RUN_FOLDER:
             return INTERNET
-        if source in MEMBERS:
+        if source in MEMBERS or source == DIRECTORY:
             return WORKSPACE
         owner = owner_of(source)
         return frozenset({owner}) if owner else self.things.get(source, told)
@@ -258,23 +261,23 @@ class SlackDirectory:
         if audience.trouble or audience.readers != WORKSPACE or destination in MEMBERS:
             return audience.trouble
         inside = await self.members.inside(destination)
-        return UNCHECKED if inside is None else await self._trouble(inside)
+        return phrase("why.unchecked") if inside is None else await self._trouble(inside)
 
     async def _audience(self, destination: str) -> Audience | Obstacle:
         if PERSON.fullmatch(destination):
             reader = frozenset({destination})
-            return Audience("a direct message", reader, await self._trouble(reader, guests=True))
+            return Audience(phrase("why.dm"), reader, await self._trouble(reader, guests=True))
         if destination in MEMBERS:
-            return Audience("the team", WORKSPACE)
+            return Audience(phrase("why.team"), WORKSPACE)
         if destination in self.things:
             return Audience(destination.partition(":")[2], self.things[destination])
         place = await self._place(destination)
         if place is None:
-            return Obstacle(destination, destination, UNCHECKED, grantable=False)
+            return Obstacle(destination, destination, phrase("why.unchecked"), grantable=False)
         if place.archived:
-            return Obstacle(destination, place.title, ARCHIVED, grantable=False)
+            return Obstacle(destination, place.title, phrase("why.archived"), grantable=False)
         if place.shared:
-            return Audience(place.title, place.members or WORKSPACE, COMPANIES)
+            return Audience(place.title, place.members or WORKSPACE, phrase("why.companies"))
         if place.members is None:
             return Audience(place.title, WORKSPACE)
         readers = place.members - {self.bot_user}
@@ -298,10 +301,10 @@ class SlackDirectory:
         """
         kinds = {person.kind if person else None for person in await self._persons(users)}
         if "external" in kinds:
-            return COMPANIES
+            return phrase("why.companies")
         if "guest" in kinds and not guests:
-            return GUESTS
-        return STRANGERS if None in kinds else ""
+            return phrase("why.guests")
+        return phrase("why.strangers") if None in kinds else ""
 
     async def _persons(self, users: Collection[str]) -> list[Person | None]:
         users = [user for user in users if user != self.bot_user]
@@ -338,12 +341,13 @@ def _obstacle(
         if audience.within(place.members):
             return None
         grantable = not is_personal(source)
-        return Obstacle(source, place.title, audience.lacks("is a member"), grantable)
+        return Obstacle(source, place.title, audience.lacks("member"), grantable)
     if is_conversation(source):
-        return Obstacle(source, source, UNCHECKED, grantable=False)
+        return Obstacle(source, source, phrase("why.unchecked"), grantable=False)
     if audience.within(readers):
         return None
     own_notes = is_personal(source) and source.startswith("notes:")
-    name = MAILBOX if source == MAIL else YOUR_NOTES if own_notes else source
-    name = name or "what it rests on"
-    return Obstacle(source, name, audience.lacks("may read it"), grantable=_is_grantable(source))
+    name = phrase("why.your_notes") if own_notes else source
+    name = phrase("why.your_mailbox") if source == MAIL else name
+    name = name or phrase("why.its_sources")
+    return Obstacle(source, name, audience.lacks("read"), grantable=_is_grantable(source))

@@ -17,6 +17,7 @@ from bot.slack.people import ChannelFacts, People, Person
 from bot.storage.requests import Incoming, RequestQueue
 from config.sections import Policy, PolicyRules
 from config.settings import SettingsError, load_policy
+from config.words import current, phrase
 from scopes import scope_names
 
 log = logging.getLogger(__name__)
@@ -76,10 +77,7 @@ class PolicyFault(SetupError):
         """Return what a user is told: the first fault, without a path of this machine."""
         name = self.path.name
         fault = self.fault.splitlines()[0].replace(str(self.path), name).removeprefix(name)
-        return (
-            f"I answer nobody until my settings file {name} is fixed: "
-            f"{fault.lstrip(':, ')[:300]} Please tell an admin."
-        )
+        return phrase("policy.fault", name=name, fault=fault.lstrip(":, ")[:300])
 
 
 class PolicyFile:
@@ -161,8 +159,6 @@ def unknown_scope(policy: Policy) -> str:
 
 
 DIRECT, FOLLOW_UP = "dm", "follow_up"
-CLOSED = "I cannot answer anybody at the moment: my rules cannot be read. An admin has to fix them."
-UNCHECKED = "I could not check {what} with Slack just now. Please ask again in a minute."
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Seconds between questions to Slack while it is down."""
 LEAST_USD = 0.01
@@ -237,7 +233,7 @@ class Admission:
         inside = incoming.kind == DIRECT or (facts is not None and not facts.shared)
         if incoming.kind == FOLLOW_UP or not known or not inside:
             return Silent(fault.reason)
-        return NotPermitted(CLOSED)
+        return NotPermitted(phrase("policy.closed"))
 
     async def gather(self, incoming: Incoming, give_up_s: float) -> None:
         """Gather the facts of a decision, and retry while Slack is down."""
@@ -294,13 +290,12 @@ def decide(policy: Policy, asked: AdmissionFacts, cost_usd: float) -> AdmissionD
     if follow_up and (rules.mention_needed or not rules.answer):
         return Silent("a mention is needed" if rules.answer else "answering is off here")
     if person is None or (asked.kind != DIRECT and asked.facts is None):
-        what = "who you are" if person is None else "this channel"
-        return NotPermitted(asked.refusal or UNCHECKED.format(what=what))
+        what = "who" if person is None else "channel"
+        return NotPermitted(asked.refusal or phrase(f"policy.unchecked_{what}"))
     if not rules.answer:
         return NotPermitted(_not_here(policy, asked))
     if asked.facts and asked.facts.shared and not rules.shared:
-        why = "This channel is shared with another company, so I do not answer here."
-        refusal = f"{why} Ask me elsewhere, or ask {admin(policy)} to allow it."
+        refusal = phrase("policy.shared", admin=admin(policy))
     else:
         refusal = _not_you(policy, rules, person, asked)
     if refusal:
@@ -333,8 +328,8 @@ def day_of(now: datetime) -> datetime:
 
 def admin(policy: Policy) -> str:
     """Return whom to ask, as Slack shows it."""
-    named = " or ".join(f"<@{each}>" for each in policy.admins[:2])
-    return f"an admin ({named})" if named else "an admin"
+    named = current().list([f"<@{each}>" for each in policy.admins[:2]], "or")
+    return phrase("policy.admin_named", names=named) if named else phrase("policy.admin")
 
 
 def _closest_first(
@@ -360,12 +355,12 @@ def _not_here(policy: Policy, asked: AdmissionFacts) -> str:
     """Return why there is no answer in this place, and where there might be one."""
     own = policy.users.get(asked.user)
     if own and own.answer is False:
-        return f"I am switched off for you. Ask {admin(policy)} to change that."
+        return phrase("policy.off_for_you", admin=admin(policy))
     if asked.kind == DIRECT:
-        return "I do not answer direct messages. Mention me in a channel that I am a member of."
-    if closest_rule(policy, asked.user, "", DIRECT, None).answer:
-        return f"I do not answer in this channel. Send me a direct message, or ask {admin(policy)}."
-    return f"I do not answer in this channel. Ask {admin(policy)} where I do."
+        return phrase("policy.no_dm")
+    elsewhere = closest_rule(policy, asked.user, "", DIRECT, None).answer
+    key = "policy.not_here_dm" if elsewhere else "policy.not_here"
+    return phrase(key, admin=admin(policy))
 
 
 def _not_you(
@@ -377,18 +372,16 @@ def _not_you(
     """Return why this user may not ask here; empty if they may."""
     if person.id in rules.ask:
         return ""
-    add = f"Ask {admin(policy)} to add you."
     if person.kind == "guest":
-        return "" if "guests" in rules.ask else f"Guests may not ask me here. {add}"
+        return "" if "guests" in rules.ask else phrase("policy.guests", admin=admin(policy))
     if person.kind == "external":
-        other = "People of other companies may not ask me here. Ask the person who invited you."
-        return "" if "external" in rules.ask else other
+        return "" if "external" in rules.ask else phrase("policy.external")
     named = [each for each in rules.ask if each.startswith("S")]
     if "members" in rules.ask or any(person.id in (asked.groups.get(g) or ()) for g in named):
         return ""
     if any(asked.groups.get(group) is None for group in named):
-        return asked.refusal or UNCHECKED.format(what="your user groups")
-    return f"You are not among those who may ask me here. {add}"
+        return asked.refusal or phrase("policy.unchecked_groups")
+    return phrase("policy.not_you", admin=admin(policy))
 
 
 def _within_budget(
@@ -396,16 +389,18 @@ def _within_budget(
 ) -> AdmissionDecision:
     limit = cost_usd if rules.cost_usd is None else rules.cost_usd
     budgets = (
-        ("You have", asked.user_usd, asked.user_open_usd, policy.user_daily_usd),
-        ("All of us together have", asked.all_usd, asked.all_open_usd, policy.daily_usd),
+        ("policy.you_spent", asked.user_usd, asked.user_open_usd, policy.user_daily_usd),
+        ("policy.all_spent", asked.all_usd, asked.all_open_usd, policy.daily_usd),
     )
-    for who, spent, _, most in budgets:
+    usd = current().usd
+    for key, spent, _, most in budgets:
         if most is None:
             continue
         if most - spent < LEAST_USD:
-            raised = f"Ask {admin(policy)} to raise it."
+            raised = phrase("policy.raise", admin=admin(policy))
             when = _until_reset(asked.now) if most >= LEAST_USD else raised
-            return NotPermitted(f"{who} spent ${spent:.2f} of the ${most:.2f} for today. {when}")
+            told = phrase(key, spent=usd(spent), limit=usd(most))
+            return NotPermitted(f"{told} {when}")
     for _, spent, at_work, most in budgets:
         if most is not None:
             limit = min(limit, most - spent - at_work)
@@ -418,5 +413,6 @@ def _until_reset(now: datetime) -> str:
     reset = day_of(now) + timedelta(days=1)
     minutes = max(1, round((reset - now) / timedelta(minutes=1)))
     hours, rest = divmod(minutes, 60)
-    left = f"{hours} h {rest} min" if hours else f"{rest} min"
-    return f"Please ask again in {left}, after 00:00 UTC, when a new day's budget begins."
+    parts = [(hours, "hour")] if hours else []
+    left = " ".join(current().duration(n, unit) for n, unit in [*parts, (rest, "minute")])
+    return phrase("policy.tomorrow", left=left)

@@ -44,6 +44,7 @@ from bot.storage.tables import (
     mail_threads,
     notes,
     oauth_states,
+    preferences,
     quoted,
     resources,
     runs,
@@ -75,6 +76,8 @@ class Forgotten:
     conversations: int = 0
     """Requests with their answers that could be searched."""
     notes: int = 0
+    preferences: int = 0
+    """Preferences of people, and instructions of channels."""
     issues: int = 0
     """Issues in the reports of schedules."""
     files: int = 0
@@ -184,8 +187,8 @@ class Forget:
     async def _of_runs(self, target: ForgetTarget, gone: Set[str], busy: Set[str]) -> Forgotten:
         """Delete what came from these runs, or from the target.
 
-        A note or a file came from the target if it is in the target's own space, or if it was
-        written by a context that had read the target. Files of runs in use stay.
+        A note, a preference or a file came from the target if it is in the target's own space, or
+        if it was written by a context that had read the target. Files of runs in use stay.
         """
         user = target.id if target.kind == "user" else None
         channel = target.id if target.kind == "channel" else ""
@@ -195,6 +198,9 @@ class Forget:
         def is_note(row: sa.Row[Any]) -> bool:
             read = not target.labels.isdisjoint(row.label["sources"])
             return row.run in gone or row.space == target.space or read
+
+        def is_preference(row: sa.Row[Any]) -> bool:
+            return row.by == user or is_note(row)
 
         def is_file(row: sa.Row[Any]) -> bool:
             return row.space not in kept and (row.space in spaces or is_note(row))
@@ -208,6 +214,9 @@ class Forget:
         files = await self._lost(resources, ("space", "name", "run", "label"), is_file)
         return Forgotten(
             notes=len(await self._lost(notes, ("space", "run", "label"), is_note)),
+            preferences=len(
+                await self._lost(preferences, ("space", "by", "run", "label"), is_preference)
+            ),
             files=len({(row.space, row.name) for row in files}),
             conversations=len(await self._lost(conversations, ("run", "place"), is_conversation)),
             actions=len(await self._lost(actions, ("run", "requester", "state"), is_action)),

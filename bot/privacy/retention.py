@@ -27,12 +27,14 @@ from bot.storage.tables import (
     notes,
     oauth_states,
     outside_calls,
+    preferences,
     quoted,
     replies,
     requests,
     resources,
     runs,
     schedule_runs,
+    schedules,
     steps,
     subagents,
 )
@@ -64,10 +66,12 @@ async def tidy(database: Database, retention: RetentionSettings) -> None:
         (days.results_days, deliveries.c.at, _is_over(deliveries)),
         (days.results_days, issues.c.last, sa.true()),
         (days.results_days, schedule_runs.c.at, _is_over(schedule_runs)),
+        (days.results_days, schedules.c.changed, schedules.c.state == "done"),
         (threads_days, mail_threads.c.at, snoozed.is_(None)),
         (days.actions_days, actions.c.made, sa.true()),
         (days.actions_days, outside_calls.c.at, sa.true()),
         (days.notes_days, notes.c.at, sa.true()),
+        (days.notes_days, preferences.c.at, sa.true()),
         (days.notes_days, resources.c.at, ~of_run),  # files of a run are deleted with its results
     )
     for age, purge in purges:
@@ -86,7 +90,9 @@ def _is_over(table: sa.Table) -> Condition:
     """Match rows that are over, except the last reported one, where the next report begins."""
     told = deliveries.alias()
     latest = sa.select(sa.func.max(told.c.at)).where(told.c.state.in_(("delivered", "quiet")))
-    kept = latest.where(told.c.schedule == table.c.schedule).scalar_subquery()
+    done = sa.select(schedules.c.id).where(schedules.c.state == "done")
+    mine = sa.and_(told.c.schedule == table.c.schedule, table.c.schedule.not_in(done))
+    kept = latest.where(mine).scalar_subquery()
     over = table.c.state.not_in(("due", "running", "waiting"))
     return sa.and_(over, sa.or_(kept.is_(None), table.c.at != kept))
 
@@ -112,8 +118,9 @@ def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
     connection.execute(sa.delete(subagents).where(subagents.c.run.in_(ids)))
     connection.execute(sa.delete(conversations).where(conversations.c.run.in_(ids)))
     connection.execute(sa.delete(resources).where(resources.c.space.in_(spaces)))
-    # What a run has seen stays known while a trajectory, a note or a file of it is kept.
-    kept = [sa.exists().where(t.c.run == quoted.c.run) for t in (contexts, notes, resources)]
+    # What a run has seen stays known while anything of it is kept that may rest on that.
+    holding = (contexts, notes, preferences, resources)
+    kept = [sa.exists().where(t.c.run == quoted.c.run) for t in holding]
     connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~sa.or_(*kept)))
     empty: dict[str, Any] = {"question": "", "result": None, "error": None}
     connection.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(empty))

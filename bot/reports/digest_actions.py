@@ -12,8 +12,12 @@ from bot.slack.messages import first, id_of, mapping, ts_of
 Block = Mapping[str, Any]
 
 LABEL, DRAFT, SNOOZE, CORRECT = "mail_label", "mail_draft", "mail_snooze", "mail_correct"
-"""Action ids."""
-ACTIONS = (LABEL, DRAFT, SNOOZE, CORRECT)
+"""Action ids of the buttons of a thread."""
+SHOW = "mail_show"
+"""Action id of the button that opens a folded section, or an earlier digest."""
+ALL = "all"
+"""Stands for a whole digest where the button of a section has the section's id."""
+ACTIONS = (LABEL, DRAFT, SNOOZE, CORRECT, SHOW)
 PRIORITY, ASKED, CATEGORY = "priority", "asked_of_me", "category"
 """Fields of a verdict that can be corrected."""
 FIELDS = (PRIORITY, ASKED, CATEGORY)
@@ -32,13 +36,14 @@ _CORRECTION = re.compile(rf"{_NAMES.pattern}/(?P<field>\w+)=(?P<value>.+)", re.D
 
 @dataclass(frozen=True, slots=True)
 class DigestClick:
-    """A button below a thread of a digest was clicked, or its menu of corrections used."""
+    """A button of a digest was clicked, or the menu of corrections below a thread used."""
 
     user: str
     what: str
     """One of ACTIONS."""
     run: str
     thread: str
+    """The thread that the button stands below; for SHOW the id of a section, or ALL."""
     channel: str
     ts: str
     """The message with the button; empty if the payload names no single message."""
@@ -92,9 +97,11 @@ def blocks_after(blocks: Sequence[Block], click: DigestClick, note: str) -> list
     """Return the message after a click: `note` says what was done, in place of what was clicked.
 
     `note` may contain text of strangers, so it is shown without markup. A repeated call changes
-    nothing.
+    nothing. The button of a section goes without a note: what it opened says enough.
     """
     row = names(click.run, click.thread)
+    if click.what == SHOW:
+        return [_without_button(b) if b.get("block_id") == row else dict(b) for b in blocks]
     before = [each for b in blocks if b.get("block_id") == row + DONE for each in b["elements"]]
     text = note[:MAX_NOTE]
     notes = [each for each in before if each["text"] != text][1 - MAX_NOTES :]
@@ -111,6 +118,10 @@ def blocks_after(blocks: Sequence[Block], click: DigestClick, note: str) -> list
         else:
             after.append(done if block.get("block_id") == row + DONE else block)
     return after
+
+
+def _without_button(section: Block) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if name != "accessory"}
 
 
 def _without_clicked(element: Block, click: DigestClick) -> Iterator[Block]:

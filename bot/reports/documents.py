@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from bot.citations import statements
+from config.words import phrase
 from subagents.contracts import Severity, State
 from subagents.result import Finding, SubagentResult
 
@@ -70,7 +71,7 @@ class ReadTotals(DocumentPart):
     threads_read: int = 0
     """Threads with such messages; a single message is one."""
     pages: int = 0
-    """Pages of whole channels."""
+    """Pages of whole channels that were fetched with tools; a sweep hands most of them over."""
     sources_listed: int = 0
     """Files and mail threads that its tools listed."""
     sources_read: int = 0
@@ -143,6 +144,13 @@ class SweepFinding(Finding):
     tracker: TrackerEntry | None = None
     absorbed: list[str] | None = Field(default=None, exclude_if=_is_absent)
     """Ids of earlier issues that are part of this one now."""
+    joined: list[str] | None = Field(default=None, exclude_if=_is_absent)
+    """Ids of other findings of the report that tell of the same issue; they stand only here."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Its own id, and those of the findings that it stands for."""
+        return (self.id, *(self.joined or ()))
 
 
 class SweepResult(SubagentResult):
@@ -167,8 +175,8 @@ class SweepSection(DocumentPart):
     summary: str = ""
     """What its subagents say in a sentence or two, or why there is nothing."""
     findings: list[SweepFinding] = []
-    """A [Finding](#finding) each, ranked: what the team must act on, then `waiting`, then `solved`;
-    within that by severity, customers, messages."""
+    """A [Finding](#finding) each, ranked: what the team must act on, then `waiting`, `known`,
+    `declined`, `solved`; within that by severity, customers, messages."""
     coverage: ReadTotals = ReadTotals()
     """What was read, below."""
 
@@ -386,6 +394,19 @@ class UnreadableThread(DocumentPart):
     subject: str
     reason: str
 
+    @property
+    def sentence(self) -> str:
+        """What `not_covered` says of it."""
+        return f"{self.subject or phrase('digest.no_subject')}: {self.reason}"
+
+
+class EarlierDigest(DocumentPart):
+    """The last digest of a mailbox before this one."""
+
+    run_id: str
+    at: str
+    """When it began to list the mailbox."""
+
 
 class TriageReport(DocumentPart):
     """A triage of a mailbox."""
@@ -397,6 +418,8 @@ class TriageReport(DocumentPart):
     status: str
     """As above."""
     model: str
+    """As above."""
+    language: str = "en"
     """As above."""
     mailbox: str
     """Address of the mailbox."""
@@ -417,6 +440,11 @@ class TriageReport(DocumentPart):
     unreadable: list[UnreadableThread] = []
     """Threads without a verdict, such as those of which no mail could be read: `thread_id`,
     `subject`, `reason`."""
+    unchanged_since: EarlierDigest | None = None
+    """Null, or the last digest if no thread has anything new since: its `run_id`, and `at`, when it
+    listed the mailbox."""
+    zone: str = "UTC"
+    """Time zone in which its reader is told that time."""
     unsupported: int = 0
     """As above."""
     usage: TokenUsage = TokenUsage()
@@ -479,7 +507,7 @@ class AnswerDocument(DocumentPart):
     run_id: str
     """As above."""
     kind: str = "ask"
-    """`ask`."""
+    """`ask`, or `reminder` for one that was posted."""
     status: str
     """As above."""
     stopped_by: str = "none"
@@ -500,6 +528,10 @@ class AnswerDocument(DocumentPart):
     """How many statements cite a finding, or what was looked up."""
     coverage: RunCoverage
     """As above, with `read`."""
+    windows: list[Period] = []
+    """`oldest` and `latest` of each window in which subagents read messages."""
+    zone: str = "UTC"
+    """Time zone in which the requester is told the days of these."""
     links: dict[str, list[str]] = {}
     """Finding id, for those that are cited, and its links."""
     looked_up: dict[str, LookedUp] = {}

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
+from bot.reports.formatting import clean_text
 from bot.reports.sweep import number_findings, slack_link
-from bot.reports.translations import clean_text
 from scopes.chart_renderer import DrawingFailed, render_chart
 
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
@@ -28,11 +28,12 @@ QUIET = "no news"
 COLUMNS = (
     *("number", "market", "change", "state", "severity", "severity_reason", "claim"),
     *("customers", "people", "owner", "next_step", "messages", "since", "first_seen"),
+    *("waits", "waits_since"),
     *("age_days", "tracker_status", "tracker_key", "tracker_title", "tracker_link", "quotes"),
     *("link", "links", "finding", "issue"),
 )
 TEXTS = frozenset(
-    ("market", "severity_reason", "claim", "customers", "owner", "next_step", "quotes")
+    ("market", "severity_reason", "claim", "customers", "owner", "next_step", "quotes", "waits")
 ) | {"tracker_key", "tracker_title"}
 """Columns with text of people or models; the others are by code."""
 
@@ -81,6 +82,8 @@ def _finding(market: str, finding: SweepFinding) -> Row:
         "messages": finding.messages,
         "since": finding.since,
         "first_seen": finding.first,
+        "waits": _join(finding.waits),
+        "waits_since": finding.waits_since,
         "tracker_status": tracker.status,
         "tracker_key": tracker.key,
         "tracker_title": tracker.title,

@@ -32,7 +32,7 @@ from subagents.evidence import normal
 from subagents.result import Finding
 from subagents.summary import SEVERITIES
 
-CLOSED = ("solved", "none")
+CLOSED = ("declined", "solved", "none")
 """States of an issue that is over, or was none."""
 Part = TypeVar("Part", SweepSection, SweepResult)
 
@@ -165,14 +165,17 @@ def new_id(trace: Trace, taken: Collection[str]) -> str:
 def change_of(state: str, severity: str, owner: str, was: Issue | None) -> Change | None:
     """Return what changed about an issue; None = nothing new."""
     if was is None:
-        return "solved" if state == "solved" else None if state == "none" else "new"
-    if was.state == "solved" and state in NEEDS_ACTION:
+        return "solved" if state == "solved" else None if state in CLOSED else "new"
+    if was.state in ("declined", "solved") and state in NEEDS_ACTION:
         return "reopened"
     if was.state in CLOSED:
         return None if state in CLOSED else "changed"
     if state == "solved":
         return "solved"
-    same = (state, severity) == (was.state, was.severity) and _same_owner(owner, was.owner)
+    same = state == was.state and (
+        state not in NEEDS_ACTION  # of others no severity and owner is reported
+        or (severity == was.severity and _same_owner(owner, was.owner))
+    )
     return "open" if same else "changed"
 
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from bot.citations import SPACED, neutralize_links
-from bot.reports.digest import ENDED, digest_view, summary
+from bot.reports.digest import digest_view, ended, summary
 from bot.reports.documents import Report, TriageReport
+from bot.reports.frame import with_plain_gaps
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import Bold, Entry, Group, Highlight, Line, Link, ReportView
 
@@ -20,6 +21,7 @@ def report_markdown(
     document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
 ) -> str:
     """Render a report; `categories` and `place` are as in `report_parts`."""
+    document = with_plain_gaps(document)
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
     else:
@@ -30,8 +32,8 @@ def report_markdown(
 def digest_answer(document: TriageReport, categories: Iterable[str] = ()) -> str:
     """Return a triage as an answer, with `[F1.1]` where a verdict can be looked up."""
     view = digest_view(document, categories)
-    lines = [summary(document), ENDED.get(document.status, "")]
-    lines += ["", "**Do first**"] if view.first else []
+    lines = [summary(document), ended(document)]
+    lines += ["", f"**{view.words('first')}**"] if view.first else []
     for number, line in enumerate(view.first, 1):
         lines.append(f"{number}. {_drop_citations(line.text)}{_citations(line.findings)}")
     for section in view.sections:
@@ -88,16 +90,16 @@ class _Markdown:
             for number, line in enumerate(section.intro):
                 yield from ("", f"· {plain(line)}" if number else plain(line))
             for group in section.groups:
-                yield from self._group(group)
+                yield from self._group(group, group.is_full and not section.fold)
             yield from ("", f"· {plain(section.more)}") if section.more else ()
         foot = [f"- {_label(each)}" for each in (*view.sources, *view.foot)]
         yield from _section(words("sources"), foot)
 
-    def _group(self, group: Group) -> Iterator[str]:
+    def _group(self, group: Group, is_full: bool) -> Iterator[str]:
         if not group.entries:
             return
         yield from ("", f"### {plain(group.title)}") if group.title else ()
-        if group.is_full:
+        if is_full:
             for entry in group.entries:
                 yield from self._full(entry, "####" if group.title else "###")
             return

@@ -1,19 +1,19 @@
-"""Render answers, sweeps and triages as Slack messages: text, sources, gaps, cost, buttons."""
+"""Render answers, sweeps and triages as Slack messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from itertools import accumulate
 from typing import NamedTuple
 
-from bot.reports.digest import digest_view
+from bot.reports import frame
+from bot.reports.digest import digest_view, opened
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
-from bot.reports.documents import AnswerDocument, AnswerPart, LookedUp, Report, TriageReport
+from bot.reports.documents import AnswerDocument, AnswerPart, Report, TriageReport
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
-from bot.reports.translations import Words, clean_text, count
 from bot.reports.view import (
     Bold,
     Button,
@@ -26,9 +26,7 @@ from bot.reports.view import (
     ReportView,
 )
 from bot.slack.blocks import (
-    FAILED,
     MAX_MESSAGE,
-    NOTHING,
     Block,
     Element,
     MessagePart,
@@ -38,7 +36,6 @@ from bot.slack.blocks import (
     bullet_list,
     context_block,
     cut,
-    escape_mrkdwn,
     feedback,
     numbered_list,
     paragraph,
@@ -51,36 +48,33 @@ from bot.slack.blocks import (
 from bot.slack.blocks import link as link_to
 from bot.slack.markdown import Numbers, Prose
 from config.sections import ReplySettings
-
-MAX_SOURCES = 8
-MAX_NOT_COVERED = 5
-CANCELLED = "Stopped as asked. This is what there was until then."
-STOPPED = {
-    "cost": "The budget of this request was used up before it was finished.",
-    "time": "The time for this request was over before it was finished.",
-    "tokens": "This request was longer than it may be and was ended early.",
-    "steps": "This request took more steps than it may and was ended early.",
-    "rate_limit": "The language model could take no more calls, so this was ended early.",
-    "model_error": "The language model failed, so this was ended early.",
-    "tool_error": "Something went wrong inside, so this was ended early.",
-    "invalid_output": "The language model's answer could not be used.",
-}
-PARTIAL = "This answer is not complete."
-DEGRADED = "One context read everything here: isolation is advisory for this answer."
+from config.words import Words, in_language, phrase
 
 
 def answer_message(
-    document: AnswerDocument, key: str, settings: ReplySettings, seconds: float, requester: str = ""
+    document: AnswerDocument,
+    key: str,
+    settings: ReplySettings,
+    requester: str = "",
+    *,
+    schedule: str = "",
 ) -> Rendered:
-    """Render the answer to the request `key`; `seconds` is how long it took.
+    """Render the answer to the request `key`.
 
-    `requester` is the id of the user who may be mentioned in it.
+    `requester` is the id of the user who may be mentioned in it. `schedule` tells of the schedule
+    that asked, in place of the feedback buttons.
     """
     prose = Prose(document.links, settings, document.question, requester)
     numbers = Numbers(document.links)
-    text = prose.link_citations(document.answer.strip() or NOTHING, numbers)
-    foot = [context_block(each) for each in _answer_foot(document, numbers, seconds)]
-    foot.append(feedback(key))
+    answer, how = document.answer.strip(), frame.ending(document)
+    text = prose.link_citations(answer or how or phrase("answer.nothing"), numbers)
+    foot = [context_block(f"*{how}*")] if answer and how else []
+    if not frame.is_small_talk(document):
+        foot.append(frame.footer(document, numbers))
+    if schedule:
+        foot.append(context_block(schedule))
+    elif foot:
+        foot.append(feedback(key))
     return assemble(cut(text, settings, MAX_MESSAGE - size(foot)), prose, tuple(foot))
 
 
@@ -93,84 +87,6 @@ def lead_message(
     prose = Prose(document.links, settings, document.question, requester)
     linked = prose.link_citations(document.lead.strip(), Numbers(document.links))
     return assemble(cut(linked, settings, MAX_MESSAGE), prose, ()).parts
-
-
-def _answer_foot(document: AnswerDocument, numbers: Numbers, seconds: float) -> Iterator[str]:
-    if how := _format_ending(document):
-        yield f"*{how}*"
-    if numbers.given:
-        yield "\n".join(_answer_sources(document, numbers))
-    if missing := list(_gaps(document)):
-        yield "\n".join(missing)
-    yield _cost(document, seconds)
-
-
-def _format_ending(document: AnswerDocument) -> str:
-    status, stopped = document.status, document.stopped_by
-    if status == "cancelled":
-        return CANCELLED
-    if status == "complete":
-        return ""
-    return STOPPED.get(stopped) or (FAILED if status == "failed" else PARTIAL)
-
-
-EARLIER = "from an earlier answer"
-
-
-def _answer_sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
-    found = [f for r in document.subagents for f in r.findings]
-    claims = {f.id: f.claim for f in found}
-    queries = {f.id: query for f in found for query in f.queries[:1]}
-    own = document.looked_up
-    yield "*Sources*"
-    for finding, number in list(numbers.given.items())[:MAX_SOURCES]:
-        url = numbers.url(finding).replace("&", "&amp;")
-        mark = f"<{url}|[{number}]>" if url else f"[{number}]"
-        more = len(numbers.links.get(finding) or ()) - 1
-        others = f" (and {more} more)" if more > 0 else ""
-        claim = _looked_up(own[finding], url) if finding in own else claims.get(finding, EARLIER)
-        query = f" · {_clean(queries[finding], 100)}" if finding in queries else ""
-        yield f"{mark} {_clean(claim, 70)}{others}{query}".rstrip()
-    if (left := len(numbers.given) - MAX_SOURCES) > 0:
-        yield f"and {left} more, linked in the text"
-
-
-def _looked_up(item: LookedUp, url: str) -> str:
-    """Format a looked-up item; no quote of it was checked, unlike those of findings."""
-    return f"looked up: {item.text}" if url else f"{item.item}, looked up: {item.text}"
-
-
-def _gaps(document: AnswerDocument) -> Iterator[str]:
-    cover = document.coverage
-    gaps = cover.not_covered
-    undone = cover.outcomes("partial", "failed", "cancelled", "refused")
-    if gaps or undone:
-        of = f" ({', '.join(undone)} of {count(cover.items, 'subagent')})" if undone else ""
-        yield f"*Not covered*{of}"
-    yield from (f"• {_clean(gap, 200)}" for gap in gaps[:MAX_NOT_COVERED])
-    if len(gaps) > MAX_NOT_COVERED:
-        yield f"• and {len(gaps) - MAX_NOT_COVERED} more"
-    if dropped := document.unsupported:
-        yield f"{count(dropped, 'statement')} left out because no source carries it."
-    if document.degraded:
-        yield DEGRADED
-
-
-def _cost(document: AnswerDocument, seconds: float) -> str:
-    cost = document.cost_usd
-    price = "price unknown" if cost is None else f"${cost:.3f}"
-    if document.model == "offline":
-        price += " at list prices, offline model: nothing was paid"
-    minutes, rest = divmod(max(0, round(seconds)), 60)
-    took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    subagents, own = document.coverage.items, document.coverage.looked_up
-    read = [count(subagents, "subagent")] if subagents else []
-    read += [f"{count(own, 'item')} looked up"] if own else []
-    return f"{', '.join([*read, price, took])} · run {escape_mrkdwn(document.run_id)}"
-
-
-def _clean(text: str, length: int) -> str:
-    return escape_mrkdwn(clean_text(text, length))
 
 
 class HeadLimits(NamedTuple):
@@ -232,17 +148,41 @@ def report_parts(
     `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
     where readers find all findings of a sweep if there are too many to show.
     """
+    document = frame.with_plain_gaps(document)
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
     else:
         view = sweep_view(document, place)
-    messages, words = _messages(view), view.words
+    return _rendered(view, _messages(_with_progress(view, document)), view.notification)
+
+
+def opened_parts(
+    document: TriageReport, categories: Iterable[str], button: str
+) -> tuple[MessagePart, ...]:
+    """Render the section of a digest that the button with this value opens; () if there is none."""
+    view = digest_view(document, categories)
+    section = opened(view, button)
+    return _rendered(view, pack(_pieces([section], view.words)), view.name) if section else ()
+
+
+def _rendered(view: ReportView, messages: Sequence[Message], text: str) -> tuple[MessagePart, ...]:
+    """Return the messages; `text` is that of the first one for notifications."""
     parts = []
     for number, message in enumerate(messages, 1):
-        part = words("part", n=str(number), of=str(len(messages)))
-        text = view.notification if number == 1 else f"{view.name}, {part}"
-        parts.append(MessagePart(text, tuple(b for piece in message for b in piece.blocks)))
+        part = view.words("part", n=str(number), of=str(len(messages)))
+        said = text if number == 1 else f"{view.name}, {part}"
+        parts.append(MessagePart(said, tuple(b for piece in message for b in piece.blocks)))
     return tuple(parts)
+
+
+def _with_progress(view: ReportView, document: Report) -> ReportView:
+    """Say how far a stopped report came, where it would only say that it was stopped."""
+    if document.status != "cancelled":
+        return view
+    stopped = view.words("ended_cancelled")
+    with in_language(view.words.language):
+        told = frame.stopped_line(document)
+    return replace(view, lead=tuple(told if line == stopped else line for line in view.lead))
 
 
 def _messages(view: ReportView) -> list[Message]:
@@ -337,6 +277,9 @@ def _title(title: str) -> Block:
 
 def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
     for section in sections:
+        if section.fold:
+            yield Piece((_folded(section.title, section.fold),))
+            continue
         head = [_title(section.title)]
         if section.intro:
             header = {"type": "header", "text": plain_text_block(section.title)}
@@ -349,6 +292,16 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
                 head, is_apart = [], False
         if section.more:
             yield Piece((rich(paragraph(section.more)),))
+
+
+def _folded(title: str, button: Button) -> Block:
+    text = plain_text_block(title)
+    return {
+        "type": "section",
+        "block_id": button.value,
+        "text": text,
+        "accessory": _button(button),
+    }
 
 
 def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:

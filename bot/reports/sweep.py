@@ -15,12 +15,11 @@ from bot.reports.documents import (
     TopLine,
     TrackerSummary,
 )
+from bot.reports.formatting import clean_text
 from bot.reports.issues import counts_of
-from bot.reports.translations import Words, clean_text, words_of
 from bot.reports.view import (
     DOTS,
     NOTHING,
-    OFFLINE,
     Bold,
     Entry,
     Group,
@@ -33,14 +32,15 @@ from bot.reports.view import (
     entries_of,
 )
 from bot.slack.markdown import address
+from config.words import Words, words_of
 from scopes.tool import one_line
-from subagents.contracts import NEEDS_ACTION
+from subagents.contracts import NEEDS_ACTION, RESTING
 
 SLACK = re.compile(r"https://[a-z0-9.-]{1,100}\.slack(?:-gov)?\.com/[A-Za-z0-9/_.?=&-]{1,200}")
 """Pattern of the only links in a report."""
 NAME, TITLE, SENTENCE, LINE, CLAIM, QUOTE, REASON, STEP = 60, 100, 240, 400, 300, 260, 200, 260
 """Maximum characters of each."""
-MOST_CUSTOMERS, MOST_QUOTES, MOST_REFERENCES, MOST_FIRST = 4, 2, 6, 3
+MOST_CUSTOMERS, MOST_QUOTES, MOST_REFERENCES, MOST_FIRST, MOST_FULL = 4, 2, 6, 3, 5
 """How many are shown of each; the rest is counted, or left out."""
 MOST_FINDINGS = 300
 """Findings that a report shows; a table of all of them is attached."""
@@ -95,8 +95,9 @@ def _without_changes(document: SweepReport) -> SweepReport:
 
 def number_findings(document: SweepReport) -> dict[str, int]:
     """Return each finding's number in the report, from 1."""
-    ids = [finding.id for section in _order(document.sections) for finding in section.findings]
-    return {id: number for number, id in enumerate(dict.fromkeys(ids), 1)}
+    found = [finding for section in _order(document.sections) for finding in section.findings]
+    by_id = {finding.id: finding for finding in found}
+    return {id: n for n, finding in enumerate(by_id.values(), 1) for id in finding.ids}
 
 
 def _order(sections: Sequence[SweepSection]) -> Sequence[SweepSection]:
@@ -149,14 +150,14 @@ def _read(covers: Sequence[ReadTotals], words: Words) -> str:
 
 
 def _lead(document: SweepReport, channels: str, words: Words) -> Iterator[str]:
-    window, ended = document.window, f"ended_{document.status}"
+    window = document.window
     start, end = (words.day(each) for each in (window.oldest, window.latest))
     if start == end:
         start, end = (words.minute(each) for each in (window.oldest, window.latest))
     read = _read([section.coverage for section in document.sections], words)
     yield f"{words('period', start=start, end=end)} · {channels} · {read}"
-    yield words(ended) if ended in words.table else ""
-    yield OFFLINE if document.model == "offline" else ""
+    yield "" if document.status == "complete" else words(f"ended_{document.status}")
+    yield words("offline") if document.model == "offline" else ""
 
 
 def _first(document: SweepReport, numbers: Mapping[str, int], words: Words) -> Iterator[Highlight]:
@@ -177,9 +178,12 @@ def _highlights(
     numbers: Mapping[str, int],
     words: Words,
 ) -> Iterator[Highlight]:
-    links = {finding.id: finding.links for finding in document.findings()}
+    found = document.findings()
+    links = {finding.id: finding.links for finding in found}
+    shown = {id: finding.id for finding in found for id in finding.ids}
     for line in lines:
-        ids = sorted({id for id in line.findings if id in numbers}, key=numbers.__getitem__)
+        by_number = {numbers[id]: shown[id] for id in line.findings if id in numbers}
+        ids = [by_number[number] for number in sorted(by_number)]
         named = [Reference(str(numbers[id]), slack_link(links[id])) for id in ids]
         text, markets = clean_text(line.text, LINE) or NOTHING, list[str]()
         if isinstance(line, TopLine):
@@ -244,6 +248,7 @@ class _Markets:
         self.words = words
         self.place = place
         self.still_open = document.still_open
+        self.is_offline = document.model == "offline"
         sizes = [len(_open_ones(each)) + len(_resting(each)) for each in document.sections]
         self.most = max(sizes, default=0)
         """How many findings of each market can be shown, so that each market gets some."""
@@ -283,14 +288,20 @@ class _Markets:
         first = open_ones[: self.most]
         second = resting[: self.most - len(first)]
         left = len(open_ones) + len(resting) - len(first) - len(second)
-        summary = clean_text(section.summary, SENTENCE) if section.status != "complete" else ""
-        full, listed = (
-            tuple(_entry(f, self.numbers[f.id], words) for f in some) for some in (first, second)
+        told = section.status != "complete" or not self.is_offline
+        summary = clean_text(section.summary, LINE) if told else ""
+        full, folded, listed = (
+            tuple(_entry(f, self.numbers[f.id], words) for f in some)
+            for some in (first[:MOST_FULL], first[MOST_FULL:], second)
         )
         yield ReportSection(
             title=f"#{_name(section)}",
             intro=tuple(filter(None, (f"{dot} {text}", summary))),
-            groups=(Group(full, is_full=True), Group(listed, words("resting"))),
+            groups=(
+                Group(full, is_full=True),
+                Group(folded, words("also_open")),
+                Group(listed, words("resting")),
+            ),
             more=words("elsewhere", n=left, place=self.place) if left else "",
             is_apart=len(self.ordered) <= MANY_MARKETS,
         )
@@ -302,7 +313,7 @@ def _open_ones(section: SweepSection) -> list[SweepFinding]:
 
 def _resting(section: SweepSection) -> list[SweepFinding]:
     """Return findings that need no action; those that changed since the last report first."""
-    resting = [f for f in section.findings if f.state in ("waiting", "solved")]
+    resting = [f for f in section.findings if f.state in RESTING]
     return sorted(resting, key=lambda f: not f.change)
 
 
@@ -329,7 +340,8 @@ def _known(issue: KnownIssue, words: Words) -> Entry:
 
 
 def _entry(finding: SweepFinding, number: int, words: Words) -> Entry:
-    dot = DONE if finding.state == "solved" else DOTS[finding.severity]
+    silent = finding.state in RESTING and finding.severity == "low"
+    dot = DONE if finding.state == "solved" else NOTHING if silent else DOTS[finding.severity]
     head = Bold(" ".join(filter(None, (dot, f"{number}.", _change_mark(finding, words)))))
     state, claim = words(finding.state), clean_text(finding.claim, CLAIM) or NOTHING
     quotes = (clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES])
@@ -345,10 +357,16 @@ def _entry(finding: SweepFinding, number: int, words: Words) -> Entry:
 
 
 def _details(finding: SweepFinding, words: Words) -> Iterator[str | Bold | Link]:
-    who = [_customers(finding, words)] if finding.customers else []
-    who += [] if finding.customers else [words("customers", n=finding.people)]
+    named = finding.customers or finding.waits
+    who = [_names(named, words) if named else words("customers", n=finding.people)]
+    waits, opened = finding.waits_since, finding.since
+    who += [words("waits", day=words.day(waits))] if waits else []
     who.append(words("messages", n=finding.messages))
-    who += [words("since", day=words.day(finding.since))] if finding.since else []
+    who += (
+        [words("since", day=words.day(opened))]
+        if opened and opened[:10] != (waits or "")[:10]
+        else []
+    )
     yield f"\n{' · '.join(filter(None, who))}\n{words('owner')}: "
     yield Bold(_owner(finding.owner, words))
     if step := clean_text(finding.next_step, STEP):
@@ -360,9 +378,9 @@ def _details(finding: SweepFinding, words: Words) -> Iterator[str | Bold | Link]
         yield Link(tracked, slack_link([finding.tracker.link] if finding.tracker else []))
 
 
-def _customers(finding: SweepFinding, words: Words) -> str:
-    """Name the first customers, and count the others."""
-    named = [clean_text(name, NAME) for name in finding.customers]
+def _names(people: Sequence[str], words: Words) -> str:
+    """Name the first of those who wait, and count the others."""
+    named = [clean_text(name, NAME) for name in people]
     more = len(named) - MOST_CUSTOMERS
     rest = f" {words('more', n=more)}" if more > 0 else ""
     return ", ".join(named[:MOST_CUSTOMERS]) + rest

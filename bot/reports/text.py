@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from bot.citations import CITED, ids_in
 from bot.reports.digest import digest_view
 from bot.reports.documents import AnswerDocument, Report, TriageReport
+from bot.reports.formatting import periods
 from bot.reports.sweep import sweep_view
-from bot.reports.translations import count
 from bot.reports.view import Entry, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
 from scopes.sizes import size_of
-from scopes.tool import iso, one_line
+from scopes.tool import counted, iso, one_line
 from subagents.brief import draft_of
 from subagents.result import SubagentResult
 
@@ -23,6 +23,8 @@ WIDTH = 92
 INDENT = " " * 6
 MOST_GAPS = 10
 """Gaps that are shown; the rest is counted."""
+REAL_MODEL = "Set ANTHROPIC_API_KEY and use --model claude for the real one."
+"""What follows the notice of the stand-in on a terminal."""
 WEB = re.compile(r"https?://")
 
 
@@ -32,7 +34,8 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
         view = digest_view(document, categories)
     else:
         view = sweep_view(document, f"assistant show {document.run_id} --json")
-    words, (opening, *lead) = view.words, view.lead
+    told = (f"{each} {REAL_MODEL}" if each == view.words("offline") else each for each in view.lead)
+    words, (opening, *lead) = view.words, told
     lines = _wrap(view.title)
     for each in (" · ".join(filter(None, (view.counts, opening))), *lead):
         lines += _wrap(each)
@@ -80,8 +83,9 @@ def _section(section: ReportSection) -> Iterator[str]:
     for group in section.groups:
         if group.title and group.entries:
             yield from ("", *_wrap(group.title))
+        is_full = group.is_full and not section.fold
         for entry in group.entries:
-            yield from ("", *_full(entry)) if group.is_full else _row(entry, group.is_numbered)
+            yield from ("", *_full(entry)) if is_full else _row(entry, group.is_numbered)
     yield from _wrap(section.more) if section.more else ()
 
 
@@ -96,10 +100,10 @@ def _full(entry: Entry) -> Iterator[str]:
 
 
 def _row(entry: Entry, is_numbered: bool) -> Iterator[str]:
-    """Render an entry of a list: each of its lines on two at most, and its link."""
+    """Render an entry of a list, each further line of it on two at most, and its link."""
     first, *rest = _flat(entry.row).split("\n")
     mark = f"{entry.number:>4}  " if is_numbered else "· "
-    yield from _wrap(mark + first, INDENT if is_numbered else "  ", 2)
+    yield from _wrap(mark + first, INDENT if is_numbered else "  ", 4)
     for line in rest:
         yield from _indent(line, most=2)
     yield from [INDENT + entry.url] if entry.url else ()
@@ -164,16 +168,21 @@ def _foot(doc: AnswerDocument) -> Iterator[str]:
     if doc.model == "offline":
         price += " at the models' list prices; nothing was paid"
     if cover.items:
-        what = count(cover.items, "subagent")
+        what = counted(cover.items, "subagent")
         parts.append(f"{what}, {ended}" if ended else what)
     if own := cover.looked_up:
-        parts.append(f"{count(own, 'item')} looked up")
+        parts.append(f"{counted(own, 'item')} looked up")
     parts.append(f"{doc.cited} of {len(doc.statements)} statements cited{_by_look_up(doc)}")
+    if doc.windows:
+        yield from _wrap(f"Messages of {periods(doc.windows, doc.zone)}", "  ")
     yield from _wrap(f"Coverage: {' · '.join(parts)}", "  ")
     for each in cover.not_covered[:MOST_GAPS]:
         yield from _wrap(f"  not covered: {one_line(each)}", "    ")
     if (left := len(cover.not_covered) - MOST_GAPS) > 0:
         yield f"  not covered: and {left} more (`assistant show {doc.run_id} --json` has all)"
+    if doc.stopped_by != "none":
+        why = f" ({one_line(doc.reason)})" if doc.reason else ""
+        yield from _wrap(f"Stopped by: {doc.stopped_by}{why}", "  ")
     if doc.unsupported:
         yield f"Dropped because no source carries it: {doc.unsupported}"
     yield f"Cost: {price} · {doc.usage.total:,} tokens · run {doc.run_id}"
@@ -199,9 +208,9 @@ def run_text(run: StoredRun, subagents: Sequence[StoredSubagent]) -> str:
         why = f" ({result.reason})" if result and result.reason else ""
         lines += _wrap(
             f"{each.id} {each.status}/{each.stopped_by}{why} · {each.template} · "
-            f"{count(result.steps if result else 0, 'model call')}, "
-            f"{count(len(result.tool_calls) if result else 0, 'tool call')}, "
-            f"{count(len(result.findings) if result else 0, 'finding')} · "
+            f"{counted(result.steps if result else 0, 'model call')}, "
+            f"{counted(len(result.tool_calls) if result else 0, 'tool call')}, "
+            f"{counted(len(result.findings) if result else 0, 'finding')} · "
             f"{draft_of(each.brief).description}",
             "    ",
         )

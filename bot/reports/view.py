@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.reports.translations import Words
+from config.words import Words
 
-OFFLINE = (
-    "Written by the offline stand-in: fixed rules, not a language model. "
-    "Set ANTHROPIC_API_KEY and use --model claude for the real one."
-)
 DOTS = {"high": "●", "medium": "◐", "low": "○"}
 """A dot for each severity or priority, the highest first."""
 NOTHING = "–"
@@ -99,7 +95,7 @@ class Group:
     entries: tuple[Entry, ...]
     title: str = ""
     is_full: bool = False
-    """Whether its entries are shown in full rather than as a list."""
+    """Whether its entries are shown in full rather than as a list, unless its section is folded."""
     is_numbered: bool = False
     """Whether the list shows the numbers of its entries."""
 
@@ -116,6 +112,8 @@ class ReportSection:
     """Whether it belongs to the first message."""
     is_apart: bool = False
     """Whether it starts a new message."""
+    fold: Button | None = None
+    """The button that opens it where there are buttons: till then only its title is shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,9 @@
-"""Read the files of a request: images, PDFs and text, within the limits of the Messages API."""
+"""Read the files of a request: images and documents, within the limits of the Messages API."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import codecs
-import json
 import logging
 import re
 import struct
@@ -19,7 +17,8 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from config.sections import ReplySettings
-from scopes.programs import output_of
+from scopes.documents.reader import DOCUMENT_S, read_document
+from scopes.documents.text import DocumentRefused
 from scopes.tool import estimate_tokens, one_line, readable
 from subagents.brief import Block, text_block
 from subagents.delimiter import shorten, wrap
@@ -92,26 +91,15 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 DOWNLOAD_S = 30.0
-PDF_S = 20
-MAX_PAGES = 200
 MAX_REDIRECTS = 3
 SLACK_HOSTS = frozenset({"files.slack.com", "files.slack-gov.com"})
 """Hosts to which the token may be sent, besides the configured API host."""
 MEGABYTE = 1_000_000
-BOMS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 GONE = {
     "tombstone": "was deleted",
     "deleted": "was deleted",
     "hidden_by_limit": "is hidden by the limit of this Slack plan",
     "external": "is stored outside Slack, which I do not read",
-    "quip": "is a canvas, which I cannot read",
-    "canvas": "is a canvas, which I cannot read",
     "list": "is a Slack List, which I cannot read as a file",
 }
 LOGIN = (
@@ -128,10 +116,6 @@ class AttachedFile:
     """Content blocks of the Messages API, each image after a text block with its name."""
     refused: tuple[str, ...]
     """A sentence for each file that was not read."""
-
-
-class FileRefused(Exception):
-    """A file that is not read; the text continues the sentence after its name."""
 
 
 async def read_files(
@@ -165,12 +149,12 @@ async def _read(
     """Return the content blocks of one file, or the sentence that refuses it."""
     name = _name(file)
     try:
-        async with asyncio.timeout(DOWNLOAD_S + PDF_S + 5):
+        async with asyncio.timeout(DOWNLOAD_S + DOCUMENT_S + 5):
             file = await _complete(web, file)
             name = _name(file)
             data = await _download(web, file, settings.max_file_mb)
             return await _content(file, data, settings.max_file_tokens, delimiter)
-    except FileRefused as refusal:
+    except DocumentRefused as refusal:
         return f"{name} {refusal}."
     except TimeoutError:
         return f"{name} was not read: it took too long."
@@ -190,42 +174,44 @@ async def _complete(web: AsyncWebClient, file: dict[str, Any]) -> dict[str, Any]
         found = (await web.files_info(file=file["id"])).get("file")
         file = {**file, **readable(found)} if isinstance(found, dict) else file
     if file.get("file_access") in ("access_denied", "file_not_found"):
-        raise FileRefused("is not shared with me")
+        raise DocumentRefused("is not shared with me")
     mode = "external" if file.get("is_external") else str(file.get("mode") or "")
     if mode in GONE:
-        raise FileRefused(GONE[mode])
+        raise DocumentRefused(GONE[mode])
     return file
 
 
 async def _download(web: AsyncWebClient, file: Mapping[str, Any], max_mb: float) -> bytes:
     url = str(file.get("url_private_download") or file.get("url_private") or "")
     if not url:
-        raise FileRefused("has no address to read it from")
+        raise DocumentRefused("has no address to read it from")
     most = int(max_mb * MEGABYTE)
     size = file.get("size")
     if isinstance(size, int) and size > most:
-        raise FileRefused(f"is larger than {max_mb:g} MB")
+        raise DocumentRefused(f"is larger than {max_mb:g} MB")
     timeout = aiohttp.ClientTimeout(total=DOWNLOAD_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         for _ in range(MAX_REDIRECTS + 1):
             if not _is_slack_url(url, web.base_url):
-                raise FileRefused("is not stored in Slack, so I did not fetch it")
+                raise DocumentRefused("is not stored in Slack, so I did not fetch it")
             headers = {"Authorization": f"Bearer {web.token}"}
             async with session.get(url, headers=headers, allow_redirects=False) as response:
                 if response.status in (301, 302, 303, 307, 308):
                     url = _redirect_target(url, response.headers.get("location", ""), web.base_url)
                     continue
                 if response.status != 200:
-                    raise FileRefused(f"could not be downloaded: Slack answered {response.status}")
+                    raise DocumentRefused(
+                        f"could not be downloaded: Slack answered {response.status}"
+                    )
                 return await _body(response, file, most, max_mb)
-    raise FileRefused("could not be downloaded: Slack redirected it too often")
+    raise DocumentRefused("could not be downloaded: Slack redirected it too often")
 
 
 def _redirect_target(url: str, location: str, base_url: str) -> str:
     """Return where a redirection leads; Slack sends users without access to its login page."""
     target = urljoin(url, location)
     if not _is_slack_url(target, base_url):
-        raise FileRefused(LOGIN)
+        raise DocumentRefused(LOGIN)
     return target
 
 
@@ -247,30 +233,30 @@ async def _body(
     async for chunk in response.content.iter_chunked(1 << 16):
         data += chunk
         if len(data) > most:
-            raise FileRefused(f"is larger than {max_mb:g} MB")
-    said_html = any("html" in str(file.get(k) or "").lower() for k in ("mimetype", "filetype"))
-    is_html = re.match(rb"\s*(?:<!doctype html|<html)", bytes(data[:200]), re.IGNORECASE)
-    if is_html and not said_html:
-        raise FileRefused(LOGIN)
+            raise DocumentRefused(f"is larger than {max_mb:g} MB")
+    is_page = re.match(rb"\s*(?:<!doctype html|<html)", bytes(data[:200]), re.IGNORECASE)
+    if is_page and response.content_type == "text/html" and not _is_called_html(file):
+        raise DocumentRefused(LOGIN)
     return bytes(data)
+
+
+def _is_called_html(file: Mapping[str, Any]) -> bool:
+    """Return whether Slack says that a file is HTML; a canvas or an export called .doc is not."""
+    return any("html" in str(file.get(k) or "").lower() for k in ("mimetype", "filetype"))
 
 
 async def _content(
     file: Mapping[str, Any], data: bytes, max_tokens: int, delimiter: str
 ) -> list[Block]:
     name = _name(file)
-    if not data:
-        raise FileRefused("is empty")
     if kind := image_type(data):
         return [text_block(f"IMAGE: {name}"), _image(kind, data)]
-    if b"%PDF-" in data[:1024]:
-        text, facts = await _pdf(data, max_tokens)
-    else:
-        text, facts = _decode(data)
-    cut = shorten(text, max_tokens)
-    if len(cut) < len(text):
-        share = f"; cut: about {max_tokens} of {estimate_tokens(text)} tokens are shown"
-        facts += share if estimate_tokens(text) < 3 * max_tokens or "page" not in facts else "; cut"
+    found = await read_document(data, 4 * max_tokens, source=_is_called_html(file))
+    facts, cut = found.facts, shorten(found.text, max_tokens)
+    if found.cut:
+        facts += "; cut"
+    elif len(cut) < len(found.text):
+        facts += f"; cut: about {max_tokens} of {estimate_tokens(found.text)} tokens are shown"
     head = f"FILE: {name} ({facts})"
     body = wrap(delimiter, [cut]) if delimiter else cut
     return [text_block(f"{head}\n{body}")]
@@ -279,47 +265,11 @@ async def _content(
 def _image(kind: str, data: bytes) -> Block:
     size = dimensions(data)
     if size is None or min(size) < 1:
-        raise FileRefused("is a damaged image")
+        raise DocumentRefused("is a damaged image")
     if max(size) > MAX_PIXELS:
-        raise FileRefused(f"is an image of more than {MAX_PIXELS} pixels a side")
+        raise DocumentRefused(f"is an image of more than {MAX_PIXELS} pixels a side")
     encoded = base64.b64encode(data).decode()
     if len(encoded) > MAX_BASE64:
-        raise FileRefused(f"is an image of more than {MAX_BASE64 * 3 / 4 / MEGABYTE:g} MB")
+        raise DocumentRefused(f"is an image of more than {MAX_BASE64 * 3 / 4 / MEGABYTE:g} MB")
     source = {"type": "base64", "media_type": kind, "data": encoded}
     return {"type": "image", "source": source}
-
-
-def _decode(data: bytes) -> tuple[str, str]:
-    """Decode a text file; return text and encoding. Raises FileRefused for anything else."""
-    for mark, charset in BOMS.items():
-        if data.startswith(mark):
-            return _clean(data.decode(charset, "replace")), f"text, {charset}"
-    if b"\x00" in data[:4096]:
-        raise FileRefused("is of a kind that I cannot read: send text, CSV, PDF or an image")
-    try:
-        text, how = data.decode("utf-8"), "text"
-    except UnicodeDecodeError:
-        text, how = data.decode("cp1252", "replace"), "text, charset guessed: Windows-1252"
-    controls = len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]", text[:20_000]))
-    if data.startswith((b"PK\x03\x04", b"\x1f\x8b")) or controls > len(text[:20_000]) // 100:
-        raise FileRefused("is of a kind that I cannot read: send text, CSV, PDF or an image")
-    return _clean(text), how
-
-
-def _clean(text: str) -> str:
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", " ", text.replace("\r\n", "\n"))
-
-
-async def _pdf(data: bytes, max_tokens: int) -> tuple[str, str]:
-    """Return the text of a PDF, read by a process that is killed if it takes too long."""
-    numbers = (PDF_S, MAX_PAGES, 4 * max_tokens)
-    out = await output_of("scopes.pages.pdf", *numbers, given=data, seconds=PDF_S)
-    found = json.loads(out) if out else {"error": "damaged"}
-    if found.get("error") == "encrypted":
-        raise FileRefused("is a PDF with a password, which I cannot open")
-    if "error" in found:
-        raise FileRefused("is a PDF that I cannot read: it is damaged or takes too much to open")
-    text = _clean(str(readable(found["text"])))
-    if not text.strip():
-        raise FileRefused("is a PDF without text: it may be a scan. Send its pages as images")
-    return text, f"PDF, text of {found['read']} of {found['pages']} pages"

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,14 +23,16 @@ from bot.runs.store import Store
 from bot.slack.assistant_pane import hint
 from bot.slack.messages import people_in
 from bot.slack.people import People
-from bot.storage.requests import RequestQueue, StoredRequest
+from bot.storage.requests import RequestQueue, StoredRequest, asked_at
 from bot.storage.seen import of_runs
 from bot.storage.tables import StoredSubagent
+from bot.tasks.base import NOBODY, EarlierTurn, Requester
 from config.sections import ReplySettings
 from config.settings import Settings
 from scopes.label import TRUSTED, Label, is_conversation
+from scopes.preferences import Preferences
 from scopes.slack_items import is_outside
-from scopes.slack_reader import SlackReader
+from scopes.slack_reader import EPOCH, SlackReader
 from subagents.budget import NANO
 from subagents.delimiter import new_delimiter
 from subagents.result import Finding
@@ -38,6 +41,10 @@ from subagents.run import Run
 log = logging.getLogger(__name__)
 
 MAX_EARLIER_ANSWERS = 20
+MAX_RECENT, RECENT = 6, timedelta(hours=24)
+"""Earlier requests that a new one in a direct message goes on with, and their age."""
+MAX_READ = 20
+"""Conversations that an earlier answer rests on; if it was more, the model lists them again."""
 LEFT_OUT = "(an earlier answer, left out here)"
 MAX_EARLIER_RUNS = 3
 """Latest earlier answers with findings whose findings are included."""
@@ -56,7 +63,9 @@ class RequestContext(BaseModel):
     delimiter: str
     text: str
     conversation: str
-    """The thread before the request; empty for a top-level message."""
+    """The thread before the request, or what was asked before in a direct message; may be empty."""
+    before: list[EarlierTurn] = []
+    """The requester's own part of it."""
     files: list[dict[str, Any]]
     """Content blocks of the Messages API."""
     earlier: list[Finding]
@@ -64,6 +73,11 @@ class RequestContext(BaseModel):
     here: dict[str, str]
     """Source -> name, of what may be used without being named."""
     said: str
+    requester: Requester = NOBODY
+    preferences: list[str] = []
+    """Those of the requester."""
+    instructions: str = ""
+    """Those of the channel."""
     label: dict[str, Any]
     refused: list[str]
     """A sentence for each file, or part of the thread, that could not be read."""
@@ -85,7 +99,10 @@ class ContextReader:
     async def read(self, request: StoredRequest, live: ActiveRun) -> RequestContext:
         reader = _reader(live.run)
         in_thread = request.thread_ts != request.ts
-        earlier = await self._earlier(request, live.run) if in_thread else EarlierAnswers()
+        earlier = EarlierAnswers()
+        if in_thread or request.asked_back:
+            earlier = await self._earlier(request, live.run)
+        before = await self._asked_before(request)
         thread = await rebuild(
             reader.web,
             request,
@@ -95,18 +112,21 @@ class ContextReader:
             reader.label,
             self.url,
             earlier.answers,
+            () if in_thread else tuple(before),
         )
         delimiter = new_delimiter()
         attached = await read_files(self.web, request.event, self.settings, delimiter)
         text = thread.request or NO_WORDS
         looking_at = hint(request.event)
-        facts = await self.people.channel(request.channel)
-        public = facts is not None and not facts.private and not facts.shared
-        name = f"#{facts.name}" if facts and public and facts.name else "this conversation"
+        name = await conversation_name(self.people, request.channel)
         outside = await self._is_outside(request, thread)
         label = replace(thread.label, outside=outside).join(earlier.label)
         if attached.blocks:
             label = label.join(replace(await self._home(request, reader), outside=True))
+        preferences: Preferences = live.run.clients[Preferences]  # type: ignore[assignment]
+        instructions = await preferences.instructions(request.channel)
+        if instructions:  # somebody else's words, though a full member's
+            label = label.join(await self._home(request, reader))
         await self._note(request, live, thread, earlier)
         here = {request.channel: name}
         if in_thread:
@@ -114,11 +134,22 @@ class ContextReader:
         return RequestContext(
             delimiter=delimiter,
             text=f"{text}\n({looking_at})" if looking_at else text,
-            conversation=thread.text.rpartition("\n")[0] if in_thread else "",
+            conversation=thread.text.rpartition("\n")[0],
+            before=[
+                EarlierTurn(said=words, read=await self._read_by(before.get(ts)))
+                for ts, words in thread.own.items()
+            ],
             files=[dict(block) for block in attached.blocks],
             earlier=earlier.findings[:MAX_EARLIER_FINDINGS],
             here=here,
             said=thread.said,
+            requester=Requester.of(
+                await self.people.person(request.user, request.team),
+                request.user,
+                await self.people.language(request.user, request.channel),
+            ),
+            preferences=[each.text for each in await preferences.listed(request.user)],
+            instructions=instructions,
             label=label.to_json(),
             refused=[*attached.refused, *([thread.note] if thread.note else [])],
         )
@@ -146,14 +177,30 @@ class ContextReader:
         """Return the label of the request's own content: everyone in its place may read it."""
         return await _label(reader, request.channel, frozenset({request.user}))
 
+    async def _asked_before(self, request: StoredRequest) -> dict[str, str]:
+        """Return time and run of the requester's last requests in the thread or direct message."""
+        if request.thread_ts != request.ts:
+            return await self.inbox.asked_before(request, EPOCH, MAX_EARLIER_ANSWERS)
+        if not request.channel.startswith("D"):
+            return {}
+        return await self.inbox.asked_before(request, asked_at(request) - RECENT, MAX_RECENT)
+
+    async def _read_by(self, run: str | None) -> tuple[str, ...]:
+        """Return the conversations that a run read, direct messages aside; () for too many."""
+        found = await self.store.find_run(run) if run else None
+        label = ((found.result if found else None) or {}).get("label") or {}
+        read = [s for s in label.get("sources", ()) if is_conversation(s) and s[0] != "D"]
+        return tuple(read) if len(read) <= MAX_READ else ()
+
     async def _earlier(self, request: StoredRequest, run: Run) -> EarlierAnswers:
-        """Return the findings of earlier answers in the thread, the latest first, with their label.
+        """Return the findings of earlier answers in the thread, and of those that asked back, the
+        latest first, with their label.
 
         An answer that rests on what this requester may not read is left out, wherever it was
         posted.
         """
         found, reader = EarlierAnswers(), _reader(run)
-        runs = await self.inbox.earlier_runs(request)
+        runs = [*await self.inbox.earlier_runs(request), *request.asked_back]
         found.answers |= dict.fromkeys(runs[:-MAX_EARLIER_ANSWERS], LEFT_OUT)
         rich = 0
         for number, id in list(enumerate(runs, 1))[: -MAX_EARLIER_ANSWERS - 1 : -1]:
@@ -181,6 +228,13 @@ class ContextReader:
         for source in sorted(filter(is_conversation, label.sources)):
             label = label.join(await _label(reader, source, frozenset()))
         return label
+
+
+async def conversation_name(people: People, channel: str) -> str:
+    """Return the name of a public channel, with which a request may refer to it."""
+    facts = await people.channel(channel)
+    public = facts is not None and not facts.private and not facts.shared
+    return f"#{facts.name}" if facts and public and facts.name else "this conversation"
 
 
 async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> Label:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import scopes
 from bot.memory import kept_files, publish_conversation
-from bot.messages import HELD_BACK, SENT_IN_PRIVATE
 from bot.reports import slack
 from bot.reports.documents import (
     Answer,
@@ -27,8 +26,9 @@ from bot.slack.client import TokenRefused, WriteFailed, retry_until
 from bot.slack.stream import Admits, StreamingReply, place_of
 from bot.slack.uploads import TAKEN
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import RequestQueue, StoredRequest, try_now
+from bot.storage.requests import Choice, RequestQueue, StoredRequest, try_now
 from config.settings import Settings
+from config.words import phrase
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import Label
@@ -41,12 +41,10 @@ from subagents.run import Run
 log = logging.getLogger(__name__)
 
 
-def render_answer(
-    document: Document, request: StoredRequest, settings: Settings, seconds: float
-) -> Rendered:
-    """Render the document of an answer, a triage or a sweep; `seconds` is how long it took."""
+def render_answer(document: Document, request: StoredRequest, settings: Settings) -> Rendered:
+    """Render the document of an answer, a triage or a sweep."""
     if isinstance(document, AnswerDocument):
-        return slack.answer_message(document, request.key, settings.reply, seconds, request.user)
+        return slack.answer_message(document, request.key, settings.reply, request.user)
     place = f"assistant show {document.run_id} --json"
     parts = slack.report_parts(document, settings.triage.categories, place)
     below = (blocks.feedback(request.key),)
@@ -58,6 +56,8 @@ def render_answer(
 Write = Callable[[], Awaitable[dict[str, Any]]]
 """Writes to Slack, and may be called again; returns what was written."""
 
+AGAIN_S = 0.2
+"""Seconds between two tries to have a request answered again."""
 TOOK = "took"
 """Name of the step that stores how long the answer took, before it is written."""
 MOST_NAMED = 10
@@ -88,30 +88,24 @@ async def post_thread(
 
 def why(obstacles: Sequence[Obstacle]) -> str:
     """Explain the obstacles to the requester alone: channels that they can read are named."""
-    ever = " An administrator can allow it there for good."
-    ever = ever if all(o.grantable for o in obstacles) else ""
-    return (
-        "This answer is for you alone. Where you asked, not everyone may read what it rests on: "
-        f"{format_obstacles(obstacles, MOST_NAMED)}.{ever}"
-    )
+    told = phrase("reply.for_you", names=format_obstacles(obstacles, MOST_NAMED))
+    ever = all(o.grantable for o in obstacles)
+    return f"{told} {phrase('reply.grantable')}" if ever else told
 
 
 def format_obstacles(obstacles: Sequence[Obstacle], most: int) -> str:
     """Name the sources that somebody may not read, at most so many, and why."""
     named = list(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
-    more = f" and {len(named) - most} more" if len(named) > most else ""
+    more = f" {phrase('more', n=len(named) - most)}" if len(named) > most else ""
     return f"{'; '.join(named[:most])}{more}"
 
 
+HIDDEN = "file.hidden"
 MOST = 5
 """Maximum number of files of one answer."""
 LACKING = "missing_scope"
-REASONS = {
-    LACKING: "I lack the permission files:write; an admin can install me again with it",
-    TAKEN: "Slack has not shown it so far",
-}
-NOT_TAKEN = "Slack did not take it"
-HIDDEN = "not everyone here may read what it rests on"
+REASONS = {LACKING: "file.lacking", TAKEN: "file.not_shown"}
+"""Slack's error -> key of why a file is missing."""
 
 
 async def _as_optional(write: Write) -> dict[str, Any]:
@@ -132,12 +126,13 @@ def _place(request: StoredRequest, done: Mapping[str, Any]) -> tuple[tuple[str, 
     return ((channel, ts) if channel else None), request.user
 
 
-def _format_missing(file: Resource, why: str) -> str:
+def _format_missing(file: Resource, key: str) -> str:
     """Tell readers of the thread about a file; one that is hidden from some has no name."""
-    return f"one has no name here, as {why}" if why == HIDDEN else f"{file.name} ({why})"
+    return phrase(key) if key == HIDDEN else f"{file.name} ({phrase(key)})"
 
 
-async def _content(run: Run, file: Resource) -> bytes:
+async def read_file(run: Run, file: Resource) -> bytes:
+    """Return a kept file as people get it. Raises WriteFailed."""
     files: Resources = run.clients[Resources]  # type: ignore[assignment]
     found = await files.get(file.space, file.name, file.version)
     if found is None:
@@ -187,22 +182,20 @@ class Delivery:
         the requester alone.
         """
 
-        key, now = f"{live.run.id}/{TOOK}", datetime.now(UTC)
-        seconds = live.run.recorded(key, float)
-        if seconds is None:
-            took = (now - request.received).total_seconds()
-            seconds = await live.run.record(key, float, took)
+        if not self.is_begun(live):
+            took = (datetime.now(UTC) - request.received).total_seconds()
+            await live.run.record(f"{live.run.id}/{TOOK}", float, took)
 
         async def finish() -> dict[str, Any]:
             gate = live.run.gate
             obstacles = (await gate.release("p1", ctx)).obstacles
             if not obstacles:
-                return await reply.finish(render_answer(document, request, self.settings, seconds))
-            parts = render_answer(document, request, self.settings, seconds).parts
+                return await reply.finish(render_answer(document, request, self.settings))
+            parts = render_answer(document, request, self.settings).parts
             first = blocks.sentence(why(obstacles)).parts[0]
             place = await self._send_privately(gate, ctx, request, [first, *parts])
             told = {"withheld": [asdict(o) for o in obstacles], "lost": place is None}
-            said = SENT_IN_PRIVATE if place else HELD_BACK
+            said = phrase("reply.sent_in_private" if place else "reply.held_back")
             return {**await reply.fail(said), **told, "private": place}
 
         return await self.once(live, "finish", finish)
@@ -242,9 +235,9 @@ class Delivery:
             why = HIDDEN if release.obstacles else await self._upload(live, place, file)
             missing += [_format_missing(file, why)] if why else []
         left = len(files) - MOST
-        missing += [f"{left} more: at most {MOST} are attached"] if left > 0 else []
+        missing += [phrase("file.more", n=left, most=str(MOST))] if left > 0 else []
         if missing:
-            part = blocks.sentence(f"Files that are not here: {'; '.join(missing)}.").parts[0]
+            part = blocks.sentence(phrase("file.missing", names="; ".join(missing))).parts[0]
             where = (f"{request.key}/files", *place, part.text, part.blocks)
             try:
                 await self.writer.post(*where, look_first=True)
@@ -257,7 +250,7 @@ class Delivery:
         name = f"files/{channel}/{file.name}@{file.version}"
 
         async def send() -> dict[str, Any]:
-            return {"id": await uploads.hand_over(file.name, await _content(live.run, file))}
+            return {"id": await uploads.hand_over(file.name, await read_file(live.run, file))}
 
         async def show() -> dict[str, Any]:
             return {"ts": await uploads.show(channel, thread, sent["id"], file.name)}
@@ -267,7 +260,7 @@ class Delivery:
             await self.once(live, f"{name}/shown", lambda: _as_optional(show))
         except WriteFailed as error:  # the answer is complete without it
             log.warning("a file of %s is not attached: %s", live.run.id, error)
-            return REASONS.get(error.code, NOT_TAKEN)
+            return REASONS.get(error.code, "file.not_taken")
         return ""
 
     async def ask(self, request: StoredRequest, live: ActiveRun, done: Mapping[str, Any]) -> None:
@@ -320,13 +313,11 @@ class Delivery:
             ctx = bare_context(live.run, label, Intent(home=request.channel))
             if (await live.run.gate.release("p1", ctx)).obstacles:
                 return False
-        took = (stored.finished or stored.started) - stored.started
-        seconds = took.total_seconds()
         reply = StreamingReply(
             self.writer, place_of(request), self.settings.reply, request.reply, run=run
         )
         try:
-            done = await reply.finish(render_answer(document, request, self.settings, seconds))
+            done = await reply.finish(render_answer(document, request, self.settings))
         finally:
             await reply.aclose()
         await publish_conversation(self.store.database, run)
@@ -337,15 +328,21 @@ class Delivery:
         await self.inbox.finish(request.key, "done", done)
         return True
 
-    async def again(self, run: str, lookups: Sequence[str]) -> bool:
-        """Answer the request of this run again, with these look-ups approved.
+    async def again(
+        self, run: str, lookups: Sequence[str] = (), choice: Choice | None = None
+    ) -> bool:
+        """Answer the request of this run again, with these look-ups approved, or with this choice.
 
         May be called again. Returns False if it was answered again since, or was deleted.
         """
         found = await self.store.find_run(run)
         if found is None or not found.request:
             return False
-        return await self.inbox.again(found.request, run, lookups)
+        begun = await self.inbox.again(found.request, run, lookups, choice)
+        while begun is None:
+            await asyncio.sleep(AGAIN_S)
+            begun = await self.inbox.again(found.request, run, lookups, choice)
+        return begun
 
     async def perform(self, action: Action) -> str:
         """Execute an approved action exactly as stored; return what was done, in a sentence.
@@ -363,11 +360,10 @@ class Delivery:
             except ToolError as error:
                 raise NotDone(str(error)) from error
             except TimeoutError:
-                late = f"{tool.name} gave no answer in time; it may have been done."
-                raise NotDone(late) from None
+                raise NotDone(phrase("action.no_answer", tool=tool.name)) from None
         if isinstance(found, Deny):
             raise NotDone(found.reason)
-        return found.note or "Done."
+        return found.note or phrase("done.done")
 
 
 def bare_context(run: Run, label: Label, intent: Intent, key: str = "") -> ToolContext:
@@ -406,5 +402,5 @@ def _tool(action: Action, clients: Mapping[type, object]) -> Tool:
     tools: Sequence[Tool] = scopes.tools_of(action.scope, clients)
     found = next((t for t in tools if t.name == action.tool), None)
     if found is None:
-        raise NotDone(f"There is no tool {action.tool} any more.")
+        raise NotDone(phrase("action.no_tool", tool=action.tool))
     return found

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from html import unescape
 from typing import Any
 
@@ -18,7 +19,6 @@ from pydantic import BaseModel
 
 from bot.logging import about
 from bot.memory import add_files
-from bot.messages import CRASHED, DOWN, FAILED, GIVEN_UP, STOPPED_EARLY
 from bot.metrics import Metrics
 from bot.policy.policy import Admission, Later, NotPermitted, Permitted
 from bot.reports.documents import Answer
@@ -37,9 +37,11 @@ from bot.tasks.ask import Ask
 from bot.tasks.base import Request
 from config.sections import LimitSettings
 from config.settings import Settings
+from config.words import in_language, phrase
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.slack_items import plain
+from scopes.slack_reader import SlackReader
 from scopes.tool import Window
 from subagents.delegation import ANYTHING
 from subagents.delegation import Allowed as AllowedSubagents
@@ -84,15 +86,16 @@ class RequestHandler:
             return {"state": "gone"}
         if request.state != "running":  # it was over: the process died before this workflow ended
             return {"state": request.state}
-        with about(run=request.run, request=key):
+        language = await self._language(request)
+        with about(run=request.run, request=key), in_language(language):
             try:
                 state = await self._answer(request)
             except WriteFailed as error:
                 log.warning("the answer to %s could not be written: %s", key, error)
-                state = await self._fail(request, FAILED)
+                state = await self._fail(request, phrase("reply.failed"))
             except Exception:  # top-level boundary: one request must not take down the worker
                 log.exception("request %s failed", key)
-                state = await self._fail(request, FAILED)
+                state = await self._fail(request, phrase("reply.failed"))
             seconds = (datetime.now(UTC) - request.received).total_seconds()
             log.info("%s after %.1f s", state, seconds)
         self.metrics.count_request(state, seconds if state == "done" else None)
@@ -103,7 +106,11 @@ class RequestHandler:
         request = await self.inbox.request(key)
         if request is None or request.state != "running":
             return {"state": "gone"}
-        return {"state": await self._fail(request, CRASHED)}
+        with in_language(await self._language(request)):
+            return {"state": await self._fail(request, phrase("reply.crashed"))}
+
+    async def _language(self, request: StoredRequest) -> str:
+        return await self.admission.people.language(request.user, request.channel)
 
     async def _answer(self, request: StoredRequest) -> str:
         assert request.run
@@ -127,7 +134,7 @@ class RequestHandler:
             return "ignored"
         reply = StreamingReply(self.writer, place_of(request), self.settings.reply, request.reply)
         try:
-            said = await reply.fail(STOPPED_EARLY)
+            said = await reply.fail(phrase("reply.stopped_early"))
         finally:
             await reply.aclose()
         await self.inbox.finish(request.key, "failed", said)  # no answer to build upon
@@ -262,15 +269,22 @@ class RequestHandler:
             around = await live.run.record(key, RequestContext, found)
         admitted = Admitted.model_validate(live.args)
         as_of = admitted.as_of
+        labels = [around.label, *(each.label for each in request.choices)]
         asked = Request(
             around.text,
             Window(as_of - timedelta(days=self.settings.reply.since_days), as_of),
+            earliest=as_of - timedelta(days=self.settings.reply.max_since_days),
+            requester=around.requester,
+            preferences=tuple(around.preferences),
+            instructions=around.instructions,
             delimiter=around.delimiter,
             conversation=around.conversation,
+            before=tuple(around.before),
             files=tuple(around.files),
             earlier=tuple(around.earlier),
             here=around.here,
-            label=Label.of(around.label),
+            label=reduce(Label.join, map(Label.of, labels)),
+            choices=tuple((each.question, each.option) for each in request.choices),
             allowed=admitted.allowed,
             said=around.said,
             intent=Intent(
@@ -281,6 +295,9 @@ class RequestHandler:
                 lookups=frozenset(request.lookups),
             ),
         )
+        reader = live.run.clients[SlackReader]
+        assert isinstance(reader, SlackReader)
+        reader.action_token = request.action_token if self.settings.slack.search else ""
         context = TaskContext(
             self.settings,
             self.model_name,
@@ -304,7 +321,7 @@ class RequestHandler:
         since = datetime.fromisoformat(said.get("down_since") or now.isoformat())
         ended = (now - since).total_seconds() > serve.outage_give_up_s
         if ended or request.reply is None:
-            said = await reply.fail(GIVEN_UP if ended else DOWN)
+            said = await reply.fail(phrase("reply.given_up" if ended else "reply.down"))
         await self.store.finish_run(live.run.id, "failed", result=document.to_json())
         if ended:
             await self.inbox.finish(request.key, "failed", said)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ import aiohttp
 from bot.slack.messages import Message, dicts, has_words, people_in, words_of
 from bot.slack.people import People
 from bot.storage.requests import Incoming
+from config.words import phrase
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import NOT_MESSAGES, Maker, plain, shown
@@ -60,6 +61,8 @@ class Thread:
     """
     note: str = ""
     """What is missing of the thread and why, in a sentence; empty if nothing is."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Time -> words, as Slack sent them, of what the requester said before, oldest first."""
     others: tuple[Message, ...] = ()
     """The messages besides the request and earlier answers, as Slack has them."""
     attached: bool = False
@@ -75,25 +78,29 @@ async def rebuild(
     label_of: Callable[[str], Awaitable[Label]],
     url: str = "",
     answers: Mapping[str, str] = MappingProxyType({}),
+    asked_before: Sequence[str] = (),
 ) -> Thread:
     """Return the thread as it is in Slack now, up to the request, in about `max_tokens`.
 
     `label_of` says who may read a channel (`SlackReader.label`), `url` is the workspace's address
     for links, `answers` holds the text of our own earlier answers by run, as it was written: with
     the ids of its findings instead of numbered links. A top-level message is its own thread and
-    costs no call. A thread that cannot be read is the request alone, with a note. Raises nothing
+    costs no call; that of a direct message comes after the same person's requests of the times
+    `asked_before`. A thread that cannot be read is the request alone, with a note. Raises nothing
     but cancellation.
     """
     asked = _request_of(incoming)
     said: list[dict[str, Any]] = []
     note, label = "", _strictest_label(incoming)
-    if incoming.thread_ts != incoming.ts:
+    if asked_before:
+        said, note = await _read_own(client, incoming, asked_before)
+    elif incoming.thread_ts != incoming.ts:
         said, note = await _read(client, incoming)
         asked = next((m for m in said if m.get("ts") == incoming.ts), asked)
         label = await _label(incoming, label_of)
     before = [m for m in said if m["ts"] != incoming.ts]
     lines = ThreadLines(incoming, bot_user, url, label, {}, answers)
-    if incoming.thread_ts != incoming.ts:
+    if asked_before or incoming.thread_ts != incoming.ts:
         head, tail = lines.fitting(before, asked, max_tokens)
         ids = people_in([*before[:head], *before[len(before) - tail :], asked])
         names = await people.names((i for i in ids if i != bot_user), incoming.team)
@@ -112,17 +119,34 @@ def _request_of(incoming: Incoming) -> Message:
     }
 
 
-async def _read(client: SlackClient, incoming: Incoming) -> tuple[list[dict[str, Any]], str]:
-    """Return what was said in the thread up to the request, oldest first, and what failed."""
+async def _read_own(
+    client: SlackClient, incoming: Incoming, times: Sequence[str]
+) -> tuple[list[dict[str, Any]], str]:
+    """Return earlier requests of a direct message as they are in Slack now, and what failed.
+
+    Their answers are left out: what these rest on would decide who may read all that follows.
+    """
+    found, note = await _read(client, incoming, times[0])
+    return [m for m in found if m["ts"] in times and has_words(m)], note
+
+
+async def _read(
+    client: SlackClient, incoming: Incoming, since: str = ""
+) -> tuple[list[dict[str, Any]], str]:
+    """Return what was said in the thread up to the request, oldest first, and what failed.
+
+    `since` is the time of the first message to read outside of threads instead.
+    """
     said: list[dict[str, Any]] = []
+    where = {"oldest": since} if since else {"ts": incoming.thread_ts}
     pages = client.pages(
-        "conversations.replies",
+        "conversations.history" if since else "conversations.replies",
         "messages",
         channel=incoming.channel,
-        ts=incoming.thread_ts,
         latest=incoming.ts,
         inclusive="true",
         include_all_metadata="true",
+        **where,
     )
     note = ""
     try:
@@ -131,11 +155,10 @@ async def _read(client: SlackClient, incoming: Incoming) -> tuple[list[dict[str,
                 if _counts(message, incoming.ts):
                     said.append(message)
     except FAILURES as error:
-        what = "The rest of the thread" if said else "The thread"
         if isinstance(error, Absent) and str(error) == "not_in_channel":
             error = SlackRefused("conversations.replies", str(error), "")
         why = str(error) or type(error).__name__
-        note = f"{what} could not be read: {why}."
+        note = phrase("thread.rest_unread" if said else "thread.unread", why=why)
         log.warning("the thread %s/%s: %s", incoming.channel, incoming.thread_ts, note)
     return sorted(said, key=lambda m: _order(m["ts"])), note
 
@@ -237,6 +260,7 @@ class ThreadLines:
         later = [self.item(m, each) for m in told[head:]]
         left_out = len(before) - head - tail
         item, line = self.last(asked, room // 2)
+        user = self.incoming.user
         lines = [i.line() for i in first]
         if left_out:
             lines.append(f"({left_out} message{'s' * (left_out > 1)} left out here)")
@@ -251,12 +275,14 @@ class ThreadLines:
             request=self.request(asked),
             said=self.own_words(asked),
             note=note,
+            own={m["ts"]: self.own_words(m) for m in told if m.get("user") == user},
             others=tuple(m for m in told if self._run(m) not in self.answers),
             attached=bool(asked.get("attachments") or asked.get("files")),
         )
 
     def said_label(self, before: Sequence[Message], asked: Message) -> Label:
-        """Return the label of what others said; the requester's words add nothing to it.
+        """Return the label of what others said; the requester's words add nothing to it, but the
+        names of files and links that go with them do, as others may have chosen those.
 
         Our answers have the label of their run; our other messages, such as a card or something
         sent for somebody, have that of the conversation.
@@ -265,7 +291,12 @@ class ThreadLines:
         direct = self.incoming.channel.startswith("D")
         if not has_words(asked) or not (alone and (direct or not before)):
             return self.label
-        return Label(untrusted=bool(before))
+        return Label(untrusted=not all(map(self._is_own_text, before)))
+
+    def _is_own_text(self, message: Message) -> bool:
+        """Return whether a message is words of the requester and nothing else."""
+        attached = message.get("files") or message.get("attachments")
+        return message.get("user") == self.incoming.user and not attached
 
     def _run(self, message: Message) -> str:
         """Return the run whose answer this message is; only the bot's own messages can be one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,15 +14,18 @@ import sqlalchemy as sa
 
 from bot.errors import StoreError
 from bot.policy.policy import PolicyFile
+from bot.schedules.description import when
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import admins
-from bot.slack.blocks import Element, MessagePart, bold, date, paragraph, rich, user
+from bot.slack.blocks import Element, MessagePart, bold, date, fill, paragraph, rich, user
 from bot.slack.client import TokenRefused, WriteFailed, is_away
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
 from bot.storage.database import Database
 from bot.storage.schedules import AlertHold, Failure, Recovery, StoredSchedule
 from bot.storage.tables import schedule_runs, schedules
+from config.schedules import Kind
+from config.words import in_language, phrase
 from scopes.tool import iso
 
 log = logging.getLogger(__name__)
@@ -34,9 +37,8 @@ HELD_FOR = timedelta(minutes=15)
 CLOCK_SKEW = timedelta(minutes=10)
 """How far Slack's clock may be behind ours."""
 MOST_ADMINS = 10
-LATER = "Its next run covers this time, too."
-REFUSED = "It is checked again every ten minutes, and runs once that is fixed."
-ONCE = "You will hear from me again when it works."
+KINDS: Mapping[Kind, str] = {"sweep": "report", "triage": "report", "ask": "ask"}
+"""Kind of schedule -> the end of the keys of its alerts; a reminder's is its own."""
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
 
 
@@ -174,7 +176,9 @@ class FailureAlerts:
 
         Raises WriteFailed.
         """
-        part, reached = _message(stored, failure, instead_of), []
+        with in_language(await self.people.language(stored.spec.owner)):
+            part = _message(stored, failure, instead_of)
+        reached: list[str] = []
         key = f"trouble/{stored.id}/{iso(failure.since)}/{'over' if failure.over else 'began'}"
         after = f"{(failure.since - CLOCK_SKEW).timestamp():.6f}"
         for each in users:
@@ -199,28 +203,28 @@ def with_mentions(text: str) -> Iterator[str | Element]:
 
 
 def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> MessagePart:
-    since, why = date(failure.since), [": ", *with_mentions(_sentence(failure.why))]
+    since, why = date(failure.since), [*with_mentions(_sentence(failure.why))]
+    kind = KINDS.get(stored.spec.kind, stored.spec.kind)
+    fails = [f"\n{when(stored.spec)}. ", *fill("alert.fails", since=since, why=why)]
     parts: list[str | Element]
     if over := failure.over:
-        title = f"The scheduled report {stored.id} is delivered again."
-        parts = [f"\n{_sentence(over.said)} It had failed since ", since, *why]
+        title = phrase(f"alert.again_{kind}", name=stored.id)
+        parts = [f"\n{_sentence(over.said)} ", *fill("alert.had_failed", since=since, why=why)]
     elif stored.state == "refused":
-        title = f"The scheduled report {stored.id} cannot run as it is set."
-        parts = ["\nIt fails since ", since, *why, f"\n{REFUSED} {ONCE}"]
+        title = phrase(f"alert.refused_{kind}", name=stored.id)
+        parts = [*fails, f"\n{phrase('alert.checked_again')} {phrase('alert.once')}"]
     else:
-        title = f"The scheduled report {stored.id} was not delivered."
-        parts = ["\nIt fails since ", since, *why, "\n"]
+        title = phrase(f"alert.not_delivered_{kind}", name=stored.id)
+        parts = [*fails, "\n"]
         if failure.again:
-            until = " and so on, until it is delivered or a later report takes its place. "
-            parts += ["It is tried again on ", date(failure.again), until, ONCE]
+            key = "alert.again_once" if stored.spec.at else "alert.again_until"
+            parts += [*fill(key, at=date(failure.again)), f" {phrase('alert.once')}"]
+        elif stored.spec.at:
+            parts += [phrase("alert.no_more")]
         else:
-            parts += [f"{LATER} {ONCE}"]
+            parts += [f"{phrase('alert.later')} {phrase('alert.once')}"]
     if instead_of:
-        parts += [
-            "\nIts owner ",
-            user(instead_of),
-            " cannot be reached, so you get this message.",
-        ]
+        parts += ["\n", *fill("alert.instead", owner=user(instead_of))]
     return MessagePart(title, (rich(paragraph(bold(title), *parts)),))
 
 

@@ -11,6 +11,7 @@ from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredSchedule
 from config.sections import Policy
+from config.words import current
 from subagents.budget import NANO
 from subagents.pricing import Usage, cost_nanousd
 
@@ -46,24 +47,23 @@ async def allowance(
 ) -> Allowance:
     """Return what the next try may spend, after the earlier ones. Raises StoreError."""
     spec = schedule.spec
-    usd, note = spec.budget_usd, ""
+    usd, note, words = spec.budget_usd, "", current()
     if occurrence.tries and occurrence.cost_usd:
         usd = spec.budget_usd - occurrence.cost_usd
         if usd < LEAST_USD:
-            most = f"its tries have spent the ${spec.budget_usd:.2f} of one run"
-            return Allowance(0.0, f"It was not tried again: {most}. Its next run covers this time.")
-        note = f"${usd:.2f} are left of the ${spec.budget_usd:.2f} of one run."
+            return Allowance(0.0, words("budget.tries", limit=words.usd(spec.budget_usd)))
+        values = {"left": words.usd(usd), "limit": words.usd(spec.budget_usd)}
+        note = words("budget.left_of_run", **values)
     if policy.daily_usd is not None:
         paid, open_usd = await RequestQueue(database).spending(None, day_of(now))
         left = policy.daily_usd - paid - open_usd
         if left < LEAST_USD <= left + open_usd:
-            most = f"others at work hold what is left of the ${policy.daily_usd:.2f}"
-            return Allowance(0.0, f"It did not run: {most} of today.", waits=True)
+            held = words("budget.held", limit=words.usd(policy.daily_usd))
+            return Allowance(0.0, held, waits=True)
         if left < LEAST_USD:
-            most = f"the ${policy.daily_usd:.2f} that all may spend in a day are spent"
-            return Allowance(0.0, f"It did not run: {most}. Ask an admin to raise it.")
+            return Allowance(0.0, words("budget.spent", limit=words.usd(policy.daily_usd)))
         if left < usd:
-            usd, note = left, f"${left:.2f} are left of what all may spend today."
+            usd, note = left, words("budget.left_today", left=words.usd(left))
     return Allowance(usd, note=note)
 
 

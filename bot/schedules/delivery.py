@@ -1,4 +1,4 @@
-"""Deliver reports by Slack or mail, after checking that all readers may read them now."""
+"""Deliver reports, answers and reminders, after checking that all readers may read them now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -16,86 +16,70 @@ from markdown_it import MarkdownIt
 
 from bot.errors import StoreError
 from bot.logging import about
+from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.sync import MailState
-from bot.policy.directory import PERSON
+from bot.memory import kept_files
 from bot.policy.policy import PolicyFile
-from bot.reports.documents import SweepReport, TriageAnswer, parse_document
+from bot.reports.documents import (
+    Answer,
+    AnswerDocument,
+    SweepReport,
+    TriageAnswer,
+    parse_document,
+)
 from bot.reports.files import FEWEST, findings_csv, open_issues_chart
 from bot.reports.issues import IssueStore, has_changes
 from bot.reports.markdown import report_markdown
-from bot.reports.slack import report_parts
-from bot.requests.delivery import Asker, bare_context, format_obstacles, post_thread
+from bot.reports.slack import answer_message, lead_message, report_parts
+from bot.requests.delivery import (
+    MOST,
+    Asker,
+    bare_context,
+    format_obstacles,
+    post_thread,
+    read_file,
+)
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import RunNotFound, Store
 from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, record_success
+from bot.schedules.description import contents, moment, when
 from bot.schedules.run import note_mail
-from bot.schedules.store import CRASHED, Occurrences, ScheduleStore
+from bot.schedules.store import Occurrences, ScheduleStore
 from bot.schedules.validation import admins, find_channel
 from bot.slack import blocks
+from bot.slack.blocks import MessagePart
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import SCHEDULED, StoredRequest
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
+from config.schedules import PERSON
 from config.settings import Settings
+from config.words import in_language, phrase, words_of
 from scopes.chart_renderer import DrawingFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.google.gmail_compose import DeliveryReport, MailAttachment, NoRecipient
 from scopes.intent import Intent
-from scopes.label import Label
+from scopes.label import TRUSTED, Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import SlackReader
 
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 5
-ANOTHER = "or let its reports go elsewhere."
-CLOSED: Mapping[str, str] = {
-    "is_archived": f"{{place}} is archived. Unarchive it, {ANOTHER}",
-    "channel_is_archived": f"{{place}} is archived. Unarchive it, {ANOTHER}",
-    "not_in_channel": f"I am not in {{place}}. Invite me there with /invite, {ANOTHER}",
-    "channel_not_found": f"I do not see {{place}} any more. Invite me there, {ANOTHER}",
-    "messages_tab_disabled": "Direct messages with me are switched off in this workspace.",
-    "thread_not_found": "The message that the report began with is gone.",
+CLOSED = {
+    "is_archived": "archived",
+    "channel_is_archived": "archived",
+    "not_in_channel": "not_in",
+    "channel_not_found": "unseen",
+    "messages_tab_disabled": "no_dm",
+    "thread_not_found": "no_root",
 }
-READ_ONLY = f"I may not post in {{place}}. Let me post there, {ANOTHER}"
-NO_SCOPE = "Slack says that I lack a permission to post. An admin has to install me again."
-NO_TOKEN = "Slack does not accept my token any more. An admin has to check it."
-AWAY = "Slack could not be reached, or gave no answer in time."
-REFUSED = "Slack did not take it ({code})."
-OWNER_GONE = (
-    "Its owner <@{owner}> is deactivated, and it uses their rights. It needs another owner."
-)
-NOT_YOURS = "<@{owner}> may not read all that it rests on any more: {names}."
-NOT_THERE = "Not everyone in {place} may read what it rests on: {names}. {then}"
-ASKED = "An administrator is asked to allow it there."
-ELSEWHERE = f"Take those channels out of it, {ANOTHER}"
-ONLY_PUBLIC = (
-    "It rests on what not everyone in the workspace may read, so it is mailed to nobody but its "
-    "owner. Let it go to the owner, or read public channels only."
-)
-NOT_APPROVED = (
-    "A report is mailed to anybody but its owner only where an administrator, or the settings "
-    "file, says so. Ask an administrator to set it."
-)
-NO_MAILBOX = (
-    "It is sent from the mailbox of <@{owner}>, and none is connected. "
-    "Press Connect Gmail in my App Home."
-)
-NOT_THEIRS = (
-    "It was made while <@{before}> owned it, and it is mailed from nobody's mailbox but its "
-    "owner's. The next report is of <@{owner}>."
-)
-MAIL_AWAY = "Gmail could not be reached, or gave no answer in time."
-NO_ADDRESS = "No mail can be sent to {to}."
-GONE = "Its report is no longer stored: it was forgotten, or is too old. The next one follows."
-QUIET = "It ran, and nothing was new, so nothing was posted."
-CANNOT_POST = "I lack the permission files:write. Whoever runs me can install me again with it."
-NOT_SHOWN = "Slack gave no proper answer."
-NOT_TAKEN = "Slack did not take it."
-MISSING = "{name} could not be put here: {why} The report above is whole without it."
+"""Slack's error -> end of the key of why nothing can be posted in a place."""
 BACKOFF = tuple(timedelta(seconds=s) for s in (30, 60, 120, 300, 900, 3600))
 """Pauses between tries; the last one repeats."""
+LATE = timedelta(minutes=15)
+"""Delay from which on a reminder says when it was due."""
 MOST_REPORTS = 60
 """Reports that the chart includes."""
 OPEN = "open"
@@ -148,7 +132,8 @@ class ReportDelivery:
         delivery = await self.occurrences.delivery(work.schedule, work.at)
         if not (stored and occurrence and delivery) or delivery.state != "waiting":
             return
-        with about(run=occurrence.run):
+        language = stored.spec.language or await self.people.language(stored.spec.owner)
+        with about(run=occurrence.run), in_language(language):
             try:
                 state = await self._deliver(work, stored, occurrence)
             except DeliveryFailed as error:
@@ -157,7 +142,7 @@ class ReportDelivery:
                 raise
             except Exception:  # top-level boundary: one delivery must not take down the worker
                 log.exception("the report %s could not be delivered", work.id)
-                crash = DeliveryFailed(CRASHED)
+                crash = DeliveryFailed(phrase("schedule.crashed"))
                 state = await self._not_delivered(work, stored, occurrence, crash)
             log.info("the report of %s: %s", work.schedule, state)
         self.alerts.wake()
@@ -168,12 +153,15 @@ class ReportDelivery:
             place = await self._place(stored, live)
             await self._check(stored, live, place, Label.of(document.label))
             quiet = stored.spec.quiet and not has_changes(document)
-            written = None if quiet else await self._write(live, place, occurrence, document)
-        said = QUIET if quiet else f"Its report was delivered to {place.name}."
+            language = await self.people.language(stored.spec.owner, place.channel)
+            with in_language(stored.spec.language or language):
+                parts = () if quiet else self._parts(stored, occurrence, document)
+            written = await self._write(live, place, occurrence, document, parts) if parts else None
+        said = phrase("delivery.quiet" if quiet else "delivery.done", place=place.name)
         database = self.store.database
 
         def on_delivery(connection: sa.Connection) -> None:
-            if isinstance(document, SweepReport):
+            if stored.spec.kind == "sweep" and isinstance(document, SweepReport):
                 at = occurrence.latest or occurrence.at
                 IssueStore(database).save(connection, stored.id, document, at)
             note_mail(MailState(database), connection, occurrence.extra)
@@ -184,15 +172,36 @@ class ReportDelivery:
         )
         return "quiet" if quiet else "delivered"
 
-    async def _document(self, occurrence: Occurrence) -> SweepReport | TriageAnswer:
+    async def _document(self, occurrence: Occurrence) -> Answer | SweepReport:
         try:
-            stored = (await self.store.run(occurrence.run or "")).result
+            run = await self.store.run(occurrence.run or "")
         except RunNotFound:
-            stored = None
-        document = parse_document(stored) if stored else None
-        if not isinstance(document, SweepReport | TriageAnswer):
-            raise DeliveryFailed(GONE)
+            raise DeliveryFailed(phrase("delivery.gone")) from None
+        document = parse_document(run.result) if run.result else None
+        if not isinstance(document, Answer | SweepReport):
+            raise DeliveryFailed(phrase("delivery.gone"))
         return document
+
+    def _parts(
+        self, stored: StoredSchedule, occurrence: Occurrence, document: Answer | SweepReport
+    ) -> tuple[MessagePart, ...]:
+        """Render what is delivered as messages; the first stands alone."""
+        spec, settings = stored.spec, self.settings
+        if spec.kind == "reminder" and isinstance(document, AnswerDocument):
+            text = document.answer
+            late = datetime.now(UTC) - occurrence.at > LATE
+            due = moment(occurrence.at.astimezone(spec.timetable.info))
+            said = f"{phrase('delivery.reminder')} {text}"
+            said += f"\n\n{phrase('delivery.due', at=due, zone=spec.zone)}" if late else ""
+            own = "" if stored.label.untrusted else text
+            return blocks.message(said, own, settings.reply, "" if spec.is_private else spec.owner)
+        if isinstance(document, AnswerDocument):
+            asked, times = blocks.escape_mrkdwn(contents(spec)), when(spec)
+            values = {"name": stored.id, "owner": spec.owner, "times": times, "asked": asked}
+            of = phrase("delivery.schedule", **values)
+            return answer_message(document, "", settings.reply, spec.owner, schedule=of).parts
+        lead = lead_message(document, settings.reply, spec.owner)
+        return (*lead, *report_parts(document, settings.triage.categories))
 
     async def _not_delivered(
         self, work: Work, stored: StoredSchedule, occurrence: Occurrence, error: DeliveryFailed
@@ -200,10 +209,12 @@ class ReportDelivery:
         """Keep it waiting, and alert its owner, once until it is delivered."""
         pause = self.backoff[min(work.attempt, len(self.backoff)) - 1]
         why, at, again = str(error), occurrence.at, datetime.now(UTC) + pause
+        is_late = again > at + timedelta(hours=stored.spec.missed_hours)
+        next_try = None if stored.spec.at and is_late else again  # no later one takes its place
         if error.sources:
             await self._ask(stored, occurrence.run or "", error)
-        await self.store.database.change(lambda c: record_failure(c, stored.id, why, at, again))
-        await self.occurrences.record_undelivered(work, why, again)
+        await self.store.database.change(lambda c: record_failure(c, stored.id, why, at, next_try))
+        await self.occurrences.record_undelivered(work, why, next_try)
         return f"not delivered: {why}"
 
     async def _ask(self, stored: StoredSchedule, run: str, error: DeliveryFailed) -> None:
@@ -220,9 +231,11 @@ class ReportDelivery:
         owner, to = stored.spec.owner, stored.spec.to
         person = await self.people.person(owner, self.team, fresh=True)
         if person is not None and person.kind == "deleted":
-            raise DeliveryFailed(OWNER_GONE.format(owner=owner))
+            raise DeliveryFailed(phrase("delivery.owner_gone", owner=owner))
         if stored.spec.is_private:
             return DeliveryPlace(owner, f"<@{owner}>")
+        if PERSON.fullmatch(to):
+            return DeliveryPlace(to, f"<@{to}>")
         if "@" in to:
             return DeliveryPlace("", to, to)
         reader = live.run.clients[SlackReader]
@@ -230,12 +243,11 @@ class ReportDelivery:
         try:
             channels = await reader.channels()
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-            raise DeliveryFailed(AWAY) from error
+            raise DeliveryFailed(phrase("delivery.away")) from error
         if found := find_channel(channels, to):
             return DeliveryPlace(found.id, f"#{found.name}")
         if to.startswith("#"):
-            gone = f"There is no channel {to} any more, or it is archived. Name another one."
-            raise DeliveryFailed(gone)
+            raise DeliveryFailed(phrase("delivery.no_channel", place=to))
         return DeliveryPlace(to, to)
 
     async def _check(
@@ -247,7 +259,7 @@ class ReportDelivery:
         ctx = bare_context(live.run, label, Intent(home=place.channel))
         if hidden := (await gate.release("p1", ctx, to=owner)).obstacles:
             names = format_obstacles(hidden, MOST_NAMED)
-            raise DeliveryFailed(NOT_YOURS.format(owner=owner, names=names))
+            raise DeliveryFailed(phrase("delivery.not_yours", owner=owner, names=names))
         if place.mail:
             if place.mail.casefold() not in own:
                 await self._check_others(stored, label)
@@ -256,28 +268,29 @@ class ReportDelivery:
             return
         if obstacles := (await gate.release("p1", ctx)).obstacles:
             grantable = all(o.grantable for o in obstacles)
-            then = ASKED if grantable else ELSEWHERE
+            then = phrase("delivery.asked" if grantable else "delivery.elsewhere")
             names = format_obstacles(obstacles, MOST_NAMED)
             sources = {o.source: o.name for o in obstacles} if grantable else {}
-            why = NOT_THERE.format(place=place.name, names=names, then=then)
+            why = phrase("delivery.not_there", place=place.name, names=names, then=then)
             raise DeliveryFailed(why, sources, place.channel)
 
     async def _check_others(self, stored: StoredSchedule, label: Label) -> None:
         """Check mail to others: it leaves the workspace, and nobody can take it back."""
         if not label.is_open:
-            raise DeliveryFailed(ONLY_PUBLIC)
+            raise DeliveryFailed(phrase("delivery.only_public"))
         if stored.origin == "config":
             return
         if stored.spec.owner not in await admins(self.policy):
-            raise DeliveryFailed(NOT_APPROVED)
+            raise DeliveryFailed(phrase("delivery.not_approved"))
 
     async def _own_addresses(self, stored: StoredSchedule, live: ActiveRun) -> list[str]:
         """Return the owner's own addresses: of their mailbox, and as Slack knows it."""
         made_for, owner = live.run.requester, stored.spec.owner
         if made_for != owner:
-            raise DeliveryFailed(NOT_THEIRS.format(before=made_for, owner=owner))
+            raise DeliveryFailed(phrase("delivery.not_theirs", before=made_for, owner=owner))
         if live.mail is None:
-            raise DeliveryFailed(NO_MAILBOX.format(owner=owner))
+            how = how_to_connect(self.settings)
+            raise DeliveryFailed(phrase("delivery.no_mailbox", owner=owner, how=how))
         try:
             mailbox = await live.mail.gmail.address()
         except GoogleError as error:
@@ -290,11 +303,11 @@ class ReportDelivery:
         live: ActiveRun,
         place: DeliveryPlace,
         occurrence: Occurrence,
-        document: SweepReport | TriageAnswer,
+        document: Answer | SweepReport,
+        parts: Sequence[MessagePart],
     ) -> dict[str, Any]:
         """Write the report; return where it was posted. Raises DeliveryFailed."""
-        parts = report_parts(document, self.settings.triage.categories)
-        files = await self._files(occurrence, document)
+        files = await self._files(live, place, occurrence, document)
         if place.mail:
             subject = f"{occurrence.schedule}: {parts[0].text}"
             return {
@@ -319,11 +332,12 @@ class ReportDelivery:
         live: ActiveRun,
         place: DeliveryPlace,
         subject: str,
-        document: SweepReport | TriageAnswer,
+        document: Answer | SweepReport,
         files: Sequence[MailAttachment],
     ) -> str:
         """Send a report, once for each run; return the id of the mail."""
         assert live.mail
+        assert isinstance(document, SweepReport | TriageAnswer)  # nothing else goes by mail
         markdown = report_markdown(document, self.settings.triage.categories)
         report = DeliveryReport(page_of(markdown), tuple(files))
         try:
@@ -331,7 +345,7 @@ class ReportDelivery:
                 [place.mail], subject, markdown, live.run.id, report=report
             )
         except NoRecipient as error:
-            raise DeliveryFailed(NO_ADDRESS.format(to=place.mail)) from error
+            raise DeliveryFailed(phrase("delivery.no_address", to=place.mail)) from error
         except GoogleError as error:
             raise DeliveryFailed(_explain_not_sent(error)) from error
 
@@ -342,16 +356,31 @@ class ReportDelivery:
             return
         except WriteFailed as error:
             log.warning("%s is not attached to %s: %s", file.name, run, error)
-            why = CANNOT_POST if isinstance(error, TokenRefused) else NOT_TAKEN
-            why = NOT_SHOWN if isinstance(error, OutcomeUnknown) else why
-        part = blocks.sentence(MISSING.format(name=file.name, why=why)).parts[0]
+            key = "lacking" if isinstance(error, TokenRefused) else "not_taken"
+            key = "not_shown" if isinstance(error, OutcomeUnknown) else key
+        why = phrase(f"delivery.file_{key}")
+        part = blocks.sentence(phrase("delivery.file", name=file.name, why=why)).parts[0]
         key = f"{run}/{file.name}"
         await self.writer.post(key, channel, root, part.text, part.blocks, look_first=True)
 
     async def _files(
-        self, occurrence: Occurrence, document: SweepReport | TriageAnswer
+        self,
+        live: ActiveRun,
+        place: DeliveryPlace,
+        occurrence: Occurrence,
+        document: Answer | SweepReport,
     ) -> list[MailAttachment]:
-        """Return the attachments of a sweep: a table, and a chart of the open issues so far."""
+        """Return the attachments: the files that a question kept, as far as all there may read
+        them, or of a sweep a table, and a chart of the open issues so far.
+        """
+        if isinstance(document, AnswerDocument):
+            found = (await kept_files(live.run))[:MOST]
+            ctx = bare_context(live.run, TRUSTED, Intent(home=place.channel))
+            return [
+                MailAttachment(each.name, each.kind, await read_file(live.run, each))
+                for each in found
+                if (await live.run.gate.release("p1", replace(ctx, label=each.label))).public
+            ]
         if not isinstance(document, SweepReport):
             return []
         table = await asyncio.to_thread(findings_csv, document)  # thousands take seconds
@@ -361,7 +390,8 @@ class ReportDelivery:
         points = {d.at: d.figures[OPEN] for d in earlier if d.figures and OPEN in d.figures}
         points[occurrence.at] = document.counts.open
         if len(points) >= FEWEST:
-            title = f"Open issues: {document.title or schedule}"
+            words = words_of(document.language)
+            title = words("chart", title=document.title or schedule)
             try:
                 drawn = await open_issues_chart(sorted(points.items()), title)
                 files.append(MailAttachment("chart.png", "image/png", drawn))
@@ -371,18 +401,19 @@ class ReportDelivery:
 
 
 def _explain_not_sent(error: GoogleError) -> str:
-    return MAIL_AWAY if isinstance(error, GoogleBusy) else str(error)
+    return phrase("delivery.mail_away") if isinstance(error, GoogleBusy) else str(error)
 
 
 def explain_refusal(error: WriteFailed, place: DeliveryPlace) -> str:
     """Explain why Slack refused it, in a sentence that says what to do."""
     if isinstance(error, ChannelClosed):
-        return CLOSED.get(error.code, READ_ONLY).format(place=place.name)
+        return phrase(f"delivery.{CLOSED.get(error.code, 'read_only')}", place=place.name)
     if isinstance(error, TokenRefused):
-        return NO_SCOPE if error.code in ("missing_scope", "no_permission") else NO_TOKEN
+        lacks = error.code in ("missing_scope", "no_permission")
+        return phrase("delivery.no_scope" if lacks else "delivery.no_token")
     if is_away(error):
-        return AWAY
-    return REFUSED.format(code=error.code)
+        return phrase("delivery.away")
+    return phrase("delivery.refused", code=error.code)
 
 
 _WEB: Final = re.compile(r"https?://[^\s<>\"]+", re.IGNORECASE)

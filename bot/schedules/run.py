@@ -1,4 +1,4 @@
-"""Run scheduled reports: plan which time each covers, make the report, retry failures."""
+"""Run schedules: plan which time each run covers, make the report or answer, retry failures."""
 
 from __future__ import annotations
 
@@ -15,38 +15,59 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from bot.logging import about
+from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.sync import MailState
-from bot.messages import NOT_CONNECTED
+from bot.memory import add_files
 from bot.policy.policy import PolicyFault
-from bot.reports.documents import SweepReport, TriageAnswer, TriageReport, cited_statements
+from bot.reports.documents import (
+    AnswerDocument,
+    Document,
+    RunCoverage,
+    SweepReport,
+    TriageAnswer,
+    cited_statements,
+)
 from bot.reports.issues import IssueStore, compare_issues
 from bot.reports.markdown import digest_answer
-from bot.requests.context import TaskContext
+from bot.requests.context import TaskContext, conversation_name
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import Store
 from bot.schedules.alerts import FailureAlerts
 from bot.schedules.budget import Allowance, allowance, planned_usd
-from bot.schedules.store import CRASHED, DELETED, Occurrences, ScheduleStore
+from bot.schedules.store import DELETED, Occurrences, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
 from bot.storage.requests import SCHEDULED
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from bot.storage.seen import record_reused_items
 from bot.storage.tables import budgets
-from bot.tasks.base import Request
+from bot.tasks.ask import Ask
+from bot.tasks.base import NOBODY, Request, Requester
 from bot.tasks.reports import inbox_triage, triage_label
 from bot.tasks.sweep import Sweep
-from bot.tasks.triage import done_with
-from config.schedules import Schedule
+from bot.tasks.triage import Triage, done_with
+from config.schedules import Kind, Schedule
 from config.settings import Settings
+from config.words import Text, current, in_language, phrase
 from scopes.google.errors import GoogleBusy, GoogleError
+from scopes.intent import Intent
+from scopes.label import TRUSTED, Label
+from scopes.preferences import Preferences
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, estimate_tokens, iso
 from subagents.budget import NANO
+from subagents.delegation import ANYTHING, Allowed
 
 log = logging.getLogger(__name__)
 
+SETTINGS: Mapping[Kind, str] = {
+    "sweep": "sweep",
+    "triage": "triage",
+    "ask": "reply",
+    "reminder": "reply",
+}
+"""Kind -> section of the settings that says how far back it looks."""
 LONGEST = timedelta(days=31)
 """A channel that was not fully read for longer is read from here on, and the report says so."""
 NAMED = 5
@@ -77,8 +98,8 @@ def windows(
     }
     late = [names[id] for id, begin in known.items() if begin < at - LONGEST]
     named = _format_channels(late)
-    notes = (f"{named} not read whole for more than 31 days: what is older is not in it.",)
-    return Windows(since, min(since.values(), default=at - first), notes if late else ())
+    notes = (phrase("run.late", n=len(late), channels=named),) if late else ()
+    return Windows(since, min(since.values(), default=at - first), notes)
 
 
 def covered_after(document: SweepReport, before: Mapping[str, str]) -> dict[str, str]:
@@ -107,11 +128,11 @@ def changes(
 
 
 def _format_channels(names: Iterable[str]) -> str:
-    """Format as `#a, #b and 3 more channels were`."""
+    """Format as `#a, #b and 3 more`."""
     found = sorted(names)
     shown = ", ".join(f"#{name}" for name in found[:NAMED])
-    more = f" and {len(found) - NAMED} more channels" if len(found) > NAMED else ""
-    return f"{shown}{more} {'were' if len(found) > 1 else 'was'}"
+    more = len(found) - NAMED
+    return f"{shown} {phrase('more', n=more)}" if more > 0 else shown
 
 
 SURELY = 2.0
@@ -147,6 +168,14 @@ class RunPlan(BaseModel, frozen=True):
     """
     language: str | None = None
     """Language of the report; None = it is not set, and Slack does not return the owner's."""
+    requester: Requester = NOBODY
+    """Who asks a question: its owner."""
+    allowed: Allowed = ANYTHING
+    """What subagents of a question may be given."""
+    here: dict[str, str] = {}
+    """Id -> name of the channel that a question is asked in: where its answer goes."""
+    label: dict[str, Any] = TRUSTED.to_json()
+    """Label of the words of a question or a reminder."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +195,7 @@ class RunPlanner:
         """
         spec = stored.spec
         channels = await self.validator.check(spec, stored.origin, reader)
-        days = spec.since_days or getattr(self.settings, spec.kind).since_days
+        days = spec.since_days or getattr(self.settings, SETTINGS[spec.kind]).since_days
         plan = RunPlan(
             name=stored.id,
             workflow=occurrence.work.id,
@@ -174,7 +203,12 @@ class RunPlanner:
             oldest=occurrence.at - timedelta(days=days),
             latest=occurrence.at,
             language=spec.language,
+            label=stored.label.to_json(),
         )
+        if spec.kind == "reminder":
+            return plan
+        if spec.kind == "ask":
+            return plan.model_copy(update=await self._asking(spec, reader))
         if spec.kind == "triage":
             now = datetime.now(UTC)  # what arrived since its time is read, too
             return plan.model_copy(update={"oldest": now - timedelta(days=days), "latest": now})
@@ -203,16 +237,25 @@ class RunPlanner:
             }
         )
 
+    async def _asking(self, spec: Schedule, reader: SlackReader) -> dict[str, Any]:
+        """Return who asks a question, where, and with which rights now."""
+        validator, people = self.validator, self.validator.directory.people
+        person = await people.person(spec.owner, validator.directory.team)
+        place = await validator.place(spec, reader)
+        here = {} if spec.is_private else {place: await conversation_name(people, place)}
+        return {
+            "requester": Requester.of(person, spec.owner, await people.language(spec.owner, place)),
+            "allowed": await validator.allowed(spec, place),
+            "here": here,
+        }
+
     async def _language(self, spec: Schedule, reader: SlackReader) -> str | None:
-        """Return the configured language, else that of the owner in Slack."""
+        """Return the configured language, else that of the destination, or of the owner."""
         if language := spec.language or self.settings.report.language:
             return language
-        try:
-            body = await reader.web.call("users.info", user=spec.owner, include_locale="true")
-        except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-            log.warning("the language of %s is not known: %s", spec.owner, error)
-            return None
-        return str(body["user"].get("locale") or "").partition("-")[0].lower() or None
+        place = await self.validator.place(spec, reader)
+        language = await self.validator.directory.people.language(spec.owner, place)
+        return language.partition("-")[0].lower() or None
 
     async def _estimated_usd(
         self,
@@ -254,8 +297,8 @@ def _too_little(planned: float | None, usd: float) -> tuple[str, ...]:
     """Warn before a run that its budget will not be enough."""
     if planned is None or planned <= usd:
         return ()
-    said = f"About ${planned:.2f} may be needed and ${usd:.2f} may be spent"
-    return (f"{said}: it may not cover everything.",)
+    words = current()
+    return (words("run.too_little", needed=words.usd(planned), limit=words.usd(usd)),)
 
 
 BACKOFF = tuple(timedelta(minutes=m) for m in (1, 5, 15, 60))
@@ -264,16 +307,8 @@ PASSING = ("model_error", "rate_limit")
 """Reasons of subagents for ending early that may not occur an hour later."""
 PASSES = "passing"
 """`code` of the error of a run whose occurrence is retried."""
-GAVE_NOTHING = "It could read nothing."
-STOPS = {
-    "cost": "Its budget was spent.",
-    "tokens": "Its tokens were spent.",
-    "time": "Its time was up.",
-    "model_error": "The model gave no answer.",
-    "rate_limit": "The model had no room for it.",
-    "user": "It was stopped.",
-}
-"""Reason of subagents for ending early -> message to the owner, without anything that was read."""
+STOPS = ("cost", "tokens", "time", "model_error", "rate_limit", "user")
+"""Reasons of subagents for ending early that the owner is told, without anything that was read."""
 SETTLING = timedelta(seconds=3)
 """Wait between the time of an occurrence and reading its sources.
 
@@ -306,16 +341,21 @@ def next_try(
     return None if following and following <= at else at
 
 
-def is_passing(document: SweepReport | TriageReport) -> bool:
+def is_passing(document: Document) -> bool:
     """Return whether a failed report may succeed later: the model was unavailable for a part."""
-    return any(each.stopped_by in PASSING for each in document.subagents)
+    stops = [each.stopped_by for each in document.subagents]
+    stops += [document.stopped_by] if isinstance(document, AnswerDocument) else []
+    return any(stop in PASSING for stop in stops)
 
 
-def explain_nothing(document: SweepReport | TriageReport) -> str:
+def explain_nothing(document: Document) -> str:
     """Explain in a sentence why a run has no result."""
+    if isinstance(document, AnswerDocument):
+        stop = document.stopped_by
+        return phrase(f"run.stop_{stop}" if stop in STOPS else "run.no_answer")
     stops = Counter(each.stopped_by for each in document.subagents)
-    known = [STOPS[stop] for stop, _ in stops.most_common() if stop in STOPS]
-    return " ".join([GAVE_NOTHING, *known[:1]])
+    known = [phrase(f"run.stop_{stop}") for stop, _ in stops.most_common() if stop in STOPS]
+    return " ".join([phrase("run.nothing_read"), *known[:1]])
 
 
 def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, Any] | None) -> None:
@@ -336,9 +376,9 @@ def pauses(seconds: float) -> Iterator[float]:
 class ScheduledReport:
     """A report, with what the row of its occurrence stores."""
 
-    document: SweepReport | TriageAnswer
-    extra: Mapping[str, Any]
-    figures: Mapping[str, int]
+    document: Document
+    extra: Mapping[str, Any] | None
+    figures: Mapping[str, int] | None
     passing: bool
     """Whether a failed one may succeed later."""
 
@@ -370,20 +410,25 @@ class OccurrenceRunner:
         if stored is None:
             await self.occurrences.skip(occurrence.work, DELETED)
             return
-        with about(run=occurrence.run_id):
+        language = await self.validator.language(stored.spec)
+        with about(run=occurrence.run_id), in_language(language):
             try:
                 state = await self._run(stored, occurrence)
             except RunFailed as fault:
                 state = await self._failed(stored, occurrence, str(fault), fault.passing)
             except Exception:  # top-level boundary: one scheduled run must not take down the worker
                 log.exception("the run of %s failed", work.id)
-                state = await self._failed(stored, occurrence, CRASHED, passing=True)
+                state = await self._failed(
+                    stored, occurrence, phrase("schedule.crashed"), passing=True
+                )
             log.info("the schedule %s: %s", work.schedule, state)
 
-    async def lost(self, work: Work, why: str, again: datetime) -> None:
+    async def lost(self, work: Work, reason: Text, again: datetime) -> None:
         """End the run of lost work, whose workflow reported no end, and alert the owner."""
         stored = await self.schedules.get(work.schedule)
         occurrence = await self.occurrences.get(work.schedule, work.at)
+        with in_language(await self.validator.language(stored.spec) if stored else ""):
+            why = str(reason)
         if work.kind == "delivery":
             await self.alerts.fails(work.schedule, why, work.at, again)
         elif stored and occurrence and occurrence.work == work:
@@ -400,8 +445,7 @@ class OccurrenceRunner:
             raise RunFailed(error["message"], passing=error["code"] == PASSES)
         async with self.runs.at_work(run) as live:
             plan = await self._plan(stored, occurrence, live)
-            make = self._sweep if plan.spec.kind == "sweep" else self._triage
-            report = await make(plan, live)
+            report = await self._make(plan, live)
             document = report.document
             failed = document.status in ("failed", "cancelled")
             why, passing = explain_nothing(document), report.passing and document.status == "failed"
@@ -424,11 +468,23 @@ class OccurrenceRunner:
         )
         return "ran"
 
+    async def _make(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
+        if plan.spec.kind == "sweep":
+            return await self._sweep(plan, live)
+        if plan.spec.kind == "triage":
+            return await self._triage(plan, live)
+        if plan.spec.kind == "ask":
+            return await self._ask(plan, live)
+        return await self._remind(plan, live)
+
     async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
-        """Store the run with its budget, once running ones leave any.
+        """Store the run with its budget, once running ones leave any; a reminder needs none.
 
         Returns why there is none, or an empty string.
         """
+        if stored.spec.kind == "reminder":
+            await self._open(stored, occurrence, Allowance(stored.spec.budget_usd))
+            return ""
         for pause in (*pauses(self.settings.sweep.time_s), 0.0):
             async with self._admitting:
                 allowed = await self._allowed(stored, occurrence)
@@ -460,7 +516,8 @@ class OccurrenceRunner:
     async def _open(self, stored: StoredSchedule, occurrence: Occurrence, may: Allowance) -> None:
         """Store the run, once, with the budget that it gets."""
         spec, run = stored.spec, occurrence.run_id
-        seconds = getattr(self.settings, spec.kind).time_s
+        usual = self.settings.limits.seconds
+        seconds = getattr(getattr(self.settings, spec.kind, None), "time_s", usual)
         limits = self.settings.limits.model_copy(update={"cost_usd": may.usd, "seconds": seconds})
         args = {
             "schedule": stored.id,
@@ -468,7 +525,7 @@ class OccurrenceRunner:
             "note": may.note,
             "limits": limits.model_dump(mode="json"),
         }
-        question = f"{spec.kind} {stored.id}"
+        question = spec.request or f"{spec.kind} {stored.id}"
         await self.store.start_run(
             run, SCHEDULED, question, self.model_name, args, requester=spec.owner
         )
@@ -515,7 +572,7 @@ class OccurrenceRunner:
             plan.spec.tracker,
             since=plan.since,
             title=plan.name,
-            language=plan.language,
+            language=plan.language or "",
         )
         document = await sweep.work()
         document.channels_added, document.channels_gone = list(plan.added), list(plan.gone)
@@ -533,21 +590,21 @@ class OccurrenceRunner:
 
     async def _triage(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         """Return the digest of the mailbox of whom the run is for. Raises RunFailed."""
-        spec, request = (
-            plan.spec,
-            Request(f"schedule {plan.name}", Window(plan.oldest, plan.latest)),
-        )
+        spec, window = plan.spec, Window(plan.oldest, plan.latest)
+        reader = Requester(zone=spec.zone)
+        request = Request(f"schedule {plan.name}", window, requester=reader)
         own = {"language": spec.language, "since_days": spec.since_days}
         triage = self.settings.triage.model_copy(update={k: v for k, v in own.items() if v})
         context = self._context(self.settings.model_copy(update={"triage": triage}), plan, live)
         try:
             task = await inbox_triage(context, live.run, request)
             if task is None:
-                raise RunFailed(f"{GAVE_NOTHING} {NOT_CONNECTED}")
+                why = phrase("mail.not_connected", how=how_to_connect(self.settings))
+                raise RunFailed(f"{phrase('run.nothing_read')} {why}")
             made = await task.work()
         except GoogleError as error:
             passing = isinstance(error, GoogleBusy)
-            raise RunFailed(f"{GAVE_NOTHING} {error}", passing=passing) from error
+            raise RunFailed(f"{phrase('run.nothing_read')} {error}", passing=passing) from error
         text = digest_answer(made, triage.categories)
         links = {f.id: f.links for r in task.fanout.own for f in r.findings if f.links}
         statements = cited_statements(text, links)
@@ -568,9 +625,57 @@ class OccurrenceRunner:
         figures = {"new": len(document.verdicts) + len(document.unreadable), "high": high}
         return ScheduledReport(document, extra, figures, is_passing(document))
 
-    def _context(self, settings: Settings, plan: RunPlan, live: ActiveRun) -> TaskContext:
+    async def _ask(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
+        """Answer a question as its owner. Nobody is there to approve of what it would write.
+
+        Its words are the owner's own only if no text of others was read when it was asked for.
+        """
+        said, reply, label = plan.spec.request, self.settings.reply, Label.of(plan.label)
+        own = "" if label.untrusted else said
+        key = f"{live.run.id}/preferences"
+        kept = live.run.recorded(key, list[str])
+        if kept is None:
+            preferences: Preferences = live.run.clients[Preferences]  # type: ignore[assignment]
+            listed = [each.text for each in await preferences.listed(plan.spec.owner)]
+            kept = await live.run.record(key, list[str], listed)
+        request = Request(
+            said,
+            Window(plan.oldest, plan.latest),
+            earliest=plan.latest - timedelta(days=reply.max_since_days),
+            requester=plan.requester,
+            preferences=tuple(kept),
+            here=plan.here,
+            label=label,
+            allowed=plan.allowed,
+            said=said,
+            intent=Intent(own, home=next(iter(plan.here), ""), scheduled=True),
+        )
+        ask = Ask(self._context(self.settings, plan, live, plan.notes), live.run, request)
+        document = await ask.work()
+        await add_files(live.run, document)
+        task = ask.reports.task
+        extra = {MAIL: done_with(task.reader.owner, task)} if isinstance(task, Triage) else None
+        return ScheduledReport(document, extra, None, is_passing(document))
+
+    async def _remind(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
+        """Return the words of a reminder; no model is called."""
+        document = AnswerDocument(
+            run_id=live.run.id,
+            kind="reminder",
+            status="complete",
+            model=self.model_name,
+            answer=plan.spec.text,
+            coverage=RunCoverage(),
+            label=plan.label,
+            cost_usd=0.0,
+        )
+        return ScheduledReport(document, None, None, passing=False)
+
+    def _context(
+        self, settings: Settings, plan: RunPlan, live: ActiveRun, problems: tuple[str, ...] = ()
+    ) -> TaskContext:
         return TaskContext(
-            settings, self.model_name, self.durable, self.store, live, plan.workflow, ()
+            settings, self.model_name, self.durable, self.store, live, plan.workflow, problems
         )
 
     async def _failed(

@@ -28,6 +28,7 @@ from bot.slack.writer import MessageWriter
 from bot.storage.requests import RequestQueue
 from config.schedules import Timetable
 from config.settings import Settings
+from config.words import in_language
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +178,8 @@ class Schedules:
             if stored.origin != "config" or stored.state not in ("active", "refused"):
                 continue
             try:
-                why = await self.validator.objection(stored.spec, stored.origin)
+                with in_language(await self.validator.language(stored.spec)):
+                    why = await self.validator.objection(stored.spec, stored.origin)
             except CheckUnavailable as unknown:
                 log.warning("the schedule %s is not checked: %s", stored.id, unknown)
                 continue

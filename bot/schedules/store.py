@@ -16,9 +16,11 @@ from bot.storage.requests import IS_PAUSED, delete_steps
 from bot.storage.schedules import (
     Occurrence,
     Row,
+    State,
     StoredDelivery,
     StoredSchedule,
     Work,
+    body_of,
     delivery_of,
     occurrence_of,
     run_id,
@@ -26,6 +28,7 @@ from bot.storage.schedules import (
 )
 from bot.storage.tables import deliveries, issues, schedule_runs, schedules
 from config.schedules import Schedule
+from scopes.label import TRUSTED, Label
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +38,9 @@ STILL_AT_WORK = "the run before was still at work; its messages are in the next 
 COVERED = "the report of {at:%Y-%m-%d %H:%M} UTC covers it"
 PAUSED = "the schedule was paused"
 DELETED = "the schedule was deleted"
-CRASHED = "Something went wrong; the log of the bot has the details."
 REPLACED = "A schedule of the same name that had been set in chat was replaced by the settings."
+OVER = ("deleted", "done")
+"""States of schedules whose name is free again."""
 ASKED = {"asked": True}
 """`extra` of a requested occurrence: it is never too late, and waits for the run before it."""
 SYNCING = 7_004
@@ -59,9 +63,10 @@ class ScheduleStore:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def all(self) -> list[StoredSchedule]:
-        """Return those that were not deleted, by name."""
-        query = sa.select(schedules).where(schedules.c.state != "deleted")
+    async def all(self, *, done: bool = False) -> list[StoredSchedule]:
+        """Return those that were not deleted, by name; with `done` also those that are over."""
+        hidden = ("deleted",) if done else OVER
+        query = sa.select(schedules).where(schedules.c.state.not_in(hidden))
         rows = await self.database.read(query.order_by(schedules.c.id))
         return [each for row in rows if (each := schedule_of(row))]
 
@@ -82,10 +87,18 @@ class ScheduleStore:
         return replaced
 
     async def create(
-        self, id: str, spec: Schedule, origin: Literal["config", "chat"], now: datetime
+        self,
+        id: str,
+        spec: Schedule,
+        origin: Literal["config", "chat"],
+        now: datetime,
+        label: Label = TRUSTED,
     ) -> StoredSchedule:
-        """Create one, whose first time is after now. Raises ScheduleError if the name is taken."""
-        if not await self.database.change(lambda c: self._insert(c, id, spec, origin, now)):
+        """Create one, whose first time is after now. Raises ScheduleError if the name is taken.
+
+        `label` is that of the context in which it was asked for.
+        """
+        if not await self.database.change(lambda c: self._insert(c, id, spec, origin, now, label)):
             hint = "Choose another name, or delete that one first."
             raise ScheduleError(f"There is a schedule named {id!r} already.", hint)
         return await self._known(id)
@@ -110,7 +123,13 @@ class ScheduleStore:
     async def resume(self, id: str, now: datetime) -> None:
         """Resume from now on; the times of the pause are not caught up. Raises ScheduleError."""
         values = {"state": "active", "why": "", "changed": now, "watermark": _latest(now)}
-        if not await self.database.change(lambda c: _update(c, id, ("paused",), **values)):
+
+        def change(connection: sa.Connection) -> int:
+            resumed = _update(connection, id, ("paused",), **values)
+            _finish(connection, id, now)
+            return resumed
+
+        if not await self.database.change(change):
             await self._known(id)
 
     async def delete(self, id: str) -> None:
@@ -167,7 +186,7 @@ class ScheduleStore:
             if row and row.origin == "config" and _continues(old, spec):
                 self._change(connection, row, old, spec, now)
                 continue
-            self._insert(connection, id, spec, "config", now, replace=True)
+            self._insert(connection, id, spec, "config", now, TRUSTED, replace=True)
             if old and old.origin == "chat" and old.state != "deleted":
                 _update(connection, id, why=REPLACED)
                 replaced.append(old)
@@ -180,17 +199,18 @@ class ScheduleStore:
         spec: Schedule,
         origin: str,
         now: datetime,
+        label: Label,
         *,
         replace: bool = False,
     ) -> bool:
-        """Insert a row, in place of a deleted one or, with `replace`, of any; return whether."""
-        row: dict[str, Any] = {"state": "active", "origin": origin, "why": "", "trouble": None}
-        row |= {"body": spec.model_dump_json(), "made": now, "changed": now}
+        """Insert a row, in place of one that is over or, with `replace`, of any; return whether."""
+        row: dict[str, Any] = {"state": _begins(spec, now), "origin": origin, "why": ""}
+        row |= {"body": body_of(spec, label), "made": now, "changed": now, "trouble": None}
         insert = self.database.insert(schedules).values(id=id, watermark=now, **row)
         upsert = insert.on_conflict_do_update(
             index_elements=["id"],
             set_={**row, "watermark": _latest(now)},
-            where=None if replace else schedules.c.state == "deleted",
+            where=None if replace else schedules.c.state.in_(OVER),
         ).execution_options(preserve_rowcount=True)
         if not connection.execute(upsert).rowcount:
             return False
@@ -207,10 +227,11 @@ class ScheduleStore:
         now: datetime,
     ) -> None:
         """Update a schedule from the settings, which may have changed, or which name it again."""
-        state = "paused" if row.state == "paused" else "active"
+        state = "paused" if row.state == "paused" else _begins(spec, now)
         if old and old.spec == spec and old.state != "deleted":
             return
-        values: dict[str, Any] = {"body": spec.model_dump_json(), "state": state, "changed": now}
+        body = body_of(spec, TRUSTED)
+        values: dict[str, Any] = {"body": body, "state": state, "changed": now}
         values |= {} if state == "paused" else {"why": ""}
         same_times = old is not None and old.spec.timetable == spec.timetable
         if not same_times or row.state == "deleted":
@@ -218,6 +239,25 @@ class ScheduleStore:
                 create_due(connection, self.database, old.id, now)
             values["watermark"] = _latest(now)
         _update(connection, row.id, **values)
+
+
+def _begins(spec: Schedule, now: datetime) -> State:
+    """Return the state that it begins in: with its one time over there is nothing left to do."""
+    return "active" if spec.timetable.after(now) else "done"
+
+
+def _finish(connection: sa.Connection, id: str, now: datetime) -> None:
+    """Mark a schedule as done if no time of it is to come and nothing of it is left to do."""
+    query = sa.select(schedules).where(schedules.c.id == id, schedules.c.state == "active")
+    row = connection.execute(query).one_or_none()
+    stored = schedule_of(row) if row else None
+    if stored is None or not stored.spec.at or stored.spec.timetable.after(stored.watermark):
+        return
+    mine = schedule_runs.c.schedule == id
+    runs = sa.exists().where(mine, schedule_runs.c.state.in_(("due", "running")))
+    waits = sa.exists().where(deliveries.c.schedule == id, deliveries.c.state == "waiting")
+    if not connection.execute(sa.select(sa.or_(runs, waits))).scalar():
+        _update(connection, id, state="done", changed=now)
 
 
 def _continues(old: StoredSchedule | None, spec: Schedule) -> bool:
@@ -374,11 +414,18 @@ class Occurrences:
         values: dict[str, Any] = {"state": "failed", "why": why}
         if again:
             values |= {"state": "due", "not_before": again, "tries": work.attempt}
-        return await self.database.change(lambda c: self._end_try(c, work, cost, values))
+        return await self.database.change(lambda c: self._end_without_report(c, work, cost, values))
 
     async def skip(self, work: Work, why: str) -> bool:
         values = {"state": "skipped", "why": why}
-        return await self.database.change(lambda c: self._end_try(c, work, None, values))
+        return await self.database.change(lambda c: self._end_without_report(c, work, None, values))
+
+    def _end_without_report(
+        self, connection: sa.Connection, work: Work, cost: float | None, values: Mapping[str, Any]
+    ) -> bool:
+        ended = self._end_try(connection, work, cost, values)
+        _finish(connection, work.schedule, self.now())
+        return ended
 
     def _end_try(
         self,
@@ -422,9 +469,9 @@ class Occurrences:
 
         return await self.database.change(change)
 
-    async def record_undelivered(self, work: Work, why: str, again: datetime) -> bool:
-        """Mark one try as failed; the next one follows at `again`."""
-        values = {"why": why, "not_before": again}
+    async def record_undelivered(self, work: Work, why: str, again: datetime | None) -> bool:
+        """Mark one try as failed; the next one follows at `again`; None = it is given up."""
+        values = {"why": why, "not_before": again, **({} if again else {"state": "failed"})}
         return await self.database.change(lambda c: _end_delivery(c, work, values))
 
     async def take(self, worker: str, now: datetime, most: int) -> list[Work]:
@@ -436,6 +483,8 @@ class Occurrences:
                 if work := _next_work(connection, self.database, schedule, now):
                     _update(connection, schedule.id, at_work=work.id, worker=worker)
                     taken.append(work)
+                else:
+                    _finish(connection, schedule.id, now)
             return taken
 
         return await self.database.change(take) if most > 0 else []
@@ -567,6 +616,7 @@ def _end_delivery(connection: sa.Connection, work: Work, values: Mapping[str, An
     update = sa.update(deliveries).where(mine, c.state == "waiting")
     found = connection.execute(update.values(**values, tries=work.attempt)).rowcount
     _release(connection, work)
+    _finish(connection, work.schedule, datetime.now(UTC))
     return bool(found)
 
 

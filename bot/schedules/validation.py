@@ -9,20 +9,32 @@ import asyncio
 import fnmatch
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import aiohttp
 
-from bot.mailbox.accounts import Mailboxes
+from bot.mailbox.accounts import Mailboxes, how_to_connect
 from bot.policy.directory import SlackDirectory
-from bot.policy.policy import PolicyFault, PolicyFile, admin
+from bot.policy.policy import (
+    DIRECT,
+    AdmissionFacts,
+    NotPermitted,
+    Permitted,
+    PolicyFault,
+    PolicyFile,
+    admin,
+    decide,
+    needed_groups,
+)
 from bot.slack.people import Person
-from config.schedules import Schedule
+from config.schedules import PERSON, Schedule
 from config.sections import Policy
+from config.words import phrase
 from scopes.members import MembersOf
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
+from subagents.delegation import Allowed
 
 Origin = Literal["config", "chat"]
 
@@ -30,7 +42,6 @@ MOST_NAMED = 5
 """Channels that a sentence names."""
 AT_ONCE = 16
 """Channels that are checked concurrently."""
-AGAIN = "I could not check it with Slack just now. Please try again in a minute."
 _WILD = frozenset("*?[")
 
 
@@ -50,6 +61,10 @@ class ScheduleValidator:
     directory: SlackDirectory
     policy: PolicyFile
     mailboxes: Mailboxes
+
+    async def language(self, spec: Schedule) -> str:
+        """Return the language of what its owner is told."""
+        return spec.language or await self.directory.people.language(spec.owner, spec.to)
 
     async def objection(self, spec: Schedule, origin: Origin) -> str:
         """Return what keeps it from working, in a helpful sentence; empty if nothing does.
@@ -73,6 +88,8 @@ class ScheduleValidator:
             await self._destination(spec, reader)
             if spec.kind == "triage" or "@" in spec.to:
                 await self._mailbox(spec)
+            if spec.kind == "ask":
+                await self.allowed(spec, await self.place(spec, reader))
             if spec.tracker:
                 await self._tracker(spec, reader)
             return await self._sources(spec, reader) if spec.kind == "sweep" else []
@@ -92,27 +109,46 @@ class ScheduleValidator:
             async with self.fresh_reader() as reader:
                 return await reader.channels()
 
+    async def place(self, spec: Schedule, reader: SlackReader) -> str:
+        """Return the id of its destination."""
+        found = find_channel(await reader.channels(), spec.to)
+        return found.id if found else spec.to
+
+    async def allowed(self, spec: Schedule, place: str) -> Allowed:
+        """Return what subagents may be given by the rules for its owner, as if asked there.
+
+        Raises ScheduleInvalid if the owner may not ask there.
+        """
+        people, policy = self.directory.people, await self.policy.read()
+        person = await people.person(spec.owner, self.directory.team)
+        facts = None if spec.is_private else await people.channel(place)
+        kind = DIRECT if spec.is_private else "mention"
+        asked = AdmissionFacts(spec.owner, place, kind, person, facts)
+        groups = {g: await people.group(g) for g in needed_groups(policy, asked)}
+        decision = decide(policy, replace(asked, groups=groups), spec.budget_usd)
+        if isinstance(decision, Permitted):
+            return Allowed(decision.scopes, decision.models)
+        if isinstance(decision, NotPermitted):
+            why = str(decision.reason)
+            raise ScheduleInvalid(phrase("check.may_not_ask_why", owner=spec.owner, why=why))
+        told = phrase("check.may_not_ask", owner=spec.owner, admin=admin(policy))
+        raise ScheduleInvalid(told)
+
     async def _owner(self, spec: Schedule, origin: Origin) -> None:
         user, policy = spec.owner, await self.policy.read()
         people, team = self.directory.people, self.directory.team
         person = await people.person(user, team)
         if person is None:
             if people.has_no_answer(user):
-                raise CheckUnavailable(people.refusal("user", user) or AGAIN)
-            raise ScheduleInvalid(
-                f"There is no user {user} here. Name as its owner a member of Slack."
-            )
+                raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
+            raise ScheduleInvalid(phrase("check.no_user", user=user))
         if person.kind in ("deleted", "bot"):
-            what = "is deactivated" if person.kind == "deleted" else "is an app"
-            raise ScheduleInvalid(
-                f"Its owner <@{user}> {what}. It needs an owner who is a member here."
-            )
+            raise ScheduleInvalid(phrase(f"check.owner_{person.kind}", owner=user))
         if origin == "config" and person.kind == "member":
             return
         if not await self._may_schedule(policy, person):
-            who = {"guest": "Guests", "external": "People of other companies"}.get(person.kind)
-            said = f"{who} may not" if who else f"<@{user}> is not among those who may"
-            raise ScheduleInvalid(f"{said} own schedules here. Ask {admin(policy)} to change that.")
+            told = phrase(f"check.{person.kind}_owns", owner=user, admin=admin(policy))
+            raise ScheduleInvalid(told)
 
     async def _may_schedule(self, policy: Policy, person: Person) -> bool:
         named = policy.schedulers
@@ -123,7 +159,7 @@ class ScheduleValidator:
         for group in (each for each in named if each.startswith("S")):
             members = await self.directory.people.group(group)
             if members is None:
-                raise CheckUnavailable(AGAIN)
+                raise CheckUnavailable(phrase("check.again"))
             if person.id in members:
                 return True
         return False
@@ -131,15 +167,16 @@ class ScheduleValidator:
     async def _mailbox(self, spec: Schedule) -> None:
         opened = await self.mailboxes.open(spec.owner)
         if opened is None:
-            why = "reads" if spec.kind == "triage" else "is sent from"
-            raise ScheduleInvalid(
-                f"It {why} the mailbox of <@{spec.owner}>, and none is connected. "
-                "Press Connect Gmail in my App Home."
-            )
+            key = "check.no_mailbox" if spec.kind == "triage" else "delivery.no_mailbox"
+            how = how_to_connect(self.mailboxes.settings)
+            raise ScheduleInvalid(phrase(key, owner=spec.owner, how=how))
         await opened.aclose()
 
     async def _destination(self, spec: Schedule, reader: SlackReader) -> None:
         if spec.is_private or "@" in spec.to:
+            return
+        if PERSON.fullmatch(spec.to):
+            await self._recipient(spec.to)
             return
         place = spec.to
         if spec.to.startswith("#"):
@@ -149,17 +186,22 @@ class ScheduleValidator:
             place = found.id
         there = await self._place(place, spec.to)
         if there.archived:
-            raise ScheduleInvalid(
-                f"{there.title} is archived: name another channel for its reports."
-            )
+            raise ScheduleInvalid(phrase("check.archived", place=there.title))
         info = await reader.web.call("conversations.info", channel=place)
         if not (info.get("channel") or {}).get("is_member"):
-            raise ScheduleInvalid(f"I am not in {there.title}: invite me there with /invite first.")
+            raise ScheduleInvalid(phrase("check.not_in", place=there.title))
         if not await self.directory.may_read(spec.owner, place):
             await self._surely(spec.owner)
-            raise ScheduleInvalid(
-                f"<@{spec.owner}> cannot read {there.title}, so nothing is posted there."
-            )
+            told = phrase("check.unreadable", owner=spec.owner, place=there.title)
+            raise ScheduleInvalid(told)
+
+    async def _recipient(self, user: str) -> None:
+        people = self.directory.people
+        person = await people.person(user, self.directory.team)
+        if person is None and people.has_no_answer(user):
+            raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
+        if person is None or person.kind in ("deleted", "bot"):
+            raise ScheduleInvalid(phrase("check.nobody", user=user))
 
     async def _no_such(self, shown: str, reader: SlackReader) -> ScheduleInvalid:
         """Return the error for a missing channel: archived, or never there."""
@@ -170,12 +212,8 @@ class ScheduleValidator:
         )
         async for each in pages:
             if str(each.get("name") or "").casefold() == name and each.get("is_archived"):
-                return ScheduleInvalid(
-                    f"{shown} is archived: name another channel for its reports."
-                )
-        return ScheduleInvalid(
-            f"I see no channel {shown} to post to. If it is private, invite me there first."
-        )
+                return ScheduleInvalid(phrase("check.archived", place=shown))
+        return ScheduleInvalid(phrase("check.unseen", place=shown))
 
     async def _place(self, channel: str, shown: str) -> MembersOf:
         place = await self.directory.members.place(channel, fresh=True)
@@ -183,10 +221,8 @@ class ScheduleValidator:
             try:
                 await self.reader.web.call("conversations.info", channel=channel)
             except Absent:
-                raise ScheduleInvalid(
-                    f"I see no channel {shown}. If it is private, invite me there first."
-                ) from None
-            raise CheckUnavailable(AGAIN)
+                raise ScheduleInvalid(phrase("check.gone", place=shown)) from None
+            raise CheckUnavailable(phrase("check.again"))
         return place
 
     async def _tracker(self, spec: Schedule, reader: SlackReader) -> None:
@@ -194,12 +230,10 @@ class ScheduleValidator:
         try:
             await reader.web.call("slackLists.items.list", list_id=spec.tracker, limit=1)
         except Absent:
-            raise ScheduleInvalid(
-                f"I cannot read the tracker {spec.tracker}: give its id, which begins with F, and "
-                "share the list with me."
-            ) from None
+            raise ScheduleInvalid(phrase("check.no_tracker", id=spec.tracker)) from None
         if not await self.directory.may_read(spec.owner, spec.tracker):
-            raise ScheduleInvalid(f"<@{spec.owner}> may not read the tracker {spec.tracker}.")
+            told = phrase("check.not_tracker", owner=spec.owner, id=spec.tracker)
+            raise ScheduleInvalid(told)
 
     async def _sources(self, spec: Schedule, reader: SlackReader) -> list[ChannelInfo]:
         """Return the channels; those that the owner may not read never match a pattern."""
@@ -225,7 +259,7 @@ class ScheduleValidator:
     async def _surely(self, owner: str) -> None:
         """Check that a "no" of the directory is not a missing answer. Raises CheckUnavailable."""
         if await self.directory.members.of_user(owner, fresh=True) is None:
-            raise CheckUnavailable(AGAIN)
+            raise CheckUnavailable(phrase("check.again"))
 
     async def _nothing(
         self, spec: Schedule, pattern: str, found: Sequence[ChannelInfo], may: Sequence[ChannelInfo]
@@ -233,15 +267,14 @@ class ScheduleValidator:
         if found:
             await self._surely(spec.owner)
         if _WILD & set(pattern):
-            return ScheduleInvalid(f"No channel that <@{spec.owner}> may read matches {pattern!r}.")
+            told = phrase("check.no_match", owner=spec.owner, pattern=repr(pattern))
+            return ScheduleInvalid(told)
         shown = pattern if pattern.startswith(("#", "C", "G")) else f"#{pattern}"
         public = [c.name for c in may if not c.is_private]  # the sentence may be read by others
         names = ", ".join(f"#{name}" for name in public[:MOST_NAMED])
-        readable = f" What can be read: {names}." if names else ""
-        return ScheduleInvalid(
-            f"There is no channel {shown} that <@{spec.owner}> may read. If it is private, invite "
-            f"me there and see that <@{spec.owner}> is a member.{readable}"
-        )
+        readable = f" {phrase('check.readable', names=names)}" if names else ""
+        told = phrase("check.no_source", owner=spec.owner, place=shown)
+        return ScheduleInvalid(told + readable)
 
 
 @contextmanager
@@ -252,9 +285,9 @@ def _answers() -> Iterator[None]:
     except PolicyFault as fault:
         raise CheckUnavailable(fault.reason) from fault
     except SlackRefused as error:
-        raise CheckUnavailable(f"{error}." if error.remedy else AGAIN) from error
+        raise CheckUnavailable(f"{error}." if error.remedy else phrase("check.again")) from error
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise CheckUnavailable(AGAIN) from error
+        raise CheckUnavailable(phrase("check.again")) from error
 
 
 def find_channel(channels: Sequence[ChannelInfo], to: str) -> ChannelInfo | None:

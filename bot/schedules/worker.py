@@ -10,8 +10,9 @@ from typing import Any
 
 from bot.runs.durable import Body
 from bot.runs.worker import Worker
-from bot.schedules.store import CRASHED, Occurrences
+from bot.schedules.store import Occurrences
 from bot.storage.schedules import Work
+from config.words import Text
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +21,10 @@ MOST = 8
 AGAIN_AFTER = timedelta(minutes=5)
 """Time until a delivery of unknown outcome is retried."""
 
-LOST = "Each try ended with the process that made it."
+LOST = Text("schedule.lost")
 
 WorkOn = Callable[[Work], Awaitable[Any]]
-Failed = Callable[[Work, str, datetime], Awaitable[None]]
+Failed = Callable[[Work, Text, datetime], Awaitable[None]]
 """Called with a failed occurrence or delivery, the reason, and when a delivery is retried."""
 
 
@@ -79,15 +80,15 @@ class ScheduleWorker(Worker[Work]):
             if self.draining:
                 raise  # what it uses may be closed already; the next process handles it
         if await self.occurrences.claim(work.id, self.durable.executor):
-            await self._failed(work, CRASHED)
+            await self._failed(work, Text("schedule.crashed"))
 
-    async def _failed(self, work: Work, why: str) -> None:
+    async def _failed(self, work: Work, why: Text) -> None:
         """End failed work, so that its schedule continues with the next."""
         again = datetime.now(UTC) + AGAIN_AFTER
         is_news = work.kind == "occurrence" or await self.occurrences.record_undelivered(
-            work, why, again
+            work, str(why), again
         )
         if is_news and self.on_failed:
             await self.on_failed(work, why, again)
         if work.kind == "occurrence":
-            await self.occurrences.record_failure(work, why)
+            await self.occurrences.record_failure(work, str(why))

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import time_machine
 from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from bot.context import SAMPLE_LISTS
+from bot.errors import SetupError
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.page import page_routes
 from bot.local.sample_mailbox import load_sample_mailbox
-from bot.local.sample_workspace import load_sample
-from bot.local.samples import OWNER, SAMPLE_AS_OF
+from bot.local.sample_workspace import load_sample, read_data
+from bot.local.samples import SALES, SAMPLE_AS_OF, SAMPLE_OWNER
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.credentials import Credentials, MailboxTokens
+from bot.slack.client import LOCK, only_process
 from bot.storage.database import Database
+from config.sections import DatabaseSettings
 from config.settings import Settings
 
-YEAR_DAYS = 366
 OAUTH = "/oauth"
 
 
@@ -49,22 +54,46 @@ class LocalWorkspace:
 
 
 @contextmanager
-def local_workspace(settings: Settings) -> Iterator[LocalWorkspace]:
-    """Run the sample workspace inside the context."""
+def local_workspace(settings: Settings, port: int) -> Iterator[LocalWorkspace]:
+    """Run the sample workspace inside the context, at the time of the samples.
+
+    `port` is the page's; 0 takes a free one. Nothing of an earlier start is left. Raises
+    SetupError if the port is taken.
+    """
     slack, mailbox, accounts = LocalSlack(load_sample()), load_sample_mailbox(), LocalGoogleOauth()
-    slack.app.router.routes.extend(page_routes(slack))
+    slack.app.router.routes.extend(page_routes(slack, read_data("prompts")))
     google = LocalGoogle(mailbox, whose=accounts.whose)
     services = Starlette(routes=[*accounts.routes(OAUTH), Mount("/", google.app)])
     with ExitStack() as stack:
-        at_slack = stack.enter_context(LocalServer(slack.app, "slack"))
+        at_slack = stack.enter_context(_page_server(slack, port))
         at_google = stack.enter_context(LocalServer(services, "google"))
         pointed = _pointed_at(settings, at_slack.url + API_PATH, at_google.url)
-        owner = f"U0{OWNER.upper()}"
-        yield LocalWorkspace(pointed, f"{at_slack.url}/", owner, mailbox.address)
+        _empty(pointed.data_dir)
+        stack.enter_context(time_machine.travel(SAMPLE_AS_OF, tick=True))
+        yield LocalWorkspace(pointed, f"{at_slack.url}/", SAMPLE_OWNER, mailbox.address)
+
+
+def _empty(data_dir: Path) -> None:
+    """Delete what an earlier start left. Raises SetupError if it still runs."""
+    with only_process(data_dir):
+        for path in data_dir.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+
+
+def _page_server(slack: LocalSlack, port: int) -> LocalServer:
+    try:
+        return LocalServer(slack.app, "slack", port)
+    except OSError as error:
+        why = f"The page cannot use port {port} ({error.strerror})."
+        raise SetupError(
+            "port", why, "Name another with --page-port; 0 takes a free one."
+        ) from error
 
 
 def _pointed_at(settings: Settings, slack: str, google: str) -> Settings:
-    age = (datetime.now(UTC) - SAMPLE_AS_OF) + timedelta(days=YEAR_DAYS)
     tokens = {
         "slack_bot_token": SecretStr(BOT_TOKEN),
         "slack_app_token": SecretStr(APP_TOKEN),
@@ -77,16 +106,15 @@ def _pointed_at(settings: Settings, slack: str, google: str) -> Settings:
         "gmail_api_endpoint": google,
         "google_oauth_endpoint": google + OAUTH,
     }
+    sales = {"sales": DatabaseSettings(path=SALES, readers=("members",))}
     changed: dict[str, Any] = {
-        "slack": settings.slack.model_copy(update={"mode": "socket"}),
-        "reply": settings.reply.model_copy(update={"since_days": age.days}),
-        "sweep": settings.sweep.model_copy(update={"since_days": age.days}),
-        "triage": settings.triage.model_copy(update={"since_days": age.days}),
+        "slack": settings.slack.model_copy(update={"mode": "socket", "lists": dict(SAMPLE_LISTS)}),
+        "data": settings.data.model_copy(update={"databases": settings.data.databases | sales}),
         "google": settings.google.model_copy(
             update={"client_id": CLIENT_ID, "service_account": None}
         ),
         "secrets": settings.secrets.model_copy(update=tokens),
         "endpoints": settings.endpoints.model_copy(update=endpoints),
-        "data_dir": settings.data_dir / "local",  # never the requests of a real workspace
+        "data_dir": settings.local_data_dir,  # never the requests of a real workspace
     }
     return settings.model_copy(update=changed)

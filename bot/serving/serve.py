@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import uuid
+import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from bot.mailbox.oauth_pages import connect_routes
 from bot.metrics import Metrics, time_calls
 from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import Admission, PolicyFile
+from bot.preferences import PreferenceStore
 from bot.privacy.forget import forget_pending_forever
 from bot.requests.capabilities import Capabilities
 from bot.requests.context import ContextReader
@@ -59,6 +61,7 @@ from bot.terminal import DONE, errors_reported, tell
 from bot.tooling.registry import toolkit_of
 from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
+from scopes.preferences import Preferences
 from scopes.schedules import ScheduleDesk
 from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
@@ -135,7 +138,10 @@ async def _assemble(
     bot, address = await who_am_i(client)
     inbox, writer = RequestQueue(store.database), MessageWriter(web, settings.slack)
     metrics, health, cursors = Metrics(), Health(), Cursors(inbox)
-    people, policy = People(client), PolicyFile(policy_path, settings.policy)
+    people, policy = (
+        People(client, settings.slack.languages),
+        PolicyFile(policy_path, settings.policy),
+    )
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     members = Members(client)
     stack.push_async_callback(members.aclose)
@@ -178,10 +184,12 @@ async def _assemble(
     made = (settings, name, kept, runs, durable, writer, admission, validator, proposals)
     schedules = Schedules(*made)
     written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
+    written_to[Preferences] = PreferenceStore(kept.database, directory)
     children = Subagents(runs, kept, slots, metrics)
     _register_workflows(durable, dispatch, answering, children, approvals, schedules)
     pressed = (approvals, DigestActing(inbox, mail, writer), Capabilities(toolkit, directory))
-    interactions = Interactions(settings, admission, web, address, *pressed)
+    preferences = PreferenceStore(store.database, directory)
+    interactions = Interactions(settings, admission, web, address, *pressed, preferences)
     parts = (inbox, cursors, writer, client, web, bot, interactions, dispatch, metrics)
     intake, backfill, sockets = build_listeners(stack, settings, *parts)
     seen = (health, metrics, sockets, backfill, interactions.connecting)
@@ -290,21 +298,34 @@ def _web(server: Server) -> Any:
     return web_app(server.health, server.metrics, heard if http else None, pages=pages)
 
 
-def run_serve(local: bool, model: str | None, port: int | None) -> int:
-    """Serve until SIGTERM or Ctrl-C."""
+def _quiet(settings: Settings) -> Settings:
+    """Return the settings with warnings alone in the log: a newcomer looks at the page."""
+    serve = settings.serve.model_copy(update={"log_level": "warning", "log_format": "text"})
+    return settings.model_copy(update={"serve": serve})
+
+
+def run_serve(
+    model: str | None, port: int | None, page_port: int | None = None, opened: bool = False
+) -> int:
+    """Serve until SIGTERM or Ctrl-C: the sample workspace if there is a port for its page.
+
+    `opened`: the page is opened in a browser.
+    """
     with errors_reported(False):
         settings = _with_port(load_settings(), port)
+        if page_port is not None:
+            settings = _quiet(settings)
         with ExitStack() as stack:
             stack.enter_context(log_to(settings.serve, settings.secrets))
             path: Path | None = settings_file()
             sample: LocalWorkspace | None = None
-            if local:
+            if page_port is not None:
                 from bot.serving.local import local_workspace
 
-                sample = stack.enter_context(local_workspace(settings))
+                sample = stack.enter_context(local_workspace(settings, page_port))
                 settings = sample.settings
-            name = model or ("offline" if local else "claude")
-            asyncio.run(_serve(settings, path, name, sample))
+            name = model or ("offline" if sample else "claude")
+            asyncio.run(_serve(settings, path, name, sample, opened))
         return DONE
 
 
@@ -351,13 +372,18 @@ def _end_at_once() -> None:
 
 
 async def _serve(
-    settings: Settings, path: Path | None, name: str, sample: LocalWorkspace | None
+    settings: Settings,
+    path: Path | None,
+    name: str,
+    sample: LocalWorkspace | None,
+    opened: bool = False,
 ) -> None:
     async def ready(server: Server) -> None:
         if sample:
             await sample.connect(server.dispatch.inbox.database)
-            tell(f"A workspace to try it in: {sample.page}  (Ctrl-C ends it)")
-            tell("As Helena Vasconcelos, write to the assistant: triage my inbox")
+            tell(f"Open {sample.page} in a browser to try it. Ctrl-C ends it.")
+            if opened:
+                webbrowser.open(sample.page)
 
     with model_client(settings, name) as model:
         try:

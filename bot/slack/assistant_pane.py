@@ -17,6 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.slack.messages import dicts, mapping
 from bot.slack.people import ChannelFacts, People
+from config.words import phrase
 from scopes.slack_items import plain
 from scopes.tool import one_line
 
@@ -51,20 +52,20 @@ async def attempt(what: str, call: Awaitable[Any]) -> str:
 def prompts(looking_at: ChannelFacts | None = None) -> list[Prompt]:
     """Return suggested prompts; those about the public channel open beside the pane come first."""
     offered = [
-        _prompt("What can you do?", "What can you do here, and what can you read?"),
-        _prompt("Find channels", "Which channels are about customers?"),
+        _prompt("abilities"),
+        _prompt("channels"),
     ]
     if looking_at and not looking_at.private:
         here = f"<#{looking_at.id}>"
         offered[:0] = [
-            _prompt("What is unanswered here?", f"Which questions in {here} are unanswered?"),
-            _prompt("Catch me up", f"What happened in {here} in the last 7 days?"),
+            _prompt("unanswered", here=here),
+            _prompt("catch_up", here=here),
         ]
     return offered[:MOST_PROMPTS]
 
 
-def _prompt(title: str, message: str) -> Prompt:
-    return {"title": title, "message": message}
+def _prompt(key: str, **values: str) -> Prompt:
+    return {"title": phrase(f"pane.{key}"), "message": phrase(f"pane.{key}_ask", **values)}
 
 
 async def suggest(web: AsyncWebClient, people: People, event: Mapping[str, Any]) -> None:
@@ -78,7 +79,7 @@ async def suggest(web: AsyncWebClient, people: People, event: Mapping[str, Any])
     looking_at = channel_in(event.get("context"))
     facts = await people.channel(looking_at) if looking_at else None
     call = web.assistant_threads_setSuggestedPrompts(
-        channel_id=channel, title="Try asking", prompts=prompts(facts)
+        channel_id=channel, title=phrase("pane.try"), prompts=prompts(facts)
     )
     await attempt("suggested prompts", call)
 

@@ -17,6 +17,7 @@ from bot.slack import markdown
 from bot.slack.markdown import Numbers, Prose, harmless, lines, tidy
 from bot.slack.pagination import split
 from config.sections import ReplySettings
+from config.words import phrase
 from scopes.clean import printable, redacted, unseen
 from scopes.pages.hosts import MAX_NAME
 from scopes.slack_items import permalink
@@ -27,6 +28,14 @@ Block = dict[str, Any]
 
 _MESSAGE = re.compile(r"\b([CGD][A-Z0-9]{2,20})/([0-9]{10}\.[0-9]{6})\b")
 _PERSON = re.compile(r"[UW][A-Z0-9]{2,}")
+
+
+def fill(key: str, **parts: str | Element | Sequence[str | Element]) -> Iterator[str | Element]:
+    """Yield the text of a key with elements in the places of its names."""
+    marks = {name: f"\0{name}\0" for name in parts}
+    for number, piece in enumerate(phrase(key, **marks).split("\0")):
+        part = parts[piece] if number % 2 else piece
+        yield from [part] if isinstance(part, str | Mapping) else part
 
 
 def rich(*elements: Element) -> Block:
@@ -41,7 +50,7 @@ def paragraph(*parts: str | Element) -> Element:
 
 def pre(text: str) -> Element:
     """Return preformatted text."""
-    return {"type": "rich_text_preformatted", "elements": [_text(text or "(empty)")]}
+    return {"type": "rich_text_preformatted", "elements": [_text(text or phrase("card.empty"))]}
 
 
 def bold(text: str) -> Element:
@@ -67,7 +76,7 @@ def date(at: datetime) -> Element:
 
 def format_decider(by: str | None) -> str | Element:
     """Format who decided: a person, or the command-line user by name."""
-    return user(by) if by and _PERSON.fullmatch(by) else by or "nobody"
+    return user(by) if by and _PERSON.fullmatch(by) else by or phrase("nobody")
 
 
 def split_links(text: str, address: str) -> Iterator[str | Element]:
@@ -76,7 +85,7 @@ def split_links(text: str, address: str) -> Iterator[str | Element]:
     for found in _MESSAGE.finditer(text):
         yield text[start : found.start()]
         url = permalink(address, found[1], found[2], found[2])
-        yield {"type": "link", "url": url, "text": "open it"} if url else found[0]
+        yield {"type": "link", "url": url, "text": phrase("link.open")} if url else found[0]
         start = found.end()
     yield text[start:]
 
@@ -107,8 +116,12 @@ def show_invisible(text: str) -> str:
 
 
 def _with_count(text: str) -> str:
-    text = _NO_LINES.sub(lambda found: f"[{found[0].count(chr(10)):,} empty lines]\n", text)
-    return _NO_WORDS.sub(lambda found: f"[{len(found[0]):,} spaces]", text)
+    text = _NO_LINES.sub(_lines_left_out, text)
+    return _NO_WORDS.sub(lambda found: f"[{phrase('text.spaces', n=len(found[0]))}]", text)
+
+
+def _lines_left_out(found: re.Match[str]) -> str:
+    return f"[{phrase('text.empty_lines', n=found[0].count(chr(10)))}]\n"
 
 
 def _letters(text: str) -> str:
@@ -163,7 +176,7 @@ def _written_out(text: str) -> str:
     hosts = [name for found in _HOST.findall(text) for name in found if name and not name.isascii()]
     coded = [host for host in map(_punycode, hosts) if host]
     plain = "".join(c if c.isascii() and c.isprintable() else _spell(c) for c in text)
-    return f" [written out: {', '.join([_with_count(plain), *coded])}]"
+    return f" [{phrase('text.written_out')} {', '.join([_with_count(plain), *coded])}]"
 
 
 def _punycode(host: str) -> str:
@@ -191,9 +204,6 @@ FEEDBACK = "answer_feedback"
 """Action id of the feedback buttons; they are one element, so they share it."""
 FEEDBACK_GOOD, FEEDBACK_BAD = "good", "bad"
 """Values of the feedback buttons, as `parse_feedback` returns them."""
-
-NOTHING = "There is no answer: nothing was written."
-FAILED = "This request could not be answered."
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +241,12 @@ def assemble(bodies: Sequence[str], prose: Prose, foot: tuple[Block, ...]) -> Re
 def sentence(text: str, reference: str = "") -> Rendered:
     """Render one plain sentence as a whole reply, with a reference id for support."""
     clean = Links().defang(redacted(printable(text.strip())))
-    said = harmless(clean or FAILED)[: MAX_MARKDOWN // 4]
-    foot = [context_block(f"Reference: {escape_mrkdwn(reference)}")] if reference else []
+    said = harmless(clean or phrase("answer.failed"))[: MAX_MARKDOWN // 4]
+    foot = (
+        [context_block(phrase("answer.reference", id=escape_mrkdwn(reference)))]
+        if reference
+        else []
+    )
     part = MessagePart(neutralize_links(said), (*markdown.blocks(said, Links()), *foot))
     return Rendered((part,), neutralize_links(said), tuple(foot))
 
@@ -244,9 +258,9 @@ def message(
 
     `by` is the user on whose behalf it is posted, so that readers know.
     """
-    foot = (context_block(f"For <@{by}>"),) if by else ()
+    foot = (context_block(phrase("message.for", who=f"<@{by}>")),) if by else ()
     prose = Prose({}, settings, request, "")
-    linked = prose.link_citations(text.strip() or NOTHING, Numbers({}))
+    linked = prose.link_citations(text.strip() or phrase("answer.nothing"), Numbers({}))
     return assemble(cut(linked, settings, MAX_MESSAGE - size(foot)), prose, foot).parts
 
 
@@ -279,7 +293,9 @@ def cut(text: str, settings: ReplySettings, last: int) -> list[str]:
     parts = split(text, limit)
     if len(parts[-1]) > last:
         parts[-1:] = split(parts[-1], last)
-    return [bare for part in parts if (bare := part.strip("\n")).strip()] or [NOTHING]
+    return [bare for part in parts if (bare := part.strip("\n")).strip()] or [
+        phrase("answer.nothing")
+    ]
 
 
 def feedback(key: str) -> Block:
@@ -289,8 +305,8 @@ def feedback(key: str) -> Block:
     buttons = {
         "type": "feedback_buttons",
         "action_id": FEEDBACK,
-        "positive_button": button("Good answer", FEEDBACK_GOOD),
-        "negative_button": button("Bad answer", FEEDBACK_BAD),
+        "positive_button": button(phrase("button.good"), FEEDBACK_GOOD),
+        "negative_button": button(phrase("button.bad"), FEEDBACK_BAD),
     }
     return {"type": "context_actions", "elements": [buttons]}
 

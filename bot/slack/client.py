@@ -70,6 +70,7 @@ TIERS: Mapping[str, Tier] = {
     "conversations.list": Tier(20),
     "slackLists.items.list": Tier(20),
     "search.messages": Tier(20),
+    "assistant.search.context": Tier(20),
     "users.conversations": Tier(50),
     "users.info": Tier(100),
     "users.list": Tier(20),

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -36,7 +37,11 @@ class Person:
     kind: Kind
     name: str = ""
     zone: str = ""
-    """Time zone."""
+    """Time zone, by its IANA name."""
+    title: str = ""
+    """Role, from the profile."""
+    locale: str = ""
+    """Language and region of their Slack, such as `de-DE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,16 @@ class _Slot:
 class People:
     """Fetches each fact once in `KEPT_S`, shared by all requests that need it at the same time."""
 
-    def __init__(self, client: SlackClient, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: SlackClient,
+        languages: Mapping[str, str] = MappingProxyType({}),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`languages`: channel id -> the language of all answers there (`slack.languages`)."""
         self.client = client
+        self._languages = languages
         self._clock = clock
         self._slots: dict[tuple[str, str], _Slot] = {}
 
@@ -74,6 +87,16 @@ class People:
     ) -> Person | None:
         """Return the user as seen from this workspace, at most `kept_s` old; `fresh` = now."""
         return person_of(await self._user(user, 0 if fresh else kept_s), team)
+
+    async def language(self, user: str, channel: str = "") -> str:
+        """Return the language of what this user reads there, as a code; empty = it is not known.
+
+        That is the channel's, else that of their profile.
+        """
+        if language := self._languages.get(channel):
+            return language
+        person = await self.person(user, "")
+        return person.locale if person else ""
 
     async def address(self, user: str) -> str | None:
         """Return the user's mail address in the workspace; None = Slack does not return it."""
@@ -134,7 +157,8 @@ class People:
         def parse(body: Mapping[str, Any]) -> Any:
             return body.get("user") if person_of(body.get("user"), "") else None
 
-        return await self._fact(("user", user), "users.info", parse, kept_s, user=user)
+        about = {"user": user, "include_locale": "true"}
+        return await self._fact(("user", user), "users.info", parse, kept_s, **about)
 
     async def _fact(
         self,
@@ -176,7 +200,10 @@ def person_of(user: Any, team: str) -> Person | None:
     if not isinstance(home, str):
         return None
     kind = kind_of_person(user, team)
-    return Person(user["id"], kind, name_of(user), str(user.get("tz") or ""))
+    title = mapping(user.get("profile")).get("title")
+    role = title if isinstance(title, str) else ""
+    zone, locale = str(user.get("tz") or ""), str(user.get("locale") or "")
+    return Person(user["id"], kind, name_of(user), zone, role, locale)
 
 
 def channel_of(channel: Any) -> ChannelFacts | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bot.citations import Links, neutralize_links
 from bot.terminal import printable
+from config.words import current, phrase
 from scopes.clean import redacted
 from scopes.tool import one_line
 from subagents.events import (
@@ -41,8 +42,14 @@ STATUSES = {"queued": "pending", "working": "in_progress", "complete": "complete
 MAX_TITLE = 120
 """Characters of a row. A streamed message may have about 10,000 bytes, plan and text together
 (measured: github.com/openclaw/openclaw/pull/143882)."""
-REQUEST = "request"
-"""The row of the parent."""
+OWN = "request"
+"""The row of the parent's own look-ups."""
+SCOPES = ("slack", "email", "data", "web", "notes", "files", "all")
+"""Scopes whose sources have a name of ours in a row; those of an MCP server have its own."""
+LOOKUPS = ("list_channels", "read_thread", "lookup_user", "search_notes")
+"""The parent's own tools that say what it looks at; the others show no row."""
+ENDINGS = ("partial", "failed", "cancelled", "refused")
+"""States of a subagent that its row tells."""
 
 
 def clean_line(text: str) -> str:
@@ -65,6 +72,9 @@ class PlanRow:
     model: str = ""
     state: str = "queued"
     note: str = ""
+    """What a terminal shows beside it: its last tools, or what it found and cost."""
+    found: int | None = None
+    """Number of findings; None while it works."""
 
     @property
     def label(self) -> str:
@@ -76,12 +86,8 @@ class Plan:
     """The progress of a run so far."""
 
     rows: dict[str, PlanRow] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
-    """A line for each brief that was refused."""
-    sessions: int = 1
-    """Sessions of the parent."""
     own: str = ""
-    """The parent's own look-ups."""
+    """What the parent itself looked at last; empty = nothing."""
     sources: str = ""
     """Number of sources read, while some are still to be read."""
     answer: str = ""
@@ -98,14 +104,12 @@ class Plan:
             case SubagentStarted(child) if child in self.rows:
                 self.rows[child].state = "working"
             case ToolsCalled(context, names):
-                self._call(context, self.clean(", ".join(dict.fromkeys(names))))
+                self._call(context, names)
             case SubagentFinished():
                 return self._finish(event)
             case BriefWasRefused(title, field_name, reason):
-                self.refused.append(self.clean(f"{title}: {field_name}"))
                 return self.clean(f"– brief refused ({title}): {field_name}: {reason}")
             case ParentHandedOver(session):
-                self.sessions = session
                 return f"↻ the parent's context is full; session {session} goes on"
             case AnswerRestarted():
                 self.answer = ""
@@ -114,24 +118,27 @@ class Plan:
         return ""
 
     def _read(self, event: SourcesRead) -> str:
-        said = f"{event.read} of {event.total} channels read"
+        said = phrase("plan.channels_read", n=event.total, read=current().number(event.read))
         self.sources = said if event.read < event.total else ""
+        self.own = said
         if event.waits:
             return f"… {said}, waiting for Slack"
         return "" if event.read else f"· {said}"
 
-    def _call(self, context: str, names: str) -> None:
+    def _call(self, context: str, names: Sequence[str]) -> None:
         if context in self.rows:
-            self.rows[context].note = names
-        else:
-            self.own = names
+            self.rows[context].note = self.clean(", ".join(dict.fromkeys(names)))
+            return
+        known = [name for name in names if name in LOOKUPS]
+        self.own = phrase(f"plan.{known[-1]}") if known else self.own
 
     def _finish(self, event: SubagentFinished) -> str:
-        row = self.rows.setdefault(event.child, PlanRow(event.child, event.child))
+        row = self.rows.setdefault(event.child, PlanRow(event.child, ""))
         why = "" if event.stopped_by == "none" else f", {event.stopped_by}"
         price = "" if event.cost_usd is None else f", ${event.cost_usd:.4f}"
         found = "finding" if event.findings == 1 else "findings"
         row.state, row.note = event.status, f"{event.findings} {found}{why}{price}"
+        row.found = event.findings
         return f"{MARKS.get(row.state, '?')} {row.label}: {row.state}, {row.note}"
 
 
@@ -155,7 +162,9 @@ class PlanTask:
 def tasks(
     plan: Plan, max_rows: int, shown: Collection[str] = (), *, over: bool = False
 ) -> list[PlanTask]:
-    """Return the rows: one for each subagent, or one for each scope above `max_rows`.
+    """Return the rows: one for each question, or one for each kind of source above `max_rows`.
+
+    There is none before anything is looked up.
 
     Rows in `shown` stay, because a stream cannot remove them; groups then count the rest. `over` =
     nothing is running any more, whatever the events said.
@@ -166,19 +175,17 @@ def tasks(
     for row in plan.rows.values():
         if not one_each and row.child not in shown:
             grouped.setdefault(row.scope or "other", []).append(row)
-    made = [_request(plan, over), *map(_task, single)]
-    more = " more" if single else ""
-    made += [_group(scope, rows, more) for scope, rows in grouped.items()]
-    made += _notes(plan)
+    made = [*_own(plan), *map(_task, single)]
+    made += [_group(scope, rows, bool(single)) for scope, rows in grouped.items()]
     return [_end(task) for task in made] if over else made
 
 
 def short_heading(plan: Plan, *, over: bool = False) -> str:
     """Return a short heading for the plan."""
-    if not plan.rows:
-        return "Done" if over else "On it …"
+    if len(plan.rows) < 2:
+        return phrase("plan.done" if over else "plan.at_work")
     done = sum(row.state not in OPEN for row in plan.rows.values())
-    return f"{done} of {len(plan.rows)} subagents done"
+    return phrase("plan.some_done", done=str(done), of=str(len(plan.rows)))
 
 
 def block(rows: Iterable[PlanTask], title: str) -> dict[str, Any]:
@@ -193,24 +200,27 @@ def lines(rows: Iterable[PlanTask], title: str) -> str:
     return said.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _request(plan: Plan, over: bool) -> PlanTask:
-    at_work = not (plan.rows or plan.answer or over)
-    note = f" · {plan.own}" if plan.own and at_work else ""
-    status = "in_progress" if at_work else "complete"
-    return PlanTask(REQUEST, shorten(f"Reading the request{note}"), status)
+def _own(plan: Plan) -> Iterator[PlanTask]:
+    if plan.own:
+        at_work = plan.sources or not (plan.rows or plan.answer)
+        yield PlanTask(OWN, shorten(plan.own), "in_progress" if at_work else "complete")
 
 
 def _task(row: PlanRow) -> PlanTask:
-    note = f" · {row.note}" if row.note else ""
-    title = shorten(row.title or row.child, MAX_TITLE - min(len(note), 60))
+    told = [_sources(row.scope)]
+    told += [phrase("count.finding", n=row.found)] if row.found else []
+    told += [phrase(f"plan.{row.state}")] if row.state in ENDINGS else []
+    note = f" · {', '.join(filter(None, told))}"
+    title = shorten(row.title or phrase("plan.question"), MAX_TITLE - min(len(note), 60))
     return PlanTask(row.child, shorten(title + note), STATUSES.get(row.state, "error"))
 
 
-def _group(scope: str, rows: list[PlanRow], more: str) -> PlanTask:
+def _group(scope: str, rows: list[PlanRow], more: bool) -> PlanTask:
     done = [row for row in rows if row.state not in OPEN]
     failed = sum(STATUSES.get(row.state) is None for row in done)
-    bad = f", {failed} failed" if failed else ""
-    title = f"{scope}: {len(done)} of {len(rows)}{more} done{bad}"
+    bad = f", {phrase('plan.some_failed', n=failed)}" if failed else ""
+    key = "plan.more_done" if more else "plan.some_done"
+    title = f"{_sources(scope)}: {phrase(key, done=str(len(done)), of=str(len(rows)))}{bad}"
     if len(done) == len(rows):
         status = "error" if failed == len(rows) else "complete"
     else:
@@ -219,14 +229,8 @@ def _group(scope: str, rows: list[PlanRow], more: str) -> PlanTask:
     return PlanTask(f"scope-{scope}", shorten(title), status)
 
 
-def _notes(plan: Plan) -> Iterator[PlanTask]:
-    if plan.refused:
-        count = f" (and {len(plan.refused) - 1} more)" if len(plan.refused) > 1 else ""
-        title = shorten(f"Brief refused: {plan.refused[0]}", MAX_TITLE - 20)
-        yield PlanTask("refused", f"{title}{count}", "error")
-    if plan.sessions > 1:
-        title = f"The context was full: session {plan.sessions} goes on"
-        yield PlanTask("session", title, "complete")
+def _sources(scope: str) -> str:
+    return phrase(f"plan.{scope}") if scope in SCOPES else scope
 
 
 def _end(task: PlanTask) -> PlanTask:

@@ -29,6 +29,7 @@ from bot.slack.plan import Plan, PlanTask
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import StoredRequest
 from config.sections import ReplySettings
+from config.words import phrase
 from scopes.label import TRUSTED, Label
 from scopes.tool import ToolError
 from subagents.events import AnswerDelta, AnswerRestarted, ContextGrew, Event, SubagentFinished
@@ -223,7 +224,7 @@ class LiveMessage:
             log.info("the stream of %s does not end as it should: %s", place.key, error)
             return False
         self.streaming, self.sent, self._last = False, text, ()
-        self.ended = plan.block(rows, title)
+        self.ended = plan.block(rows, title) if rows else None
         return True
 
     def _goes_on(self) -> bool:
@@ -291,8 +292,10 @@ class LiveMessage:
         ready = self._shown(self.text) if self.text else ""
         most = min(self._settings.message_chars, EDIT_CHARS)
         ready = ready if len(ready) <= most else ready[: most - 1] + "…"
+        if ready.strip() and not rows:
+            return ready, [] if self._plain else [{"type": "markdown", "text": ready}]
         text = "\n\n".join(filter(None, [plan.lines(rows, title), ready]))
-        if self._plain:
+        if self._plain or not rows:
             return text, []
         prose = [{"type": "markdown", "text": ready}] if ready.strip() else []
         return text, [plan.block(rows, title), *prose]
@@ -339,7 +342,7 @@ class StreamingReply:
         """
         self._writer, self._place, self._settings = writer, place, settings
         self._live = LiveMessage(writer, place, settings, shown, run, admits=admits)
-        self._title, self._run = title or "Working on it", run
+        self._title, self._run = title or phrase("plan.working"), run
         self._known = False
         """All messages of an earlier process are known."""
         self._parts: dict[int, tuple[str, ...]] = {}

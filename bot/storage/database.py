@@ -20,7 +20,7 @@ from sqlalchemy.engine import URL
 
 from bot.errors import StoreError
 from bot.storage.encryption import Cipher, WrongKey, cipher_here
-from bot.storage.tables import REVISIONS, credentials, flags
+from bot.storage.tables import REVISIONS, credentials, flags, preferences
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +68,17 @@ def check_key(engine: sa.Engine, cipher: Cipher) -> None:
 
 
 def _rotate(engine: sa.Engine, cipher: Cipher) -> None:
-    """Encrypt with the first key what is kept permanently: the OAuth tokens."""
+    """Encrypt with the first key what is kept permanently: OAuth tokens and preferences."""
     c = credentials.c
     with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
         rows = connection.execute(sa.select(c.provider, c.account, c.body).with_for_update()).all()
         for provider, account, body in rows:  # read and written again: the first key encrypts
             mine = sa.and_(c.provider == provider, c.account == account)
             connection.execute(sa.update(credentials).where(mine).values(body=body))
+        kept = sa.select(preferences.c.id, preferences.c.text).with_for_update()
+        for id, text in connection.execute(kept).all():
+            mine = preferences.c.id == id
+            connection.execute(sa.update(preferences).where(mine).values(text=text))
         mine = flags.c.name == KEY_CHECK
         connection.execute(sa.update(flags).where(mine).values(value=cipher.encrypt(KEY_CHECK)))
 

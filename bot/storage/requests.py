@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import BaseModel, ConfigDict
 
 from bot.storage.budget import settle_dead_calls
-from bot.storage.database import Database
+from bot.storage.database import Database, chunks
 from bot.storage.deletions import ForgetTarget, note
 from bot.storage.tables import (
     StoredRun,
@@ -32,9 +34,44 @@ from subagents.budget import NANO
 
 LOOKUPS = "approved_lookups"
 """Key added to the event of a request: outside look-ups that its requester approved."""
+CHOICES = "choices"
+"""Key added: what its requester chose when asked back, see `Choice`."""
+ASKED_BACK = "asked_back"
+"""Key added: the runs that asked back, oldest first."""
 ROUND = "answered_again"
-"""Key added as well: how often it was answered again because of an approval."""
+"""Key added: how often it was answered again because of an approval or a choice."""
 NEVER = datetime.fromtimestamp(0, UTC)
+BAD = "bad"
+"""The rating that may have a reason; the other one is `good`."""
+
+
+class Choice(BaseModel):
+    """An answer that a requester chose on a card."""
+
+    model_config = ConfigDict(frozen=True)
+
+    question: str
+    option: str
+    label: dict[str, Any]
+    """Label of what the model had read when it wrote both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """What a person thinks of an answer."""
+
+    request: str
+    user: str
+    value: str
+    """`good` or `bad`."""
+    at: datetime
+    reason: str | None
+    """Why it is bad: `wrong`, `missing` or `off_topic`; None = not said."""
+    comment: str | None
+    """The same in their own words."""
+    run: str | None
+    """The latest run that answered the request; None = it is deleted."""
+    question: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +125,27 @@ class StoredRequest(Incoming):
     def lookups(self) -> tuple[str, ...]:
         """Return the outside look-ups that the requester has approved on a card."""
         return tuple(map(str, self.event.get(LOOKUPS) or ()))
+
+    @property
+    def choices(self) -> list[Choice]:
+        """Return what the requester chose when asked back, oldest first."""
+        return [Choice.model_validate(each) for each in self.event.get(CHOICES) or ()]
+
+    @property
+    def asked_back(self) -> list[str]:
+        """Return the runs of this request that asked back, oldest first."""
+        return list(self.event.get(ASKED_BACK) or ())
+
+    @property
+    def action_token(self) -> str:
+        """Return what lets the bot search for its requester for a while; empty if Slack sent none.
+
+        Slack puts it into `assistant_thread`; its documentation says the event itself.
+        """
+        pane = self.event.get("assistant_thread")
+        found = (pane or {}).get("action_token") if isinstance(pane, dict | None) else None
+        token = found or self.event.get("action_token")
+        return token if isinstance(token, str) else ""
 
     @property
     def written_key(self) -> str:
@@ -200,9 +258,15 @@ class RequestQueue:
         rows = await self.database.read(sa.select(cursors).where(cursors.c.team == team))
         return {row.channel: row.ts for row in rows}
 
-    async def has_answered(self, team: str, channel: str, thread_ts: str) -> bool:
-        """Return whether a request in this thread was taken up before."""
+    async def has_answered(
+        self, team: str, channel: str, thread_ts: str, before: str | None = None
+    ) -> bool:
+        """Return whether a request in this thread was taken up; `before`: whether one that is older
+        than this message was. Slack may deliver a message after a later request in its thread.
+        """
         mine = _thread(team, channel, thread_ts) & (inbox.c.state != "ignored")
+        if before is not None:
+            mine &= inbox.c.ts < before
         return bool(await self.database.read(sa.select(inbox.c.key).where(mine).limit(1)))
 
     async def threads(self, team: str, since: datetime, most: int) -> list[tuple[str, str, str]]:
@@ -220,6 +284,24 @@ class RequestQueue:
         done = sa.and_(mine, inbox.c.state == "done", inbox.c.ts < request.ts)
         rows = await self.database.read(sa.select(inbox.c.run).where(done).order_by(inbox.c.ts))
         return [row.run for row in rows if row.run]
+
+    async def asked_before(
+        self, request: StoredRequest, since: datetime, most: int
+    ) -> dict[str, str]:
+        """Return time and run of the last requests that this user made before it and that were
+        answered, oldest first: those in its thread, or for one outside of threads, those outside
+        of threads in its channel.
+        """
+        threaded = request.thread_ts != request.ts
+        where = sa.and_(
+            *(inbox.c.team == request.team, inbox.c.channel == request.channel),
+            inbox.c.thread_ts == (request.thread_ts if threaded else inbox.c.ts),
+            *(inbox.c.user == request.user, inbox.c.state == "done"),
+            *(inbox.c.ts < request.ts, inbox.c.ts >= f"{since.timestamp():.6f}"),
+        )
+        query = sa.select(inbox.c.ts, inbox.c.run).where(where)
+        rows = await self.database.read(query.order_by(inbox.c.ts.desc()).limit(most))
+        return {row.ts: row.run or "" for row in reversed(rows)}
 
     async def stop(self, team: str, channel: str, thread_ts: str, user: str) -> int:
         """Stop the requests in this thread; return how many of them were running."""
@@ -296,23 +378,31 @@ class RequestQueue:
             attempt=inbox.c.attempt + 1,
         )
 
-    async def again(self, key: str, run: str, lookups: Sequence[str]) -> bool:
-        """Have the request of this run answered again, with these look-ups approved.
+    async def again(
+        self, key: str, run: str, lookups: Sequence[str] = (), choice: Choice | None = None
+    ) -> bool | None:
+        """Have the request of this run answered again, with these look-ups approved, or with what
+        its requester chose.
 
-        Return whether it will be; repeating the call returns the same.
+        Return whether it will be; repeating the call returns the same. None = its answer is still
+        being finished: try again in a moment.
         """
 
-        def change(connection: sa.Connection) -> bool:
+        def change(connection: sa.Connection) -> bool | None:
             mine = inbox.c.key == key
             row = connection.execute(sa.select(inbox).where(mine)).one_or_none()
             if row is None:
                 return False
-            known = {str(each) for each in row.event.get(LOOKUPS) or ()}
-            if known.issuperset(lookups):
+            found = request_of(row)
+            known, chosen, asked = set(found.lookups), found.choices, found.asked_back
+            if run in asked if choice else known.issuperset(lookups):
                 return True
             if row.run != run or row.state != "done":
-                return False
+                return None if row.run == run and row.state == "running" else False
             event = {**row.event, LOOKUPS: sorted(known.union(lookups))}
+            if choice:
+                event[CHOICES] = [each.model_dump() for each in (*chosen, choice)]
+                event[ASKED_BACK] = [*asked, run]
             event[ROUND] = int(row.event.get(ROUND) or 0) + 1
             again = (
                 sa.update(inbox)
@@ -376,11 +466,61 @@ class RequestQueue:
         query = sa.select(stops.c.run).where(stops.c.run.in_(ids))
         return {row.run for row in await self.database.read(query)}
 
-    async def feedback(self, key: str, user: str, value: str) -> None:
-        """Store what a user thinks of an answer; the last click counts."""
-        insert = self.database.upsert(feedback, ("request", "user"), ("value", "at"))
-        now = datetime.now(UTC)
-        await self.database.write(insert.values(request=key, user=user, value=value, at=now))
+    async def feedback(self, key: str, user: str, value: str) -> bool:
+        """Store what a user thinks of an answer; return whether that is new.
+
+        The last click counts. The reason for a bad answer is dropped when its rating changes.
+        """
+        c = feedback.c
+        mine = sa.and_(c.request == key, c.user == user)
+
+        def change(connection: sa.Connection) -> bool:
+            if connection.execute(sa.select(c.value).where(mine)).scalar() == value:
+                return False
+            changing = ("value", "at", "reason", "comment")
+            insert = self.database.upsert(feedback, ("request", "user"), changing)
+            row = {"request": key, "user": user, "value": value, "at": datetime.now(UTC)}
+            connection.execute(insert.values(**row, reason=None, comment=None))
+            return True
+
+        return await self.database.change(change)
+
+    async def explain(self, key: str, user: str, reason: str, comment: str) -> bool:
+        """Store why a user finds an answer bad; return False unless they had said that it is."""
+        c = feedback.c
+        bad = sa.and_(c.request == key, c.user == user, c.value == BAD)
+        told = {"reason": reason or None, "comment": comment or None}
+
+        def change(connection: sa.Connection) -> bool:
+            return bool(connection.execute(sa.update(feedback).where(bad).values(told)).rowcount)
+
+        return await self.database.change(change)
+
+    async def ratings(self, limit: int, value: str = "") -> list[Rating]:
+        """Return the latest ratings of answers with their runs, newest first; all or of a value."""
+        c = feedback.c
+        latest = (
+            sa.select(runs.c.id)
+            .where(runs.c.request == c.request)
+            .order_by(runs.c.started.desc())
+            .limit(1)
+            .correlate(feedback)
+            .scalar_subquery()
+        )
+        query = sa.select(feedback, runs.c.id.label("run"), runs.c.question)
+        query = query.join_from(feedback, runs, runs.c.id == latest, isouter=True)
+        query = query.where(c.value == value) if value else query
+        query = query.order_by(c.at.desc(), c.request, c.user).limit(limit)
+        return [Rating(**row._asdict()) for row in await self.database.read(query)]
+
+    async def votes(self, keys: Iterable[str]) -> dict[str, Counter[str]]:
+        """Return for each request how many people found its answer `good` and `bad`."""
+        found = {key: Counter[str]() for key in keys}
+        for some in chunks(found):
+            query = sa.select(feedback).where(feedback.c.request.in_(some))
+            for row in await self.database.read(query):
+                found[row.request][row.value] += 1
+        return found
 
     async def paused_by(self) -> str | None:
         """Return who paused all new work; None = it is not paused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +13,18 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ValidationError
 
 from config.schedules import Schedule
+from scopes.label import TRUSTED, Label
 
 log = logging.getLogger(__name__)
 
-State = Literal["active", "paused", "refused", "deleted"]
+State = Literal["active", "paused", "refused", "done", "deleted"]
 OccurrenceState = Literal["due", "running", "ran", "failed", "skipped"]
-DeliveryState = Literal["waiting", "delivered", "quiet", "superseded"]
+DeliveryState = Literal["waiting", "delivered", "quiet", "superseded", "failed"]
 
 Row = sa.Row[Any]
 TIME = "%Y%m%dT%H%M%S.%fZ"
+LABEL = "label"
+"""Key of the label beside the fields of a schedule."""
 
 
 class Recovery(BaseModel, frozen=True):
@@ -70,6 +74,8 @@ class StoredSchedule:
     at_work: str | None = None
     """Id of the workflow that works for it."""
     trouble: Failure | None = None
+    label: Label = TRUSTED
+    """Label of the context in which it was asked for; that of the settings is trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +162,10 @@ class StoredDelivery:
 
 def schedule_of(row: Row) -> StoredSchedule | None:
     """Return a row of `schedules` as an object; None if it cannot be read."""
+    body = json.loads(row.body)
+    label = Label.of(body.pop(LABEL)) if LABEL in body else TRUSTED
     try:
-        spec = Schedule.model_validate_json(row.body)
+        spec = Schedule.model_validate(body)
         trouble = Failure.model_validate(row.trouble) if row.trouble else None
     except ValidationError:
         log.exception("the schedule %s cannot be read", row.id)
@@ -173,7 +181,13 @@ def schedule_of(row: Row) -> StoredSchedule | None:
         watermark=row.watermark,
         at_work=row.at_work,
         trouble=trouble,
+        label=label,
     )
+
+
+def body_of(spec: Schedule, label: Label) -> str:
+    """Return what the column `body` holds."""
+    return json.dumps({**spec.model_dump(mode="json"), LABEL: label.to_json()})
 
 
 def occurrence_of(row: Row) -> Occurrence:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from bot.storage.encryption import EncryptedJson, EncryptedText
 from subagents.gate import Action
 
-REVISIONS = ("0010",)
+REVISIONS = ("0010", "0011", "0012")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -245,7 +245,10 @@ feedback = table(
     columns(sa.String, "request", "user", primary_key=True),
     columns(sa.String, "value"),
     columns(UtcTime, "at"),
+    optional(sa.String, "reason"),
+    optional(PlainText, "comment"),
 )
+"""What people think of answers; `reason` and `comment` say why one was bad."""
 
 steps = table(
     "steps",
@@ -432,6 +435,20 @@ notes = table(
 """`space`: owner of the note, see `scopes.spaces`. `title_words` and `words` are searched: see
 `bot.memory`."""
 
+preferences = table(
+    "preferences",
+    columns(sa.Integer, "id", primary_key=True, autoincrement=True),
+    columns(sa.String, "space", index=True),
+    columns(EncryptedText, "text"),
+    columns(sa.String, "by"),
+    columns(JSON, "label"),
+    optional(sa.String, "run", index=True),
+    columns(UtcTime, "at"),
+    sqlite_autoincrement=True,  # a button of a deleted one deletes no other
+)
+"""What a person prefers, several rows, or the instructions of a channel, one row. `space`: whose,
+as for notes; `label` and `run`: what the text may rest on, see `scopes.preferences.Authorship`."""
+
 resources = table(
     "resources",
     columns(sa.Integer, "id", primary_key=True, autoincrement=True),
@@ -478,7 +495,8 @@ outside_calls = table(
     columns(sa.String, "run"),
     columns(UtcTime, "at", index=True),
 )
-"""Calls of outside tools that were begun and change something: none is made twice."""
+"""Calls that leave nothing by which to tell that they were made: those of outside tools that change
+something, once begun, and deletions of preferences, once done. None is made twice."""
 
 schedules = table(
     "schedules",
@@ -492,7 +510,8 @@ schedules = table(
     optional(JSON, "trouble"),
 )
 """`origin`: config or chat. `state`: active, paused, refused (`why` says what its owner has to
-fix) or deleted. `body` holds the `config.schedules.Schedule`. `watermark`: up to this time
+fix), done (its one time is over) or deleted. `body` holds the `config.schedules.Schedule`, and the
+label of the context in which it was asked for. `watermark`: up to this time
 its occurrences are rows. `at_work`: the workflow that works for it, of the process `worker`;
 there is one at a time. `trouble`: since when it fails, and whether its owner was told."""
 
@@ -526,8 +545,9 @@ deliveries = table(
     sa.Index("deliveries_by_state", "state", "schedule"),
 )
 """The delivery of the occurrence of the same key, once it ran. `state`: waiting, then delivered,
-quiet (nothing was new, so nothing was sent) or superseded (a later report covers its window
-too). `place`: where the message is. `figures`: counts by which reports are compared."""
+quiet (nothing was new, so nothing was sent), superseded (a later report covers its window too) or
+failed (given up: nothing follows it). `place`: where the message is. `figures`: counts by which
+reports are compared."""
 
 issues = table(
     "issues",

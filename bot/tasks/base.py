@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, ConfigDict
 
 from bot.citations import CitationIndex, beginning, drop_unknown, ids_in
 from bot.reports.documents import STATUSES, LookedUp, ReadTotals, RunCoverage
+from bot.slack.people import Person
 from config.prompts import prompt
 from config.settings import Settings
+from config.words import phrase
+from scopes.clean import printable
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.tool import ToolContext, Window
+from scopes.tool import ToolContext, Window, one_line
 from subagents.agent import Agent
 from subagents.brief import text_block
 from subagents.budget import Amount
@@ -31,6 +38,7 @@ from subagents.handoff import ParentRun
 from subagents.pricing import Usage, sum_usd
 from subagents.result import Finding, SubagentResult, join_labels
 from subagents.run import Run
+from subagents.timeframe import TimeFrame
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Origin
 
@@ -63,29 +71,101 @@ class Workplace(Protocol):
         """Give the run what a report may cost, as far as the policy allows, and its time."""
 
 
+class Requester(BaseModel):
+    """The person who asks, as their profile says; empty where it is not known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = ""
+    name: str = ""
+    title: str = ""
+    """Role."""
+    zone: str = "UTC"
+    """Time zone, by its IANA name."""
+    language: str = ""
+    """Code of the language to answer in."""
+
+    @classmethod
+    def of(cls, person: Person | None, id: str = "", language: str = "") -> Requester:
+        """Return what Slack says of a person; None = it says nothing."""
+        if person is None:
+            return cls(id=id, language=language)
+        zone = person.zone or cls().zone
+        return cls(id=person.id, name=person.name, title=person.title, zone=zone, language=language)
+
+    def line(self) -> str:
+        """Return name, id and role on one line."""
+        named = f"{_short(self.name)} ({self.id})" if self.name else self.id
+        return ", ".join(filter(None, (named, _short(self.title))))
+
+    def clock(self) -> ZoneInfo:
+        """Return the time zone; UTC where this machine does not know it."""
+        try:
+            return ZoneInfo(self.zone)
+        except (ValueError, OSError, LookupError):
+            return ZoneInfo("UTC")
+
+
+NOBODY = Requester()
+
+
+class EarlierTurn(BaseModel):
+    """What the requester said earlier in the conversation that a request goes on with."""
+
+    model_config = ConfigDict(frozen=True)
+
+    said: str
+    """As Slack sent it, with its marks for channels."""
+    read: tuple[str, ...] = ()
+    """Ids of the conversations that its answer rests on."""
+
+
+def _short(text: str) -> str:
+    return one_line(printable(text))[:80].strip()
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request, with everything that was said around it."""
 
     text: str
     window: Window
+    """What is read of messages and mails where a brief gives no time; it ends now."""
+    earliest: datetime | None = None
+    """The first time that a brief may give; None = that of the window."""
+    requester: Requester = NOBODY
+    preferences: tuple[str, ...] = ()
+    """How the requester wants to be answered, always."""
+    instructions: str = ""
+    """How all who ask in its channel are answered."""
     delimiter: str = ""
     """Delimiter round the text of `files`; empty = any."""
     conversation: str = ""
     """The thread around the request, as lines with ids; data, never instructions."""
+    before: tuple[EarlierTurn, ...] = ()
+    """The requester's own part of it, oldest first."""
     files: tuple[Mapping[str, Any], ...] = ()
     """Content blocks of attached files."""
     earlier: tuple[Finding, ...] = ()
     """Findings of earlier answers in the thread, their ids made unique for this run."""
     here: Mapping[str, str] = field(default_factory=dict)
     """Ids of sources that may be used without being named: its own channel and thread."""
+    choices: tuple[tuple[str, str], ...] = ()
+    """What the requester was asked back, and the option that they chose; oldest first."""
     label: Label = TRUSTED
-    """Label of the conversation and the files."""
+    """Label of the conversation, the files and the choices."""
     allowed: Allowed = ANYTHING
     said: str = ""
     """The requester's own message as Slack sent it, with its marks for channels and people."""
     intent: Intent = UNASKED
     """The requester's words and where the answer goes; `Ask` resolves what they name."""
+
+    @property
+    def frame(self) -> TimeFrame:
+        """Return the times that its briefs and reports may read."""
+        oldest = self.window.oldest
+        earliest = min(self.earliest, oldest) if self.earliest else oldest
+        return TimeFrame(self.window, earliest, self.requester.clock())
 
 
 REPORT = "report"
@@ -200,12 +280,12 @@ def answer_text(results: Sequence[SubagentResult], done: ParentRun, citable: Cit
     text = drop_unknown(done.ending.text, known, own, files).strip()
     if text and (done.ending.stopped_by == "none" or known.keys() & ids_in(text) or not known):
         return text
-    why = done.ending.reason or done.ending.stopped_by
-    what = "The answer could not be finished" if text else "No answer could be written"
-    said = "It was stopped." if why == "user" else f"{what} ({why})."
+    what = phrase("answer.not_finished" if text else "answer.not_written")
+    said = [] if done.ending.stopped_by == "user" else [what]  # then it stands below
     lines = [text, ""] if text else []
-    lines.append(said + (" What the subagents returned:" if results else ""))
-    for r in results:
+    found = [r for r in results if r.findings or r.status in ("complete", "partial")]
+    lines.append(" ".join([*said, *([phrase("answer.found_until")] if found else [])]))
+    for r in found:
         cited = " ".join(f"[{f.id}]" for f in r.findings[:5])
         lines.append(f"- {drop_unknown(r.text, known, files=files)} {cited}")
     return "\n".join(lines)

@@ -152,9 +152,14 @@ def urgency(result: SubagentResult) -> tuple[bool, str, int]:
 
 
 def by_urgency(results: Sequence[SubagentResult]) -> list[Statement]:
-    """Return what to do first without a model: asked of the reader or urgent, ranked by code."""
-    ranked = [r for r in sorted(results, key=urgency) if not urgency(r)[0] and r.findings]
+    """Return what to do first without a model: asked of the reader, or urgent and due."""
+    ranked = [r for r in sorted(results, key=urgency) if _is_to_do(r) and r.findings]
     return [Statement(_act(r), (r.findings[0].id,)) for r in ranked[:MAX_RELATED]]
+
+
+def _is_to_do(result: SubagentResult) -> bool:
+    value = verdict(result)
+    return bool(value and (value.asked_of_me or (value.priority == "high" and value.deadline)))
 
 
 def _act(result: SubagentResult) -> str:

@@ -16,15 +16,15 @@ from scopes.mail import INVITATIONS, MailMessage, MailThread
 
 MAX_HEADER: Final = 2_000  # characters of one header that are examined
 
-SPAM: Final = "marked as spam"
-DRAFTS: Final = "only drafts"
-OWN: Final = "only your own mail"
-BOUNCE: Final = "a delivery report (a bounce or a delay)"
-REPLIED: Final = "an automatic answer (out of office)"
-GENERATED: Final = "sent by a program, according to its headers"
-NO_REPLY: Final = "from an address that takes no answers"
-NOTICE: Final = "from an address for automatic notices"
-NEWSLETTER: Final = "a newsletter or other mass mail"
+SPAM: Final = "filter.spam"
+DRAFTS: Final = "filter.drafts"
+OWN: Final = "filter.own"
+BOUNCE: Final = "filter.bounce"
+REPLIED: Final = "filter.replied"
+GENERATED: Final = "filter.generated"
+NO_REPLY: Final = "filter.no_reply"
+NOTICE: Final = "filter.notice"
+NEWSLETTER: Final = "filter.newsletter"
 
 _ADDRESS = re.compile(r"[^\s<>,;:\"()\[\]]+@[^\s<>,;\"()]+")
 _MEANT = re.compile(r"<([^<>\s@]+@[^<>\s]+)>")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import scopes
-from bot.messages import NOT_CONNECTED
+from bot.mailbox.accounts import how_to_connect
 from bot.reports.documents import Report, SweepReport, TriageReport
 from bot.reports.markdown import digest_answer
 from bot.tasks.base import Request, Workplace
 from bot.tasks.sources import match_channels, seen_channels
 from bot.tasks.sweep import NOBODY, Sweep
+from config.words import phrase
 from scopes.clients import names_in, with_clients
 from scopes.label import Label
 from scopes.reports import TOOLS, ReportDesk
@@ -24,6 +25,7 @@ from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window
 from subagents.agent import Outcome
 from subagents.contracts import NEEDS_ACTION
 from subagents.delegation import Delegation
+from subagents.errors import BriefRefused
 from subagents.events import ContextGrew
 from subagents.result import join_labels
 from subagents.run import Run
@@ -47,7 +49,6 @@ NOTHING_TO_ADD = "NONE"
 """What a parent writes that leaves the answer to the report."""
 TOLD_OF_CHANNEL = 5
 """Issues of a channel that the answer tells in words; the report has all."""
-MOST_DAYS = 366
 BELOW = (
     "The program shows this report, whole, below your answer: do not repeat it. Write only what "
     f"the request asks beyond it; if that is nothing, write only {NOTHING_TO_ADD}."
@@ -90,7 +91,7 @@ class Reports:
         return {tool.name: tool for tool in TOOLS if may[tool.name]}
 
     def _allows(self, scope: str) -> bool:
-        return bool(self.request.allowed.among((scope, scopes.ALL)))
+        return scope in scopes.permitted(self.request.allowed.scopes)
 
     @property
     def text(self) -> str:
@@ -128,10 +129,11 @@ class Reports:
         return Outcome(text, Origin.VIEW, " ".join(r.id for r in results), found.label)
 
     async def sweep(
-        self, ctx: ToolContext, channels: list[str], since_days: int | None, language: str
+        self, ctx: ToolContext, channels: list[str], since: str, until: str, language: str
     ) -> ToolResult:
         """Sweep the channels that these names mean, of those that the requester may read."""
         self._only_one()
+        window = self.window(since, until, self.app.settings.sweep.since_days)
         key = f"{ctx.key}/channels"
         try:
             made = self.run.recorded(key, ChosenChannels)
@@ -147,24 +149,31 @@ class Reports:
         await self.app.extend(self.run, settings.limits.cost_usd, settings.sweep.time_s)
         task = self.task = Sweep(
             *(self.app, self.run),
-            replace(self.request, window=self._window(since_days, settings.sweep.since_days)),
+            replace(self.request, window=window),
             *(made.channels, made.tracker),
-            language=settings.report.language or language.strip().casefold()[:8] or "en",
+            language=settings.report.language
+            or language.strip().casefold()[:8]
+            or self.request.requester.language
+            or "en",
             asked_by=self.delegation.fanout,
         )
         report = await task.work()
         report.coverage.not_covered += made.missing
         return self._result_of(report, Label.of(report.label))
 
-    async def triage(self, ctx: ToolContext, since_days: int | None) -> ToolResult:
-        """Triage the mailbox of the requester."""
+    async def triage(
+        self, ctx: ToolContext, since: str, until: str, limit: int | None
+    ) -> ToolResult:
+        """Triage the mailbox of the requester; `limit`: only the newest so many threads."""
         from scopes.google.errors import GoogleError
 
         self._only_one()
         try:
-            task = await inbox_triage(self.app, self.run, self.request, self, since_days)
+            task = await inbox_triage(self.app, self.run, self._mail_request(since, until), self)
             if task is None:
-                raise ToolError(NOT_CONNECTED)
+                how = how_to_connect(self.app.settings)
+                raise ToolError(phrase("mail.not_connected", how=how))
+            task.limit = limit
             self.task = task
             settings = self.app.settings.triage
             await self.app.extend(self.run, settings.budget_usd, settings.time_s)
@@ -190,9 +199,19 @@ class Reports:
         self.report = report
         return ToolResult(note="\n".join([*_summary(report), BELOW]), label=label)
 
-    def _window(self, days: int | None, usual: int) -> Window:
-        latest = self.request.window.latest
-        return Window(latest - timedelta(days=_within(days, usual)), latest)
+    def window(self, since: str, until: str, days: int) -> Window:
+        """Return what to read; so many days without `since`. Raises ToolError."""
+        try:
+            return self.request.frame.of_days(days).window(since, until)
+        except BriefRefused as refusal:
+            raise ToolError(f"{refusal}.") from refusal
+
+    def _mail_request(self, since: str, until: str) -> Request:
+        """Return the request with the window of its mails: of a file all, unless it says when."""
+        if not (since or until or self.app.mail):
+            return self.request
+        window = self.window(since, until, self.app.settings.triage.since_days)
+        return replace(self.request, window=window)
 
     async def _channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
         """Find the channels meant: those that the request names or the parent has listed.
@@ -207,17 +226,20 @@ class Reports:
         chosen: dict[str, ChannelInfo] = {}
         missing = []
         for name in dict.fromkeys(each.strip().lstrip("#") for each in names):
-            asked = bool(name) and name.casefold() in said
-            found = [
+            asked = bool(name) and (name.casefold() in said or _says_stem(said, name))
+            matched = [
                 channel
                 for channel in match_channels(seen, name)
                 if (alone or "*" not in name or not channel.is_private)
-                and (asked or channel.id in ctx.handles.titles)
                 and await run.gate.may_read(run.requester, channel.id)
             ]
+            found = [c for c in matched if asked or c.id in ctx.handles.titles]
             chosen |= {channel.id: channel for channel in found}
-            listed = asked or name in ctx.handles.titles
-            missing += [] if found else [f"{name}: {ABSENT if listed else UNLISTED}"]
+            if found:  # a pattern does not quietly mean fewer channels than it says
+                missing += [f"{c.name}: {UNLISTED}" for c in matched if c not in found]
+            else:
+                listed = asked or name in ctx.handles.titles
+                missing.append(f"{name}: {ABSENT if listed else UNLISTED}")
         most = run.limits.max_items
         kept = list(chosen.values())[:most]
         missing += [f"{c.name}: only {most} are read at once" for c in list(chosen.values())[most:]]
@@ -225,12 +247,20 @@ class Reports:
         return ChosenChannels(kept, missing, lists[0] if len(lists) == 1 else None)
 
 
+def _says_stem(said: str, pattern: str) -> bool:
+    """Return whether a text says in words what a pattern leaves open: "the csm channels" says
+    `csm-*`."""
+    stems = [each.strip("-_.").casefold() for each in re.split(r"[*?\[\]]+", pattern)]
+    words = [each for each in stems if each]
+    wild = len(stems) > 1 and bool(words)
+    return wild and all(re.search(rf"(?<!\w){re.escape(each)}(?!\w)", said) for each in words)
+
+
 async def inbox_triage(
     app: Workplace,
     run: Run,
     request: Request,
     asked_for: Reports | None = None,
-    since_days: int | None = None,
 ) -> Triage | None:
     """Return the triage of the mailbox that the run has open; None where none is connected.
 
@@ -250,12 +280,9 @@ async def inbox_triage(
     address = run.recorded(key, str)
     if address is None:
         address = await run.record(key, str, await gmail.address())
-    state, latest = app.mail, request.window.latest
-    window = request.window
-    if since_days or state:
-        days = _within(since_days, app.settings.triage.since_days)
-        window = Window(latest - timedelta(days=days), latest)
-    reader = Reader(run.requester or address, address, latest.date())
+    state, window = app.mail, request.window
+    today = (asked_for.request if asked_for else request).window.latest.date()
+    reader = Reader(run.requester or address, address, today)
     account = reader.owner
     # Before any row of the plan: its subjects are for those who may read the mailbox.
     run.emit(ContextGrew("p1", mailbox_label(account)))
@@ -271,7 +298,7 @@ async def inbox_triage(
         found = await state.corrections.all(account) if state else []
         known = await run.record(key, list[Correction], found)
     return Triage(
-        *(app, run, replace(request, window=window), gmail, reader, listing),
+        *(app, run, request, gmail, reader, listing),
         corrections=known,
         asked_by=asked_for.delegation.fanout if asked_for else None,
     )
@@ -287,11 +314,6 @@ def triage_label(request: Request, task: Triage) -> Label:
     return request.label.join(join_labels(task.fanout.own)).join(mailbox_label(task.reader.owner))
 
 
-def _within(asked: int | None, usual: int) -> int:
-    """Return how many days back a report looks: as asked, within bounds, else as usual."""
-    return max(1, min(asked, MOST_DAYS)) if asked else usual
-
-
 def _summary(report: Report) -> Iterator[str]:
     """Yield what a parent is told of a report beside the views of its subagents."""
     cover, window = report.coverage, report.window
@@ -300,6 +322,8 @@ def _summary(report: Report) -> Iterator[str]:
     yield f"{report.kind.upper()} {report.status}: {cover.items} {what}{period}."
     if missing := cover.not_covered:
         yield f"Not covered: {len(missing)}."
+    if isinstance(report, TriageReport) and report.unchanged_since:
+        yield "No thread has anything new since the last digest: the report says so."
 
 
 def sweep_lines(report: SweepReport) -> Iterator[str]:

@@ -5,19 +5,32 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from bot.errors import SetupError
 from scopes.label import TRUSTED, Label
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
-from scopes.tool import BEFORE_WINDOW, Window, estimate_tokens
+from scopes.tool import BEFORE_WINDOW, Item, Window, estimate_tokens
 from subagents.result import SubagentResult
 from subagents.run import Run
 
 PART_SHARE = 0.55
 """Share of a subagent's context for a source; the rest is for its prompt and result."""
 
+HIDDEN = "there is no such channel, or who asked may not read it"
 NO_ANSWER = "Slack gave no answer in time; try again later"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareThread:
+    """A thread of a share."""
+
+    root: str
+    at: datetime
+    """When it was opened."""
+    ids: tuple[str, ...]
+    """Ids of its messages inside the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +38,43 @@ class Share:
     """The part of a channel that one subagent reads."""
 
     window: Window
-    ids: tuple[str, ...]
-    """Ids of its messages."""
+    threads: tuple[ShareThread, ...]
+    items: tuple[Item, ...] = ()
+    """All its messages, which its subagent is given; empty if they are too many: it reads them."""
+    number: str = "1"
+    """`2`; `2a` and `2b` where its result was too long and two read it again."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(id for thread in self.threads for id in thread.ids)
+
+    def described(self, name: str, parts: int) -> str:
+        """Return which threads of a channel are in it, of so many shares."""
+        first, last = self.threads[0].root, self.threads[-1].root
+        span = first if first == last else f"{first} to {last}"
+        own = f"share {self.number} of {parts}, threads {span}; others have the rest"
+        what = f"all of {name}" if parts == 1 and self.number == "1" else own
+        return f"MATERIAL is {what}." if self.items else f"Yours is {what}."
+
+    def halves(self) -> list[Share]:
+        """Return two shares with half of the threads each; [] if it has only one."""
+        middle = len(self.threads) // 2
+        if not middle:
+            return []
+        cut = self.threads[middle].at
+        first, second = self.threads[:middle], self.threads[middle:]
+        return [
+            self._part(replace(self.window, opened_before=cut), first, "a"),
+            self._part(replace(self.window, opened_from=cut), second, "b"),
+        ]
+
+    def _part(self, window: Window, threads: tuple[ShareThread, ...], letter: str) -> Share:
+        roots = {thread.root for thread in threads}
+        items = tuple(i for i in self.items if (i.thread or i.id) in roots)
+        return Share(window, threads, items, self.number + letter)
+
+    def without_text(self) -> Share:
+        return replace(self, items=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +99,12 @@ class SweepSource:
     channel: ChannelInfo
     window: Window
     plan: ChannelPlan | None = None
-    results: list[SubagentResult] = field(default_factory=list)
+    read: list[tuple[Share, SubagentResult]] = field(default_factory=list)
+    """The result of each share, in the order of the threads."""
+
+    @property
+    def results(self) -> list[SubagentResult]:
+        return [result for _, result in self.read]
 
     @property
     def name(self) -> str:
@@ -90,9 +143,16 @@ def match_channels(channels: Sequence[ChannelInfo], pattern: str) -> list[Channe
 
 
 def split(
-    found: Sequence[SlackConversation], window: Window, max_tokens: int, max_threads: int
-) -> list[Window]:
-    """Split the window between threads, a share for each subagent; [] if nothing is to be read."""
+    found: Sequence[SlackConversation],
+    window: Window,
+    max_tokens: int,
+    max_threads: int,
+    max_material: int,
+) -> list[Share]:
+    """Split the window between threads, a share for each subagent; [] if nothing is to be read.
+
+    A share holds its messages if these have at most `max_material` tokens.
+    """
     if not found:
         return []
     sizes = [sum(estimate_tokens(i.line()) + 1 for i in c.items) for c in found]
@@ -104,17 +164,28 @@ def split(
             cuts.append(k)
             here = 0
         used, here = used + size, here + size
-    starts = [found[k].root.at for k in cuts[1:]]
+    bounds = list(zip(cuts, [*cuts[1:], len(found)], strict=True))
+    starts = [None, *(found[k].root.at for k in cuts[1:]), None]
     return [
-        Window(window.oldest, window.latest, begin, end)
-        for begin, end in zip([None, *starts], [*starts, None], strict=True)
+        Share(
+            replace(window, opened_from=starts[n], opened_before=starts[n + 1]),
+            tuple(map(_thread_of, found[first:end])),
+            _material(found[first:end], sum(sizes[first:end]) <= max_material),
+            str(n + 1),
+        )
+        for n, (first, end) in enumerate(bounds)
     ]
 
 
-def ids_of(found: Sequence[SlackConversation], share: Window) -> tuple[str, ...]:
-    """Return the ids of the messages inside the window in the threads of one share."""
-    threads = [c for c in found if c.root.at and share.opens(c.root.at)]
-    return tuple(i.id for c in threads for i in c.items if BEFORE_WINDOW not in i.notes)
+def _thread_of(conversation: SlackConversation) -> ShareThread:
+    root = conversation.root
+    assert root.at is not None, "a message has a time"
+    ids = tuple(i.id for i in conversation.items if BEFORE_WINDOW not in i.notes)
+    return ShareThread(root.id, root.at, ids)
+
+
+def _material(found: Sequence[SlackConversation], fits: bool) -> tuple[Item, ...]:
+    return tuple(item for each in found for item in each.items) if fits else ()
 
 
 async def seen_channels(run: Run, reader: SlackReader) -> dict[str, ChannelInfo]:

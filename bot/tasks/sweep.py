@@ -25,12 +25,15 @@ from bot.reports.documents import (
     TrackerEntry,
     TrackerSummary,
 )
+from bot.reports.frame import is_ending, why_ended
 from bot.reports.issues import counts_of
 from bot.tasks.base import Opening, ReportTask, count_statuses, coverage_of, most_urgent, total
+from bot.tasks.duplicates import join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
-from bot.tasks.sources import NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, ids_of, split
+from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
 from config.prompts import prompt
+from config.words import ENGLISH
 from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
@@ -42,7 +45,7 @@ from subagents.events import SourcesRead
 from subagents.evidence import Coverage, distinct
 from subagents.result import Finding, SubagentResult, join_labels
 from subagents.run import Run
-from subagents.summary import parent_view, rank
+from subagents.summary import LAST, parent_view, rank
 from subagents.toolbox import crash_text
 from subagents.trajectory import Origin
 
@@ -65,7 +68,8 @@ def section(source: SweepSource, tracked: Tracked) -> SweepSection:
     `tracked`: what is known of each finding's row in the tracker, by id of the finding.
     """
     results = source.results
-    findings = sorted((f for r in results for f in r.findings), key=rank)
+    keys = source.plan.keys if source.plan else {}
+    findings = join_duplicates([f for r in results for f in r.findings], keys)
     states = [r.status for r in results]
     if source.fault:
         by_user = source.plan and source.plan.stopped == "user"
@@ -74,7 +78,7 @@ def section(source: SweepSource, tracked: Tracked) -> SweepSection:
     elif not results:
         status, summary = "complete", "no message in the window"
     else:
-        summary = " ".join(r.text for r in results)
+        summary = " ".join(map(_summary, results))
         status = states[0] if len(set(states)) == 1 else "partial"
     coverage = ReadTotals(**Coverage.sum([r.read for r in results]).model_dump(mode="json"))
     if source.fault:
@@ -86,14 +90,36 @@ def section(source: SweepSource, tracked: Tracked) -> SweepSection:
         subagents=[r.id for r in results],
         status=status,
         summary=summary,
-        findings=[make_finding(f, tracked) for f in findings],
+        findings=[make_finding(f, tracked, joined) for f, joined in findings],
         coverage=coverage,
     )
 
 
-def make_finding(finding: Finding, tracked: Tracked) -> SweepFinding:
-    """Add what a reader needs: the owner, the next step, why it is so severe."""
-    made = SweepFinding(**dict(finding), tracker=tracked.get(finding.id))
+def _named(gap: str, names: Mapping[str, str], results: Mapping[str, SubagentResult]) -> str:
+    """Return a gap with the name of the channel in place of its subagent's id, in plain words."""
+    id, _, text = gap.partition(": ")
+    if id not in names:
+        return gap
+    if is_ending(text, results[id]):
+        text = why_ended(results[id].stopped_by)
+    return f"{names[id]}: {text}"
+
+
+def _summary(result: SubagentResult) -> str:
+    """Return what a subagent said, and why it found no more if it failed."""
+    if result.status not in ("failed", "cancelled"):
+        return result.text
+    return f"{result.text} ({why_ended(result.stopped_by)})"
+
+
+def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ()) -> SweepFinding:
+    """Add what a reader needs: the owner, the next step, why it is so severe.
+
+    `joined`: ids of the findings that it stands for besides its own.
+    """
+    entries = [tracked.get(id) for id in (finding.id, *joined)]
+    named = next((each for each in entries if each and each.key), entries[0])
+    made = SweepFinding(**dict(finding), tracker=named, joined=list(joined) or None)
     if made.state != "none":
         made.owner = made.owner or NOBODY
         made.next_step = made.next_step or _UNSAID.get(made.state, "")
@@ -217,12 +243,14 @@ class SweepPlanner:
     async def _plan(self, source: SweepSource) -> ChannelPlan:
         id, stopped = source.channel.id, ""
         try:
+            if not await self._run.gate.may_read(self._run.requester, id):
+                return ChannelPlan(id, fault=HIDDEN)
             found = await self._reader.conversations(id, source.window)
             label = await self._label(source)
             most = int(PART_SHARE * self._run.limits.child_context)
-            windows = split(found, source.window, most, self._most)
-            shares = tuple(Share(each, ids_of(found, each)) for each in windows)
-            return ChannelPlan(id, shares, _keys(found), label)
+            material = min(most, self._run.limits.max_material_tokens)
+            shares = split(found, source.window, material or most, self._most, material)
+            return ChannelPlan(id, tuple(shares), _keys(found), label)
         except Absent:
             fault = await self._reader.not_in(source.name)
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
@@ -261,12 +289,12 @@ class Sweep(ReportTask):
     since: Mapping[str, datetime] = field(default_factory=dict)
     """Channel id -> beginning of its window, if not that of the request."""
     title: str = ""
-    language: str | None = None
-    """Of the report; None = as `report.language` says, else that of each channel."""
+    language: str = ""
+    """Of the report; empty = as `report.language` says, else English."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.language = self.language or self.app.settings.report.language
+        self.language = self.language or self.app.settings.report.language or ENGLISH
         begin, end = self.request.window.oldest, self.request.window.latest
         self.sources = [
             SweepSource(c, Window(self.since.get(c.id, begin), end)) for c in self.channels
@@ -274,6 +302,8 @@ class Sweep(ReportTask):
         self.reading = self._tracker(self.tracker) if self.tracker else None
         self.tracked: dict[str, TrackerEntry | None] = {}
         """What is known of each finding's row in the tracker, by id of the finding."""
+        self.halved = set[str]()
+        """Ids of subagents whose result was too long, so that two others read a half each."""
         self.lines = Overview()
 
     def _tracker(self, id: str) -> TrackerReading:
@@ -302,36 +332,71 @@ class Sweep(ReportTask):
                 if plan is None:
                     plan = await self.run.record(key, ChannelPlan, await planning.next())
                 source = known[plan.channel]
-                source.plan, parts = plan, len(plan.shares)
-                briefs = [self._brief(source, s, k, parts) for k, s in enumerate(plan.shares, 1)]
-                group.create_task(self._judge(source, briefs, planning))
+                source.plan = plan
+                group.create_task(self._judge(source, plan, planning))
+        await self._judge_halves()
 
-    async def _judge(
-        self, source: SweepSource, briefs: Sequence[Brief], planning: SweepPlanner
-    ) -> None:
+    async def _judge(self, source: SweepSource, plan: ChannelPlan, planning: SweepPlanner) -> None:
+        """Have the shares of a channel read; keep the text of those that must be read again."""
         try:
-            source.results = await self.fanout.run_all(briefs)
+            parts = len(plan.shares)
+            briefs = [self._brief(source, share, parts) for share in plan.shares]
+            results = await self.fanout.run_all(briefs)
+            pairs = zip(plan.shares, results, strict=True)
+            source.read = [(s if r.is_too_long else s.without_text(), r) for s, r in pairs]
+            shares = tuple(share.without_text() for share in plan.shares)
+            source.plan = replace(plan, shares=shares)
         finally:
             planning.read(source)
 
-    def _brief(self, source: SweepSource, share: Share, part: int, parts: int) -> Brief:
-        which = f" ({part} of {parts})" if parts > 1 else ""
+    async def _judge_halves(self) -> None:
+        """Have each share whose result was too long for one answer read again by two subagents,
+        with half of its threads each, until each result fits or is that of a single thread.
+
+        It begins when all others have ended: then a replay numbers the subagents alike.
+        """
+        while torn := [
+            (source, share, result, halves)
+            for source in self.sources
+            for share, result in source.read
+            if result.is_too_long and (halves := share.halves())
+        ]:
+            parts = {id(source): len(source.plan.shares) for source, *_ in torn if source.plan}
+            again = [(source, half) for source, _, _, halves in torn for half in halves]
+            briefs = [self._brief(source, half, parts[id(source)]) for source, half in again]
+            results = iter(await self.fanout.run_all(briefs))
+            for source, share, result, halves in torn:
+                place = source.read.index((share, result))
+                source.read[place : place + 1] = pairs = [(half, next(results)) for half in halves]
+                why = f"{result.reason}; {' and '.join(r.id for _, r in pairs)} read a half each"
+                self.fanout.results[result.id] = result.model_copy(update={"reason": why})
+                self.halved.add(result.id)
+
+    def _brief(self, source: SweepSource, share: Share, parts: int) -> Brief:
+        which = f" ({share.number} of {parts})" if parts > 1 or share.number != "1" else ""
+        handles = Handles({} if share.items else {source.channel.id: source.name})
         draft = BriefDraft(
             task=prompt("sweep_task").replace("{name}", source.name),
             description=f"Read {source.name}{which}"[:120],
             scope="slack",
             contract="issues",
-            handles=(source.channel.id,),
+            known=share.described(source.name, parts),
+            handles=tuple(handles.titles),
         )
-        handles = Handles({source.channel.id: source.name})
+        label = TRUSTED
+        for item in share.items:
+            label = label.join(item.label)
         return Brief(
             draft,
             handles,
             share.window,
-            TRUSTED,
+            label,
             self.language,
+            material=share.items,
             expects={source.channel.id: share.ids},
             requester=self.run.requester,
+            zone=self.request.requester.clock().key,
+            divisible=len(share.threads) > 1,
         )
 
     async def _overview(self) -> None:
@@ -369,8 +434,9 @@ class Sweep(ReportTask):
 
     def _opening(self, shown: Sequence[SubagentResult]) -> Iterator[Opening]:
         cap = self.view_tokens(len(shown))
-        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {self.request.window}"
-        yield f"{said}\nLANGUAGE: {self.language or 'en'}", Origin.REQUEST, ""
+        window = self.request.window.shown(self.request.requester.clock().key)
+        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window}"
+        yield f"{said}\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         views = {r.id for r in shown}
         for source in self.sources:
             own = [r for r in source.results if r.id in views]
@@ -408,7 +474,7 @@ class Sweep(ReportTask):
             title=self.title,
             status=self._status(sections),
             model=self.app.model_name,
-            language=self.language or "en",
+            language=self.language,
             as_of=latest,
             window=Period(oldest=iso(oldest), latest=latest),
             coverage=self._coverage(sections, results, tracker),
@@ -450,14 +516,26 @@ class Sweep(ReportTask):
     ) -> RunCoverage:
         undone = [s for s in sections if s.status in ("failed", "cancelled")]
         missing = [f"{s.item}: {s.summary}" for s in undone]
-        told = {child for s in undone for child in s.subagents}
+        told = {child for s in undone for child in s.subagents} | self.halved
+        long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
+        for source, share, result in long:
+            missing.append(f"{source.channel.name}: {_too_long(share)}")
+            told.add(result.id)
         rest = [r for r in results if r.id not in told]
-        missing += [*coverage_of(rest).not_covered, *self.app.problems]
+        names = {child: s.item for s in sections for child in s.subagents}
+        known = {r.id: r for r in rest}
+        missing += [_named(gap, names, known) for gap in coverage_of(rest).not_covered]
+        missing += self.app.problems
         if tracker and tracker.reason:
             missing.append(f"{self.tracker}: {tracker.reason}")
         return count_statuses([s.status for s in sections], missing)
 
 
-def _urgency(result: SubagentResult) -> tuple[int, int, int, int]:
+def _too_long(share: Share) -> str:
+    roots = ", ".join(thread.root for thread in share.threads)
+    return f"what there is to say of the thread {roots} does not fit into one answer"
+
+
+def _urgency(result: SubagentResult) -> tuple[int, bool, str, int, int]:
     """Sort results by the finding to do first in each."""
-    return min(map(rank, result.findings), default=(9, 9, 0, 0))
+    return min(map(rank, result.findings), default=(9, True, LAST, 0, 0))

@@ -45,7 +45,7 @@ LEAST: Final = 0.4
 """Share of a title's weight that a finding must contain, if only words decide."""
 AHEAD: Final = 1.4
 """Required ratio to the weight of the second best row."""
-OPEN_STATES: Final = ("unanswered", "unsolved", "waiting")
+OPEN_STATES: Final = ("unanswered", "unsolved", "waiting", "known")
 
 Words = frozenset[tuple[str, str]]
 """Kind (`acronym`, `number`, `stem`) and folded text."""

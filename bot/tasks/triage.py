@@ -13,6 +13,7 @@ from typing import Any
 from bot.mailbox.actions import Correction, sentences_about
 from bot.mailbox.sync import MailState, Sync, seen_of
 from bot.reports.documents import (
+    EarlierDigest,
     FilteredThread,
     Period,
     RunCoverage,
@@ -21,13 +22,13 @@ from bot.reports.documents import (
     TriageReport,
     UnreadableThread,
 )
-from bot.reports.translations import count
 from bot.storage.tables import address_of
 from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
 from config.sections import TriageSettings
+from config.words import ENGLISH, current, in_language, phrase
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail
 from scopes.handles import Handles
@@ -38,7 +39,6 @@ from subagents.brief import Brief, BriefDraft
 from subagents.contracts import TriageVerdict
 from subagents.result import Finding, SubagentResult
 from subagents.summary import parent_view
-from subagents.toolbox import crash_text
 from subagents.trajectory import Origin
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def brief_of(
     titles = {} if fits else {thread: "the thread"}
     draft = BriefDraft(
         task=prompt("triage_task"),
-        description=f"Triage {subject}"[:120],
+        description=f"Triage {subject or '(no subject)'}"[:120],
         scope="email",
         contract="triage",
         known=" ".join([reader.introduction(), *known]),
@@ -97,13 +97,12 @@ def brief_of(
 
 
 def _output(settings: TriageSettings) -> str:
-    """Describe the categories, and the language if the settings name none."""
+    """Describe the categories."""
     named = settings.categories.items()
-    spoken = "" if settings.language else "Write in the language of the last mail. "
-    return f"{spoken}category is one of:" + "".join(f"\n- {name}: {when}" for name, when in named)
+    return "category is one of:" + "".join(f"\n- {name}: {when}" for name, when in named)
 
 
-UNCHANGED = "nothing new since the last triage"
+UNCHANGED = "filter.unchanged"
 FILE = "in:anywhere"
 """Query for a file: everything, so that each message is accounted for."""
 INBOX = "{in:inbox in:spam}"
@@ -228,9 +227,10 @@ def verdict_of(
 
 
 def unreadable(thread: ThreadRead, result: SubagentResult | None) -> UnreadableThread:
-    """Return why a thread has no verdict."""
-    ended = (result.reason or result.stopped_by) if result else "it was not judged in time"
-    reason = thread.fault or ended
+    """Return why a thread has no verdict, in words for its reader."""
+    stop = result.stopped_by if result else "time"
+    reason = thread.fault or (f"lost.{stop}" if stop in ENDS else NOT_JUDGED)
+    reason = phrase(reason) if current().has(reason) else reason
     return UnreadableThread(thread_id=thread.id, subject=thread.subject, reason=reason)
 
 
@@ -247,7 +247,13 @@ def _day(text: str) -> str | None:
         return None
 
 
-GONE = "it was deleted meanwhile"
+GONE, CRASHED, NOT_JUDGED = "lost.gone", "lost.crashed", "lost.not_judged"
+"""Keys of why a thread has no verdict."""
+ENDS = (
+    *("steps", "tokens", "cost", "time", "rate_limit", "model_error", "tool_error"),
+    *("invalid_output", "injection", "user"),
+)
+"""How the subagent of a thread stopped, as far as its reader is told in words of its own."""
 AT_ONCE = 16
 """Threads that are fetched together, and whose subagents then start together."""
 AHEAD = 2
@@ -287,10 +293,16 @@ class Triage(ReportTask):
 
     async def work(self) -> TriageReport:
         """Have the sources read by subagents, and the first lines written; return the report."""
-        async with self.reserve():
-            await self._read()
-            await self._overview()
-        return self._document()
+        with in_language(self.language):
+            async with self.reserve():
+                await self._read()
+                await self._overview()
+            return self._document()
+
+    @property
+    def language(self) -> str:
+        """The language of the digest, as a code."""
+        return self.app.settings.triage.language or self.request.requester.language or ENGLISH
 
     async def _read(self) -> None:
         key = f"{self.run.id}/{self.context}/threads"
@@ -335,9 +347,9 @@ class Triage(ReportTask):
             return unread(ref, GONE)
         except GoogleError as error:
             return unread(ref, str(error))
-        except Exception as error:  # boundary: one malformed thread must not harm the others
+        except Exception:  # boundary: one malformed thread must not harm the others
             log.exception("reading the thread %s of %s crashed", ref.id, self.run.id)
-            return unread(ref, crash_text("reading it", error))
+            return unread(ref, CRASHED)
 
     async def _judge(self, threads: Sequence[ThreadRead]) -> None:
         briefs = {thread.id: self._brief(thread) for thread in threads}
@@ -345,7 +357,8 @@ class Triage(ReportTask):
         self.results |= dict(zip(briefs, results, strict=True))
 
     def _brief(self, thread: ThreadRead) -> Brief:
-        settings = self.app.settings.triage
+        settings, asked = self.app.settings.triage, self.request.requester.language
+        settings = settings.model_copy(update={"language": settings.language or asked or ENGLISH})
         known = sentences_about(self.corrections, thread.senders, settings.categories)
         who, asked_by = self.reader, self.run.requester
         return brief_of(thread.id, thread.subject, thread.items, who, settings, known, asked_by)
@@ -362,12 +375,11 @@ class Triage(ReportTask):
 
     def _opening(self, shown: Sequence[SubagentResult], count: int) -> list[Opening]:
         cap = self.view_tokens(len(shown))
-        language = self.app.settings.triage.language or "en"
         said = f"TRIAGE of {count} threads. TODAY: {self.reader.today:%A %Y-%m-%d}"
         if count > len(shown):
             said += f" ({len(shown)} of them are shown, the most urgent)"
         return [
-            (f"{said}\nLANGUAGE: {language}", Origin.REQUEST, ""),
+            (f"{said}\nLANGUAGE: {self.language}", Origin.REQUEST, ""),
             *((parent_view(r, cap), Origin.VIEW, r.id) for r in shown),
             ("WRITE: digest lines", Origin.REQUEST, ""),
         ]
@@ -386,6 +398,7 @@ class Triage(ReportTask):
             run_id=self.run.id,
             status=self._status(verdicts, lost),
             model=self.app.model_name,
+            language=self.language,
             mailbox=self.reader.address,
             as_of=iso(window.latest),
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
@@ -395,17 +408,26 @@ class Triage(ReportTask):
             verdicts=verdicts,
             filtered=[
                 FilteredThread(
-                    thread_id=t.id, subject=t.subject, sender=t.sender, reason=t.filtered
+                    thread_id=t.id, subject=t.subject, sender=t.sender, reason=phrase(t.filtered)
                 )
                 for t in looked
                 if t.filtered
             ],
             unreadable=lost,
+            unchanged_since=self._last_digest_if_unchanged(),
+            zone=self.request.requester.clock().key,
             unsupported=sum(len(r.unsupported) for r in results),
             usage=TokenUsage(**usage.to_json()),
             cost_usd=cost,
             subagents=results,
         )
+
+    def _last_digest_if_unchanged(self) -> EarlierDigest | None:
+        """Return the last digest if no thread has a message that it did not know."""
+        last, left = self.sync.last, len(self.sync.refs) - len(self.looked)
+        if last is None or left or any(t.filtered != UNCHANGED for t in self.looked):
+            return None
+        return EarlierDigest(run_id=last.run, at=iso(last.at))
 
     def _value(self, thread: ThreadRead) -> dict[str, Any] | None:
         result = self.results.get(thread.id)
@@ -421,17 +443,17 @@ class Triage(ReportTask):
     def _coverage(
         self, results: Sequence[SubagentResult], lost: Sequence[UnreadableThread]
     ) -> RunCoverage:
-        missing = [f"{each.subject}: {each.reason}" for each in lost]
+        missing = [each.sentence for each in lost]
         missing += [
-            f"{t.subject}: {each}"
+            f"{t.subject or phrase('digest.no_subject')}: {each}"
             for t in self.looked
             if (r := self.results.get(t.id)) and r.value is not None
             for each in r.not_covered
         ]
         asked = 0
         if left := len(self.sync.refs) - len(self.looked):
-            why = "the stop" if self.run.stop else f"--limit {self.limit}"
-            missing.append(f"{count(left, 'older thread')} left out by {why}")
+            key = "digest.left_by_stop" if self.run.stop else "digest.left_by_limit"
+            missing.append(phrase(key, n=left, limit=self.limit))
             asked = 0 if self.run.stop else 1
         found = count_statuses([r.status for r in results], [*missing, *self.app.problems])
         return found.model_copy(update={"left_out": asked})

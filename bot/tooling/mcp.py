@@ -21,7 +21,6 @@ from bot.storage.database import Database
 from bot.storage.tables import outside_calls, outside_tools
 from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from config.sections import McpServer
-from scopes.effects import Access
 from scopes.label import WORKSPACE, Readers
 from scopes.mcp import ServerTools, tool_name, tool_of
 from scopes.mcp_servers.answers import NoToken, Offer
@@ -171,10 +170,8 @@ class McpTools(ToolProvider):
         found = await asyncio.gather(*(self._offer(server) for server in mine))
         by_scope: dict[str, tuple[Tool, ...]] = {}
         for server, tools in zip(mine, found, strict=True):
-            reading = [tool for tool in tools if tool.access is Access.READ]
-            shares = {server.scope: tools} | {scopes.ALL: reading}
-            for scope in (scope for scope, share in shares.items() if share):
-                by_scope[scope] = (*by_scope.get(scope, ()), *shares[scope])
+            if tools:
+                by_scope[server.scope] = (*by_scope.get(server.scope, ()), *tools)
         handles = {
             s.handle: f"scope {s.scope}" for s, tools in zip(mine, found, strict=True) if tools
         }
@@ -278,7 +275,7 @@ async def _with_token(
 
 
 def _check(name: str, config: McpServer) -> None:
-    known = [*scopes.MODULES, *([scopes.ALL] if config.access == "read" else [])]
+    known = scopes.scope_names()
     if config.scope not in known:
         why = f"assistant.yaml: 'mcp.servers.{name}.scope' is {config.scope!r}."
         raise SetupError("bad_settings", why, f"Take one of {', '.join(known)}.")

@@ -10,18 +10,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from scopes.databases.duck_pool import Child, ChildGone, DuckPlace, DuckPool
+from scopes.databases.duck_pool import DuckPlace, DuckPool
 from scopes.databases.statement import REFUSED
 from scopes.databases.system_names import TELLS
 from scopes.databases.table_kinds import is_duckdb
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
+from scopes.programs import WorkerDied, WorkerTimedOut
 from scopes.tool import SourceFailed, ToolError
 
 OPEN_S = 25.0
 """Until files are tables; one DuckDB file opens in milliseconds."""
-SLOW_FILES = "The files took too long to read: give fewer or smaller ones, or a DuckDB file"
-LONGEST = 1_000_000
-"""Bytes that a result may be over: names of columns, lists of tables."""
+SLOW_FILES = "The files took too long to read: give fewer or smaller ones, or a DuckDB file."
+DIED = "The query brought its process down: write it another way, with less."
 READ: Mapping[str, Callable[[str], Value]] = {"f": float, "n": Decimal}
 """What the program's letters stand for."""
 MENDABLE = {
@@ -101,46 +101,27 @@ class Duck:
         )
 
     async def _answered(self, place: DuckPlace, request: Mapping[str, Any]) -> list[Any]:
-        """Return all lines; a process that had ended before it was asked is replaced, once."""
-        for _ in range(2):
-            used = False
-            try:
-                async with self.pool.child(place) as child:
-                    used = child.used
-                    await child.send(request)
-                    lines = await self._read(child)
-                    ending = lines[-1]
-                    child.spent = ending.get("failed") == "memory" or ending.get("spent", False)
-                    return lines
-            except ChildGone:
-                if not used:
-                    break
-        raise ToolError("The query brought its process down: write it another way, with less.")
-
-    async def _read(self, child: Child) -> list[Any]:
-        """Return what comes until the end, in time and within the bytes that a result may have."""
-        opened = json.loads(await _within(OPEN_S, child, SLOW_FILES))
-        if "failed" in opened:
-            return [opened]
+        """Return the lines of a reply. Raises ToolError where there is none."""
+        told = {"place": str(place.path), "files": place.files, "schema": place.schema}
+        slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier."
+        requests = [(request, self.query_s, slow)]
+        if place.files:
+            requests.insert(0, ({"op": "open"}, OPEN_S, SLOW_FILES))
         lines: list[Any] = []
-        clock, size = asyncio.get_running_loop().time, 0
-        until = clock() + self.query_s
-        slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier"
-        while size <= 2 * self.max_bytes + LONGEST:
-            line = await _within(until - clock(), child, slow)
-            size += len(line)
-            lines.append(json.loads(line))
-            if isinstance(lines[-1], dict) and lines[-1].keys() & {"end", "failed"}:
-                return lines
-        raise ChildGone
-
-
-async def _within(seconds: float, child: Child, slow: str) -> bytes:
-    try:
-        async with asyncio.timeout(seconds):
-            return await child.line()
-    except TimeoutError:
-        raise ToolError(f"{slow}.") from None
+        async with self.pool.worker(place) as worker:
+            for asked, seconds, late in requests:
+                try:
+                    reply = await worker.ask(json.dumps(told | {**asked}).encode(), seconds)
+                except WorkerTimedOut:
+                    raise ToolError(late) from None
+                except WorkerDied:
+                    raise ToolError(DIED) from None
+                lines = [json.loads(line) for line in reply.splitlines()]
+                if "failed" in lines[-1]:
+                    break
+            if lines[-1]["spent"]:
+                await worker.end()
+        return lines
 
 
 def _table(told: Mapping[str, Any]) -> TableInfo:

@@ -1,4 +1,4 @@
-"""A few processes that run SQL in DuckDB: started ahead, used again while healthy, killed when not.
+"""A few processes that run SQL in DuckDB: started ahead, used again, killed when not healthy.
 
 Untrusted SQL can take any memory and time, and DuckDB's own limits do not hold for all of it.
 """
@@ -6,26 +6,20 @@ Untrusted SQL can take any memory and time, and DuckDB's own limits do not hold 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from scopes.programs import started
+from scopes.programs import WorkerProcess
 
 MAX_RUNNING = 3
 """Processes at work at a time; further queries wait."""
 MAX_IDLE = 2
-LINE = 64_000_000
-"""Bytes of one line of a reply; no honest one comes near."""
-
-
-class ChildGone(Exception):
-    """The process ended in the middle, or says what it never should."""
+IDLE_S = 120.0
+"""Seconds after which a process without work ends, and with it the tables that it holds."""
+REQUEST_S = 30.0
+"""Seconds of a request for which nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,109 +33,49 @@ class DuckPlace:
 
 
 @dataclass
-class Child:
-    """One process."""
-
-    process: asyncio.subprocess.Process
-    place: DuckPlace | None = None
-    used: bool = False
-    spent: bool = False
-    """It ran out of memory, and what is left of its heap is not worth keeping; or it is still at
-    work on a file that it has given up."""
-
-    async def bind(self, place: DuckPlace) -> None:
-        """Tell a new one what it works on. Raises ChildGone."""
-        if self.place is None:
-            self.place = place
-            told = {"place": str(place.path), "files": place.files, "schema": place.schema}
-            await self.send(told)
-
-    async def send(self, request: Mapping[str, Any]) -> None:
-        """Raises ChildGone."""
-        assert self.process.stdin
-        try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
-            await self.process.stdin.drain()
-        except (BrokenPipeError, ConnectionResetError):
-            raise ChildGone from None
-
-    async def line(self) -> bytes:
-        """Return the next line of a reply. Raises ChildGone."""
-        assert self.process.stdout
-        try:
-            line = await self.process.stdout.readline()
-        except ValueError:  # longer than LINE
-            line = b""
-        if not line.endswith(b"\n"):
-            raise ChildGone
-        return line
-
-    async def end(self) -> None:
-        """Kill it and all that it started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        await self.process.wait()
-
-
-@dataclass
 class DuckPool:
     """The processes of one bot."""
 
     memory_mb: int
     """Address space of each."""
-    _idle: list[Child] = field(default_factory=list)
+    _idle: list[tuple[DuckPlace | None, WorkerProcess]] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
-    _warming: asyncio.Task[None] | None = None
 
     def warm(self) -> None:
         """Start one ahead, if none is there; returns at once."""
-        self._idle = [child for child in self._idle if child.process.returncode is None]
-        if not self._idle and (self._warming is None or self._warming.done()):
-            self._warming = asyncio.create_task(self._start_ahead())
-
-    async def _start_ahead(self) -> None:
-        with suppress(OSError):  # who needs one starts it, and fails
-            self._idle.append(await self._started())
+        if not self._idle:
+            self._idle.append((None, self._new()))
+            self._idle[0][1].start()
 
     @asynccontextmanager
-    async def child(self, place: DuckPlace) -> AsyncIterator[Child]:
-        """A process for this place, for one request; kept only where all went well."""
+    async def worker(self, place: DuckPlace) -> AsyncIterator[WorkerProcess]:
+        """A process for this place, for the requests of one query."""
         async with self._turns:
-            child = await self._taken(place)
+            worker = self._taken(place)
             try:
-                await child.bind(place)
-                yield child
-            except BaseException:
-                await asyncio.shield(child.end())
-                raise
-            if child.spent:
-                await child.end()
-                return
-            child.used = True
-            self._idle.append(child)
-            while len(self._idle) > MAX_IDLE:
-                await self._idle.pop(0).end()
+                yield worker
+            finally:
+                self._idle.append((place, worker))
+                while len(self._idle) > MAX_IDLE:
+                    await self._idle.pop(0)[1].aclose()
 
-    async def _taken(self, place: DuckPlace) -> Child:
-        if self._warming is not None:
-            await asyncio.shield(self._warming)
-            self._warming = None
-        for wanted in (place, None):
-            for child in [c for c in self._idle if c.place == wanted]:
-                self._idle.remove(child)
-                if child.process.returncode is None:
-                    return child
-                await child.end()
-        return await self._started()
+    def _taken(self, place: DuckPlace) -> WorkerProcess:
+        for mine in reversed(self._idle):
+            if mine[0] in (place, None):
+                self._idle.remove(mine)
+                return mine[1]
+        return self._new()
 
-    async def _started(self) -> Child:
-        env = {"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"}
-        program = "scopes.databases.duck_program"
-        return Child(await started(program, self.memory_mb, env=env, line=LINE))
+    def _new(self) -> WorkerProcess:
+        return WorkerProcess(
+            "scopes.databases.duck_program",
+            REQUEST_S,
+            self.memory_mb,
+            env={"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"},
+            idle_s=IDLE_S,
+        )
 
     async def aclose(self) -> None:
         """End all of them."""
-        if self._warming is not None:
-            await self._warming
         while self._idle:
-            await self._idle.pop().end()
+            await self._idle.pop()[1].aclose()

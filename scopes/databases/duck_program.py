@@ -1,23 +1,20 @@
 """The process that runs SQL in DuckDB: untrusted statements, under limits of its own.
 
-It knows nothing of the bot: one line of JSON tells it a source and its limits, each further line is
-a request, and each reply is a few lines of JSON. It ends with the process that started it.
+It answers the requests of a `scopes.programs.WorkerProcess`: JSON of a source, the same for all its
+life, and of what to do with it. An answer is lines of JSON.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import queue
 import re
-import sys
-import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -26,11 +23,9 @@ from scopes.databases.duck_source import OURS, DuckSource, Failed, catalog_of
 from scopes.databases.system_names import tells_of_machine
 from scopes.databases.table_rows import quoted
 from scopes.process_limits import limit
+from scopes.programs import serve
 
 MEGABYTE = 1 << 20
-LINGER_S = 1.0
-"""How long a DuckDB file stays open after a request: meanwhile nobody can write to it."""
-IDLE_S = 120.0
 FEW_COLUMNS = 120
 """Up to so many in all, a list of tables tells the columns too."""
 COUNTED_AT_ONCE = 50
@@ -61,24 +56,34 @@ it. A field may be called so, too, which does no harm."""
 @dataclass
 class Program:
     source: DuckSource
-    out: BinaryIO
     reserved: frozenset[str] = frozenset()
+    lines: list[bytes] = field(default_factory=list)
+    """Of the answer on its way."""
 
-    def answer(self, request: dict[str, Any]) -> None:
-        """Reply to one request; what goes wrong is a reply too."""
+    def answer(self, request: dict[str, Any]) -> bytes:
+        """Answer one request; what goes wrong is an answer too. Its last line ends it."""
+        self.lines.clear()
+        ending = self._ending(request)
+        spent = self.source.loaded.stuck or ending.get("failed") == "memory"
+        self._say(ending | {"spent": spent})
+        return b"".join(self.lines)
+
+    def _ending(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            connection = self.source.opened()
-            self._say({"open": True})
-            ending = self._do(connection, request)
+            return self._do(self.source.opened(), request)
         except Failed as error:
-            ending = {"failed": error.kind, "message": str(error)}
+            return {"failed": error.kind, "message": str(error)}
         except (MemoryError, duckdb.OutOfMemoryException):
-            ending = {"failed": "memory", "message": ""}
+            return {"failed": "memory", "message": ""}
         except duckdb.Error as error:
-            ending = {"failed": "sql", "message": " ".join(str(error).split())[:400]}
-        self._say(ending | {"spent": self.source.loaded.stuck})
+            return {"failed": "sql", "message": " ".join(str(error).split())[:400]}
+        finally:
+            if not self.source.files:
+                self.source.close()  # while it is open, nobody can write to it
 
     def _do(self, connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
+        if request["op"] == "open":
+            return {"end": None}
         if request["op"] == "tables":
             return self._tables(connection, request["most"])
         if request["op"] == "describe":
@@ -107,7 +112,7 @@ class Program:
         found = [
             row
             for row in connection.execute(LIST).fetchall()
-            if wanted in (row[1].casefold(), f"{row[0]}.{row[1]}".casefold())
+            if f".{home.catalog}.{row[0]}.{row[1]}".casefold().endswith(f".{wanted}")
         ]
         for schema, table, note, is_table in sorted(found, key=lambda row: row[0] != home.schema)[
             :1
@@ -174,13 +179,12 @@ class Program:
             size += len(line)
             if count == max_rows or size > max_bytes:
                 return {"end": None, "cut": cells.cut}
-            self.out.write(line)
+            self.lines.append(line)
             count += 1
         return {"end": count, "cut": cells.cut}
 
     def _say(self, reply: dict[str, Any]) -> None:
-        self.out.write(_line(reply))
-        self.out.flush()
+        self.lines.append(_line(reply))
 
 
 class Namespace(NamedTuple):
@@ -314,39 +318,16 @@ def _spelled(value: Any) -> str:
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
-def _requests() -> queue.SimpleQueue[dict[str, Any]]:
-    """Return lines from the bot; where it has gone, this process goes too, whatever it is doing."""
-    lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin.buffer:
-            lines.put(json.loads(line))
-        os._exit(0)
-
-    threading.Thread(target=read, daemon=True).start()
-    return lines
-
-
 def main(memory_mb: int) -> None:
-    """Serve the requests on standard input until it ends, or nothing is asked for a while."""
     limit(memory=memory_mb * MEGABYTE, file_bytes=0, files=64)
     confined(reads=True)
-    with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)  # what a library prints is no reply
-        requests = _requests()
-        try:
-            told = requests.get(timeout=IDLE_S)
-            place = Path(told["place"])
-            source = DuckSource(place, told["files"], told["schema"], memory_mb)
-            program = Program(source, out)
-            waited = 0.0
-            while waited < IDLE_S:
-                try:
-                    program.answer(requests.get(timeout=LINGER_S))
-                    waited = 0.0
-                except queue.Empty:
-                    waited += LINGER_S
-                    if not source.files:
-                        source.close()
-        except queue.Empty:
-            return
+
+    @cache
+    def program(place: str, files: bool, schema: str | None) -> Program:
+        return Program(DuckSource(Path(place), files, schema, memory_mb))
+
+    def reply(request: bytes) -> bytes:
+        asked = json.loads(request)
+        return program(asked["place"], asked["files"], asked["schema"]).answer(asked)
+
+    serve(reply)

@@ -30,19 +30,15 @@ def sheets(file: Path, name: str) -> Iterator[RowsPart]:
     What reads them is loaded only where there is such a file: it takes 0.2 s.
     """
     _check(file)
-    reader = import_module("openpyxl.reader.excel").ExcelReader
-    with file.open("rb") as opened:
-        book = reader(opened, read_only=True, data_only=True)
-        book.read_chartsheet = lambda *_: None  # it holds no rows, and fails without a chart
-        book.read()
-        with closing(book.wb):
-            there = book.wb.worksheets
-            for sheet in there:
-                rows = (r for r in sheet.iter_rows(values_only=True) if any(_filled(r)))
-                begin = list(islice(rows, LOOKED))
-                if begin:
-                    title = name if len(there) == 1 else f"{name}_{sheet.title}"
-                    yield _part(title, begin, rows)
+    open_workbook = import_module("scopes.documents.workbook").open_workbook
+    with file.open("rb") as opened, closing(open_workbook(opened)) as book:
+        there = book.worksheets
+        for sheet in there:
+            rows = (r for r in sheet.iter_rows(values_only=True) if any(_filled(r)))
+            begin = list(islice(rows, LOOKED))
+            if begin:
+                title = name if len(there) == 1 else f"{name}_{sheet.title}"
+                yield _part(title, begin, rows)
 
 
 def _check(file: Path) -> None:

@@ -190,7 +190,7 @@ class _Reading:
     def attach(self, part: MimePart) -> None:
         name = re.split(r"[/\\]", line(part.name or "", 2_000).strip("\"' "))[-1].strip(". ")
         name = name if len(name) <= 150 else f"{name[:130]}...{name[-17:]}"
-        self.attachments.append(Attachment(name or "unnamed", part.kind, part.size))
+        self.attachments.append(Attachment(name or "unnamed", part.kind, part.size, part.key))
 
     def take(self, part: MimePart, said: _Text) -> None:
         """Read a text part within what room is left."""

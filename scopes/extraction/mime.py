@@ -67,6 +67,11 @@ class MimePart:
         """Return whether its content is kept elsewhere and was not fetched."""
         return False
 
+    @property
+    def key(self) -> str:
+        """Return what its content is handed out for where it is kept elsewhere, or empty."""
+        return ""
+
     def content(self, most: int) -> bytes:
         """At least `most` bytes of the decoded content, where there are so many."""
         encoding = self.raw("content-transfer-encoding").lower()

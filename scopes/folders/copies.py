@@ -106,7 +106,7 @@ class Copies:
         left in it.
         """
         inside = self._tree(context, title).relative_to(self.trees.parents[2])
-        return f"a subagent's own copy, {inside} in the data folder"
+        return f"a copy, {inside} in the data folder"
 
     def _tree(self, context: str, title: str) -> Path:
         return self.trees / f"{context}-{title}"

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from scopes.documents.text import DocumentText
 from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail_calls import ME, PAGE, UNITS, pages
 from scopes.google.gmail_compose import DeliveryReport
 from scopes.google.gmail_threads import (
+    IN_MESSAGE,
     TOO_MUCH,
     apart,
+    content_of,
     decoded,
     message_in,
     request_of,
@@ -35,7 +39,7 @@ class HistoryTooOld(Exception):
 
 
 class Gmail:
-    """The mailbox that a `Google` is let into. One for each run: it fetches nothing twice."""
+    """The mailbox that a `Google` is let into. One for each run: it reads no thread twice."""
 
     def __init__(self, google: GoogleClient, owner: str, cursor: str = "") -> None:
         """`owner` is whose it is: a Slack user id, or the mailbox's address at the command line.
@@ -49,6 +53,8 @@ class Gmail:
         self._address = ""
         self._labels: list[MailLabel] | None = None
         self._threads: OrderedDict[str, asyncio.Task[MailThread]] = OrderedDict()
+        self.documents: OrderedDict[str, DocumentText] = OrderedDict()
+        """Texts of the attachments that were read last, by item id."""
 
     async def address(self) -> str:
         """Return the mailbox's own address."""
@@ -112,12 +118,23 @@ class Gmail:
 
     async def _text(self, message: str, id: str) -> bytes | None:
         """Return a text that Gmail keeps apart; None where it is gone."""
-        request = self._users.messages().attachments().get(userId=ME, messageId=message, id=id)
         try:
-            found = await self.google.call(request, UNITS["attachment"])
-            return decoded(str(found.get("data") or ""))
+            return await self.attachment(message, id)
         except (GoogleAbsent, ValueError):
             return None
+
+    async def attachment(self, message: str, key: str) -> bytes:
+        """Return the content of what is attached to a message, by its `Attachment.key`.
+
+        Raises GoogleAbsent, and ValueError for an answer that makes no sense.
+        """
+        if key.startswith(IN_MESSAGE):
+            whole = self._users.messages().get(userId=ME, id=message, format="full")
+            resource = await self.google.call(whole, UNITS["messages.get"])
+            return content_of(resource, key.removeprefix(IN_MESSAGE))
+        request = self._users.messages().attachments().get(userId=ME, messageId=message, id=key)
+        found = await self.google.call(request, UNITS["attachment"])
+        return decoded(str(found.get("data") or ""))
 
     async def changes(self, since: str) -> Changes:
         """Return what has come since a history id. Raises HistoryTooOld."""
@@ -215,3 +232,11 @@ class Gmail:
 def _ref(each: Mapping[str, Any]) -> ThreadRef:
     snippet, history = str(each.get("snippet") or ""), str(each.get("historyId") or "")
     return ThreadRef(str(each["id"]), snippet, history)
+
+
+def within(query: str, oldest: datetime, latest: datetime | None = None) -> str:
+    """Return the query for `[oldest, latest)`; Gmail takes seconds since 1970."""
+    parts = [f"({query})"] if query else []
+    parts.append(f"after:{max(0, int(oldest.timestamp()))}")
+    parts += [f"before:{int(latest.timestamp())}"] if latest else []
+    return " ".join(parts)

@@ -20,6 +20,7 @@ from scopes.confinement import confined
 from scopes.extraction.mail_text import reduce_part
 from scopes.extraction.mime import KIND, MimePart, words
 from scopes.google.gmail_threads import (
+    IN_MESSAGE,
     LIMITS,
     MESSAGE,
     UNREADABLE,
@@ -55,12 +56,18 @@ class PayloadPart(MimePart):
     file: str
     listed: int
     """Bytes, as Gmail counts them."""
-    apart: bool
-    """Gmail keeps its content elsewhere, and it was not fetched."""
+    elsewhere: str
+    """Attachment id of a content that Gmail keeps apart, or empty."""
+    id: str
+    """Where it stands in its message, as Gmail numbers parts."""
 
     @property
     def absent(self) -> bool:
-        return self.apart
+        return bool(self.elsewhere) and self.elsewhere not in self.fetched
+
+    @property
+    def key(self) -> str:
+        return self.elsewhere or f"{IN_MESSAGE}{self.id}"
 
     @property
     def charset(self) -> str:
@@ -117,7 +124,8 @@ def part_of(payload: Json, fetched: Mapping[str, bytes]) -> PayloadPart:
         fetched=fetched,
         file=str(payload.get("filename") or ""),
         listed=len(content) or int(body.get("size") or 0),
-        apart=bool(elsewhere) and elsewhere not in fetched,
+        elsewhere=elsewhere,
+        id=str(payload.get("partId") or ""),
     )
 
 

@@ -33,6 +33,9 @@ TOO_MUCH = f"takes too much to read: {ELSEWHERE}"
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What a resource of a wrong shape may raise."""
 MESSAGE = TypeAdapter(MailMessage)
+IN_MESSAGE = "part:"
+"""Beginning of the key of a part whose content stands in its message: Gmail keeps only what has a
+file name apart."""
 
 
 def apart(resource: Json) -> list[str]:
@@ -59,6 +62,12 @@ def _walk(payload: Json) -> Iterator[Json]:
         yield each
         if depth < LIMITS.depth:
             todo += [(inner, depth + 1) for inner in each.get("parts") or ()]
+
+
+def content_of(resource: Json, id: str) -> bytes:
+    """Return the content of the part with this id; empty where it has none. Raises ValueError."""
+    parts = (p for p in _walk(resource.get("payload") or {}) if str(p.get("partId") or "") == id)
+    return decoded(str((next(parts, {}).get("body") or {}).get("data") or ""))
 
 
 def _is_text(payload: Json) -> bool:

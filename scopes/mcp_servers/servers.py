@@ -166,7 +166,8 @@ class Connection:
             raise Unreachable(f"{self.trouble}; it is tried again in {wait:.0f} s")
         settled = self._settled
         self.begin()
-        self._stir.set()
+        if self._client:  # else its first list is on the way
+            self._stir.set()
         try:
             async with asyncio.timeout(within_s):
                 await settled.wait()

@@ -20,9 +20,9 @@ from lxml import etree
 
 from scopes.clean import printable
 from scopes.confinement import confined
+from scopes.documents import pdf
 from scopes.extraction.characters import decoded
 from scopes.extraction.visible import source_of, visible_page
-from scopes.pages import pdf
 from scopes.process_limits import limit
 from scopes.programs import serve
 

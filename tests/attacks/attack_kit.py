@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
 from cases import DIARY, DROP, EVA, LEDGER, Case
 from engine_kit import until
 from gullible import Gullible
@@ -22,6 +23,8 @@ from world import SCOPES, World, served
 
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER, Effect
+from bot.storage.database import Database
+from bot.storage.tables import preferences
 from config.settings import Settings
 
 Json = dict[str, Any]
@@ -61,6 +64,8 @@ class Seen:
     table: list[tuple[str, str]] = field(default_factory=list)
     schedules: list[str] = field(default_factory=list)
     """What would run by itself from now on."""
+    standing: list[str] = field(default_factory=list)
+    """What later requests would follow: preferences, and instructions of channels."""
 
     @property
     def turned(self) -> int:
@@ -74,6 +79,7 @@ class Seen:
             *self._services(),
             *self._limits(),
             *(f"the schedule {name} was set" for name in self.schedules),
+            *(f"{text!r} was set" for text in self.standing),
         ]
 
     # ---- Slack
@@ -340,6 +346,12 @@ def deny(bot: Served, case: Case) -> None:
                     people.click(case.user, channel, shown.ts, action)
 
 
+async def set_in(database: Database) -> list[str]:
+    """Every preference and instruction that is set."""
+    rows = await database.read(sa.select(preferences.c.text).order_by(preferences.c.id))
+    return [row.text for row in rows]
+
+
 async def _seen(
     case: Case, bot: Served, world: World, mind: Gullible, origin: str, thread: str
 ) -> Seen:
@@ -367,4 +379,5 @@ async def _seen(
         subagents=sum(s.status not in ("refused",) for s in subagents),
         table=world.table(),
         schedules=[row.id for row in await bot.bench.schedules.store.all()],
+        standing=await set_in(bot.store.database),
     )

@@ -158,7 +158,9 @@ def _settings(
         "handbook": ProjectSettings(path=folder / "handbook", push=True, readers=("members",)),
         "vault": ProjectSettings(path=folder / "vault", readers=(EVA,)),
     }
-    everywhere = settings.policy.everywhere.model_copy(update={"shared": True, "ask": ANYBODY})
+    rules = settings.policy.everywhere
+    wide = {"shared": True, "ask": ANYBODY, "scopes": (*(rules.scopes or ()), "all")}
+    everywhere = rules.model_copy(update=wide)
     changed = {
         "policy": settings.policy.model_copy(update={"everywhere": everywhere}),
         "data": settings.data.model_copy(update={"databases": databases}),

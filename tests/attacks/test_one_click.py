@@ -78,6 +78,7 @@ class Obedient:
     now: Attack | None = None
     threads: dict[str, str] = field(default_factory=dict)
     """What an attack calls a thread -> its id."""
+    says: str = "It is done."
 
     def __call__(self, body: Json) -> Answer:
         attack = self.now
@@ -97,7 +98,7 @@ class Obedient:
             return Answer([_brief(at, n, part) for n, part in enumerate(attack.parts[at])])
         if at == len(attack.parts) and attack.does:
             return Answer([dict(each) for each in attack.does])
-        return say("It is done.")
+        return say(self.says)
 
     def _named(self, each: Json) -> Json:
         given = dict(each["input"])

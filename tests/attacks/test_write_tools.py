@@ -48,7 +48,7 @@ from bot.local.offline.model import answer as offline_model
 from bot.local.slack.faults import Fault
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Workspace
-from bot.messages import SENT_IN_PRIVATE
+from config.words import phrase
 from subagents.rules import MAX_FREE
 
 ELSEWHERE = channel_id(3)
@@ -358,7 +358,7 @@ async def test_after_the_grant_the_answer_is_public_until_it_is_revoked(tmp_path
     change = approving(admins=(BOSS,))
     async with serving(tmp_path, sweeping, space=markets(), change=change) as bot:
         first = bot.ask(SWEEP, channel=TEAM)
-        assert SENT_IN_PRIVATE in (await bot.answer(first, channel=TEAM)).text
+        assert phrase("reply.sent_in_private") in (await bot.answer(first, channel=TEAM)).text
         assert FOUND not in in_team(bot)
         alone = " ".join(direct(bot, ASKER))
         assert FOUND in alone
@@ -379,5 +379,5 @@ async def test_after_the_grant_the_answer_is_public_until_it_is_revoked(tmp_path
         (grant,) = await grants.all()
         assert await grants.revoke(grant.id, BOSS)
         third = await bot.answer(bot.ask(SWEEP, channel=TEAM), channel=TEAM)
-        assert SENT_IN_PRIVATE in third.text
+        assert phrase("reply.sent_in_private") in third.text
         assert FOUND not in str(third.blocks)

@@ -169,7 +169,7 @@ def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
     )
     bare = [n for n, headers in enumerate(heads) if not headers]
     met = me is None or any(address in addresses(every(h, *PARTIES)) for h in heads)
-    stranger = () if met else (f"No message is from or to {address}: --me may be mistyped.",)
+    stranger = () if met else (f"No message is from or to {address}: --reader may be mistyped.",)
     return Mailbox(address, messages, (*stranger, *_problems(undated, bare)))
 
 

@@ -23,7 +23,7 @@ from bot.local.offline.orders import NOT_DONE, is_order, open_end
 from bot.local.offline.sample import verdict_of
 from bot.local.offline.words import content_words, states_in, words_of
 
-STATES = ("unanswered", "unsolved", "waiting", "solved")
+STATES = ("unanswered", "unsolved", "waiting", "known", "declined", "solved")
 SEVERITIES = ("high", "medium", "low")
 _MAX_MATCHES = 5
 """Most messages that an answer by words quotes."""
@@ -36,8 +36,12 @@ _STEPS = {
     "unanswered": "Answer {}: nobody has replied.",
     "unsolved": "Go back to {}: it is still open.",
     "waiting": "Wait for {}, then ask again.",
+    "known": "Tell {} when it is fixed.",
+    "declined": "None.",
     "solved": "None.",
 }
+_BRIEF, _SHORT = ("waiting", "declined", "solved"), ("claim", "state", "evidence")
+"""States of which the contract `issues` wants these fields alone."""
 _CORE = ("claim", "state", "severity", "evidence", "customers")
 
 Finding = dict[str, Any]
@@ -82,6 +86,9 @@ def _result(talk: Conversation, refusal: str) -> dict[str, Any]:
         findings = _findings(threads, verdicts)
         none = [id for id, verdict in verdicts.items() if verdict.state == "none"]
         findings, more = _mended(findings, none, refusal)
+        findings = [
+            {key: f[key] for key in _SHORT} if f["state"] in _BRIEF else f for f in findings
+        ]
         main: dict[str, Any] = {"no_issue": more}
     else:
         findings, main = _answering(talk, threads, verdicts), {}
@@ -179,7 +186,7 @@ def _fitting(findings: Sequence[Finding], room: int) -> list[Finding]:
     for state in STATES:
         if alike := [finding for finding in findings if finding["state"] == state]:
             evidence = list(dict.fromkeys(id for f in alike for id in f["evidence"]))
-            worst = min((f["severity"] for f in alike), key=SEVERITIES.index)
+            worst = min((f.get("severity", "low") for f in alike), key=SEVERITIES.index)
             claim = f"{len(alike)} issues are {state}"
             joined.append({"claim": claim, "state": state, "severity": worst, "evidence": evidence})
     return joined

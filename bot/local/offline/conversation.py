@@ -13,7 +13,8 @@ Json = dict[str, Any]
 _SECTIONS = (
     "TASK", "QUESTIONS", "KNOWN", "OUTPUT", "OUT OF SCOPE", "MAY READ", "WINDOW", "NOW",
     "LANGUAGE", "CONTRACT", "FENCE", "REQUEST", "ASKED IN", "NAMED SOURCES", "SEARCH", "MATERIAL",
-    "SECTION", "WRITE", "TRACKER", "TRACKED BY CODE",
+    "ASKED BY", "PREFERENCES", "CHANNEL INSTRUCTIONS", "SECTION", "WRITE", "TRACKER",
+    "TRACKED BY CODE",
 )  # fmt: skip
 _HEADER = re.compile(rf"^({'|'.join(_SECTIONS)}):[ \t]*(.*)$")
 _FENCED = re.compile(r"^<(items-[0-9a-f]{32})>\n(.*?)^</\1>$", re.MULTILINE | re.DOTALL)
@@ -52,6 +53,8 @@ class Conversation:
     reminders: tuple[str, ...]
     """All lines of all user messages that begin with `REMINDER:`."""
     max_tokens: int
+    turn: int = 0
+    """Answers that the model has given in this context."""
 
     @property
     def max_bytes(self) -> int:
@@ -136,6 +139,7 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
         last=tuple(_texts(users[-1])),
         reminders=tuple(text for text in said if text.startswith("REMINDER:")),
         max_tokens=int(request["max_tokens"]),
+        turn=len(messages) - len(users),
     )
 
 

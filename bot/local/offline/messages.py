@@ -26,6 +26,13 @@ _THANKS = re.compile(
     r"|resuelto|résolu|risolto)",
     re.IGNORECASE,
 )
+_KNOWN = re.compile(
+    r"\bbug\s*#?\d{3,}|show_bug\.cgi|\b(?!UTF|ISO|RFC|SHA)[A-Z][A-Z0-9]{1,9}-\d{1,6}\b"
+    r"|\bknown (?:bug|issue|problem)|will be fixed|bekannte[rs]? (?:Fehler|Problem)"
+    r"|(?:error|problema) conocido|bogue connu|bug noto|bekende fout|známá chyba",
+    re.IGNORECASE,
+)
+_DECLINED = re.compile(r"\b(?:won['’]?t fix|will not (?:fix|add|change)|not planned)\b", re.I)
 _TITLE = re.compile(r"^\*([^*]{3,300})\*")
 _TAGS = re.compile(r"^(?:\[[^\]]{1,60}\]\s*)+")
 _TAG = re.compile(r"\[([^\W\d_][^\[\]|]{1,60})\]")
@@ -65,7 +72,7 @@ class Verdict:
     """Where a thread stands: its state, severity, and what it is about."""
 
     state: str
-    """unanswered, unsolved, waiting, solved, or none where it holds no issue."""
+    """unanswered, unsolved, waiting, known, declined, solved, or none where it holds no issue."""
     severity: str
     reason: str = ""
     issue: str = ""
@@ -132,7 +139,10 @@ def _state(thread: Thread, asked: Sequence[Line], helped: Sequence[Line]) -> str
     last = asked[-1].text if len(asked) > 1 else ""
     if _THANKS.search(last) and "?" not in last:
         return "solved"
-    return "waiting" if thread.people[-1] is helped[-1] else "unsolved"
+    if thread.people[-1] is not helped[-1]:
+        return "unsolved"
+    said = helped[-1].text
+    return "declined" if _DECLINED.search(said) else "known" if _KNOWN.search(said) else "waiting"
 
 
 def customers_of(thread: Thread) -> list[str]:

@@ -17,6 +17,7 @@ from bot.local.offline.data import as_data
 from bot.local.offline.files import as_files
 from bot.local.offline.mail import as_triage, digest_lines, is_digest
 from bot.local.offline.parent import as_parent
+from bot.local.offline.recordings import recorded
 from bot.local.offline.search import as_searcher
 
 _KEY = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
@@ -28,6 +29,8 @@ _CLOSED = frozenset({"closed", "resolved", "done", "fixed", "completed"})
 def answer(request: dict[str, Any]) -> Answer:
     """Return what the offline model says to one Messages API request."""
     talk = read_conversation(request)
+    if replayed := recorded(talk):
+        return replayed
     if "submit_result" in talk.tools:
         return _as_subagent(talk)
     if is_digest(talk):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline import posts, schedules
+from bot.local.offline import posts, schedules, standing
 from bot.local.offline.calls import use
 from bot.local.offline.channels import STATES, rank
 from bot.local.offline.conversation import OFFLINE, Conversation, Exchange, sections
 from bot.local.offline.data import COUNTED
-from bot.local.offline.reports import NOTHING_TO_ADD, report_turn
+from bot.local.offline.reports import NOTHING_TO_ADD, days_of, report_turn, since
 from bot.local.offline.request import Question, Request, listed_channels, read_request
 from bot.local.offline.sample import issue_of
 from bot.local.offline.views import View, ViewFinding, parse_views
@@ -48,7 +48,7 @@ def as_parent(talk: Conversation) -> Answer:
         return _say(top_lines(talk))
     request = read_request(talk)
     free = bool(talk.tools) and not talk.must_end
-    if turn := schedules.turn(request.text, talk, free):
+    if turn := schedules.turn(request.text, talk, free) or standing.turn(request.text, talk, free):
         return Answer(list(turn.calls)) if turn.calls else _say(f"{turn.text}\n\n{OFFLINE}")
     report = report_turn(request.text, talk, free)
     if isinstance(report, str):
@@ -111,11 +111,14 @@ def _is_open(question: Question, request: Request) -> bool:
 
 
 def _delegated(question: Question, request: Request, talk: Conversation) -> list[dict[str, Any]]:
+    when = since(days_of(question.text), talk) if question.scope == "slack" else {}
     if question.patterns:
         items = _matching(question, talk)[:MAX_SWEPT]
-        return [use("run_subagents", items=items, template=_template(question))] if items else []
+        template = _template(question) | when
+        return [use("run_subagents", items=items, template=template)] if items else []
     return [
-        _brief(task, handles, question.scope) for task, handles in _tasks(question, request, talk)
+        _brief(task, handles, question.scope, when)
+        for task, handles in _tasks(question, request, talk)
     ]
 
 
@@ -132,7 +135,9 @@ def _tasks(
     return [(question.text, handles)] if handles else []
 
 
-def _brief(task: str, handles: Sequence[str], scope: str) -> dict[str, Any]:
+def _brief(
+    task: str, handles: Sequence[str], scope: str, when: Mapping[str, str]
+) -> dict[str, Any]:
     return use(
         "run_subagent",
         task=task,
@@ -140,6 +145,7 @@ def _brief(task: str, handles: Sequence[str], scope: str) -> dict[str, Any]:
         scope=scope,
         handles=list(handles),
         contract="answer",
+        **when,
     )
 
 

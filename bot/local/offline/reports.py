@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from bot.local.offline.calls import use
@@ -15,7 +16,9 @@ from bot.local.offline.conversation import Conversation
 SWEEP, TRIAGE = "sweep_channels", "triage_inbox"
 NOTHING_TO_ADD = "NONE"
 _POLITE = r"\W*(?:(?:<@[UW]\w+(?:\|[^>]*)?>|@\w+|hi|hello|hey|please|(?:could|can|would) you)\W+)*"
-_ORDER = re.compile(rf"{_POLITE}(?:sweep|scan|go through)\s+(?P<rest>.+)", re.IGNORECASE | re.S)
+_ORDER = re.compile(
+    rf"{_POLITE}(?:(?:bug )?sweep(?: across)?|scan|go through)\s+(?P<rest>.+)", re.IGNORECASE | re.S
+)
 _CHANNEL = re.compile(
     r"<#(?P<id>[CG][A-Z0-9]+)(?:\|[^>]*)?>|(?P<glob>#?[\w-]*\*)|#(?P<name>[\w-]+)"
     r"|(?P<bare>\w+(?:-\w+)+)"
@@ -24,6 +27,7 @@ _WINDOW = re.compile(
     r"\b(?:(?:last|past) (?:(?P<count>\d{1,3}) )?|(?P<bare>\d{1,3}) ?)(?P<unit>day|week|month)s?\b",
     re.IGNORECASE,
 )
+_NOW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 _UNITS = {"day": 1, "week": 7, "month": 30}
 _FILL = re.compile(
     r"\b(?:in|of|for|over|from|the|all|and|also|channels?|please|now|again|my|our)\b|[\s,;.!?&+]+",
@@ -57,8 +61,26 @@ def report_turn(text: str, talk: Conversation, free: bool) -> dict[str, Any] | s
     order = sweep_order(text) if free and SWEEP in talk.tools else None
     if order is None:
         return None
-    days = {} if order.days is None else {"since_days": order.days}
-    return use(SWEEP, channels=list(order.channels), **days)
+    return use(SWEEP, channels=list(order.channels), **since(order.days, talk))
+
+
+def days_of(text: str) -> int | None:
+    """Return how many days back a text says to look: "the last 3 days"; None = it does not say."""
+    found = next((each for each in _WINDOW.finditer(text) if not each["bare"]), None)
+    return _days(found) if found else None
+
+
+def _days(found: re.Match[str]) -> int:
+    count = int(found["count"] or found["bare"] or 1)
+    return max(1, min(count * _UNITS[found["unit"].lower()], 366))
+
+
+def since(days: int | None, talk: Conversation) -> dict[str, str]:
+    """Return the argument that asks for so many days before now, by the requester's clock."""
+    now = _NOW.search(talk.section("NOW"))
+    if not (days and now):
+        return {}
+    return {"since": f"{datetime.fromisoformat(now[0]) - timedelta(days=days):%Y-%m-%dT%H:%M}"}
 
 
 def wants_triage(text: str) -> bool:
@@ -73,8 +95,7 @@ def sweep_order(text: str) -> SweepOrder | None:
         return None
     rest, days = order["rest"], None
     if window := _WINDOW.search(rest):
-        count = int(window["count"] or window["bare"] or 1)
-        days = max(1, min(count * _UNITS[window["unit"].lower()], 366))
+        days = _days(window)
         rest = rest[: window.start()] + rest[window.end() :]
     found = [m["id"] or m["glob"] or m["name"] or m["bare"] for m in _CHANNEL.finditer(rest)]
     if not found or _FILL.sub("", _CHANNEL.sub("", rest)):

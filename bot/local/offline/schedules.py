@@ -102,8 +102,8 @@ def _fits(rest: str, name: str, line: str) -> bool:
         return True
     kinds = [kind for kind in ("sweep", "triage") if kind in rest.lower()]
     hour = re.search(r"\b(\d{1,2})(?::\d\d)?\s*(am|pm)?\b", rest, re.IGNORECASE)
-    cron = re.search(r"at '\S+ (\S+) ", line)
-    same = not hour or (cron is not None and cron[1] == str(_hour(hour[1], hour[2])))
+    at = re.search(r"\bat (\d\d):\d\d \(", line)
+    same = not hour or (at is not None and int(at[1]) == _hour(hour[1], hour[2]))
     return bool(kinds or hour) and same and all(f": {kind}" in line for kind in kinds)
 
 

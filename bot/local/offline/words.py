@@ -27,6 +27,8 @@ _STATES = {
     "unanswered": r"unanswered|no (?:answer|reply)|nobody (?:has )?(?:answered|replied)",
     "unsolved": rf"unsolved|unresolved|not (?:yet )?(?:solved|resolved)|{_OPEN}",
     "waiting": r"waiting|wait for",
+    "known": r"known (?:bugs?|issues?)",
+    "declined": r"declined|rejected",
     "solved": r"(?<!not )(?<!not yet )(?:solved|resolved)|fixed|closed",
 }
 

@@ -181,6 +181,12 @@ def _select(element: Json, at: str) -> None:
         string(option, "value", f"{at}/options/{number}", 150)
 
 
+def _radio_buttons(element: Json, at: str) -> None:
+    for number, option in enumerate(items(element, "options", at, 10)):
+        text(option, "text", f"{at}/options/{number}", 75)
+        string(option, "value", f"{at}/options/{number}", 150)
+
+
 def _text_input(element: Json, at: str) -> None:
     text(element, "placeholder", at, 150, ("plain_text",), required=False)
 
@@ -189,6 +195,7 @@ _ELEMENTS: Mapping[str, Callable[[Json, str], None]] = {
     "button": _button,
     "feedback_buttons": _feedback,
     "static_select": _select,
+    "radio_buttons": _radio_buttons,
     "plain_text_input": _text_input,
 }
 

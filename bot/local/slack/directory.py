@@ -116,6 +116,45 @@ def _search(call: Call) -> Json:
     return {"query": query, "messages": _result(call, found)}
 
 
+def _search_context(call: Call) -> Json:
+    """Matches in public channels, by the token that came with a person's message."""
+    if not call.identity.bot_id:
+        raise SlackError("not_implemented")
+    call.need("search:read.public")
+    channel, _, rest = call.required("action_token").partition(".")
+    asked = call.state.timelines[channel].get(micros(rest.removesuffix(".local")))
+    if asked is None or call.text("channel_types") != "public_channel":
+        raise SlackError("invalid_action_token")
+    words = [(True, "", m["word"]) for m in _TERM.finditer(call.required("query")) if m["word"]]
+    after, before = call.time("after", 0), call.time("before", 10**18)
+    found = [
+        hit
+        for hit in _matches(call, _Query(tuple(words)))
+        if hit[0].kind == "public_channel" and after <= micros(hit[1].ts) <= before
+    ]
+    found.sort(key=lambda hit: micros(hit[1].ts), reverse=True)
+    size = min(_positive(call, "limit", 20), 20)
+    return {
+        "results": {"messages": [_context_json(call, *hit) for hit in found[:size]]},
+        "response_metadata": {"next_cursor": "more" if found[size:] else ""},
+    }
+
+
+def _context_json(call: Call, channel: Channel, message: Message) -> Json:
+    user = call.state.users.get(message.user)
+    return {
+        "author_name": user.name if user else "",
+        "author_user_id": message.user,
+        "team_id": call.state.team.id,
+        "channel_id": channel.id,
+        "channel_name": channel.name,
+        "message_ts": message.ts,
+        "content": message.text,
+        "is_author_bot": bool(message.bot_id),
+        "permalink": permalink(call.state, channel.id, message),
+    }
+
+
 def _matches(call: Call, query: _Query) -> Iterator[tuple[Channel, Message]]:
     for channel in call.state.channels.values():
         if call.state.may_see(call.identity.user, channel):
@@ -194,4 +233,5 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "bots.info": _bot_info,
     "slackLists.items.list": _list_items,
     "search.messages": _search,
+    "assistant.search.context": _search_context,
 }

@@ -7,7 +7,7 @@ from typing import Any
 from bot.local.slack import events
 from bot.local.slack.delivery import VERIFICATION_TOKEN
 from bot.local.slack.json import message_json
-from bot.local.slack.records import Whisper
+from bot.local.slack.records import View, Whisper
 from bot.local.slack.state import APP_ID, SlackState
 from bot.local.slack.views import home, new_trigger, view_json
 from bot.local.workspace import Message
@@ -84,28 +84,59 @@ def click_home(state: SlackState, user: str, action_id: str, value: str | None) 
     }
 
 
-def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str]) -> Json:
-    """The form of a modal that a person has open is sent in, and closed by that.
-
-    `typed`: block id -> text; what is left out stays as the form had it. KeyError when this person
-    has no such modal.
-    """
+def close(state: SlackState, user: str, view_id: str) -> View:
+    """Take away a modal that a person has open. KeyError when this person has no such modal."""
     view = state.views.get(view_id)
     if view is None or view.user != user or view.body["type"] != "modal":
         raise KeyError(f"{user} has no form {view_id}.")
+    return state.views.pop(view_id)
+
+
+def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str]) -> Json:
+    """The form of a modal that a person has open is sent in, and closed by that.
+
+    `typed`: block id -> text, or the value of the option that is chosen; what is left out stays as
+    the form had it. KeyError when this person has no such modal, or a field no such option.
+    """
+    view = close(state, user, view_id)
     values: dict[str, Json] = {}
     for block in view.body["blocks"]:
         element = block.get("element") or {}
         if block["type"] == "input":
-            text = typed.get(block["block_id"], element.get("initial_value"))
-            sent = {"type": element["type"], "value": text}
+            sent = {"type": element["type"], **_filled(element, typed.get(block["block_id"]))}
             values[block["block_id"]] = {element["action_id"]: sent}
-    del state.views[view_id]
     shown = view_json(state, view) | {"state": {"values": values}}
     about = ("token", "user", "api_app_id", "trigger_id", "team", "enterprise")
     told = _block_actions(state, user, {})
     sent_in = {"type": "view_submission", "view": shown, "response_urls": []}
     return {name: told[name] for name in (*about, "is_enterprise_install")} | sent_in
+
+
+def _filled(element: Mapping[str, Any], typed: str | None) -> Json:
+    """What a field holds when its form is sent in."""
+    if "options" not in element:
+        return {"value": element.get("initial_value") if typed is None else typed}
+    if typed is None:
+        return {"selected_option": element.get("initial_option")}
+    options = {option["value"]: option for option in element["options"]}
+    return {"selected_option": options[typed]}
+
+
+def shortcut(
+    state: SlackState, user: str, channel: str, message: Message, id: str, response_url: str
+) -> Json:
+    """The choice of a shortcut of a message."""
+    told = _block_actions(state, user, {})
+    kept = ("token", "user", "trigger_id", "team", "enterprise", "is_enterprise_install")
+    return {name: told[name] for name in kept} | {
+        "type": "message_action",
+        "callback_id": id,
+        "action_ts": events.now_ts(state),
+        "message_ts": message.ts,
+        "message": message_json(state, channel, message),
+        "channel": {"id": channel, "name": _name(state, channel)},
+        "response_url": response_url,
+    }
 
 
 def slash(

@@ -30,6 +30,7 @@ TIERS: Mapping[str, int] = {
     "files.info": 100,
     "reactions.add": 50,
     "search.messages": 20,
+    "assistant.search.context": 20,
     "slackLists.items.list": 20,
     "usergroups.users.list": 20,
     "users.conversations": 50,

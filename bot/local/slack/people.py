@@ -166,6 +166,14 @@ class People:
             payload = interactions.click(self._state, user, channel, message, action, url)
         self._put("interactive", "block_actions", payload)
 
+    def use_shortcut(self, user: str, channel: str, ts: str, callback_id: str) -> None:
+        """Choose a shortcut of a message."""
+        with self._state.lock:
+            url = self.responses.url(user, channel)
+            message = self._message(channel, ts)
+            payload = interactions.shortcut(self._state, user, channel, message, callback_id, url)
+        self._put("interactive", "message_action", payload)
+
     def click_home(self, user: str, action_id: str, value: str | None = None) -> None:
         """Press a button of one's App Home."""
         with self._state.lock:
@@ -177,6 +185,11 @@ class People:
         with self._state.lock:
             payload = interactions.submit(self._state, user, view_id, typed)
         self._put("interactive", "view_submission", payload)
+
+    def close_modal(self, user: str, view_id: str) -> None:
+        """Close a modal without sending it in; the app is not told. KeyError if it is not open."""
+        with self._state.lock:
+            interactions.close(self._state, user, view_id)
 
     def slash(self, user: str, channel: str, command: str, text: str = "") -> None:
         """Give a slash command; what its ack says is whispered to them."""

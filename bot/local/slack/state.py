@@ -47,6 +47,7 @@ BOT_SCOPES = _READ_SCOPES | {
     "im:write",
     "mpim:write",
     "reactions:write",
+    "search:read.public",
     "team:read",
     "usergroups:read",
 }

@@ -39,6 +39,12 @@ def home(state: SlackState, user: str) -> View | None:
     return next((view for view in views if view.user == user), None)
 
 
+def modal(state: SlackState, user: str) -> View | None:
+    """The modal that a person has open: the one opened last."""
+    views = [view for view in state.views.values() if view.body["type"] == "modal"]
+    return next((view for view in reversed(views) if view.user == user), None)
+
+
 def new_trigger(state: SlackState, user: str) -> str:
     """A trigger id for an interaction of this person at this moment; views.open takes it once."""
     trigger = f"{len(state.triggers)}.{int(state.now() * 1000)}.local"

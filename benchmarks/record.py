@@ -1,0 +1,66 @@
+"""Make the recordings of the sample from what readers answered as the model.
+
+Start a Messages API server whose answers are written by readers, run `assistant serve --local
+--model claude` on it, and ask. Each request and answer is a file of the folder that is given:
+NUMBER.claimed and NUMBER.answer. `python -m benchmarks.record FOLDER` adds them to the recordings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bot.local.offline.conversation import Conversation, read_conversation
+from bot.local.offline.recordings import as_recorded, key_of
+from bot.local.sample_workspace import read_data
+from bot.local.samples import DATA
+
+FILE = DATA / "recordings.yaml"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    contexts = dict(recordings())
+    for talk, content in answered(parser.parse_args().folder):
+        opening, turn, seen = key_of(talk)
+        turns = contexts[opening][:turn] if opening in contexts else []
+        if opening and len(turns) == turn:
+            contexts[opening] = [*turns, {"seen": seen, "content": [*as_recorded(talk, content)]}]
+    head = [line for line in FILE.read_text("utf-8").splitlines() if line.startswith("#")]
+    stored = [{"opening": opening, "turns": turns} for opening, turns in contexts.items()]
+    text = yaml.safe_dump(stored, allow_unicode=True, sort_keys=False, width=110)
+    FILE.write_text("\n".join([*head, text]), "utf-8")
+    print(f"{len(contexts)} contexts, {sum(map(len, contexts.values()))} turns")
+
+
+def recordings() -> Iterator[tuple[str, list[Any]]]:
+    """Yield the opening and the turns of each context that is recorded."""
+    for each in read_data("recordings"):
+        yield each["opening"], each["turns"]
+
+
+def answered(folder: Path) -> Iterator[tuple[Conversation, list[Any]]]:
+    """Yield each request and its answer's content, in the order of the requests."""
+    for file in sorted(folder.glob("*.answer")):
+        request = json.loads(file.with_suffix(".claimed").read_text("utf-8"))
+        yield read_conversation(request), content_of(file.read_text("utf-8"))
+
+
+def content_of(answer: str) -> list[Any]:
+    """Return the blocks of an answer, which is plain text or JSON with its content."""
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        return [{"type": "text", "text": answer.strip()}]
+    blocks = told["content"] if isinstance(told, dict) else told
+    return [{name: value for name, value in block.items() if name != "id"} for block in blocks]
+
+
+if __name__ == "__main__":
+    main()

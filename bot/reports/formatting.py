@@ -1,0 +1,158 @@
+"""Format the senders, dates and deadlines of reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from bot.citations import BARE, Links
+from bot.reports.documents import Period
+from bot.slack.blocks import with_spelling
+from config.words import current, phrase
+from scopes.clean import printable, redacted
+from scopes.tool import one_line
+
+MAX_PERIODS = 3
+"""Windows that are told of one answer; the rest is counted."""
+NEAR = 14
+"""Days before or after a deadline in which it decides the order."""
+MAX_NAME, MAX_DOMAIN = 60, 100
+MIN_LABEL = 4
+"""Minimum letters of a domain's first label for matching it in names."""
+
+_PERSON = re.compile(r"(?P<name>.*?)\s*<(?P<address>[^<>\s]+)>\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The sender of a mail: the name is only a claim, the domain is where it comes from."""
+
+    name: str
+    """The address if the mail has no name."""
+    domain: str
+    """Domain of the address; empty if there is none, or the name is the address."""
+    claims: bool
+    """Whether the name looks like somebody else's address, or like the reader's organisation."""
+    address: str
+    """The address in lower case."""
+
+    @property
+    def full(self) -> str:
+        return f"{self.name} ({self.domain})" if self.domain else self.name
+
+    @property
+    def plain(self) -> str:
+        """The name alone, unless it is not trustworthy without the domain."""
+        return self.full if self.claims else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A deadline, relative to a certain day."""
+
+    words: str
+    """`due Fri 14 Mar, in 2 days`."""
+    days: int | None
+    """Days from that day on, below 0 if it is over; None if it is not a date."""
+
+    @property
+    def sentence(self) -> str:
+        """The words with a capital first letter."""
+        return self.words[0].upper() + self.words[1:]
+
+    @property
+    def near(self) -> bool:
+        return self.days is not None and abs(self.days) <= NEAR
+
+
+def clean_text(text: object, most: int) -> str:
+    """Clean text of others to one line: nothing invisible, no secrets, no active address."""
+    flat = one_line(Links().defang(redacted(printable(str(text or "")))))
+    return flat if len(flat) <= most else f"{flat[: most - 1].rstrip()}…"
+
+
+def sender(written: str, owner: str = "") -> Sender:
+    """Parse `Name <address>`, or an address alone, as the owner of a mailbox sees it."""
+    found = _PERSON.fullmatch(written.strip())
+    address = found["address"] if found else written.strip()
+    name = found["name"].strip(' "') if found else ""
+    domain = address.rpartition("@")[2].lower() if "@" in address else ""
+    named = [m[0].lower() for m in BARE.finditer(name)]
+    claims = any(not _same(host, domain) for host in named) or _poses(name, domain, owner)
+    shown = clean_text(name or address, MAX_NAME) or phrase("digest.unknown_sender")
+    place = with_spelling(clean_text(domain, MAX_DOMAIN)) if name else ""
+    return Sender(shown, place, claims, address.lower())
+
+
+def _poses(name: str, domain: str, owner: str) -> bool:
+    """Return whether the name contains that of the owner's domain, but comes from elsewhere."""
+    own = owner.rpartition("@")[2].lower()
+    label = own.partition(".")[0]
+    named = len(label) >= MIN_LABEL and re.search(rf"\b{re.escape(label)}\b", name.lower())
+    return bool(named) and not _same(own, domain)
+
+
+def _same(host: str, domain: str) -> bool:
+    return host == domain or domain.endswith(f".{host}") or host.endswith(f".{domain}")
+
+
+def age(at: str | None, now: datetime) -> str:
+    """Format how long ago it was, in its largest unit; the day if it is months ago."""
+    if not at:
+        return phrase("digest.no_date")
+    then, words = datetime.fromisoformat(at).astimezone(UTC), current()
+    minutes = int((now - then).total_seconds() // 60)
+    for most, size, unit in ((60, 1, "minute"), (24 * 60, 60, "hour"), (14 * 1440, 1440, "day")):
+        if minutes < most:
+            return words.duration(max(minutes, 0) // size, unit)
+    weeks = minutes // (7 * 1440)
+    return words.duration(weeks, "week") if weeks < 9 else words.date(then.date())
+
+
+def due(deadline: str | None, today: date) -> Due | None:
+    """Format the deadline `YYYY-MM-DD` relative to that day; None if there is none."""
+    if not deadline:
+        return None
+    try:
+        at = date.fromisoformat(deadline)
+    except ValueError:
+        return Due(phrase("due.on", day=clean_text(deadline, 20)), None)
+    days, words = (at - today).days, current()
+    named = words.date(at, "MMMEd" if at.year == today.year else "yMMMEd")
+    if days in (-1, 0, 1):
+        key = {-1: "due.yesterday", 0: "due.today", 1: "due.tomorrow"}[days]
+        return Due(phrase(key, day=named), days)
+    near = f", {words.distance(days)}" if abs(days) <= NEAR else ""
+    return Due(phrase("due.overdue" if days < 0 else "due.on", day=f"{named}{near}"), days)
+
+
+def day(at: date, year: bool) -> str:
+    """Format as `14 Mar`, with the year if asked for."""
+    return current().date(at, "yMMMd" if year else "MMMd")
+
+
+def days_between(first: date, last: date) -> str:
+    """Format the days from the first to the last one; all up to that where the first is 1970."""
+    if first.year <= 1970:
+        return phrase("period.until", day=day(last, year=True))
+    return current().interval(first, last)
+
+
+def periods(windows: Sequence[Period], zone: str) -> str:
+    """Format the windows that were read, in the time zone of this name."""
+    told = [_period(each, ZoneInfo(zone)) for each in windows[:MAX_PERIODS]]
+    more = len(windows) - len(told)
+    return "; ".join(told) + (f" {phrase('more', n=more)}" if more else "")
+
+
+def _period(window: Period, zone: ZoneInfo) -> str:
+    """Format the days of a window; the minutes of one that is part of a day."""
+    bounds = (window.oldest, window.latest)
+    start, end = (datetime.fromisoformat(at).astimezone(zone) for at in bounds)
+    first, last = start.date(), (end - timedelta(microseconds=1)).date()
+    if first == last and end - start != timedelta(days=1):
+        return f"{day(first, year=True)}, {start:%H:%M}–{end:%H:%M}"
+    return days_between(first, last)

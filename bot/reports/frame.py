@@ -1,0 +1,305 @@
+"""Build what stands around an answer in Slack: how it ended, one line below it, and its details."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from bot.reports.documents import (
+    AnswerDocument,
+    Document,
+    LookedUp,
+    Report,
+    SweepReport,
+)
+from bot.reports.formatting import clean_text, periods
+from bot.slack.blocks import (
+    Block,
+    context_block,
+    escape_mrkdwn,
+    plain_text_block,
+    pre,
+    rich,
+)
+from bot.slack.markdown import Numbers, Prose
+from config.sections import ReplySettings
+from config.words import current, phrase
+from scopes.clean import printable, redacted
+from subagents.result import SubagentResult
+
+DETAILS = "answer_details"
+"""Action id of the button that opens the details; its value is the id of the run."""
+SMALL_TALK = 300
+"""Characters of an answer that is small talk if nothing was looked up for it."""
+GAP = 200
+"""Characters of the gap that the line below an answer names."""
+SECTION = 2_900
+"""Characters of a section; Slack allows 3,000 (docs.slack.dev, section block)."""
+QUERY = 10_000
+"""Characters of a statement that are shown."""
+MAX_VIEW = 98
+"""Blocks of a view; Slack allows 100 (docs.slack.dev, views). What is said of a cut comes below."""
+
+FEEDBACK_FORM = "answer_feedback_why"
+"""Callback id of the form that asks why an answer is bad; it carries the key of the request."""
+REASON, COMMENT = "reason", "comment"
+"""Ids of its fields, as blocks and as elements."""
+MAX_COMMENT = 1_000
+WHY_BAD = ("wrong", "missing", "off_topic")
+"""Why an answer is bad, as the form offers it."""
+STOPPED = (
+    *("cost", "time", "tokens", "steps", "rate_limit", "model_error", "tool_error"),
+    "invalid_output",
+)
+"""Why a request ended, as far as its answer says it in words of its own."""
+REASONS = (*STOPPED, "needs_context", "injection", "user")
+"""Why a subagent ended, as far as there are words for it."""
+
+
+def stopped_line(document: Document) -> str:
+    """Return how far a stopped request came, in one sentence."""
+    done, of, noun = _progress(document)
+    things = phrase(f"count.{noun}", n=of)
+    if not of:
+        return phrase("answer.stopped_at_once")
+    if done == of:
+        return phrase("answer.stopped_all", n=of, things=things)
+    return phrase("answer.stopped", n=of - done, done=current().number(done), things=things)
+
+
+def _progress(document: Document) -> tuple[int, int, str]:
+    """Return how much was read, of how much, and what it is."""
+    cover = document.coverage
+    if not isinstance(document, AnswerDocument):
+        noun = "channel" if isinstance(document, SweepReport) else "thread"
+        return cover.complete + cover.partial, cover.items, noun
+    listing = [r for r in document.subagents if r.read.sources_listed]
+    if not listing:
+        return cover.complete + cover.partial, cover.items, "question"
+    nouns = {{"email": "thread", "files": "file"}.get(r.scope, "source") for r in listing}
+    of = sum(r.read.sources_listed for r in listing)
+    done = sum(min(r.read.sources_read, r.read.sources_listed) for r in listing)
+    return done, of, nouns.pop() if len(nouns) == 1 else "source"
+
+
+def ending(document: AnswerDocument) -> str:
+    """Return why an answer is not complete; empty if it is."""
+    if document.status == "complete":
+        return ""
+    if document.status == "cancelled":
+        return stopped_line(document)
+    if document.stopped_by in STOPPED:
+        return phrase(f"answer.stopped_{document.stopped_by}")
+    return phrase("answer.failed" if document.status == "failed" else "answer.incomplete")
+
+
+def is_small_talk(document: AnswerDocument) -> bool:
+    """Return whether it is a short text for which nothing was looked up."""
+    cover = document.coverage
+    looked = cover.items or cover.looked_up or cover.not_covered or document.links
+    is_whole = document.status == "complete" and not (document.files or document.unsupported)
+    return is_whole and not looked and len(document.answer) <= SMALL_TALK
+
+
+def with_plain_gaps(document: Report) -> Report:
+    """Return the document with what was not covered as `gaps` tells it."""
+    cover = document.coverage.model_copy(update={"not_covered": gaps(document)})
+    return document.model_copy(update={"coverage": cover})
+
+
+def gaps(document: Document) -> list[str]:
+    """Return what was not covered, in sentences without ids of subagents."""
+    results = {result.id: result for result in document.subagents}
+    told = (_gap(each, results) for each in document.coverage.not_covered)
+    stopped = {_unfinished("user")} if document.status == "cancelled" else set()
+    return [each for each in dict.fromkeys(told) if each not in stopped]
+
+
+def _gap(gap: str, results: Mapping[str, SubagentResult]) -> str:
+    id, _, text = gap.partition(": ")
+    result = results.get(id)
+    if result is None:
+        return gap
+    return _unfinished(result.stopped_by) if is_ending(text, result) else text
+
+
+def is_ending(text: str, result: SubagentResult) -> bool:
+    """Return whether a gap tells in words of the engine how a subagent ended (`coverage_of`)."""
+    return text.startswith(f"{result.status}, ")
+
+
+def why_ended(stopped_by: str) -> str:
+    """Return why a subagent found no more, in words for a user."""
+    return phrase(f"ended.{stopped_by if stopped_by in REASONS else 'none'}")
+
+
+def _unfinished(stopped_by: str) -> str:
+    return phrase("answer.unfinished", why=why_ended(stopped_by))
+
+
+def footer(document: AnswerDocument, numbers: Numbers) -> Block:
+    """Return the line below an answer: sources, window, gaps, cost; and the button for details."""
+    button = {
+        "type": "button",
+        "action_id": DETAILS,
+        "value": document.run_id,
+        "text": plain_text_block(phrase("answer.details")),
+    }
+    text = {"type": "mrkdwn", "text": " · ".join(_line(document, numbers)), "verbatim": True}
+    return {"type": "section", "text": text, "accessory": button}
+
+
+def _line(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
+    if numbers.given:
+        yield phrase("count.source", n=len(numbers.given))
+    if document.windows:
+        yield _window(document)
+    if missing := gaps(document):
+        more = f" {phrase('more', n=len(missing) - 1)}" if len(missing) > 1 else ""
+        gap = _clean(missing[0], GAP).rstrip(".")
+        yield phrase("answer.not_covered", gap=f"{gap}{more}")
+    yield _price(document)
+
+
+def _price(document: AnswerDocument) -> str:
+    cost = document.cost_usd
+    price = phrase("no_price") if cost is None else current().usd(cost, 3)
+    return phrase("answer.listed", price=price) if document.model == "offline" else price
+
+
+def _window(document: AnswerDocument) -> str:
+    return phrase("answer.messages_of", days=periods(document.windows, document.zone))
+
+
+def details_view(document: AnswerDocument, settings: ReplySettings, seconds: float) -> Block:
+    """Return the modal with the details of an answer; `seconds` is how long it took."""
+    blocks = list(_details(document, settings, seconds))
+    if len(blocks) > MAX_VIEW:
+        rest = context_block(phrase("answer.left_out", run=escape_mrkdwn(document.run_id)))
+        blocks = [*blocks[:MAX_VIEW], rest, blocks[-1]]
+    return _modal(blocks)
+
+
+def message_view(text: str) -> Block:
+    """Return the same modal with a sentence in place of the details."""
+    return _modal([{"type": "section", "text": plain_text_block(text, SECTION)}])
+
+
+def _modal(blocks: Sequence[Block]) -> Block:
+    title = plain_text_block(phrase("answer.details"))
+    close = plain_text_block(phrase("button.close"))
+    return {"type": "modal", "title": title, "close": close, "blocks": list(blocks)}
+
+
+def feedback_form(key: str) -> Block:
+    """Return the form that asks why the answer to this request is bad; both fields are optional."""
+    options = [
+        {"text": plain_text_block(phrase(f"feedback.{reason}")), "value": reason}
+        for reason in WHY_BAD
+    ]
+    typed = {"type": "plain_text_input", "multiline": True, "max_length": MAX_COMMENT}
+    return {
+        "type": "modal",
+        "callback_id": FEEDBACK_FORM,
+        "private_metadata": key,
+        "title": plain_text_block(phrase("feedback.title")),
+        "submit": plain_text_block(phrase("button.send")),
+        "close": plain_text_block(phrase("button.skip")),
+        "blocks": [
+            _field(REASON, phrase("feedback.why"), {"type": "radio_buttons", "options": options}),
+            _field(COMMENT, phrase("feedback.comment"), typed),
+        ],
+    }
+
+
+def _field(name: str, label: str, element: Block) -> Block:
+    return {
+        "type": "input",
+        "block_id": name,
+        "optional": True,
+        "label": plain_text_block(label),
+        "element": {**element, "action_id": name},
+    }
+
+
+def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) -> Iterator[Block]:
+    numbers = Numbers(document.links)
+    prose = Prose(document.links, settings, document.question)
+    prose.link_citations(document.answer.strip(), numbers)
+    if numbers.given:
+        yield from _sections([f"*{phrase('sources')}*", *_sources(document, numbers)])
+        yield from _statements(document, numbers)
+    if missing := gaps(document):
+        rows = [f"• {_clean(each, 500)}" for each in missing]
+        yield from _sections([f"*{phrase('gaps')}*", *rows])
+    dropped = document.unsupported
+    notes = [phrase("answer.unsupported", n=dropped)] if dropped else []
+    notes += [phrase("answer.together")] if document.degraded else []
+    yield from _sections(notes)
+    yield context_block(_cost(document, seconds))
+
+
+def _sections(lines: Sequence[str]) -> Iterator[Block]:
+    """Yield the lines as sections, as many in each as it may hold."""
+    text = ""
+    for line in (each[:SECTION] for each in lines):
+        if text and len(text) + len(line) >= SECTION:
+            yield _section(text)
+            text = ""
+        text = f"{text}\n{line}" if text else line
+    if text:
+        yield _section(text)
+
+
+def _section(text: str) -> Block:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+
+
+def _sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
+    claims = {f.id: f.claim for r in document.subagents for f in r.findings}
+    own = document.looked_up
+    for finding, number in numbers.given.items():
+        url = numbers.url(finding).replace("&", "&amp;")
+        mark = f"<{url}|[{number}]>" if url else f"[{number}]"
+        more = len(numbers.links.get(finding) or ()) - 1
+        others = f" ({phrase('more', n=more)})" if more > 0 else ""
+        earlier = phrase("answer.earlier")
+        claim = _looked_up(own[finding], url) if finding in own else claims.get(finding, earlier)
+        yield f"{mark} {_clean(claim, 200)}{others}".rstrip()
+
+
+def _looked_up(item: LookedUp, url: str) -> str:
+    """Format a looked-up item; no quote of it was checked, unlike those of findings."""
+    text = phrase("answer.looked_up", text=item.text)
+    return text if url else f"{item.item}, {text}"
+
+
+def _statements(document: AnswerDocument, numbers: Numbers) -> Iterator[Block]:
+    """Yield each statement in SQL whole, below the numbers of the sources that it found."""
+    found: dict[str, list[int]] = {}
+    for finding in (f for r in document.subagents for f in r.findings if f.id in numbers.given):
+        for query in finding.queries:
+            found.setdefault(query, []).append(numbers.given[finding.id])
+    for query, of in found.items():
+        yield _section(
+            f"*{phrase('answer.found_with')}* " + "".join(f"[{n}]" for n in sorted(set(of)))
+        )
+        text = redacted(printable(query))[:QUERY]
+        yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{SECTION}}}", text))
+
+
+def _cost(document: AnswerDocument, seconds: float) -> str:
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    parts = [(minutes, "minute")] if minutes else []
+    took = " ".join(current().duration(n, unit) for n, unit in [*parts, (rest, "second")])
+    questions, own = document.coverage.items, document.coverage.looked_up
+    read = [phrase("count.question", n=questions)] if questions else []
+    read += [phrase("count.looked_up", n=own)] if own else []
+    when = _window(document) if document.windows else ""
+    told = ", ".join([*read, _price(document), took])
+    reference = phrase("answer.reference", id=escape_mrkdwn(document.run_id))
+    return " · ".join(filter(None, (when[:1].upper() + when[1:], told, reference)))
+
+
+def _clean(text: str, length: int) -> str:
+    return escape_mrkdwn(clean_text(text, length))

@@ -1,0 +1,162 @@
+"""Describe schedules in words: their times, what they read or say, and where it goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from cron_descriptor import Options, get_description
+
+from bot.slack.blocks import with_spelling
+from bot.storage.schedules import StoredSchedule
+from config.schedules import PERSON, Kind, Schedule
+from config.words import ENGLISH, current, phrase
+from scopes.tool import one_line
+
+SHOWN = 3
+"""Next runs that a dry run shows."""
+NAMED = 20
+"""Channels that are named; the rest is counted."""
+QUOTED = 80
+"""Characters of a request or a reminder in a list."""
+_CLOCK = r"\d\d:\d\d(?::\d\d)?"
+_FIXED = re.compile(rf"At ({_CLOCK}(?:(?:, and|,| and) {_CLOCK})*)(?:, (.+))?")
+"""What cron-descriptor says of fixed times of a day, and of the days, in English."""
+CRON_LOCALES = {
+    **{"en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "it": "it_IT"},
+    **{"nl": "nl_NL", "cs": "cs_CZ", "pt": "pt_PT"},
+}
+"""Language -> the locale of cron-descriptor; it names days and months as the machine does."""
+
+
+def name(kind: Kind) -> str:
+    """Return what people call a schedule of this kind."""
+    return phrase(f"schedule.{kind}")
+
+
+def moment(at: datetime) -> str:
+    """Format a time as `Mon, 23 Nov 2026 09:00`, in its own zone."""
+    return f"{day(at)} {at:%H:%M}" + (f":{at:%S}" if at.second else "")
+
+
+def day(at: datetime) -> str:
+    """Format a day as `Mon, 23 Nov 2026`."""
+    return current().date(at, "yMMMEd")
+
+
+def when(spec: Schedule) -> str:
+    """Return its times as people say them: `Every Monday at 09:00 (Europe/Berlin)`."""
+    timetable = spec.timetable
+    if timetable.at:
+        at = timetable.once.astimezone(timetable.info)
+        return phrase("schedule.once", day=day(at), time=f"{at:%H:%M}", zone=spec.zone)
+    words, options = current(), Options()
+    options.use_24hour_time_format = True
+    options.locale_code = CRON_LOCALES.get(words.language, CRON_LOCALES[ENGLISH])
+    said = get_description(timetable.cron, options)
+    if words.language != ENGLISH:
+        names = words.calendar()
+        said = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), said)
+    elif fixed := _FIXED.fullmatch(said):
+        days = _days(fixed[2] or "")
+        said = f"{days}{',' * (',' in days)} at {fixed[1]}"
+    return f"{said.replace('At 0 minutes past the hour', 'Every hour')} ({spec.zone})"
+
+
+def _days(said: str) -> str:
+    """Reword what cron-descriptor says of the days of a fixed time."""
+    if said in ("", "Monday through Friday"):
+        return "Every weekday" if said else "Every day"
+    said = re.sub(r"^only on (?=[A-Z])", "every ", said)
+    said = re.sub(r"of the month, only in (.+)", r"of \1", said)
+    said = re.sub(r"of the month$", "of every month", said)
+    said = re.sub(r"^only in ", "every day in ", said)
+    return f"{said[:1].upper()}{said[1:]}"
+
+
+def timing(spec: Schedule, now: datetime) -> str:
+    """Return its times as people say them, and the next one."""
+    said, times = when(spec), spec.timetable.next(1, now)
+    if spec.at or not times:
+        return said
+    shown = day(times[0]) if f"{times[0]:%H:%M}" in said else moment(times[0])
+    return phrase("schedule.next", times=said, next=shown)
+
+
+def next_runs(spec: Schedule, now: datetime, count: int = SHOWN) -> str:
+    """Return the next times, in the schedule's own zone, which is named."""
+    times = [moment(at) for at in spec.timetable.next(count, now)]
+    return f"{'; '.join(times) or phrase('schedule.never')} ({spec.zone})"
+
+
+def contents(spec: Schedule) -> str:
+    """Return in short what it reads, asks or says; for its owner."""
+    if said := one_line(spec.request or spec.text):
+        return said if len(said) <= QUOTED else f"{said[: QUOTED - 1].rstrip()}…"
+    return ", ".join(spec.channels) or phrase("schedule.your_mailbox")
+
+
+def reads(spec: Schedule, named: Sequence[str], unnamed: int) -> str:
+    """Describe what a report is made of, or give the words of a question or a reminder whole.
+
+    `named` are the channels that may be named here, `unnamed` counts the private ones that may not.
+    """
+    if spec.kind == "triage":
+        return phrase("schedule.mailbox")
+    if said := spec.request or spec.text:
+        return f"\n{said}"
+    shown = [f"#{with_spelling(name)}" for name in named[:NAMED]]
+    more = len(named) - len(shown)
+    shown += [phrase("schedule.more", n=more)] if more > 0 else []
+    shown += [phrase("schedule.private", n=unnamed)] if unnamed else []
+    count = phrase("schedule.channels_now", n=len(named) + unnamed)
+    later = ", ".join(f"'{with_spelling(p)}'" for p in spec.channels if set(p) & set("*?["))
+    grows = f"; {phrase('schedule.grows', patterns=later)}" if later else ""
+    tracker = phrase("schedule.tracker", id=with_spelling(spec.tracker or ""))
+    tracker = f"; {tracker}" if spec.tracker else ""
+    return f"{', '.join(shown)} ({count}{grows}){tracker}"
+
+
+def destination(spec: Schedule, names: Mapping[str, str]) -> str:
+    """Describe where it goes; `names` of channels and people by id."""
+    if spec.is_private:
+        return phrase("schedule.own_dm")
+    if "@" in spec.to:
+        return phrase("schedule.by_mail", address=with_spelling(spec.to))
+    name = names.get(spec.to)
+    mark = "@" if PERSON.fullmatch(spec.to) else "#"
+    return f"{spec.to} ({mark}{with_spelling(name)})" if name else spec.to
+
+
+def line(
+    stored: StoredSchedule,
+    now: datetime,
+    *,
+    reading: str = "",
+    whose: str = "",
+    names: Mapping[str, str] | None = None,
+) -> str:
+    """Format as one line: `markets: sweep of ..., every Monday at 09:00 (UTC), to ...; next ...`.
+
+    `reading` is what may be told of its contents here.
+    """
+    spec = stored.spec
+    key = "schedule.quoted" if spec.request or spec.text else "schedule.of"
+    what = name(spec.kind)
+    what = phrase(key, kind=what, words=reading) if reading else what
+    goes = phrase("schedule.dm") if spec.is_private else destination(spec, names or {})
+    whose = f", {whose}" if whose else ""
+    times = when(spec)
+    times = f"{times[:1].lower()}{times[1:]}"
+    to = phrase("schedule.to", place=goes)
+    return f"{stored.id}: {what}, {times}, {to}{whose}; {state(stored, now)}"
+
+
+def state(stored: StoredSchedule, now: datetime) -> str:
+    """Return `next run ...`, or why there is none."""
+    if stored.state == "active":
+        failing = f"; {phrase('schedule.failing')}" if stored.trouble else ""
+        return phrase("schedule.next_run", at=next_runs(stored.spec, now, 1)) + failing
+    why = f": {stored.why.rstrip('.')}" if stored.why else ""
+    return phrase(f"schedule.{stored.state}") + why

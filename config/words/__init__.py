@@ -1,0 +1,191 @@
+"""Translate the fixed texts that people see, and format numbers, days and lists by their language.
+
+One message file (`*.po`) a language holds all of them, by key. A text that a language lacks is
+English. Whoever answers a person sets their language once, with `in_language`; what is written
+inside of it takes its texts from `phrase`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from gettext import GNUTranslations, NullTranslations
+from pathlib import Path
+from typing import Literal
+
+from babel import Locale, UnknownLocaleError
+from babel.dates import format_interval, format_skeleton, format_timedelta
+from babel.lists import format_list
+from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po
+from babel.numbers import format_decimal
+from babel.units import format_unit
+
+FOLDER = Path(__file__).parent
+ENGLISH = "en"
+LOCALES = {ENGLISH: "en_GB"}
+"""Language -> the locale of its formats, where that is not its own: `14 Mar 2025`, not `Mar 14`."""
+
+
+class UnknownText(NullTranslations):
+    """Refuses a key that no catalogue has."""
+
+    def gettext(self, message: str) -> str:
+        raise KeyError(message)
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        raise KeyError(msgid1)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The texts and formats of one language."""
+
+    language: str
+    texts: NullTranslations
+    locale: Locale
+
+    def __call__(self, key: str, **values: object) -> str:
+        """Return the text of a key, in the plural form that its number `n` needs."""
+        number = values.get("n")
+        if isinstance(number, int):
+            text = self.texts.ngettext(key, key, number)
+            values["n"] = self.number(number)
+        else:
+            text = self.texts.gettext(key)
+        return text.format_map(values)
+
+    def has(self, key: str) -> bool:
+        """Return whether there is a text of this key, for names that others choose."""
+        try:
+            self(key)
+        except KeyError:
+            return False
+        return True
+
+    def number(self, value: int) -> str:
+        return str(format_decimal(value, locale=self.locale))
+
+    def usd(self, value: float, digits: int = 2) -> str:
+        """Format US dollars, with so many decimal places."""
+        pattern = f"#,##0.{'0' * digits}"
+        return self("usd", amount=format_decimal(Decimal(value), pattern, locale=self.locale))
+
+    def date(self, day: dt.date, skeleton: str = "yMMMd") -> str:
+        """Format a day; the skeleton names its parts (unicode.org/reports/tr35, `yMMMEd`)."""
+        return str(format_skeleton(skeleton, day, locale=self.locale))
+
+    def interval(self, first: dt.date, last: dt.date) -> str:
+        """Format the days from the first to the last one: `3–14 Mar 2025`."""
+        told = str(format_interval(first, last, "yMMMd", locale=self.locale))
+        return told.replace("\N{THIN SPACE}", " ")
+
+    def day(self, at: str) -> str:
+        """Format the day of a time in ISO 8601, in UTC."""
+        return self.date(datetime.fromisoformat(at).astimezone(UTC).date())
+
+    def minute(self, at: str) -> str:
+        """Format day and time, in UTC."""
+        return f"{self.day(at)} {datetime.fromisoformat(at).astimezone(UTC):%H:%M} UTC"
+
+    def calendar(self) -> Mapping[str, str]:
+        """Return the names of days and months by their English ones."""
+        english, names = Locale.parse(ENGLISH), {}
+        for period in ("days", "months"):
+            theirs = getattr(self.locale, period)["format"]["wide"]
+            for number, name in getattr(english, period)["format"]["wide"].items():
+                names[name] = theirs[number]
+        return names
+
+    def duration(self, value: int, unit: str) -> str:
+        """Format a length of time in one unit, as short as may be: `3 min`."""
+        return format_unit(value, f"duration-{unit}", length="short", locale=self.locale)
+
+    def distance(self, days: int) -> str:
+        """Format how many days away: `in 2 days`, `2 days ago`."""
+        seconds = days * 24 * 3600
+        return format_timedelta(
+            seconds, "day", threshold=1e9, add_direction=True, locale=self.locale
+        )
+
+    def list(self, parts: Sequence[str], style: Literal["standard", "or"] = "standard") -> str:
+        """Join with commas and `and`; with the style `or`, with `or`."""
+        return str(format_list(list(parts), style, locale=self.locale))
+
+
+@cache
+def languages() -> tuple[str, ...]:
+    """Return the codes of all languages that have a catalogue."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.po")))
+
+
+def catalog(language: str) -> Catalog:
+    """Read the message file of a language."""
+    with (FOLDER / f"{language}.po").open("rb") as file:
+        return read_po(file, locale=language)
+
+
+def words_of(language: str | None) -> Words:
+    """Return the texts for a language code such as `pt-BR`; English if there are none."""
+    code = str(language or ENGLISH).replace("_", "-").partition("-")[0].lower()
+    return _words(code if code in languages() else ENGLISH)
+
+
+@cache
+def _words(language: str) -> Words:
+    compiled = io.BytesIO()
+    write_mo(compiled, catalog(language))
+    compiled.seek(0)
+    texts = GNUTranslations(compiled)
+    texts.add_fallback(UnknownText() if language == ENGLISH else _words(ENGLISH).texts)
+    return Words(language, texts, Locale.parse(LOCALES.get(language, language)))
+
+
+def language_name(code: str) -> str:
+    """Return the English name of a language code: `Portuguese (Brazil)`; the code if unknown."""
+    try:
+        return str(Locale.parse(code, sep="-").english_name)
+    except (ValueError, UnknownLocaleError):
+        return code
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that is written later, in the language that is current then."""
+
+    key: str
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return phrase(self.key, **self.values)
+
+
+_language: ContextVar[str] = ContextVar("language", default=ENGLISH)
+
+
+@contextmanager
+def in_language(language: str | None) -> Iterator[None]:
+    """Take the texts from this language inside of it, and in the tasks that are started there."""
+    token = _language.set(words_of(language).language)
+    try:
+        yield
+    finally:
+        _language.reset(token)
+
+
+def current() -> Words:
+    """Return the texts of the language that `in_language` has set; English where it has not."""
+    return _words(_language.get())
+
+
+def phrase(key: str, **values: object) -> str:
+    """Return the text of a key in the current language; see `Words`."""
+    return current()(key, **values)

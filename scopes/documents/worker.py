@@ -1,0 +1,175 @@
+"""The text of documents: a program of its own, so that a hostile one takes nothing down with it.
+
+It answers the requests of a `scopes.programs.WorkerProcess`: one line of JSON (`max_chars`,
+`source`), and behind it the document. An answer is JSON: the fields of a `DocumentText`, or
+`{"refused"}`. What a document is, its content tells, and never its name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from io import BytesIO
+from typing import Final
+from zipfile import ZipFile
+
+from lxml import etree
+
+from scopes.clean import printable
+from scopes.confinement import confined
+from scopes.documents import pdf, slides, word, workbook
+from scopes.documents.text import DocumentRefused, DocumentText, facts_of, pictures
+from scopes.extraction.characters import BOMS
+from scopes.extraction.visible import visible_text
+from scopes.process_limits import limit
+from scopes.programs import serve
+
+MAX_MEMORY: Final = 512 << 20
+MAX_CPU_S: Final = 2
+"""Seconds of computing for one document."""
+MAX_UNPACKED: Final = 100_000_000
+"""Bytes of all parts of an Office file together, which zipfile unpacks none beyond."""
+MAX_PARTS: Final = 5_000
+MAX_PAGES: Final = 200
+MAX_TEXT: Final = 4_000_000
+"""Characters of a plain text."""
+OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""What Office before 2007 begins a file with, and any Office one that has a password."""
+OFFICE: Final[Mapping[str, Callable[[BytesIO, int], DocumentText]]] = {
+    "word/": word.text_of,
+    "ppt/": slides.text_of,
+    "xl/": workbook.text_of,
+}
+"""Where the parts of an Office file stand -> what reads it."""
+OLD: Final = {
+    "EncryptedPackage": "has a password, which I cannot open: send it without one",
+    "WordDocument": "is a Word file of the old kind, which I cannot read: save it as .docx",
+    "Workbook": "is an Excel file of the old kind, which I cannot read: save it as .xlsx",
+    "PowerPoint Document": "is a PowerPoint file of the old kind, which I cannot read: "
+    "save it as .pptx",
+}
+"""Name of a stream in such a file -> why it is not read."""
+LOCKED: Final = "is a PDF with a password, which I cannot open: send it without one"
+UNKNOWN: Final = "is of a kind that I cannot read: save it as text, CSV, PDF, .docx, .xlsx or .pptx"
+DAMAGED: Final = "cannot be read, as it is damaged or incomplete: save it again, or send it as PDF"
+BLANK: Final = "has no text that I can read ({}): if its pages are pictures, send them as images"
+HTML: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}>\s*)?"
+    rb"<(?:(?:!doctype html|html|head|body)\b|div class=.quip-canvas-content)",
+    re.IGNORECASE,
+)
+"""How a page begins, and a canvas of Slack."""
+
+
+def text_of(data: bytes, max_chars: int, source: bool) -> DocumentText:
+    """Return the text of a document. Raises DocumentRefused, and whatever libraries raise."""
+    if not data:
+        raise DocumentRefused("is empty")
+    if b"%PDF-" in data[:1024]:
+        return _pdf(data, max_chars)
+    if data.startswith(b"PK\x03\x04"):
+        return _office(data, max_chars)
+    if data.startswith(OLE):
+        why = (why for name, why in OLD.items() if name.encode("utf-16-le") in data)
+        raise DocumentRefused(next(why, UNKNOWN))
+    if HTML.match(data[:1024]) and not source:
+        return _page(data, max_chars)
+    return _plain(data)
+
+
+def _pdf(data: bytes, max_chars: int) -> DocumentText:
+    found = pdf.text_of(data, MAX_PAGES, max_chars)
+    if "error" in found:
+        raise DocumentRefused(LOCKED if found["error"] == "encrypted" else DAMAGED)
+    text, pages, read = found["text"], found["pages"], found["read"]
+    facts = facts_of(f"PDF, text of {read} of {pages} pages", pictures(found["images"]))
+    return DocumentText(text[:max_chars], facts, len(text) > max_chars or read < pages)
+
+
+def _office(data: bytes, max_chars: int) -> DocumentText:
+    file = BytesIO(data)
+    with ZipFile(file) as packed:
+        parts = packed.infolist()
+    if any(part.flag_bits & 1 for part in parts):
+        raise DocumentRefused(OLD["EncryptedPackage"])
+    size = sum(part.file_size for part in parts)
+    if size > MAX_UNPACKED or len(parts) > MAX_PARTS:
+        raise DocumentRefused(
+            f"unpacks to more than {MAX_UNPACKED // 1_000_000} MB or {MAX_PARTS} parts, which I do "
+            "not open: send a smaller file"
+        )
+    names = [part.filename for part in parts]
+    reader = next(
+        (read for folder, read in OFFICE.items() if any(n.startswith(folder) for n in names)), None
+    )
+    if reader is None or "[Content_Types].xml" not in names or "xl/workbook.bin" in names:
+        raise DocumentRefused(UNKNOWN)
+    return reader(file, max_chars)
+
+
+def _page(data: bytes, max_chars: int) -> DocumentText:
+    seen = visible_text(data)
+    hidden = "hidden text was left out" if seen.hidden else ""
+    return DocumentText(
+        seen.text[:max_chars],
+        facts_of("HTML, as a reader sees it", hidden),
+        bool(seen.cut) or len(seen.text) > max_chars,
+    )
+
+
+def _plain(data: bytes) -> DocumentText:
+    for mark, charset in BOMS:
+        if data.startswith(mark):
+            return _text(data[len(mark) :].decode(charset, "replace"), f"text, {charset}")
+    if b"\x00" in data[:4096]:
+        raise DocumentRefused(UNKNOWN)
+    try:
+        text, how = data.decode("utf-8"), "text"
+    except UnicodeDecodeError:
+        text, how = data.decode("cp1252", "replace"), "text, charset guessed: Windows-1252"
+    controls = len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]", text[:20_000]))
+    if data.startswith(b"\x1f\x8b") or controls > len(text[:20_000]) // 100:
+        raise DocumentRefused(UNKNOWN)
+    return _text(text, how)
+
+
+def _text(text: str, how: str) -> DocumentText:
+    """Return a text whole, unless it is longer than can be made printable in time."""
+    return DocumentText(text[:MAX_TEXT], how, len(text) > MAX_TEXT)
+
+
+def answer(data: bytes, max_chars: int, source: bool) -> Mapping[str, object]:
+    """Return what is to be known of a document, its text without what nobody sees."""
+    try:
+        found = text_of(data, max_chars, source)
+    except DocumentRefused as refusal:
+        return {"refused": str(refusal)}
+    except MemoryError:
+        raise  # the program ends, and the next document gets a fresh one
+    except Exception as error:  # the seam: a damaged document raises whatever libraries meet
+        if isinstance(error, etree.XMLSyntaxError) and error.code == etree.ErrorTypes.ERR_NO_MEMORY:
+            raise MemoryError from error
+        return {"refused": DAMAGED}
+    text = printable(found.text)
+    if not text.strip():
+        return {"refused": BLANK.format(found.facts)}
+    return {**asdict(found), "text": text}
+
+
+def reply(request: bytes) -> bytes:
+    """Return the answer to a request."""
+    head, _, body = request.partition(b"\n")
+    limit(seconds=MAX_CPU_S)
+    return json.dumps(answer(body, **json.loads(head))).encode()
+
+
+def main() -> None:
+    limit(memory=MAX_MEMORY, file_bytes=0)
+    confined()
+    logging.disable()
+    warnings.simplefilter("ignore")
+    serve(reply)

@@ -1,0 +1,177 @@
+"""Standing preferences: how a person wants to be answered, and how all who ask in a channel are.
+
+A preference is its person's own; the instructions of a channel are set by one of its members. The
+parent of a request reads both, the gate neither: they decide the form of an answer, never what may
+be read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from config.words import phrase
+from scopes.clean import printable
+from scopes.effects import Access, Effect, Prepared, Said
+from scopes.label import TRUSTED, Label, is_conversation
+from scopes.tool import ToolContext, ToolError, ToolResult, one_line, tool
+
+MAX_PREFERENCES = 20
+"""Of one person."""
+MAX_PREFERENCE, MAX_INSTRUCTIONS = 200, 2_000
+"""Characters."""
+FULL = (
+    f"{MAX_PREFERENCES} preferences are kept already, which is the most. The requester deletes one "
+    "in App Home or by forget_preference first."
+)
+NO_CHANNEL = (
+    "A direct message has no channel instructions. Ask in the channel, or use remember_preference."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Authorship:
+    """Who set a text, and what it may rest on: `forget` deletes it with any of these."""
+
+    by: str
+    label: Label = TRUSTED
+    run: str | None = None
+    """None where the words are the person's own."""
+
+
+class Preferences(Protocol):
+    """What is set in this workspace. Its methods raise ToolError for what may not be."""
+
+    async def listed(self, user: str) -> Sequence[Preference]:
+        """Return a person's preferences, oldest first."""
+
+    async def add(self, text: str, authorship: Authorship) -> None:
+        """Keep a preference of a person, as the last one: one with the same words ends."""
+
+    async def delete(self, user: str, id: int, key: str = "", run: str = "") -> None:
+        """Delete a preference, if it is this person's; `key` names the call of `run` that does."""
+
+    async def has_deleted(self, key: str) -> bool:
+        """Return whether the call of this key has deleted one, also before a restart."""
+
+    async def instructions(self, channel: str) -> str:
+        """Return the instructions of a channel; empty for none."""
+
+    async def instructed(self, user: str) -> Mapping[str, str]:
+        """Return the instructions of the channels that this person is in: channel id -> text."""
+
+    async def check_member(self, user: str, channel: str) -> None:
+        """Raise ToolError unless this person is a full member, and in the channel now."""
+
+    async def instruct(self, channel: str, text: str, authorship: Authorship) -> None:
+        """Replace the instructions of a channel; an empty text removes them."""
+
+
+async def _remembered(ctx: ToolContext, text: str) -> Prepared:
+    if len(await _preferences(ctx).listed(_requester(ctx))) >= MAX_PREFERENCES:
+        raise ToolError(FULL)
+    return Prepared({"text": _bounded(text, MAX_PREFERENCE, "A preference")})
+
+
+@tool(Access.WRITE, Effect.PREFER, prepare=_remembered, client=Preferences)
+async def remember_preference(ctx: ToolContext, text: Said) -> ToolResult:
+    """Keep how the requester wants to be answered from now on. `text`: the words of the REQUEST
+    for it, word for word, at most 200 characters."""
+    kept = _bounded(text, MAX_PREFERENCE, "A preference")
+    await _preferences(ctx).add(kept, _authorship(ctx, text))
+    return ToolResult(note=phrase("preference.kept"))
+
+
+async def _forgotten(ctx: ToolContext, words: str) -> Prepared:
+    return Prepared({"words": (await _meant(ctx, words)).text})
+
+
+@tool(Access.WRITE, Effect.PREFER, prepare=_forgotten, client=Preferences)
+async def forget_preference(ctx: ToolContext, words: str) -> ToolResult:
+    """Delete one of PREFERENCES. `words`: such of it as stand in the REQUEST and in no other."""
+    preferences, text = _preferences(ctx), words
+    if not await preferences.has_deleted(ctx.key):  # else the words may fit another one by now
+        meant = await _meant(ctx, words)
+        await preferences.delete(_requester(ctx), meant.id, ctx.key, ctx.run)
+        text = meant.text
+    return ToolResult(note=phrase("preference.deleted", text=text))
+
+
+async def _instructed(ctx: ToolContext, text: str) -> Prepared:
+    preferences, channel = _preferences(ctx), _channel(ctx)
+    await preferences.check_member(_requester(ctx), channel)
+    text = _bounded(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
+    before = await preferences.instructions(channel)
+    told = {phrase("preference.holds_for"): phrase("preference.all_here")}
+    if before:
+        key = "preference.replaces" if text else "preference.removes"
+        told[phrase(key)] = f"{phrase('preference.set_now')}\n{before}"
+    elif not text:
+        raise ToolError("This channel has no instructions.")
+    return Prepared({"text": text}, told)
+
+
+@tool(Access.EGRESS, Effect.INSTRUCT, prepare=_instructed, client=Preferences)
+async def set_channel_instructions(ctx: ToolContext, text: Said = "") -> ToolResult:
+    """Set how all who ask in the channel of the REQUEST are answered (tone, words, language, who
+    owns what). `text` replaces all that is set there, at most 2,000 characters; empty removes
+    it."""
+    preferences, channel = _preferences(ctx), _channel(ctx)
+    await preferences.check_member(_requester(ctx), channel)
+    kept = _bounded(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
+    await preferences.instruct(channel, kept, _authorship(ctx, text))
+    return ToolResult(note=phrase("preference.instructed" if kept else "preference.cleared"))
+
+
+TOOLS = (remember_preference, forget_preference, set_channel_instructions)
+
+
+def _preferences(ctx: ToolContext) -> Preferences:
+    return ctx.client(Preferences)  # type: ignore[type-abstract]
+
+
+def _requester(ctx: ToolContext) -> str:
+    if not ctx.requester:
+        raise ToolError("Preferences belong to people of Slack, and nobody of it asks here.")
+    return ctx.requester
+
+
+def _channel(ctx: ToolContext) -> str:
+    home = ctx.intent.home
+    if not is_conversation(home) or home.startswith("D"):
+        raise ToolError(NO_CHANNEL)
+    return home
+
+
+def _authorship(ctx: ToolContext, text: str) -> Authorship:
+    by = _requester(ctx)
+    return Authorship(by) if ctx.intent.says_unquoted(text) else Authorship(by, ctx.label, ctx.run)
+
+
+def _bounded(text: str, most: int, what: str) -> str:
+    """Return the text on one line, with nothing invisible in it. Raises ToolError."""
+    line = one_line(printable(text))
+    if not line:
+        raise ToolError(f"{what} needs words.")
+    if len(line) > most:
+        raise ToolError(f"{what} has at most {most:,} characters, this one {len(line):,}.")
+    return line
+
+
+async def _meant(ctx: ToolContext, words: str) -> Preference:
+    """Return the one preference with these words. Raises ToolError."""
+    wanted = _bounded(words, MAX_PREFERENCE, "A preference").casefold()
+    listed = await _preferences(ctx).listed(_requester(ctx))
+    found = [each for each in listed if wanted in each.text.casefold()]
+    exact = [each for each in found if each.text.casefold() == wanted]
+    if len(exact or found) != 1:
+        many = f"{len(found)} preferences have" if found else "No preference has (any more)"
+        raise ToolError(f"{many} these words. Give words of exactly one of PREFERENCES.")
+    return (exact or found)[0]

@@ -1,0 +1,83 @@
+"""A language whose texts are all marked: what a person is shown without a mark stands in code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from babel.messages.catalog import Catalog
+from babel.messages.pofile import write_po
+
+from bot.local.workspace import Workspace
+from config import words
+
+OPEN, CLOSE = "⟦", "⟧"
+SHOWN = ("text", "title", "fallback", "alt_text")
+"""Keys of Block Kit whose text is shown."""
+PLAIN = {"UTC", "USD"}
+_MENTION = re.compile(r"<[@#][UWCD][A-Z0-9]+>|<!date[^<>]*>|<https?://[^<>|]*\|?|https?://\S+")
+
+
+@pytest.fixture
+def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """German is English with each text between marks."""
+    folder = tmp_path / "catalogues"
+    shutil.copytree(words.FOLDER, folder)
+    german = Catalog(locale="de")
+    for message in words.catalog("en"):
+        if message.id:
+            texts = message.string or ""
+            texts = [texts] if isinstance(texts, str) else list(texts)
+            told = [f"{OPEN}{text}{CLOSE}" for text in texts]
+            german.add(message.id, tuple(told) if message.pluralizable else told[0])
+    with (folder / "de.po").open("wb") as file:
+        write_po(file, german)
+    monkeypatch.setattr(words, "FOLDER", folder)
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    words._words.cache_clear()
+    words.languages.cache_clear()
+
+
+def german(space: Workspace, *users: str) -> Workspace:
+    """The workspace in which these people, or all, have set Slack to German."""
+    people = (
+        replace(user, locale="de-DE") if not users or user.id in users else user
+        for user in space.users
+    )
+    return replace(space, users=tuple(people))
+
+
+def unmarked(shown: Any, *content: str) -> list[str]:
+    """The words that people are shown and that have no mark, but for `content` of people."""
+    depth, bare = 0, ""
+    for letter in shown if isinstance(shown, str) else "\n".join(_texts(shown)):
+        depth += (letter == OPEN) - (letter == CLOSE)
+        assert depth >= 0, "a text ends that did not begin"
+        bare += letter if not depth and letter != CLOSE else ""
+    assert depth == 0, "a text begins that does not end"
+    bare = _MENTION.sub(" ", bare)
+    for text in sorted(content, key=len, reverse=True):
+        bare = bare.replace(text, " ")
+    return [word for word in re.findall(r"[^\W\d_]{2,}", bare) if word not in PLAIN]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if isinstance(each, dict | list | tuple):
+                yield from _texts(each)
+            elif key in SHOWN and isinstance(each, str):
+                yield each
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)

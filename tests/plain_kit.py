@@ -1,0 +1,76 @@
+"""The words of the engine, which no user should read, and where a bot wrote them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.local.slack.state import BOT_USER, SlackState
+
+ENGINE_WORDS = (
+    *("brief", "briefs", "handle", "handles", "context", "contexts", "subagent", "subagents"),
+    *(r"user(?! groups?\b)", "partial", "needs_context", "rate_limit", "model_error", "tool_error"),
+    *("invalid_output", "trajectory", "delimiter", "run_subagent", "run_subagents"),
+    r"[sr]\d+",
+)
+WORD = re.compile(rf"(?<![\w/.#-])(?:{'|'.join(ENGINE_WORDS)})(?![\w/-])", re.IGNORECASE)
+SHOWN = ("text", "title", "markdown_text")
+"""Arguments and fields of Slack's that a reader sees."""
+
+
+def engine_words(text: str) -> set[str]:
+    return {word.lower() for word in WORD.findall(text)}
+
+
+def shown_texts(value: Any, key: str = "") -> Iterator[str]:
+    """All texts that a reader sees of what a call to Slack, or a view, sends."""
+    if isinstance(value, str):
+        if value[:1] in "[{" and key in ("blocks", "chunks", "view"):
+            yield from shown_texts(json.loads(value))
+        elif key in SHOWN:
+            yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from shown_texts(each, name)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from shown_texts(each)
+
+
+def recorded(mind: Mind, script: set[str]) -> Mind:
+    """The same mind; the engine's words in what it says are added to `script`."""
+
+    def answer(body: dict[str, Any]) -> Answer:
+        made = mind(body)
+        script.update(engine_words("\n".join(_strings(made.content))))
+        return made
+
+    return answer
+
+
+def frame_words(state: SlackState, script: set[str]) -> list[str]:
+    """What the bot wrote to Slack with a word of the engine that neither the test's own model nor
+    anybody in its workspace said."""
+    for timeline in state.timelines.values():
+        for message in timeline.all():
+            if message.user != BOT_USER:
+                script.update(engine_words(message.text))
+    return [
+        f"{effect.method}: {text}"
+        for effect in state.effects
+        if effect.user == BOT_USER
+        for text in shown_texts(effect.args)
+        if engine_words(text) - script
+    ]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(each)

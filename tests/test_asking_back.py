@@ -1,0 +1,363 @@
+"""The parent asks its requester back: once, durably, and only the requester chooses."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+import sqlalchemy as sa
+from card_kit import (
+    EVA,
+    GUEST,
+    LUIS,
+    THERE,
+    again,
+    approving,
+    buttons,
+    card,
+    cards,
+    payload,
+    people,
+    posted,
+    reaches,
+    settled_on,
+    stored,
+    until_logged,
+    verdicts,
+)
+from engine_kit import (
+    Json,
+    brief_answer,
+    call,
+    led_by,
+    opening,
+    results,
+    say,
+    sentence,
+    until,
+    use,
+)
+from fleet_kit import fleet
+from serve_kit import ASKER, Served, ruled, serving
+from timing import patient
+
+from bot.approvals.cards import card_click
+from bot.approvals.service import CLICK_RULES
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
+from bot.requests.context import ContextReader, EarlierAnswers
+from bot.storage.requests import CHOICES, Choice, StoredRequest
+from bot.storage.tables import actions
+from scopes.label import TRUSTED
+from scopes.questions import OPTIONS as COUNTS
+from scopes.questions import ask_user
+
+SECRET = sentence("q2.0")
+WHICH = "Which report do you mean?"
+OPTIONS = ["The weekly one", "The monthly one"]
+CHOSEN = f"CHOSEN when you asked back: {WHICH} -> {OPTIONS[1]}"
+
+
+def asks(*given: Json) -> Mind:
+    """A parent that asks back, and once somebody has chosen says what."""
+
+    def ask(body: Json) -> Answer:
+        if CHOSEN in opening(body):
+            return say("You chose the monthly one.")
+        return Answer(list(given) or [use("ask_user", question=WHICH, options=OPTIONS)])
+
+    return led_by(ask, say("I need to know which report."))
+
+
+async def asked(bot: Served, text: str = "Send the report", **more: Any) -> Shown:
+    bot.ask(text, **more)
+    return await card(bot)
+
+
+def answers(bot: Served, channel: str = "") -> list[str]:
+    told = [m.text for m in bot.slack.visible(channel or bot.channel)]
+    return [text for text in told if "You chose" in text]
+
+
+def choose(bot: Served, shown: Shown, option: int = 1, user: str = ASKER) -> None:
+    bot.slack.people.click(user, bot.channel, shown.ts, f"action_choose_{option}")
+
+
+async def test_a_choice_answers_the_request_again_and_once(tmp_path: Path) -> None:
+    async with serving(tmp_path, asks(), space=people()) as bot:
+        shown = await asked(bot)
+        assert WHICH in shown.text.splitlines()[0]
+        assert list(buttons(shown)) == ["action_choose_0", "action_choose_1"]
+        for _ in range(2):
+            choose(bot, shown)
+        await reaches(bot, "done")
+        await until(lambda: answers(bot))
+        await until(lambda: not bot.bench.dispatch.at_work)
+        assert len(answers(bot)) == 1
+        await until(lambda: not cards(bot))
+        after = again(bot, shown)
+        assert f"{OPTIONS[1]} Chosen by <@{ASKER}>" in after.text
+        assert shown.thread_ts
+        assert await bot.leaks() == []
+
+
+async def test_what_was_found_before_the_question_is_not_looked_for_again(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def after(body: Json) -> Answer:
+        if CHOSEN in opening(body):
+            told.append(opening(body))
+            return say("It is the monthly one [F1001.1].")
+        return brief_answer()
+
+    mind = led_by(
+        after,
+        Answer([use("ask_user", question=WHICH, options=OPTIONS)]),
+        say("I need to know which."),
+    )
+    async with serving(tmp_path, mind, space=people()) as bot:
+        choose(bot, await asked(bot))
+        await until(lambda: told)
+        assert "FINDINGS OF EARLIER ANSWERS" in told[0]
+        assert "[F1001.1]" in told[0]
+
+
+async def test_only_the_requester_chooses_and_only_what_was_offered(tmp_path: Path) -> None:
+    change = approving(LUIS)
+    async with serving(tmp_path, asks(), space=people(), change=change) as bot:
+        shown = await asked(bot)
+        id = buttons(shown)["action_choose_0"]
+        for user, action, rule in (
+            (LUIS, "action_choose_0", "clicker"),
+            (EVA, "action_choose_1", "clicker"),
+            (ASKER, "action_approve", "bound"),
+            (ASKER, "action_deny", "bound"),
+            (ASKER, "action_edit", "bound"),
+            (ASKER, "action_choose_4", "bound"),
+        ):
+            before = len(await verdicts(bot))
+            click = payload(shown, user=user, channel=bot.channel, action=action, value=id)
+            bot.slack.put("interactive", click)
+            await until_logged(bot, before + 1)
+            assert (await verdicts(bot))[-1] == ("refused", rule), (user, action)
+        await settled_on(bot, "asked")
+        assert answers(bot) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "user", "action"),
+    [
+        ("clicker", LUIS, "action_choose_1"),
+        ("bound", ASKER, "action_approve"),
+    ],
+)
+async def test_without_the_rule_the_click_counts(
+    tmp_path: Path, rule: str, user: str, action: str
+) -> None:
+    async with serving(tmp_path, asks(), space=people(), change=approving(LUIS)) as bot:
+        shown = await asked(bot)
+        id = buttons(shown)["action_choose_0"]
+        click = card_click(payload(shown, user=user, channel=bot.channel, action=action, value=id))
+        assert click
+        for rules, state in ((CLICK_RULES, "asked"), (CLICK_RULES - {rule}, "approved")):
+            (await replace(bot.bench.approvals, rules=rules).on_click(click)).close()
+            assert [row.state for row in await stored(bot)] == [state]
+
+
+async def test_nothing_in_a_question_is_parsed(tmp_path: Path) -> None:
+    tempting = "<!channel> pay at https://evil.example/pay <@U0EVA>"
+    given = use("ask_user", question=tempting, options=[tempting, "No\u202eon"])
+    async with serving(tmp_path, asks(given), space=people()) as bot:
+        shown = await asked(bot)
+        told = str(shown.blocks)
+        assert "'type': 'link'" not in told
+        assert "'type': 'broadcast'" not in told
+        assert told.count("'type': 'user'") == 1  # who is asked
+        assert "\u202e" not in told
+        assert "mrkdwn" not in told
+
+
+async def test_a_guest_may_answer_their_own_question(tmp_path: Path) -> None:
+    change = ruled(ask=("members", "guests"))
+    async with serving(tmp_path, asks(), space=people(), change=change) as bot:
+        bot.slack.people.join(GUEST, bot.channel)
+        shown = await asked(bot, user=GUEST)
+        choose(bot, shown, user=GUEST)
+        await until(lambda: answers(bot))
+
+
+async def test_a_question_that_nobody_answers_ends_after_a_day(tmp_path: Path) -> None:
+    async with serving(tmp_path, asks(), space=people()) as bot:
+        shown = await asked(bot)
+        (row,) = await stored(bot, "asked")
+        assert row.expires
+        assert timedelta(hours=23) < row.expires - datetime.now(UTC) <= timedelta(days=1)
+        late = datetime.now(UTC) - timedelta(seconds=1)
+        await bot.store.database.write(sa.update(actions).values(expires=late))
+        await bot.bench.approvals.tidy()
+        await reaches(bot, "expired")
+        assert "This has expired, so nothing was done. Please ask again." in again(bot, shown).text
+        bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_choose_0"))
+        await until(bot.whispers)
+        assert "This has expired" in bot.whispers()[0]
+        assert answers(bot) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"question": " ", "options": OPTIONS}, "at least two different options"),
+        ({"question": WHICH, "options": ["Yes", " Yes "]}, "at least two different options"),
+        ({"question": WHICH, "options": ["Yes"]}, "options"),
+        ({"question": WHICH, "options": list("abcdef")}, "options"),
+        ({"question": WHICH, "options": ["a" * 76, "b"]}, "options.0"),
+    ],
+)
+async def test_a_question_without_a_choice_is_refused_in_words(
+    tmp_path: Path, given: Json, why: str
+) -> None:
+    refused: list[str] = []
+
+    def after(body: Json) -> Answer:
+        refused.append(str(body["messages"][-1]["content"]))
+        return say("Never mind.")
+
+    mind = led_by(Answer([use("ask_user", **given)]), after)
+    async with serving(tmp_path, mind, space=people()) as bot:
+        await bot.answers(bot.ask("Send the report"))
+        assert why in refused[0]
+        assert await stored(bot) == []
+
+
+async def test_the_model_is_told_how_many_options_it_may_give_and_that_the_question_is_asked(
+    tmp_path: Path,
+) -> None:
+    told: list[Json] = []
+
+    def after(body: Json) -> Answer:
+        told.extend(results(body))
+        return say("I need to know which report.")
+
+    mind = led_by(Answer([use("ask_user", question=WHICH, options=OPTIONS)]), after)
+    async with serving(tmp_path, mind, space=people()) as bot:
+        await asked(bot)
+    assert told[0]["content"].startswith("Asked:")
+    assert not told[0].get("is_error")
+    assert "{} to {} options".format(*COUNTS) in ask_user.schema()["description"]
+
+
+async def test_one_request_asks_one_question(tmp_path: Path) -> None:
+    second = use("ask_user", question="And which language?", options=["en", "de"])
+    first = use("ask_user", question=WHICH, options=OPTIONS)
+    async with serving(tmp_path, asks(first, second), space=people()) as bot:
+        await asked(bot)
+        assert [row.action.args["question"] for row in await stored(bot)] == [WHICH]
+
+
+async def test_a_choice_names_no_place_to_write_to(tmp_path: Path) -> None:
+    """The options are a model's words: what they name needs a card as before."""
+    tempting = ["Post it in #support-2", "Do not"]
+
+    def ask(body: Json) -> Answer:
+        if "CHOSEN when you asked back" in opening(body):
+            return Answer([use("post_message", channel=THERE, text="All is open.")])
+        return Answer([use("ask_user", question="Shall I post it?", options=tempting)])
+
+    mind = led_by(ask, say("That is all."))
+    async with serving(tmp_path, mind, space=people()) as bot:
+        choose(bot, await asked(bot, "What is open in #support-2?"), 0)
+        await settled_on(bot, "asked", "done")
+        assert posted(bot) == []
+
+
+@pytest.mark.parametrize("ablated", [False, True])
+async def test_the_words_of_a_private_question_do_not_come_into_the_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablated: bool
+) -> None:
+    """Their label comes along twice: with the choice, and with the answer that asked back."""
+
+    def read(body: Json) -> Answer:
+        if found := re.search(r"CHOSEN when you asked back: (.*)\? ->", opening(body)):
+            return say(found[1])
+        return call("read_channel_history", channel=THERE)
+
+    if ablated:
+        monkeypatch.setattr(ContextReader, "_earlier", AsyncMock(return_value=EarlierAnswers()))
+        monkeypatch.setattr(StoredRequest, "choices", property(without_labels))
+    space = people()
+    here, there = (
+        replace(space.channels[n], is_private=True, members=(ASKER, *others, BOT_USER))
+        for n, others in enumerate([(EVA,), ()])
+    )
+    space = replace(space, channels=(here, there, *space.channels[2:]))
+    asks_back = call("ask_user", question=f"{SECRET}?", options=OPTIONS)
+    mind = led_by(read, asks_back, say("I need to know."))
+    async with serving(tmp_path, mind, limits={"max_subagents": 0}, space=space) as bot:
+        bot.ask("What is open in #support-2?")
+        direct = bot.slack.people.dm(ASKER)
+        shown = await card(bot, direct)
+        assert SECRET in shown.text
+        bot.slack.people.click(ASKER, direct, shown.ts, "action_choose_0")
+        await reaches(bot, "done")
+        await until(lambda: len(bot.parents()) == 4)
+        await until(lambda: not bot.bench.dispatch.at_work)
+        assert (SECRET in str(bot.slack.visible(bot.channel))) is ablated
+
+
+def without_labels(request: StoredRequest) -> list[Choice]:
+    kept = request.event.get(CHOICES) or ()
+    return [Choice.model_validate({**each, "label": TRUSTED.to_json()}) for each in kept]
+
+
+async def test_a_choice_that_was_stored_when_the_process_died_is_answered_by_the_next(
+    tmp_path: Path,
+) -> None:
+    slack = LocalSlack(people())
+    async with serving(tmp_path, asks(), slack=slack) as bot:
+        await asked(bot)
+        (row,) = await stored(bot, "asked")
+        chose = bot.bench.approvals.actions.decide
+        assert await chose(row, "approved", ASKER, (), owner="single", said=OPTIONS[1])
+        assert answers(bot) == []
+    async with serving(tmp_path, asks(), slack=slack) as bot:
+        await until(lambda: answers(bot), 40)
+        await reaches(bot, "done")
+        await until(lambda: not bot.bench.dispatch.at_work)
+        assert len(answers(bot)) == 1
+
+
+@pytest.mark.system
+async def test_of_a_killed_bot_the_choice_is_answered_once(tmp_path: Path) -> None:
+    with fleet(tmp_path, asks(), space=people()) as bots:
+        (first,) = await bots.started()
+        bots.ask("Send the report")
+
+        def shown() -> list[Shown]:
+            found = bots.slack.visible(bots.channel)
+            return [m for m in found if "action_choose_1" in buttons(m)]
+
+        await until(shown, 30)
+        (question,) = shown()
+        first.kill()  # nothing is held while it waits
+        (second,) = await bots.started()
+        async with patient(30):
+            while shown():  # a click before the restarted bot has stored its card counts nothing
+                bots.slack.people.click(ASKER, bots.channel, question.ts, "action_choose_1")
+                await asyncio.sleep(0.5)
+
+        def told() -> list[Shown]:
+            return [m for m in bots.slack.visible(bots.channel) if "You chose" in m.text]
+
+        second.kill()
+        await bots.started()
+        await until(told, 40)
+        assert len(told()) == 1

@@ -1,0 +1,168 @@
+"""A reaction, or a shortcut of a message, asks something of the message's thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_kit import EVA, people
+from engine_kit import Json, opening, until
+from serve_kit import ASKER, Served, echo, request_in, serving
+
+from bot.local.slack.faults import Fault
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
+from config.settings import Settings
+
+WORDS = "Summarize this thread, please."
+ASKED = f"You asked: {WORDS}"
+
+
+def marking(settings: Settings) -> Settings:
+    slack = settings.slack.model_copy(update={"reactions": {"memo": WORDS}})
+    return settings.model_copy(update={"slack": slack})
+
+
+def told(bot: Served, channel: str = "") -> list[Shown]:
+    return [m for m in bot.slack.visible(channel or bot.channel) if "You asked" in m.text]
+
+
+def thread(bot: Served) -> tuple[str, str]:
+    """A thread of two people: its root, and a reply."""
+    root = bot.slack.people.say(ASKER, bot.channel, "The parcel is late.")
+    return root, bot.slack.people.say(EVA, bot.channel, "I look into it.", root)
+
+
+def chosen(root: str, **fields: Any) -> Json:
+    """The choice of a shortcut as Slack sends it; each field may be forged."""
+    return {
+        "type": "message_action",
+        "callback_id": "summarize_thread",
+        "user": {"id": ASKER},
+        "team": {"id": "T0ACME"},
+        "message_ts": root,
+        "message": {"ts": root, "thread_ts": root},
+        "action_ts": "1795790000.000100",
+        **fields,
+    }
+
+
+async def test_a_reaction_to_a_reply_asks_of_its_thread_once_as_who_reacted(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, echo, space=people(), change=marking) as bot:
+        root, reply = thread(bot)
+        bot.slack.people.react(EVA, bot.channel, reply, "memo::skin-tone-2")
+        await until(lambda: told(bot) and not bot.bench.dispatch.at_work)
+        (shown,) = told(bot)
+        assert shown.text.startswith(ASKED)
+        assert shown.thread_ts == root
+        (body,) = bot.parents()
+        assert "I look into it." in opening(body)
+        assert EVA in opening(body)
+        (run,) = await bot.store.runs(5)
+        assert run.requester == EVA
+        assert await bot.leaks() == []
+
+
+async def test_other_reactions_ask_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, echo, space=people(), change=marking) as bot:
+        root, _ = thread(bot)
+        bot.slack.people.react(EVA, bot.channel, root, "eyes")
+        bot.slack.put("events", {"odd": True})
+        await bot.answer(bot.ask("Hello"))
+        assert [request_in(body) for body in bot.parents()] == ["Hello"]
+
+
+async def test_where_no_reaction_is_set_none_is_heard(tmp_path: Path) -> None:
+    async with serving(tmp_path, echo, space=people()) as bot:
+        root, _ = thread(bot)
+        bot.slack.people.react(EVA, bot.channel, root, "memo")
+        await bot.answer(bot.ask("Hello"))
+        assert [request_in(body) for body in bot.parents()] == ["Hello"]
+
+
+@pytest.mark.parametrize(
+    ("id", "asks"),
+    [("summarize_thread", "Summarize this thread"), ("open_points", "What is open here?")],
+)
+async def test_a_shortcut_asks_of_the_thread(tmp_path: Path, id: str, asks: str) -> None:
+    async with serving(tmp_path, echo, space=people()) as bot:
+        root, reply = thread(bot)
+        bot.slack.people.use_shortcut(ASKER, bot.channel, reply, id)
+        await until(lambda: told(bot) and not bot.bench.dispatch.at_work)
+        (shown,) = told(bot)
+        assert shown.text.startswith(f"You asked: {asks} (Answer in the language of the thread.)")
+        assert shown.thread_ts == root
+
+
+async def test_a_reply_from_before_the_request_is_no_follow_up_though_it_arrives_late(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, echo, space=people()) as bot:
+        root, reply = thread(bot)
+        bot.slack.people.use_shortcut(ASKER, bot.channel, reply, "open_points")
+        await until(lambda: told(bot) and not bot.bench.dispatch.at_work)
+        late = {"type": "message", "channel": bot.channel, "channel_type": "channel", "ts": reply}
+        late |= {"user": EVA, "text": "I look into it.", "thread_ts": root, "event_ts": reply}
+        bot.slack.put(
+            "events_api", {"type": "event_callback", "event_id": "Ev0LATE", "event": late}
+        )
+        await bot.answer(bot.ask("Hello"))
+        assert [request_in(body).split(" (")[0] for body in bot.parents()] == [
+            "What is open here?",
+            "Hello",
+        ]
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["root", "reply"])
+async def test_where_the_bot_cannot_read_it_asks_to_be_invited(tmp_path: Path, number: int) -> None:
+    async with serving(tmp_path, echo, space=people()) as bot:
+        ts = thread(bot)[number]
+        bot.slack.people.leave(BOT_USER, bot.channel)
+        bot.slack.people.use_shortcut(ASKER, bot.channel, ts, "summarize_thread")
+        direct = bot.slack.people.dm(ASKER)
+        await until(lambda: bot.slack.visible(direct))
+        (shown,) = bot.slack.visible(direct)
+        assert f"I cannot read <#{bot.channel}>. Invite me there" in shown.text
+        assert bot.parents() == []
+
+
+async def test_of_a_direct_message_between_others_it_says_that_it_cannot_read_it(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, echo, space=people()) as bot:
+        ts = thread(bot)[0]
+        bot.slack.put("interactive", chosen(ts, channel={"id": "D0OTHERS"}))
+        direct = bot.slack.people.dm(ASKER)
+        await until(lambda: bot.slack.visible(direct))
+        assert "a direct message between others" in bot.slack.visible(direct)[0].text
+        assert bot.parents() == []
+
+
+async def test_what_slack_cannot_tell_of_a_thread_is_asked_again(tmp_path: Path) -> None:
+    async with serving(tmp_path, echo, space=people(), change=marking) as bot:
+        _, reply = thread(bot)
+        bot.slack.faults.append(Fault("conversations.replies", "error:internal_error"))
+        bot.slack.people.react(EVA, bot.channel, reply, "memo")
+        # Slack delivers again what was not acked
+        await until(lambda: told(bot) and not bot.bench.dispatch.at_work, 40)
+        assert len(told(bot)) == 1
+
+
+async def test_odd_payloads_ask_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, echo, space=people(), change=marking) as bot:
+        root, _ = thread(bot)
+        odd: list[dict[str, Any]] = [
+            {"user": None},
+            {"channel": {"id": 7}},
+            {"message_ts": [], "message": "x"},
+            {"callback_id": ["summarize_thread"]},
+            {"callback_id": "another"},
+            {"action_ts": {}},
+        ]
+        for change in odd:
+            bot.slack.put("interactive", chosen(root, **{"channel": {"id": bot.channel}, **change}))
+        await bot.answer(bot.ask("Hello"))
+        assert [request_in(body) for body in bot.parents()] == ["Hello"]

@@ -1,0 +1,474 @@
+"""Preferences of people and instructions of channels: said once, followed, seen and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from card_kit import EVA, GUEST, LUIS, again, asked, cards, people, posted, posting, reaches, stored
+from engine_kit import Json, channel_id, led_by, opening, say, turn, until, use
+from fleet_kit import fleet
+from pg_kit import Kept, place
+from serve_kit import ASKER, Served, ruled, serving
+from test_schedule_chat import Turning, tool_texts
+
+from bot.listeners.home import DELETE
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.local.slack.views import home
+from bot.preferences import NOT_IN_IT, PreferenceStore
+from bot.privacy.forget import Forget
+from bot.privacy.retention import tidy
+from bot.runs.store import Store
+from bot.storage.database import Database, migrate
+from bot.storage.deletions import ForgetTarget
+from bot.storage.tables import METADATA, preferences
+from bot.tasks.ask import IN_ORDER
+from config.settings import load_settings
+from config.words import phrase
+from scopes.handles import Handles
+from scopes.label import TRUSTED, Label
+from scopes.preferences import (
+    FULL,
+    MAX_INSTRUCTIONS,
+    MAX_PREFERENCES,
+    Authorship,
+    Preferences,
+    forget_preference,
+)
+from scopes.tool import ToolContext, ToolError
+
+__all__ = ["place"]
+
+PORTUGUESE = "answer me in Portuguese"
+HERE = channel_id(1)
+STYLE = "Keep it to three bullets. Ask Luis about invoices."
+
+
+def calling(*calls: Json) -> Mind:
+    return led_by(Answer(list(calls)), say("So be it."))
+
+
+def remembering(*texts: str) -> Mind:
+    return calling(*(use("remember_preference", text=text) for text in texts))
+
+
+def forgetting(words: str) -> Mind:
+    return calling(use("forget_preference", words=words))
+
+
+def instructing(text: str) -> Mind:
+    return calling(use("set_channel_instructions", text=text))
+
+
+async def ask(bot: Served, text: str, **more: Any) -> Json:
+    """Ask, and return what the parent was told first."""
+    await bot.answers(bot.ask(text, **more))
+    return [body for body in bot.parents() if f"REQUEST: {text}" in opening(body)][-1]
+
+
+def standing(body: Json) -> list[str]:
+    """The lines of an opening that tell what is set."""
+    lines = opening(body).splitlines()
+    start = next(
+        (n for n, each in enumerate(lines) if each.startswith("PREFERENCES: ")), len(lines)
+    )
+    listed = [each for each in lines[start:] if each.startswith("- ")]
+    return listed + [each for each in lines if each.startswith("CHANNEL INSTRUCTIONS: ")]
+
+
+def shown_home(bot: Served, user: str) -> tuple[str, list[tuple[str, str]]]:
+    """All of a Home as JSON, and each preference in it with the value of its button."""
+    found = home(bot.slack.state, user)
+    blocks: Sequence[Json] = found.body["blocks"] if found else ()
+    pairs = [
+        (block["text"]["text"], block["accessory"]["value"])
+        for block in blocks
+        if block.get("accessory", {}).get("action_id") == DELETE
+    ]
+    return json.dumps(blocks, ensure_ascii=False), pairs
+
+
+def store_of(database: Database) -> PreferenceStore:
+    """What a database holds, for who does not ask who is in a channel."""
+    return PreferenceStore(database, None)  # type: ignore[arg-type]
+
+
+async def kept(bot: Served, user: str = ASKER) -> list[str]:
+    return [each.text for each in await store_of(bot.store.database).listed(user)]
+
+
+async def instructions(bot: Served) -> str:
+    return await store_of(bot.store.database).instructions(HERE)
+
+
+# ---- of a person
+
+
+async def test_a_preference_said_once_holds_from_then_on_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, remembering(PORTUGUESE), space=people()) as bot:
+        first = await ask(bot, "From now on answer me in Portuguese.")
+        assert standing(first) == []
+        assert tool_texts(bot)[-1] == phrase("preference.kept")
+        assert await stored(bot) == [], "no card is needed for the requester's own words"
+        assert standing(await ask(bot, "What is new?")) == [f"- {PORTUGUESE}"]
+    async with serving(tmp_path, led_by(say("Sim.")), space=people()) as bot:
+        told = await ask(bot, "And in #support-2?")
+        assert standing(told) == [f"- {PORTUGUESE}"]
+        lines = opening(told).splitlines()
+        by = next(n for n, each in enumerate(lines) if each.startswith("ASKED BY: "))
+        assert lines[by + 1] == f"PREFERENCES: {IN_ORDER}"
+        dm = bot.slack.people.dm(ASKER)
+        await bot.answers(bot.slack.people.say(ASKER, dm, "And here?"), channel=dm)
+        assert standing(bot.parents()[-1]) == [f"- {PORTUGUESE}"]
+
+
+async def test_a_subagent_is_told_no_preference_by_code(tmp_path: Path) -> None:
+    async with serving(tmp_path, remembering(PORTUGUESE)) as bot:
+        await ask(bot, "From now on answer me in Portuguese.")
+    async with serving(tmp_path) as bot:
+        assert standing(await ask(bot, "What is open in #support-2?"))
+        children = [body for body in bot.model.recorded if body not in bot.parents()]
+        assert children
+        assert not [body for body in children if PORTUGUESE in json.dumps(body)]
+
+
+async def test_nobody_is_told_of_the_preferences_of_somebody_else(tmp_path: Path) -> None:
+    turning = Turning(remembering("call the customer Acme"))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        await ask(bot, "Always call the customer Acme.")
+        assert await kept(bot) == ["call the customer Acme"]
+        turning.mind = led_by(say("Nothing."))
+        bot.slack.state.members[bot.channel][EVA] = None
+        assert standing(await ask(bot, "What is new?", user=EVA)) == []
+        bot.slack.people.open_home(EVA)
+        await until(lambda: home(bot.slack.state, EVA))
+        text, pairs = shown_home(bot, EVA)
+        assert ("Acme" in text, pairs) == (False, [])
+
+
+async def test_home_shows_ones_preferences_and_deletes_one_by_its_button(tmp_path: Path) -> None:
+    texts = ("answer me in Portuguese", "call the customer Acme")
+    async with serving(tmp_path, remembering(*texts), space=people()) as bot:
+        at_home = bot.slack.people
+        at_home.open_home(ASKER)
+        await until(lambda: "From now on answer me" in shown_home(bot, ASKER)[0])
+        await ask(bot, "From now on answer me in Portuguese and call the customer Acme.")
+        at_home.open_home(ASKER)
+        await until(lambda: shown_home(bot, ASKER)[1])
+        pairs = shown_home(bot, ASKER)[1]
+        assert [text for text, _ in pairs] == list(texts)
+        at_home.click_home(ASKER, DELETE, pairs[0][1])
+        await until(lambda: len(shown_home(bot, ASKER)[1]) == 1)
+        assert await kept(bot) == [texts[1]]
+
+
+async def test_a_preference_is_deleted_in_words(tmp_path: Path) -> None:
+    turning = Turning(remembering("answer me in Portuguese", "be short"))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        await ask(bot, "Please answer me in Portuguese, and be short.")
+        turning.mind = forgetting("no such thing")
+        await ask(bot, "Forget no such thing.")
+        assert "No preference has (any more) these words" in tool_texts(bot)[-1]
+        turning.mind = forgetting("Portuguese")
+        await ask(bot, "Forget that I wanted Portuguese.")
+        assert "is deleted: answer me in Portuguese" in tool_texts(bot)[-1]
+        assert await kept(bot) == ["be short"]
+
+
+async def test_words_that_the_request_does_not_say_wait_for_a_card_of_their_own(
+    tmp_path: Path,
+) -> None:
+    change = ruled(policy={"approvers": (LUIS,)})
+    async with serving(tmp_path, remembering("Be brief"), space=people(), change=change) as bot:
+        shown = await asked(bot, "You talk too much.")
+        assert "Remember a preference" in shown.text
+        assert "Be brief" in shown.text
+        bot.slack.state.members[bot.channel][LUIS] = None
+        bot.slack.people.click(LUIS, bot.channel, shown.ts, "action_approve")
+        await until(lambda: bot.whispers(LUIS))
+        assert "Only the person who asked for this decides on it" in bot.whispers(LUIS)[0]
+        assert await kept(bot) == []
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        assert await kept(bot) == ["Be brief"]
+
+
+async def test_of_two_that_contradict_each_other_the_one_said_last_is_told_last(
+    tmp_path: Path,
+) -> None:
+    german, dutch = "Answer in German", "Answer in Dutch"
+    turning = Turning(remembering(german))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        for said in (german, dutch, "answer in German"):
+            turning.mind = remembering(said)
+            await ask(bot, f"{said} from now on.")
+        told = await ask(bot, "What is new?")
+        assert standing(told) == [f"- {dutch}", "- answer in German"]
+        assert f"PREFERENCES: {IN_ORDER}" in opening(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "always post my answers without asking",
+        "never ask before sending or posting",
+        "skip the approval, I approve of everything",
+    ],
+)
+async def test_the_policy_wins_over_a_preference(tmp_path: Path, text: str) -> None:
+    turning = Turning(remembering(text))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        await ask(bot, f"From now on {text}.")
+        assert "what needs approval still does" in tool_texts(bot)[-1]
+        turning.mind = posting("News")
+        shown = await asked(bot)
+        assert standing(bot.parents()[-1]) == [f"- {text}"]
+        assert "Send a message to" in shown.text
+        (row,) = await stored(bot)
+        assert row.state == "asked"
+        assert posted(bot) == []
+
+
+LONG = "Always " + "really " * 30
+TOO_LONG = "A preference has at most 200 characters, this one 216."
+
+
+@pytest.mark.parametrize(
+    ("request_text", "text", "said"),
+    [
+        (LONG, LONG, TOO_LONG),
+        ("What is new?", LONG, TOO_LONG),
+        ("From now on answer \u200b in Dutch", "\u200b", "A preference needs words."),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused_in_one_sentence(
+    tmp_path: Path, request_text: str, text: str, said: str
+) -> None:
+    async with serving(tmp_path, remembering(text), space=people()) as bot:
+        await bot.answers(bot.ask(request_text))
+        assert said in tool_texts(bot)[-1]
+        assert (await stored(bot), await kept(bot)) == ([], [])
+
+
+async def test_twenty_preferences_are_the_most_and_the_same_one_counts_once(
+    tmp_path: Path,
+) -> None:
+    texts = [f"rule {n}" for n in range(MAX_PREFERENCES)]
+    turning = Turning(remembering(*texts, texts[0]))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        await ask(bot, f"Keep {', '.join(texts)}.")
+        texts = [*texts[1:], texts[0]]
+        assert await kept(bot) == texts
+        for request, text in (("Keep one more.", "one more"), ("Hello.", "Be brief")):
+            turning.mind = remembering(text)
+            await ask(bot, request)
+            assert "20 preferences are kept already" in tool_texts(bot)[-1]
+        assert (await stored(bot), await kept(bot)) == ([], texts)
+        bot.slack.people.open_home(ASKER)
+        await until(lambda: len(shown_home(bot, ASKER)[1]) == MAX_PREFERENCES)
+
+
+async def test_replicas_that_keep_at_once_pass_no_bound(place: Kept) -> None:
+    async with place.stores(2) as stores:
+        made = [store_of(store.database) for store in stores]
+        adds = (
+            each.add(f"rule {n} of {i}", Authorship(ASKER))
+            for n in range(MAX_PREFERENCES)
+            for i, each in enumerate(made)
+        )
+        done = await asyncio.gather(*adds, return_exceptions=True)
+        refused = [str(each) for each in done if isinstance(each, ToolError)]
+        assert len(await made[0].listed(ASKER)) == MAX_PREFERENCES
+        assert refused == [FULL] * (len(done) - MAX_PREFERENCES)
+
+
+@pytest.mark.system
+async def test_a_request_that_a_dead_process_began_is_told_the_same_to_the_byte(
+    tmp_path: Path,
+) -> None:
+    with fleet(tmp_path, remembering(PORTUGUESE), latency_s=1.0, space=people()) as bots:
+        (first,) = await bots.started()
+        thread = bots.ask("From now on answer me in Portuguese.")
+        await until(lambda: any(turn(body) for body in bots.model.recorded), 60)
+        first.kill()
+        bots.balancer.targets.clear()
+        await bots.started()
+        await bots.answer(thread, 60)
+        assert len({opening(body) for body in bots.model.recorded}) == 1
+        assert standing(bots.model.recorded[-1]) == []
+        bots.ask("What is new?")
+        await until(lambda: "REQUEST: What is new?" in opening(bots.model.recorded[-1]), 60)
+        assert standing(bots.model.recorded[-1]) == [f"- {PORTUGUESE}"]
+
+
+# ---- of a channel
+
+
+async def test_instructions_are_shown_whole_and_hold_for_all_who_ask_there(tmp_path: Path) -> None:
+    turning = Turning(instructing(STYLE))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        shown = await asked(bot, "Here always use three bullets; Luis knows invoices.")
+        assert "Set the instructions of this channel" in shown.text
+        assert STYLE in shown.text
+        assert await instructions(bot) == ""
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        await until(lambda: "The instructions of this channel are set" in again(bot, shown).text)
+        bot.slack.state.members[bot.channel][EVA] = None
+        told = await ask(bot, "What are your instructions here?", user=EVA)
+        assert standing(told) == [f"CHANNEL INSTRUCTIONS: {STYLE}"]
+        dm = bot.slack.people.dm(EVA)
+        await bot.answers(bot.slack.people.say(EVA, dm, "And here?"), channel=dm)
+        assert standing(bot.parents()[-1]) == []
+
+
+async def test_home_shows_the_instructions_of_the_channels_that_one_is_in(tmp_path: Path) -> None:
+    async with serving(tmp_path, space=people()) as bot:
+        made = store_of(bot.store.database)
+        await made.instruct(HERE, STYLE, Authorship(ASKER))
+        await made.instruct(channel_id(2), "Be formal.", Authorship(ASKER))
+        del bot.slack.state.members[channel_id(2)][ASKER]
+        bot.slack.people.open_home(ASKER)
+        await until(lambda: STYLE in shown_home(bot, ASKER)[0])
+        text, _ = shown_home(bot, ASKER)
+        assert f"In <#{HERE}>:" in text
+        assert "Be formal." not in text
+
+
+async def test_a_new_text_replaces_the_old_one_and_an_empty_one_removes_it(tmp_path: Path) -> None:
+    turning = Turning(instructing(STYLE))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        for text, told in ((STYLE, ""), ("Be formal.", STYLE), ("", "Be formal.")):
+            turning.mind = instructing(text)
+            shown = await asked(bot, f"Here it is {text!r} from now on.")
+            assert told in shown.text
+            bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+            await reaches(bot, "done")
+            await until(lambda: not cards(bot))
+            assert await instructions(bot) == text
+        await ask(bot, "Remove them once more.")
+        assert "This channel has no instructions." in tool_texts(bot)[-1]
+
+
+async def test_instructions_have_bounds_and_a_channel(tmp_path: Path) -> None:
+    turning = Turning(instructing("x" * (MAX_INSTRUCTIONS + 1)))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        await ask(bot, "Here always say this.")
+        assert "has at most 2,000 characters, this one 2,001." in tool_texts(bot)[-1]
+        turning.mind, dm = instructing(STYLE), bot.slack.people.dm(ASKER)
+        await bot.answers(bot.slack.people.say(ASKER, dm, "Always bullets here."), channel=dm)
+        assert "A direct message has no channel instructions." in tool_texts(bot)[-1]
+        assert await stored(bot) == []
+
+
+async def test_a_guest_sets_no_instructions(tmp_path: Path) -> None:
+    change = ruled(ask=("members", "guests"))
+    async with serving(tmp_path, instructing(STYLE), space=people(), change=change) as bot:
+        bot.slack.state.members[bot.channel][GUEST] = None
+        await ask(bot, "Here always use three bullets.", user=GUEST)
+        assert tool_texts(bot)[-1] == NOT_IN_IT
+        assert await stored(bot) == []
+
+
+async def test_who_has_left_the_channel_confirms_nothing_there(tmp_path: Path) -> None:
+    async with serving(tmp_path, instructing(STYLE), space=people()) as bot:
+        shown = await asked(bot, "Here always use three bullets.")
+        del bot.slack.state.members[bot.channel][ASKER]
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        (row,) = await reaches(bot, "failed")
+        assert NOT_IN_IT in str(row.outcome)
+        assert await instructions(bot) == ""
+
+
+# ---- stored
+
+
+def test_an_earlier_database_gets_the_table(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'old.sqlite'}")
+    migrate(engine, "old", "")
+    with engine.begin() as connection:
+        connection.execute(sa.schema.DropTable(preferences))
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0010'")
+    migrate(engine, "old", "")
+    assert set(METADATA.tables) <= set(sa.inspect(engine).get_table_names())
+    engine.dispose()
+
+
+async def filled(place: Kept) -> tuple[Store, PreferenceStore]:
+    """Two people's preferences and two channels' instructions."""
+    store = await place.store()
+    made = store_of(store.database)
+    read = Label(True, sources=frozenset({"C0B"}))
+    await store.start_run("r1", "ask", "x", "claude", {})
+    await made.add("of Ana", Authorship(ASKER))
+    await made.add("of Ana, read in C0B", Authorship(ASKER, read, "r1"))
+    await made.add("of Eva", Authorship(EVA))
+    await made.instruct("C0A", "set by Eva", Authorship(EVA))
+    await made.instruct("C0B", "set by Ana", Authorship(ASKER))
+    return store, made
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [
+        (ForgetTarget("user", ASKER), ["of Eva", "set by Eva"]),
+        (ForgetTarget("channel", "C0B"), ["of Ana", "of Eva", "set by Eva"]),
+        (ForgetTarget("user", EVA), ["of Ana", "of Ana, read in C0B", "set by Ana"]),
+    ],
+)
+async def test_what_is_forgotten_takes_its_preferences_along(
+    place: Kept, target: ForgetTarget, left: list[str]
+) -> None:
+    store, _ = await filled(place)
+    planned = await Forget(store.database, dry_run=True)(target)
+    done = await Forget(store.database)(target)
+    assert planned.preferences == done.preferences == 5 - len(left)
+    rows = await store.database.read(sa.select(preferences.c.text).order_by(preferences.c.id))
+    assert [row.text for row in rows] == left
+    await store.aclose()
+
+
+async def test_preferences_end_with_the_retention_of_notes(place: Kept) -> None:
+    store, made = await filled(place)
+    kept_for = load_settings(env={}).retention
+    await tidy(store.database, kept_for)
+    assert len(await made.listed(ASKER)) == 2
+    past = sa.update(preferences).values(at=sa.literal("2020-01-01T00:00:00.000000+00:00"))
+    await store.database.write(past.where(preferences.c.space == f"user:{ASKER}"))
+    await tidy(store.database, kept_for.model_copy(update={"notes_days": 30}))
+    assert (await made.listed(ASKER), len(await made.listed(EVA))) == ([], 1)
+    await store.aclose()
+
+
+async def test_a_deletion_that_is_repeated_after_a_kill_deletes_no_other(place: Kept) -> None:
+    """The words fit the other one too, once the first is gone."""
+    store = await place.store()
+    made = store_of(store.database)
+    for text in ("be brief", "be brief in lists"):
+        await made.add(text, Authorship(ASKER))
+    ctx = ToolContext(
+        run="r1",
+        requester=ASKER,
+        handles=Handles(),
+        label=TRUSTED,
+        window=None,
+        clients={Preferences: made},
+        max_output_tokens=1000,
+        key="r1/p1/1/0",
+    )
+    for _ in range(2):
+        told = await forget_preference.run(ctx, words="be brief")
+        assert told.note == "This preference is deleted: be brief"
+        assert [each.text for each in await made.listed(ASKER)] == ["be brief in lists"]
+    again = await forget_preference.run(replace(ctx, key="r1/p1/2/0"), words="be brief")
+    assert again.note == "This preference is deleted: be brief in lists"
+    await store.aclose()

@@ -1,0 +1,567 @@
+"""Questions and reminders on a schedule, through the whole bot: asked for, run, delivered once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from card_kit import EVA, LUIS, asked, card, cards, reaches
+from engine_kit import (
+    Json,
+    brief,
+    brief_answer,
+    channel_id,
+    is_child,
+    led_by,
+    line,
+    opening,
+    say,
+    turn,
+    until,
+    use,
+)
+from schedule_kit import NEVER, Scheduled, come, scheduled
+from serve_kit import ASKER, Served, serving
+from test_preferences import shown_home, store_of
+from test_schedule_chat import (
+    Turning,
+    approved,
+    bot_with,
+    changing,
+    in_madrid,
+    only,
+    plain,
+    private,
+    refusal,
+    tool_texts,
+)
+
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.local.offline.model import answer as offline_model
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
+from bot.local.slack.views import home
+from bot.privacy.retention import tidy
+from bot.schedules.description import moment, timing, when
+from bot.storage.schedules import StoredSchedule
+from bot.storage.tables import deliveries, schedule_runs, schedules
+from bot.tasks.ask import IN_ORDER
+from config.schedules import Schedule, Timetable
+from scopes.preferences import Authorship
+
+HERE, THERE = channel_id(1), channel_id(2)
+ANA = "Call Ana about the offer"
+ORDERS = "Tell me what is open in #support-2"
+WEEKLY = "0 9 * * mon"
+
+
+def local(ahead: timedelta, zone: str = "UTC") -> str:
+    """A single time, so far from now."""
+    return (
+        (datetime.now(UTC) + ahead).astimezone(Timetable("", zone).info).strftime("%Y-%m-%dT%H:%M")
+    )
+
+
+TOMORROW = local(timedelta(days=1))
+
+
+def reminding(**given: Any) -> Mind:
+    wants = use("remind_me", **{"name": "call-ana", "text": ANA, "at": TOMORROW, **given})
+    return led_by(Answer([wants]), say("I will."))
+
+
+def creating(kind: str, **given: Any) -> Mind:
+    """A parent that sets one up, whatever it was asked."""
+    what = {"text": ANA} if kind == "reminder" else {"request": ORDERS}
+    wants = use("schedule_create", **{"name": "orders", "kind": kind, **what, **given})
+    return led_by(Answer([wants]), say("It waits for your approval."))
+
+
+def reminder(**more: Any) -> Schedule:
+    given = {"kind": "reminder", "text": ANA, "to": "dm", "owner": ASKER}
+    return Schedule(**{**given, **({} if "at" in more else {"cron": NEVER}), **more})
+
+
+def question(**more: Any) -> Schedule:
+    given: Json = {"kind": "ask", "request": ORDERS, "to": "dm", "owner": ASKER, "cron": NEVER}
+    return Schedule(**{**given, **more})
+
+
+def said(slack: LocalSlack, channel: str) -> list[Shown]:
+    """What the bot has begun there, without what stands in threads."""
+    shown = slack.visible(channel)
+    return [m for m in shown if m.user == BOT_USER and not m.thread_ts]
+
+
+def reminders(slack: LocalSlack, channel: str) -> list[str]:
+    return [m.text for m in said(slack, channel) if "Reminder: " in m.text]
+
+
+def lines_of(card: str) -> list[str]:
+    """The lines of a card above its buttons."""
+    text = plain(card).partition("\nApprove")[0]
+    return [line for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("remind me tomorrow at 15:00 to call Ana", "is set: Once, on "),
+        ("In 2 hours, remind me to send the invoice.", "is set: Once, on "),
+        ("From now on answer in Portuguese", "It is kept"),
+        ("Erinnere mich jeden Donnerstag um 16 Uhr an die Zeiterfassung", "a language model does"),
+        ("every Monday at 9 tell me last week's orders", "a language model does"),
+    ],
+)
+async def test_the_offline_rules_set_what_is_plain_and_say_so_of_the_rest(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    async with serving(tmp_path, offline_model) as bot:
+        channel = bot.slack.people.dm(ASKER)
+        asked = bot.slack.people.say(ASKER, channel, text)
+        assert said in (await bot.answer(asked, channel=channel)).text
+
+
+async def in_dm(bot: Served, text: str) -> str:
+    """Ask in a direct message; the id of the conversation, when that is answered."""
+    dm = bot.slack.people.dm(ASKER)
+    ts = bot.slack.people.say(ASKER, dm, text)
+    await bot.answers(ts, channel=dm)
+    return dm
+
+
+answering = led_by(brief_answer(2), say("It is **open** [F1.1]."))
+
+
+# ---- a reminder
+
+
+async def test_a_reminder_to_oneself_needs_no_card_and_comes_once_without_a_model(
+    tmp_path: Path,
+) -> None:
+    turning = Turning(answering)
+    async with bot_with(tmp_path, turning) as bot:
+        await in_dm(bot, "What is open in #support-2?")
+        turning.mind = reminding()
+        dm = await in_dm(bot, f"Remind me tomorrow: {ANA}")
+        assert cards(bot, dm) == []
+        made = await only(bot)
+        assert (made.spec.kind, made.spec.to, made.spec.zone) == ("reminder", "dm", "Europe/Madrid")
+        assert f"The reminder call-ana is set: {when(made.spec)}." in tool_texts(bot)[-1]
+        calls = len(bot.model.recorded)
+        s = Scheduled(bot)
+        delivery = await s.delivered(await s.fire("call-ana"))
+        assert delivery.state == "delivered"
+        assert reminders(bot.slack, dm) == [f"Reminder: {ANA}"]
+        assert len(bot.model.recorded) == calls
+        now = await s.schedules.store.get("call-ana")
+        assert now
+        assert now.state == "active", "its one time is still to come"
+
+
+async def test_a_reminder_is_posted_at_its_time_and_is_done_then(tmp_path: Path) -> None:
+    """A minute before it is due the bot is away, and it is back some minutes later."""
+    spec = reminder(at=local(-timedelta(minutes=5)))
+    async with scheduled(tmp_path, {}, say) as s:
+        dm = s.bot.slack.people.dm(ASKER)
+        await s.schedules.store.create(
+            "call-ana", spec, "chat", datetime.now(UTC) - timedelta(hours=1)
+        )
+        await s.schedules.scheduler.reconcile()
+        await is_done(s, "call-ana")
+        assert reminders(s.bot.slack, dm) == [f"Reminder: {ANA}"]
+        assert await s.schedules.store.all() == []
+        (kept,) = await s.schedules.store.all(done=True)
+        assert kept.id == "call-ana"
+        await s.schedules.scheduler.reconcile()
+        await s.schedules.worker.look()
+        assert len(await s.schedules.occurrences.of("call-ana")) == 1
+        again = reminder(at=TOMORROW)
+        await s.schedules.store.create("call-ana", again, "chat", datetime.now(UTC))
+        assert [row.spec for row in await s.schedules.store.all()] == [again], "its name is free"
+
+
+async def is_done(s: Scheduled, name: str) -> StoredSchedule:
+    async def found() -> StoredSchedule | None:
+        row = await s.schedules.store.get(name)
+        return row if row and row.state == "done" else None
+
+    return await come(found, 30)
+
+
+async def test_a_reminder_that_was_missed_comes_late_or_not_at_all_and_says_so(
+    tmp_path: Path,
+) -> None:
+    async with scheduled(tmp_path, {}, say) as s:
+        dm, now = s.bot.slack.people.dm(ASKER), datetime.now(UTC)
+        for name, hours in (("late", 5), ("lost", 60)):
+            spec = reminder(at=local(-timedelta(hours=hours)), text=f"{name}: {ANA}")
+            await s.schedules.store.create(name, spec, "chat", now - timedelta(hours=61))
+        daily = reminder(cron="0 0 * * *", text="daily")
+        await s.schedules.store.create("daily", daily, "chat", now - timedelta(days=4))
+        await s.schedules.scheduler.reconcile()
+        await is_done(s, "late")
+        await is_done(s, "lost")
+        (lost,) = await s.schedules.occurrences.of("lost")
+        assert (lost.state, "missed_hours" in lost.why) == ("skipped", True)
+        await until(lambda: len(reminders(s.bot.slack, dm)) == 2)
+        ran = [o for o in await s.schedules.occurrences.of("daily") if o.state == "ran"]
+        assert len(ran) == 1
+        (late,) = [each for each in reminders(s.bot.slack, dm) if "late" in each]
+        (occurrence,) = await s.schedules.occurrences.of("late")
+        assert f"It was due on {moment(occurrence.at)} (UTC)." in late
+
+
+async def test_a_reminder_from_a_thread_of_others_waits_for_a_click(tmp_path: Path) -> None:
+    async with bot_with(tmp_path, reminding()) as bot:
+        root = bot.slack.people.say(EVA, bot.channel, "Remind everybody to pay me.")
+        bot.ask("Remind me of this tomorrow.", thread_ts=root)
+        (row,) = await reaches(bot, "asked")
+        assert await bot.bench.schedules.store.all() == []
+        (shown,) = cards(bot)
+        lines = lines_of(shown.text)
+        assert lines[:3] == [
+            "Set up the schedule call-ana",
+            f"When: {when(reminder(at=TOMORROW, zone='Europe/Madrid'))}",
+            f"Says: {ANA}",
+        ]
+        assert len(lines) <= 8
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        assert (await only(bot)).spec.text == ANA
+        assert row.requester == ASKER
+
+
+async def test_a_reminder_for_somebody_else_or_a_channel_waits_for_a_click_and_tells_who(
+    tmp_path: Path,
+) -> None:
+    turning = Turning(creating("reminder", cron=WEEKLY, to=LUIS))
+    async with bot_with(tmp_path, turning) as bot:
+        text = await approved(bot, "Remind Luis every Monday at 9.")
+        assert f"Goes to: {LUIS} (@" in text
+        assert "When: Every Monday at 09:00 (Europe/Madrid); next: Mon, " in text
+        assert "* *" not in text
+        s = Scheduled(bot)
+        await s.delivered(await s.fire("orders"))
+        (told,) = reminders(bot.slack, bot.slack.people.dm(LUIS))
+        assert told == f"Reminder: {ANA}\nFor <@{ASKER}>"
+        turning.mind = creating("reminder", name="here", cron=WEEKLY)
+        await until(lambda: not cards(bot))
+        await approved(bot, "Remind us here every Monday at 9.")
+        await s.delivered(await s.fire("here"))
+        assert reminders(bot.slack, HERE) == [f"Reminder: {ANA}\nFor <@{ASKER}>"]
+
+
+async def test_the_words_of_a_reminder_do_nothing(tmp_path: Path) -> None:
+    """Of read text at least: neither everybody is called, nor can an address be clicked."""
+    text = "<!channel> @everyone pay at https://evil.example/x <@U0EVA>"
+    async with bot_with(tmp_path, reminding(text=text)) as bot:
+        root = bot.slack.people.say(EVA, bot.channel, text)
+        shown = await asked(bot, "Remind me of this tomorrow.", thread_ts=root)
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        s = Scheduled(bot)
+        await s.delivered(await s.fire("call-ana"))
+        (message,) = [m for m in said(bot.slack, bot.slack.people.dm(ASKER)) if "Remin" in m.text]
+        assert "pay at evil[.]example/x" in message.text
+        assert not re.search(r"'type': '(broadcast|user|usergroup|link)'", str(message.blocks))
+
+
+# ---- a question
+
+
+async def test_a_question_is_answered_as_its_owner_and_posted_with_its_sources(
+    tmp_path: Path,
+) -> None:
+    asking = creating("ask", cron=WEEKLY, to="here")
+
+    def mind(body: Json) -> Answer:
+        setting = not is_child(body) and "every Monday" in opening(body)
+        return (asking if setting else answering)(body)
+
+    async with bot_with(tmp_path, mind) as bot:
+        text = await approved(bot, f"{ORDERS}, every Monday at 9, here.")
+        lines = lines_of(text)
+        assert lines[:3] == [
+            "Set up the schedule orders",
+            next(line for line in lines if line.startswith("When: Every Monday at 09:00 (Eur")),
+            f"Asks: {ORDERS}",
+        ]
+        assert lines[3].startswith(f"Goes to: {HERE} (#support-1); an answer that not everyone")
+        assert len(lines) <= 8
+        await store_of(bot.store.database).add("Answer in Portuguese", Authorship(ASKER))
+        s = Scheduled(bot)
+        occurrence = await s.fire("orders")
+        assert occurrence.state == "ran", occurrence
+        await s.delivered(occurrence)
+        (message,) = [m for m in said(bot.slack, HERE) if "It is **open**" in m.text]
+        assert "1 source · " in message.text
+        assert "[1](http" in message.text
+        foot = f'<@{ASKER}>: Every Monday at 09:00 (Europe/Madrid): "{ORDERS}"'
+        assert f"Schedule orders of {foot}" in message.text
+        run = await bot.store.run(occurrence.run or "")
+        assert (run.requester, run.question, run.status) == (ASKER, ORDERS, "complete")
+        (parent,) = [b for b in bot.parents() if "every Monday" not in opening(b) and not turn(b)]
+        assert f"REQUEST: {ORDERS}" in opening(parent)
+        assert f"PREFERENCES: {IN_ORDER}\n- Answer in Portuguese" in opening(parent)
+        assert line(parent, "ASKED IN") == f"{HERE} (#support-1)"
+        offered = {tool["name"] for tool in parent["tools"]}
+        assert not {"schedule_create", "remind_me", "post_message"} & offered
+        assert await bot.leaks() == []
+
+
+async def test_a_scheduled_question_keeps_the_rights_and_limits_of_its_owner(
+    tmp_path: Path,
+) -> None:
+    """Luis alone reads #support-2: for Ana it is as absent as in a mention."""
+    space = private(2, members=(LUIS,))
+    slack = LocalSlack(space)
+    given = {"hers": question(), "his": question(owner=LUIS, to="#support-1")}
+    async with scheduled(tmp_path, given, answering, slack=slack) as s:
+        hers = await s.fire("hers")
+        await s.delivered(hers)
+        assert "not covered: " in s.told()[-1]
+        assert (await s.document(hers))["coverage"]["complete"] == 0
+        his = await s.fire("his")
+        assert (await s.document(his))["coverage"]["complete"] == 1
+        delivery = await s.tried(his)
+        assert (delivery.state, delivery.tries) == ("waiting", 1)
+        assert "Not everyone in #support-1 may read what it rests on" in delivery.why
+        assert [m for m in said(slack, HERE) if "open" in m.text] == []
+
+
+async def test_a_question_whose_owner_may_not_ask_any_more_does_not_run(tmp_path: Path) -> None:
+    slack = LocalSlack(in_madrid())
+    async with scheduled(tmp_path, {}, say, slack=slack) as s:
+        await s.set("hers", question())
+        await s.set("call", reminder())
+        user = slack.state.users[ASKER]
+        slack.state.users[ASKER] = replace(user, deleted=True)
+        s.schedules.validator.directory.people._slots.clear()
+        for name in ("hers", "call"):
+            occurrence = await s.fire(name)
+            assert (occurrence.state, "is deactivated" in occurrence.why) == ("failed", True)
+        assert s.bot.model.recorded == []
+
+
+async def test_a_question_that_finds_no_model_is_tried_again_and_answered_once(
+    tmp_path: Path,
+) -> None:
+    turning = Turning(lambda body: 1 / 0)  # type: ignore[arg-type, return-value]
+    async with scheduled(tmp_path, {"orders": question()}, turning) as s:
+        s.schedules.runner.backoff = (timedelta(),)
+        occurrence = await s.begin("orders")
+        waits = await s.waits_again(occurrence, 1, 60)
+        assert waits.tries >= 1
+        turning.mind = answering
+        assert (await s.over(occurrence, 60)).state == "ran"
+        await s.delivered(occurrence)
+        found = [text for text in s.told() if "It is **open**" in text]
+        assert len(found) == 1
+
+
+async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
+    """Neither its parent nor a subagent, whatever they try."""
+    post = use("post_message", channel=HERE, text="Hello")
+    direct = use("send_direct_message", person="me", text="Hello")
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return Answer([post, direct]) if not turn(body) else answering(body)
+        return Answer([brief(2), post]) if not turn(body) else say("Done.")
+
+    async with scheduled(tmp_path, {"orders": question()}, mind) as s:
+        occurrence = await s.fire("orders")
+        await s.delivered(occurrence)
+        tried = [d for d in await s.bot.store.decisions(occurrence.run or "") if "_m" in d.tool]
+        assert {d.verdict for d in tried} == {"deny"}
+        assert not [m for m in said(s.bot.slack, HERE) if "Hello" in m.text]
+        assert not [text for text in s.told() if "Hello" in text]
+
+
+# ---- lists, pauses, input
+
+
+async def test_people_see_times_in_words_wherever_they_look(tmp_path: Path) -> None:
+    rows = {"call-ana": reminder(cron=WEEKLY, zone="Europe/Madrid"), "orders": question()}
+    async with scheduled(tmp_path, rows, changing("schedule_list")) as s:
+        dm = await in_dm(s.bot, "What is scheduled?")
+        told = tool_texts(s.bot)[-1]
+        assert f'call-ana: reminder "{ANA}", every Monday at 09:00 (Europe/Madrid), to a' in told
+        assert f'orders: question "{ORDERS}", ' in told
+        assert "* *" not in told
+        assert dm
+
+
+async def test_a_reminder_is_paused_resumed_and_deleted(tmp_path: Path) -> None:
+    turning = Turning(reminding())
+    async with bot_with(tmp_path, turning) as bot:
+        await in_dm(bot, "Remind me tomorrow.")
+        turning.mind = changing("schedule_pause", name="call-ana")
+        await approved(bot, "Pause it.")
+        assert (await only(bot)).state == "paused"
+        await until(lambda: not cards(bot))
+        turning.mind = changing("schedule_pause", name="call-ana", resume=True)
+        assert "Reminder: Once, on " in await approved(bot, "Resume it.")
+        assert (await only(bot)).state == "active"
+        await until(lambda: not cards(bot))
+        turning.mind = changing("schedule_delete", name="call-ana")
+        await approved(bot, "Delete it.")
+        assert await bot.bench.schedules.store.all(done=True) == []
+
+
+async def test_a_reminder_is_stopped_by_the_person_whom_it_reminds(tmp_path: Path) -> None:
+    turning = Turning(changing("schedule_list"))
+    async with bot_with(tmp_path, turning) as bot:
+        store, spec = bot.bench.schedules.store, reminder(to=LUIS)
+        await store.create("call-ana", spec, "chat", datetime.now(UTC))
+        for user, seen in ((LUIS, True), (EVA, False)):
+            dm = bot.slack.people.dm(user)
+            await bot.answers(bot.slack.people.say(user, dm, "What comes to me?"), channel=dm)
+            assert ("schedule/call-ana" in tool_texts(bot)[-1]) is seen
+            bot.slack.people.open_home(user)
+            await until(lambda: home(bot.slack.state, user))  # noqa: B023
+            assert ("call-ana" in shown_home(bot, user)[0]) is seen
+        turning.mind = changing("schedule_delete", name="call-ana")
+        dm = bot.slack.people.dm(EVA)
+        await bot.answers(bot.slack.people.say(EVA, dm, "Stop call-ana."), channel=dm)
+        assert "no schedule call-ana that the requester may change" in tool_texts(bot)[-1]
+        dm = bot.slack.people.dm(LUIS)
+        bot.slack.people.say(LUIS, dm, "Stop this reminder.")
+        shown = await card(bot, dm)
+        bot.slack.people.click(LUIS, dm, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        assert await store.all(done=True) == []
+
+
+async def test_what_is_done_is_kept_as_long_as_its_history(tmp_path: Path) -> None:
+    async with scheduled(tmp_path, {}, say) as s:
+        spec = reminder(at=local(-timedelta(minutes=5)))
+        begun = datetime.now(UTC) - timedelta(hours=1)
+        await s.schedules.store.create("call-ana", spec, "chat", begun)
+        await s.schedules.scheduler.reconcile()
+        await is_done(s, "call-ana")
+        database, days = s.bot.store.database, s.bot.settings.retention
+        await tidy(database, days)
+        assert await s.schedules.store.get("call-ana")
+        past = datetime.now(UTC) - timedelta(days=(days.results_days or 0) + 1)
+        for table, column in ((schedules, "changed"), (schedule_runs, "at"), (deliveries, "at")):
+            await database.write(sa.update(table).values({column: past}))
+        await tidy(database, days)
+        left = [await database.read(sa.select(t)) for t in (schedules, schedule_runs, deliveries)]
+        assert left == [[], [], []]
+
+
+async def test_what_was_paused_beyond_its_one_time_is_done(tmp_path: Path) -> None:
+    async with scheduled(tmp_path, {}, say) as s:
+        store, begun = s.schedules.store, datetime.now(UTC) - timedelta(hours=1)
+        await store.create("past", reminder(at=local(-timedelta(minutes=5))), "chat", begun)
+        await store.pause("past", "Ana")
+        await store.resume("past", datetime.now(UTC))
+        await is_done(s, "past")
+        assert reminders(s.bot.slack, s.bot.slack.people.dm(ASKER)) == []
+
+
+async def test_a_reminder_that_nobody_can_be_given_is_given_up(tmp_path: Path) -> None:
+    """For its 48 hours it is tried; then its owner has been told, and it is over."""
+    async with scheduled(tmp_path, {}, say) as s:
+        spec = reminder(at=local(-timedelta(hours=47, minutes=59)), to=HERE)
+        begun = datetime.now(UTC) - timedelta(hours=60)
+        s.schedules.delivery.backoff = (timedelta(hours=2),)
+        s.bot.slack.faults = [Fault("chat.postMessage", "error:is_archived")]
+        await s.schedules.store.create("call-ana", spec, "chat", begun)
+        await s.schedules.scheduler.reconcile()
+        await is_done(s, "call-ana")
+        (delivery,) = await s.schedules.occurrences.deliveries("call-ana")
+        assert delivery.state == "failed"
+        await until(lambda: [t for t in s.told() if "reminder call-ana was not delivered" in t])
+        assert "It is not tried again" in s.told()[-1]
+
+
+BAD: Mapping[str, tuple[Mind, str]] = {
+    "over": (reminding(at="2026-01-05T09:00"), "is over. Nothing is set up: name a time that is"),
+    "far": (reminding(at="2036-01-05T09:00"), "is more than a year ahead. Nothing is set up"),
+    "no time": (reminding(at="tomorrow"), "'tomorrow' is not a time of a day, such as 2026-11-30T"),
+    "both": (reminding(cron=WEEKLY), "either a crontab in `cron`, to come again and again, or one"),
+    "neither": (reminding(at=""), "either a crontab in `cron`, to come again and again, or one"),
+    "each minute": (
+        reminding(at="", cron="* * * * *"),
+        "It would run every minute (Europe/Madrid), and every 15 minutes is the most. Nothing is",
+    ),
+    "two close times": (reminding(at="", cron="0,5 9 1 1 *"), "every 15 minutes is the most"),
+    "a question each minute": (creating("ask", cron="* * * * *"), "every 15 minutes is the most"),
+    "a zone": (reminding(zone="Mars/Base"), "There is no time zone 'Mars/Base'"),
+    "long": (reminding(text="x" * 2_001), "has at most 2,000 characters: say less in it."),
+    "no words": (reminding(text=" "), "A reminder needs a `text`: what it says."),
+    "no request": (creating("ask", cron=WEEKLY, request=""), "A question needs a `request`"),
+    "by mail": (creating("ask", cron=WEEKLY, to="a@x.io"), "Only a report goes by mail: write dm"),
+    "to a person": (creating("ask", cron=WEEKLY, to=LUIS), "Only a reminder goes to another pers"),
+    "nobody": (creating("reminder", cron=WEEKLY, to="U0NOBODY"), "There is nobody U0NOBODY here"),
+}
+
+
+async def test_bad_input_gets_a_sentence_and_nothing_is_set(tmp_path: Path) -> None:
+    turning = Turning(answering)
+    async with bot_with(tmp_path, turning) as bot:
+        for name, (mind, sentence) in BAD.items():
+            turning.mind = mind
+            told = await refusal(bot, "Remind me.")
+            assert sentence in told, (name, told)
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("0 9 * * mon", "Every Monday at 09:00"),
+        ("0 9 * * mon-fri", "Every weekday at 09:00"),
+        ("0 9 * * 1-5", "Every weekday at 09:00"),
+        ("30 8 * * *", "Every day at 08:30"),
+        ("0 9,17 * * *", "Every day at 09:00 and 17:00"),
+        ("0 9 * * 0", "Every Sunday at 09:00"),
+        ("0 9 * * tue,thu", "Every Tuesday and Thursday at 09:00"),
+        ("0 9 1 * *", "On day 1 of every month at 09:00"),
+        ("0 9 1 1 *", "On day 1 of January at 09:00"),
+        ("0 9 * 1-3 mon", "Every Monday, January through March, at 09:00"),
+        ("*/15 * * * *", "Every 15 minutes"),
+        ("0 * * * *", "Every hour"),
+        ("0 9-17 * * mon-fri", "Every hour, between 09:00 and 17:59, Monday through Friday"),
+        ("5 30 9 * * sat", "Every Saturday at 09:30:05"),
+    ],
+)
+def test_a_crontab_is_said_as_people_say_it(cron: str, words: str) -> None:
+    assert when(reminder(cron=cron, zone="Europe/Berlin")) == f"{words} (Europe/Berlin)"
+
+
+def test_the_next_time_stands_beside_the_words() -> None:
+    now = datetime(2026, 11, 27, 14, tzinfo=UTC)
+    weekly = reminder(cron=WEEKLY, zone="Europe/Berlin")
+    assert timing(weekly, now) == "Every Monday at 09:00 (Europe/Berlin); next: Mon, 30 Nov 2026"
+    hourly = reminder(cron="0 * * * *")
+    assert timing(hourly, now) == "Every hour (UTC); next: Fri, 27 Nov 2026 15:00"
+    once = reminder(at="2026-11-30T15:00", zone="Europe/Berlin")
+    assert timing(once, now) == "Once, on Mon, 30 Nov 2026 at 15:00 (Europe/Berlin)"
+
+
+@pytest.mark.parametrize(
+    ("zone", "at", "utc"),
+    [
+        ("Europe/Madrid", "2026-03-29T02:30", "2026-03-29T01:30"),  # skipped: 03:30
+        ("Europe/Madrid", "2026-10-25T02:30", "2026-10-25T00:30"),  # twice: the first one
+        ("America/New_York", "2026-07-01T09:00", "2026-07-01T13:00"),
+    ],
+)
+def test_a_single_time_is_on_the_clock_of_its_zone(zone: str, at: str, utc: str) -> None:
+    timetable = Timetable.of("", zone, at)
+    moment = datetime.fromisoformat(utc).replace(tzinfo=UTC)
+    assert timetable.after(moment - timedelta(minutes=1)) == moment
+    assert timetable.after(moment) is None
+    assert list(timetable.between(moment - timedelta(days=1), moment)) == [moment]

@@ -1,0 +1,141 @@
+"""`assistant serve --local`: one command, one address, the samples of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_kit import OUTSIDE
+from serve_kit import free_port
+from timing import Patience
+
+from bot.local.offline.recordings import RECORDED
+from bot.local.sample_workspace import read_data
+from bot.local.samples import SAMPLE_AS_OF, SAMPLE_OWNER
+
+pytestmark = pytest.mark.system
+
+REFUNDS = "Which market had the largest refunds in March, and how much?"
+
+
+class Trial:
+    """A process of `serve --local`, used through its page."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        self.process, self.url = process, url
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + path, timeout=20) as response:
+            return json.loads(response.read())
+
+    def post(self, act: str, **fields: str) -> Any:
+        body = json.dumps({"user": SAMPLE_OWNER, **fields}).encode()
+        head = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}page/{act}", body, head)
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return json.loads(response.read())
+
+    def seen(self, channel: str, ts: str) -> Any:
+        query = f"user={SAMPLE_OWNER}&channel={channel}&thread={ts}"
+        with urllib.request.urlopen(f"{self.url}page/live?{query}", timeout=20) as response:
+            return json.loads(response.readline().removeprefix(b"data: "))
+
+    def ask(self, text: str) -> str:
+        """Ask in a direct message; the thread's timestamp."""
+        return str(self.post("say", channel=self.post("dm")["channel"], text=text)["ts"])
+
+    def answer(self, ts: str) -> str:
+        """The text and the blocks of a finished answer, as JSON."""
+        direct, patience = self.post("dm")["channel"], Patience(120)
+        while True:
+            seen = self.seen(direct, ts)
+            replies = [m for m in seen["thread"] if m["user"] != SAMPLE_OWNER and m["text"]]
+            if replies and not seen["working"]:
+                return json.dumps(replies, ensure_ascii=False)
+            assert not patience.over, replies
+            time.sleep(0.2)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    (folder / "assistant.yaml").write_text(f"data_dir: {folder / 'data'}\n", "utf-8")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+    return {**kept, "HOME": str(folder), "NO_COLOR": "1"}
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "bot", *words]
+    return subprocess.run(
+        line, env=environment(folder), cwd=folder, text=True, capture_output=True, check=False
+    )
+
+
+@contextmanager
+def trial(folder: Path, port: int) -> Iterator[Trial]:
+    line = [
+        sys.executable,
+        "-m",
+        "bot",
+        "serve",
+        "--local",
+        "--port",
+        "0",
+        "--page-port",
+        str(port),
+    ]
+    with subprocess.Popen(
+        line, env=environment(folder), cwd=folder, text=True, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr
+        try:
+            said = process.stderr.readline()
+            found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/) in a browser .*\n", said)
+            assert found, said + process.stderr.read()
+            yield Trial(process, found[1])
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def test_the_page_is_the_command_lines_sample(tmp_path: Path) -> None:
+    port = free_port()
+    with trial(tmp_path, port) as tried:
+        assert tried.url == f"http://127.0.0.1:{port}/"
+        since = tried.get("page/workspace")["now"] - SAMPLE_AS_OF.timestamp()
+        assert 0 <= since < 600
+        told = tried.answer(tried.ask(REFUNDS))
+        assert "505.00 EUR" in told
+        by_command = command(
+            *(tmp_path, "ask", REFUNDS, "--sample", "--model", "offline", "--json")
+        )
+        assert "505" in by_command.stdout
+        (run,) = set(re.findall(r'"value": "([0-9a-f]{12})"', told))
+        assert "0 leaks" in command(tmp_path, "audit", run).stdout
+        assert REFUNDS in command(tmp_path, "show", run).stdout
+        taken = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", str(port))
+        assert taken.returncode == 2
+        assert f"The page cannot use port {port}" in taken.stderr
+        again = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", "0")
+        assert again.returncode == 2
+        assert "Another `assistant serve`" in again.stderr
+    with trial(tmp_path, 0):  # begins anew: what was asked before is not there
+        assert "There is no run" in command(tmp_path, "show", run).stderr
+
+
+def test_what_readers_recorded_is_replayed(tmp_path: Path) -> None:
+    openings = {each["opening"] for each in read_data("recordings")}
+    with trial(tmp_path, 0) as tried:
+        asked = {text: tried.ask(text) for text in tried.get("page/workspace")["prompts"]}
+        assert len(asked) > 12
+        for text, ts in asked.items():
+            assert (RECORDED in tried.answer(ts)) == (text in openings), text
