@@ -128,6 +128,33 @@ class TriageVerdict(Submission):
         ]
 
 
+Grade = Literal["critical", "high", "medium", "low"]
+Verdict = Literal["confirm", "refute", "weaken", "duplicate", "out_of_scope"]
+
+
+class ReviewFinding(Contract):
+    """A finding of one specialist about the material under review."""
+
+    id: Annotated[str, Field(max_length=20)] = ""
+    category: Line
+    severity: Grade
+    confidence: Annotated[float, Field(ge=0, le=1)]
+    claim: Line
+    place: Line
+    """`file:line`, id of a message, or number of a clause."""
+    quotes: list[Line] = Field(default_factory=list, max_length=5)
+    fix: Line = ""
+
+
+class OpinionDraft(Contract):
+    """What a judge says about one finding."""
+
+    finding: Annotated[str, Field(max_length=20)]
+    verdict: Verdict
+    evidence: Line = ""
+    duplicate_of: Annotated[str, Field(max_length=20)] = ""
+
+
 CONTRACTS: Final[dict[str, type[Submission]]] = {
     "issues": IssuesContract,
     "triage": TriageVerdict,
