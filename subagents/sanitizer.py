@@ -67,7 +67,7 @@ class CleanFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Excerpt:
     """A part of the material."""
 
     place: str
@@ -90,7 +90,7 @@ class Material:
         """Return the material of these items, without what nobody sees in it."""
         return cls({item.id: printable(item.text) for item in items})
 
-    def find(self, quote: str, near: str = "") -> Span | None:
+    def find(self, quote: str, near: str = "") -> Excerpt | None:
         """Return the span that a quote is a copy of, but for case, spaces and quotation marks.
 
         `near`: the place that is looked at first.
@@ -102,7 +102,7 @@ class Material:
         source, _ = source_of(near)
         for id in sorted(self.texts, key=lambda id: source_of(id)[0] != source):
             if found := pattern.search(self.texts[id]):
-                return Span(self._place(id, found.start()), found[0])
+                return Excerpt(self._place(id, found.start()), found[0])
         return None
 
     def resolve(self, place: str) -> str:
@@ -177,7 +177,7 @@ def sanitize(
     return CleanFinding(finding.id, finding.category, finding.severity, claim, place, kept)
 
 
-def quotable(span: Span, material: Material) -> str:
+def quotable(span: Excerpt, material: Material) -> str:
     """Return a span on one line; empty if it holds what others may only read in its place."""
     text = one_line(span.text)
     return "" if fault(text, material) else text[:MAX_QUOTE]
