@@ -272,10 +272,11 @@ _CLAUSE = (
     r"(?:^|[.!?:;(\"'“”‘’…]\s*|\b(?:please|now|then|bitte|por favor|per favore|s'il vous plait)\s+)"
 )
 _ORDERS = (
-    r"ignore|disregard|forget|obey|pretend|do not|don't|act as|behave|stop (?:here|now|review\w*)"
+    r"ignore(?!\[)|disregard|forget|obey|pretend|do not|don't|act as|behave"
+    r"|stop (?:here|now|review\w*)"
     r"|ignoriere\w*|vergiss|vergessen sie|antworte\w*|bestatige\w*|widerlege\w*|befolge\w*|beachte"
     r"|ignorez|oubli(?:e|ez)|confirmez?|repond(?:s|ez)|suivez"
-    r"|ignora|ignoren?|olvida|olvide|confirma|confirme|responde|responda"
+    r"|ignora|ignoren|olvida|olvide|confirma|confirme|responde|responda"
     r"|dimentica|conferma|rispondi|segui|negeer|vergeet|esqueca"
 )
 _VERBS = (
@@ -291,7 +292,9 @@ _GUIDES = (
 _INSTRUCTION = re.compile(
     rf"{_CLAUSE}(?:{_ORDERS})\b"
     rf"|{_CLAUSE}(?:{_VERBS})\s+(?:\w+\s+)?(?:this|these|all|every|each|any|it|only|that|as|yes)\b"
-    r"|\b(?:answer|respond|reply)\s+with\b|\b(?:call|use|invoke)\s+(?:submit_result|run_subagent)"
+    rf"|(?:{_CLAUSE}|\band\s+)(?:answer|respond|reply)\s+with\b"
+    r"|\b(?:call|use|invoke)\s+(?:submit_result|run_subagent)|\bthis (?:finding|claim|verdict)\b"
+    r"|\b(?:judge|reviewer|evaluator|specialist)s?\s*(?:[,:]|(?:must|should|shall|have to)\b)"
     rf"|\b(?:{_ASIDE})\w*\W(?:[^.!?]{{0,40}}?\W)?(?:{_GUIDES})"
     r"|\byou\s+(?:are|must|should|shall|will|have to)\b|\bas an? (?:ai|language model)\b"
     r"|\b(?:your|deine|votre|tu|tuo|tua)\s+(?:task|verdict|instructions?|role|job|answer|output"
