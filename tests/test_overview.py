@@ -225,7 +225,7 @@ def judged(number: int, **value: Any) -> SubagentResult:
     return SubagentResult.model_validate({**RESULT, **told})
 
 
-KNOWN = {f"F{n}.1" for n in range(1, 7)}
+KNOWN = {f"F{n}.1": "" for n in range(1, 7)}
 
 
 def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
