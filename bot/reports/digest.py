@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -35,7 +36,7 @@ from bot.reports.documents import (
     TriageReport,
 )
 from bot.reports.formatting import (
-    Due,
+    NEAR,
     Sender,
     age,
     clean_text,
@@ -268,7 +269,7 @@ class _Threads:
     def _entry(self, verdict: ThreadVerdict, is_pressing: bool) -> Entry:
         document, number = self.document, self.numbers[verdict.thread_id]
         now = datetime.fromisoformat(document.as_of).astimezone(UTC)
-        from_, old = sender(verdict.sender, document.mailbox), age(verdict.at, now)
+        from_, old = self._sender(verdict), age(verdict.at, now)
         until, subject = due(verdict.deadline, now.date()), subject_text(verdict.subject)
         warnings = tuple(_warnings(verdict))[:MOST_WARNINGS]
         fact, step, draft = _facts(verdict), self._step(verdict), _draft(verdict)
@@ -279,7 +280,9 @@ class _Threads:
         told = [f" · ⚠ {warning}" for warning in warnings]
         if not is_pressing:
             fact = clean_text(next(iter(verdict.key_facts), ""), FACT)
-            row: Line = (Bold(short), f": {subject}", *told, f" · {old}", f"\n{fact or step}")
+            is_low = verdict.priority == "low" and fact and not warnings
+            further = (f"\n{each}" for each in (fact, "" if is_low else f"→ {step}") if each)
+            row: Line = (Bold(short), f": {subject}", *told, f" · {old}", *further)
             return Entry(
                 row, _link(verdict), verdict.thread_id, number, finding=verdict.finding or ""
             )
@@ -312,6 +315,12 @@ class _Threads:
             buttons=tuple(_buttons(verdict, bool(draft), document.run_id, self.categories)),
             finding=verdict.finding or "",
         )
+
+    def _sender(self, verdict: ThreadVerdict) -> Sender:
+        """Return who wrote last; of others who did if the reader answered."""
+        last = sender(verdict.sender, self.document.mailbox)
+        is_own = last.address == self.document.mailbox.lower() and verdict.writer
+        return sender(verdict.writer, self.document.mailbox) if is_own else last
 
     def _step(self, verdict: ThreadVerdict) -> str:
         """Return the next step, with the threads of its topic that answer a part of it."""
@@ -408,25 +417,29 @@ def _to_do_first(document: TriageReport) -> set[str]:
 
 
 def _ranked(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[ThreadVerdict]:
-    """Sort by what is over and due, by what is to be done first, by priority, by waiting time."""
+    """Sort by what is over or due now, by what is to be done first, by priority; of these what has
+    no deadline and waits longest comes first, then what is due next."""
     today = datetime.fromisoformat(document.as_of).astimezone(UTC).date()
     first, priorities = _to_do_first(document), list(DOTS)
 
-    def rank(verdict: ThreadVerdict) -> tuple[int, bool, int]:
+    def rank(verdict: ThreadVerdict) -> tuple[Any, ...]:
         until = due(verdict.deadline, today)
-        near = until.days if until and until.near and until.days is not None else NOT_NEAR
-        days = near if near <= SOON else NOT_NEAR
-        return days, verdict.thread_id not in first, priorities.index(verdict.priority)
+        days = until.days if until and until.days is not None else None
+        now = days if days is not None and -NEAR <= days <= SOON else NOT_NEAR
+        is_first, place = verdict.thread_id in first, priorities.index(verdict.priority)
+        return now, not is_first, place, max(days or 0, 0), _time(verdict), verdict.thread_id
 
-    return sorted(reversed(_newest_first(verdicts)), key=rank)
+    return sorted(verdicts, key=rank)
 
 
 def _newest_first(verdicts: Iterable[ThreadVerdict]) -> list[ThreadVerdict]:
-    def age(verdict: ThreadVerdict) -> tuple[float, str]:
-        at = datetime.fromisoformat(verdict.at) if verdict.at else None
-        return -at.astimezone(UTC).timestamp() if at else 0.0, verdict.thread_id
+    return sorted(verdicts, key=lambda v: (not v.at, -_time(v), v.thread_id))
 
-    return sorted(verdicts, key=age)
+
+def _time(verdict: ThreadVerdict) -> float:
+    """Return the seconds at which its last mail came; infinite if that is not known."""
+    at = datetime.fromisoformat(verdict.at) if verdict.at else None
+    return at.astimezone(UTC).timestamp() if at else inf
 
 
 def _by_matter(verdicts: Sequence[ThreadVerdict], topics: Iterable[SharedTopic]) -> list[Matter]:

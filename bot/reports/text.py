@@ -99,10 +99,11 @@ def _section(section: ReportSection) -> Iterator[str]:
         if group.title and group.entries:
             yield from ("", *_wrap(group.title))
         for each in group.intro:
-            yield from _wrap(f"= {_highlight(each)}", "  ")
+            yield from _wrap(f"· {_highlight(each)}", "  ")
         is_full = group.is_full and not (section.fold or group.fold)
-        for entry in group.entries:
-            yield from ("", *_full(entry)) if is_full else _row(entry, group)
+        for number, entry in enumerate(group.entries):
+            yield from ("",) if is_full or (group.fold and not (number or group.title)) else ()
+            yield from _full(entry) if is_full else _row(entry, group)
     yield from _wrap(section.more) if section.more else ()
 
 
