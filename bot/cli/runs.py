@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import count
@@ -97,7 +97,7 @@ def show_run(
         if folder is not None:
             return await _write(store, run.id, folder, as_json)
         if thread is not None:
-            say(_thread(run, thread))
+            say(_thread(run, thread, settings.triage.categories))
             return DONE
         subagents = await store.subagents(run.id)
         if as_json:
@@ -111,10 +111,12 @@ def show_run(
     return on_database(work, as_json)
 
 
-def _thread(run: StoredRun, number: int) -> str:
+def _thread(run: StoredRun, number: int, categories: Iterable[str]) -> str:
     """Return a thread of a digest as text. Raises SetupError if there is none."""
     document = parse_document(run.result) if run.result else None
-    text = thread_text(document, number) if isinstance(document, TriageReport) else ""
+    text = ""
+    if isinstance(document, TriageReport):
+        text = thread_text(document, number, categories)
     if not text:
         hint = f"`assistant show {run.id}` shows what it has."
         raise SetupError("no_thread", f"The run {run.id} has no thread {number}.", hint)

@@ -57,9 +57,12 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def thread_text(document: TriageReport, number: int) -> str:
-    """Render a thread of a digest with all that is said of it; empty if there is none."""
-    view = digest_view(document)
+def thread_text(document: TriageReport, number: int, categories: Iterable[str] = ()) -> str:
+    """Render a thread of a digest with all that is said of it; empty if there is none.
+
+    With the same `categories` its number is that of `report_text`.
+    """
+    view = digest_view(document, categories)
     entries = (each for s in view.sections for group in s.groups for each in group.entries)
     found = next((entry for entry in entries if entry.number == number), None)
     if found is None:
