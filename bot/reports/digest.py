@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from math import inf
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -190,17 +191,20 @@ def _pressing(
         for topic, some in matters
     ]
     blocks: list[_Block] = []
-    is_topic = False
-    for number, (topic, first, rest) in enumerate(sorted(split, key=lambda each: not each[1])):
-        if first:
-            title = phrase("digest.others") if is_topic and not topic else ""
-            blocks.append(_Block(first, topic, len(rest), title))
-        if rest and topic:
-            fold = _fold(document, f"{id}-{number}", len(rest), bool(first))
-            blocks.append(_Block(rest, None if first else topic, fold=fold))
-        is_topic = bool(topic)
+    others = phrase("digest.others") if any(topic for topic, *_ in split) else ""
+    ordered = sorted(split, key=lambda each: not each[1])
+    for number, (is_single, some) in enumerate(groupby(ordered, key=lambda each: not each[0])):
+        if is_single:
+            first = [v for _, shown, _ in some for v in shown]
+            blocks += [_Block(first, title=others if blocks else "")] if first else []
+            continue
+        for place, (topic, first, rest) in enumerate(some):
+            blocks += [_Block(first, topic, len(rest))] if first else []
+            if rest:
+                fold = _fold(document, f"{id}-{number}-{place}", len(rest), bool(first))
+                blocks.append(_Block(rest, None if first else topic, fold=fold))
     if alone := [v for topic, _, rest in split if not topic for v in rest]:
-        title = phrase("digest.others") if any(topic for topic, *_ in split) else ""
+        title = others if blocks and blocks[-1].title != others else ""
         blocks.append(
             _Block(alone, title=title, fold=_fold(document, id, len(alone), bool(blocks)))
         )
