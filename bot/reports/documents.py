@@ -317,7 +317,7 @@ class SweepReport(DocumentPart):
 
 
 class TriageLine(DocumentPart):
-    """One thing to do first in a mailbox."""
+    """A line about threads of a mailbox."""
 
     text: str
     findings: list[str] = []
@@ -329,6 +329,8 @@ class SharedTopic(DocumentPart):
 
     text: str
     threads: list[str] = []
+    known: list[TriageLine] = []
+    steps: list[TriageLine] = []
 
 
 class ThreadVerdict(DocumentPart):
@@ -432,7 +434,9 @@ class TriageReport(DocumentPart):
     top_lines: list[TriageLine] = []
     """What to do first, at most three: `text`, `findings` (ids), `threads` (ids)."""
     matters: list[SharedTopic] = []
-    """Threads that are one matter: `text` and `threads`; a thread is in one matter at most."""
+    """Threads that are one matter: `text`, `threads`, `known` (what they say together, lines like
+    those of `top_lines`), and `steps` (the next step of the first of its `threads`, with what the
+    others answer). A thread is in one matter at most."""
     verdicts: list[ThreadVerdict]
     """Below, the newest thread first."""
     filtered: list[FilteredThread] = []

@@ -41,6 +41,8 @@ def digest_answer(document: TriageReport, categories: Iterable[str] = ()) -> str
         for group in section.groups:
             indent = "  " if group.title else ""
             lines += [f"- **{_drop_citations(group.title)}**"] if group.title else []
+            known = (_drop_citations(each.text) + _citations(each.findings) for each in group.intro)
+            lines += [f"{indent}- {each}" for each in known]
             for entry in group.entries:
                 row = "".join(part if isinstance(part, str) else part.text for part in entry.row)
                 text = _drop_citations(row).replace("\n", " · ")
@@ -90,7 +92,7 @@ class _Markdown:
             for number, line in enumerate(section.intro):
                 yield from ("", f"· {plain(line)}" if number else plain(line))
             for group in section.groups:
-                yield from self._group(group, group.is_full and not section.fold)
+                yield from self._group(group, group.is_full and not (section.fold or group.fold))
             yield from ("", f"· {plain(section.more)}") if section.more else ()
         foot = [f"- {_label(each)}" for each in (*view.sources, *view.foot)]
         yield from _section(words("sources"), foot)
@@ -99,6 +101,7 @@ class _Markdown:
         if not group.entries:
             return
         yield from ("", f"### {plain(group.title)}") if group.title else ()
+        yield from ("", *(f"- {_highlight(each)}" for each in group.intro)) if group.intro else ()
         if is_full:
             for entry in group.entries:
                 yield from self._full(entry, "####" if group.title else "###")
@@ -114,8 +117,8 @@ class _Markdown:
         for quote in entry.quotes:
             yield from (f"> «{plain(quote)}»", "")
         yield from (f"- {line}" for line in self._line(entry.details).split("\n") if line)
-        if entry.draft:
-            yield from ("", f"> «{plain(entry.draft)}»")
+        lines = entry.draft.splitlines()
+        yield from ("", *(f"> {plain(line)}  " for line in lines)) if lines else ()
 
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))

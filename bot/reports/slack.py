@@ -113,6 +113,10 @@ MOST_MARKETS_NAMED = 8
 MOST_NOTES = 5
 MOST_GAPS = 15
 MOST_PATTERNS = 10
+MOST_NAMED = 6
+"""Names beside the button that opens a group; the rest is counted."""
+MAX_DRAFT = 1_500
+"""Characters of a draft that is shown; of a longer one only its button is."""
 MAX_LIST = 2_500
 """Characters of a list; a longer one continues in another block."""
 MAX_BUTTON = 75
@@ -286,12 +290,27 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
             head = [header, rich(paragraph("\n".join(section.intro)))]
         is_apart = section.is_apart
         for group in section.groups:
-            head += [_title(group.title)] if group.title and group.entries else []
+            head += _heads(group) if group.entries else []
+            if group.fold:
+                names = ", ".join(each.name for each in group.entries[:MOST_NAMED])
+                more = _rest(group.entries, MOST_NAMED, words)
+                folded = _folded(" ".join([names, *more]), group.fold)
+                yield Piece((*head, folded), is_apart)
+                head, is_apart = [], False
+                continue
             for blocks in _blocks(group, words):
                 yield Piece((*head, *blocks), is_apart, len(blocks) - 1)
                 head, is_apart = [], False
         if section.more:
             yield Piece((rich(paragraph(section.more)),))
+
+
+def _heads(group: Group) -> list[Block]:
+    """Return the title of a group, and what its entries say together."""
+    known = [bullet_list([_highlight(each, HEAD_LIMITS[0]) for each in group.intro])]
+    parts = [paragraph(bold(group.title))] if group.title else []
+    parts += known if group.intro else []
+    return [rich(*parts)] if parts else []
 
 
 def _folded(title: str, button: Button) -> Block:
@@ -339,7 +358,9 @@ def _full(entry: Entry, words: Words) -> Iterator[Element]:
         yield paragraph(first.lstrip("\n") if isinstance(first, str) else first, *rest)
     else:
         yield paragraph(*title, *details)
-    if entry.draft:
+    if len(entry.draft) > MAX_DRAFT:
+        yield paragraph(words("digest.draft_ready"))
+    elif entry.draft:
         yield quote(paragraph(entry.draft))
 
 

@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from bot.citations import CITED, ids_in
-from bot.reports.digest import digest_view
+from bot.reports.digest import FACT, digest_view
 from bot.reports.documents import AnswerDocument, Report, TriageReport
-from bot.reports.formatting import periods
+from bot.reports.formatting import clean_text, periods
 from bot.reports.sweep import sweep_view
-from bot.reports.view import Entry, Highlight, Line, ReportSection
+from bot.reports.view import Entry, Group, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
 from scopes.sizes import size_of
 from scopes.tool import counted, iso, one_line
@@ -50,9 +50,27 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     for section in view.sections:
         lines += _section(section)
     lines += [""]
-    for each in view.foot:
+    is_long = isinstance(document, TriageReport) and document.verdicts
+    hint = words("digest.threads_in_full", run=document.run_id) if is_long else ""
+    for each in filter(None, (hint, *view.foot)):
         lines += _wrap(each, "  ")
     return "\n".join(lines)
+
+
+def thread_text(document: TriageReport, number: int, categories: Iterable[str] = ()) -> str:
+    """Render a thread of a digest with all that is said of it; empty if there is none.
+
+    With the same `categories` its number is that of `report_text`.
+    """
+    view = digest_view(document, categories)
+    entries = (each for s in view.sections for group in s.groups for each in group.entries)
+    found = next((entry for entry in entries if entry.number == number), None)
+    if found is None:
+        return ""
+    (verdict,) = (v for v in document.verdicts if v.thread_id == found.id)
+    facts = (clean_text(fact, FACT) for fact in verdict.key_facts)
+    more = [fact for fact in facts if fact not in _flat(found.details)]
+    return "\n".join([*_full(found), *(line for fact in more for line in _indent(f"· {fact}"))])
 
 
 def _list(title: str, rows: Iterable[str]) -> Iterator[str]:
@@ -83,9 +101,12 @@ def _section(section: ReportSection) -> Iterator[str]:
     for group in section.groups:
         if group.title and group.entries:
             yield from ("", *_wrap(group.title))
-        is_full = group.is_full and not section.fold
-        for entry in group.entries:
-            yield from ("", *_full(entry)) if is_full else _row(entry, group.is_numbered)
+        for each in group.intro:
+            yield from _wrap(f"· {_highlight(each)}", "  ")
+        is_full = group.is_full and not (section.fold or group.fold)
+        for number, entry in enumerate(group.entries):
+            yield from ("",) if is_full or (group.fold and not (number or group.title)) else ()
+            yield from _full(entry) if is_full else _row(entry, group)
     yield from _wrap(section.more) if section.more else ()
 
 
@@ -94,24 +115,25 @@ def _full(entry: Entry) -> Iterator[str]:
     for quote in entry.quotes:
         yield from _indent(f"«{quote}»")
     for line in _flat(entry.details).strip("\n").split("\n"):
-        yield from _indent(line, most=2)
-    yield from _indent(f"✎ {entry.draft}", most=1) if entry.draft else ()
+        yield from _indent(line)
+    for number, line in enumerate(entry.draft.splitlines()):
+        yield from _wrap(f"{INDENT}{'  ' if number else '✎ '}{line}".rstrip(), f"{INDENT}  ")
     yield from [INDENT + entry.url] if entry.url else ()
 
 
-def _row(entry: Entry, is_numbered: bool) -> Iterator[str]:
-    """Render an entry of a list, each further line of it on two at most, and its link."""
+def _row(entry: Entry, group: Group) -> Iterator[str]:
+    """Render an entry of a list, and its link unless the group is short."""
     first, *rest = _flat(entry.row).split("\n")
-    mark = f"{entry.number:>4}  " if is_numbered else "· "
-    yield from _wrap(mark + first, INDENT if is_numbered else "  ", 4)
+    mark = f"{entry.number:>4}  " if group.is_numbered else "· "
+    yield from _wrap(mark + first, INDENT if group.is_numbered else "  ")
     for line in rest:
-        yield from _indent(line, most=2)
-    yield from [INDENT + entry.url] if entry.url else ()
+        yield from _indent(line)
+    yield from [INDENT + entry.url] if entry.url and not group.is_short else ()
 
 
-def _indent(text: str, most: int | None = None) -> list[str]:
-    """Indent a text below its entry, at most so many lines; nothing if it is empty."""
-    return _wrap(INDENT + text, INDENT + "  ", most) if text else []
+def _indent(text: str) -> list[str]:
+    """Indent a text below its entry; nothing if it is empty."""
+    return _wrap(INDENT + text, INDENT + "  ") if text else []
 
 
 def ask_text(doc: AnswerDocument) -> str:
@@ -217,14 +239,12 @@ def run_text(run: StoredRun, subagents: Sequence[StoredSubagent]) -> str:
     return "\n".join(lines)
 
 
-def _wrap(text: str, indent: str = "", most: int | None = None) -> list[str]:
-    """Wrap a text, at most into so many lines; long words are broken unless one is a link."""
+def _wrap(text: str, indent: str = "") -> list[str]:
+    """Wrap a text; long words are broken unless one is a link."""
     return textwrap.wrap(
         text,
         WIDTH,
         subsequent_indent=indent,
         break_long_words=not WEB.search(text),
         break_on_hyphens=False,
-        max_lines=most,
-        placeholder=" …",
     ) or [""]

@@ -82,7 +82,9 @@ class Entry:
     quotes: tuple[str, ...] = ()
     """Words of people, before the details."""
     draft: str = ""
-    """A proposed reply, after the details."""
+    """A proposed reply, after the details; it may have several lines."""
+    name: str = ""
+    """Whose it is, beside the button that opens a folded group."""
     buttons: tuple[Button, ...] = ()
     finding: str = ""
     """Id by which an answer cites it."""
@@ -94,10 +96,17 @@ class Group:
 
     entries: tuple[Entry, ...]
     title: str = ""
+    intro: tuple[Highlight, ...] = ()
+    """What its entries say together."""
     is_full: bool = False
-    """Whether its entries are shown in full rather than as a list, unless its section is folded."""
+    """Whether its entries are shown in full rather than as a list, unless it or its section is
+    folded."""
     is_numbered: bool = False
     """Whether the list shows the numbers of its entries."""
+    is_short: bool = False
+    """Whether a terminal shows its entries without their links."""
+    fold: Button | None = None
+    """The button that opens it where there are buttons: till then its entries are only named."""
 
 
 @dataclass(frozen=True, slots=True)
