@@ -95,6 +95,19 @@ def test_what_is_urgent_stands_first_over_all_channels_and_the_overdue_before_th
     assert first == [f"Issue F{id}" for id in ("2.2", "2.3", "2.1", "1.2")]
 
 
+@pytest.mark.parametrize(
+    ("deadline", "told"),
+    [
+        ("2025-03-14", "overdue since 14 Mar"),
+        ("2025-03-15", "due today"),
+        ("2025-03-20", "due Thu 20 Mar, in 5 days"),
+        ("2025-02-30", "due 2025-02-30"),
+    ],
+)
+def test_a_deadline_is_told_also_where_it_is_no_day(deadline: str, told: str) -> None:
+    assert told in text_of(swept(section("a", finding("F1.1", deadline=deadline))))
+
+
 def tracked(key: str, status: str = "tracked") -> Json:
     return {"status": status, "key": key, "title": "Charged twice", "link": f"{LINK}7"}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
+from bot.reports.formatting import due
 from subagents.contracts import NEEDS_ACTION
 from subagents.result import CustomerCase
 
@@ -52,10 +53,9 @@ def waits_since(issue: Issue) -> str | None:
 
 
 def days_left(finding: SweepFinding, today: date) -> int | None:
-    """Return the days until the deadline, below 0 if it is over; None without one."""
-    if not finding.deadline:
-        return None
-    return (date.fromisoformat(finding.deadline) - today).days
+    """Return the days until the deadline, below 0 if it is over; None without a day."""
+    found = due(finding.deadline, today)
+    return found.days if found else None
 
 
 @dataclass(frozen=True, slots=True)

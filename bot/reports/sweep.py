@@ -54,8 +54,6 @@ SLACK = re.compile(r"https://[a-z0-9.-]{1,100}\.slack(?:-gov)?\.com/[A-Za-z0-9/_
 """Pattern of the only links in a report."""
 NAME, TITLE, SENTENCE, LINE, CLAIM, QUOTE, STEP, AMOUNT = 60, 100, 240, 400, 600, 260, 600, 30
 """Maximum characters of each."""
-REST = 110
-"""Characters from which on what needs no act is cut likewise."""
 SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
 MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 5, 10
@@ -440,7 +438,7 @@ class _Sweep:
             wants = wants or first_clause(clean_text(finding.severity_reason, SENTENCE))
             step = self._step(finding)
         else:
-            wants, step = wants or first_clause(self._claim(finding), REST), ""
+            wants, step = wants or first_clause(self._claim(finding)), ""
         told = " · ".join(filter(None, (self._change(finding), self._due(finding), wants)))
         return " ".join(filter(None, (told, step)))
 

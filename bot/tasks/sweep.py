@@ -140,7 +140,7 @@ def distinct_people(findings: Sequence[Finding]) -> int:
 def by_count(findings: Sequence[Finding]) -> list[Statement]:
     """Return top lines without a model: the first findings, ranked by code."""
     first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
-    return [Statement(f"{f.claim} ({f.state})", (f.id,)) for f in first]
+    return [Statement(f.next_step or f.claim, (f.id,)) for f in first]
 
 
 PLAN_SHARE = 0.75
