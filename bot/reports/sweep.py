@@ -313,7 +313,7 @@ class _Sweep:
         told = (section.status != "complete" or document.model != "offline") and (
             len(document.sections) <= MANY_MARKETS
         )
-        summary = first_clause(clean_text(section.summary, LINE)) if told else ""
+        summary = first_clause(clean_text(section.summary, CLAIM)) if told else ""
         status = "" if section.status == "complete" else words(section.status)
         shown = filter(None, (" ".join(filter(None, (open_line, named))), status, summary))
         return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
