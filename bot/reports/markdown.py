@@ -10,7 +10,17 @@ from bot.reports.digest import digest_view, ended, summary
 from bot.reports.documents import Report, TriageReport
 from bot.reports.frame import with_plain_gaps
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
-from bot.reports.view import DITTO, Bold, Entry, Group, Highlight, Line, Link, ReportView, Table
+from bot.reports.view import (
+    DITTO,
+    Bold,
+    Entry,
+    EntryTable,
+    Group,
+    Highlight,
+    Line,
+    Link,
+    ReportView,
+)
 
 MARKS = re.compile(r"([\\`*_\[\]<>~#]|&(?=#?\w+;))")
 """Characters with a meaning within a line of Markdown; text never starts a line."""
@@ -120,7 +130,7 @@ class _Markdown:
         if entry.table:
             yield from ("", *self._table(entry.table))
 
-    def _table(self, table: Table) -> Iterator[str]:
+    def _table(self, table: EntryTable) -> Iterator[str]:
         """Yield a table; the note of a row stands in the first of its lines."""
         yield f"| {' | '.join(map(_cell, table.columns))} |"
         yield "|---" * len(table.columns) + "|"

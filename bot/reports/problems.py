@@ -91,7 +91,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SweepProblem:
     """What one bug or one cause makes in all channels, or an issue that stands alone."""
 
     members: tuple[Member, ...]
@@ -124,7 +124,7 @@ class Problem:
         return not self.open, -self.urgency, day, -sum(len(m.cases()) for m in shown)
 
 
-def problems_of(document: SweepReport) -> list[Problem]:
+def problems_of(document: SweepReport) -> list[SweepProblem]:
     """Return every issue of a report in one problem each, the most urgent first.
 
     Findings with one row of the tracker, or of one pattern that the parent named, are one problem.
@@ -160,12 +160,12 @@ def _key(finding: SweepFinding) -> str:
     return finding.tracker.key if finding.tracker else ""
 
 
-def _problem(members: Iterable[Member], pattern: str) -> Problem:
+def _problem(members: Iterable[Member], pattern: str) -> SweepProblem:
     ranked = sorted(members, key=lambda member: (-member.urgency, member.order))
     tracker = ranked[0].finding.tracker
     known = tracker if tracker and tracker.key else None
     named = f"{known.key} {known.title}".strip() if known else pattern
-    return Problem(tuple(ranked), named if len(ranked) > 1 else "", known)
+    return SweepProblem(tuple(ranked), named if len(ranked) > 1 else "", known)
 
 
 def actor(finding: SweepFinding, people: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from bot.reports.view import (
     Bold,
     Button,
     Entry,
+    EntryTable,
     Group,
     Highlight,
     Line,
@@ -27,7 +28,6 @@ from bot.reports.view import (
     ReportSection,
     ReportView,
     Row,
-    Table,
 )
 from bot.slack.blocks import (
     MAX_MESSAGE,
@@ -320,7 +320,7 @@ def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:
         number += len(rows)
 
 
-def _tables(table: Table) -> Iterator[tuple[Block, ...]]:
+def _tables(table: EntryTable) -> Iterator[tuple[Block, ...]]:
     """Yield a table in parts that Slack takes, a short one as a list; the note of a row stands in
     its first line."""
     if table.size <= SHORT_TABLE:

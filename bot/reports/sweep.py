@@ -20,7 +20,7 @@ from bot.reports.issues import counts_of
 from bot.reports.problems import (
     OVER,
     Member,
-    Problem,
+    SweepProblem,
     actor,
     is_urgent,
     problems_of,
@@ -33,6 +33,7 @@ from bot.reports.view import (
     NOTHING,
     Bold,
     Entry,
+    EntryTable,
     Group,
     Highlight,
     Line,
@@ -41,7 +42,6 @@ from bot.reports.view import (
     ReportSection,
     ReportView,
     Row,
-    Table,
     entries_of,
 )
 from bot.slack.markdown import address
@@ -90,13 +90,13 @@ def number_findings(document: SweepReport) -> dict[str, int]:
     return {id: n for n, problem in problems for f in problem.findings for id in f.ids}
 
 
-def ordered(problems: Sequence[Problem]) -> list[Problem]:
+def ordered(problems: Sequence[SweepProblem]) -> list[SweepProblem]:
     """Return the problems that are not over in reading order: shared ones, open ones, the rest."""
     active = [problem for problem in problems if problem.active]
     return sorted(active, key=lambda each: (not _is_shared(each), not each.open))
 
 
-def _is_shared(problem: Problem) -> bool:
+def _is_shared(problem: SweepProblem) -> bool:
     return len(problem.active) > 1
 
 
@@ -234,7 +234,7 @@ class _Sweep:
             references = (Reference("↗", link),) if link else ()
             yield Highlight(f"#{_name(issue)}: {claim} · {age}", references)
 
-    def _highlight(self, number: int, problem: Problem) -> Highlight:
+    def _highlight(self, number: int, problem: SweepProblem) -> Highlight:
         first = problem.open[0]
         title = clean_text(problem.title or first.finding.claim, CLAIM) or NOTHING
         url = slack_link(first.finding.links)
@@ -322,7 +322,7 @@ class _Sweep:
 
     def _sections(self) -> Iterator[ReportSection]:
         """Yield the problems that several findings share, the open issues, and what rests."""
-        words, kept, left = self.words, list[tuple[int, Problem]](), 0
+        words, kept, left = self.words, list[tuple[int, SweepProblem]](), 0
         room = MOST_FINDINGS
         for number, problem in enumerate(self.problems, 1):
             room -= len(problem.active)
@@ -356,7 +356,7 @@ class _Sweep:
             more = words("elsewhere", n=left, place=self.place)
             yield ReportSection(words("not_shown"), (), more=more)
 
-    def _shared(self, number: int, problem: Problem) -> Entry:
+    def _shared(self, number: int, problem: SweepProblem) -> Entry:
         """Return a problem with a table of all who wait for it."""
         words, lead = self.words, problem.active[0]
         title = clean_text(problem.title or lead.finding.claim, CLAIM) or NOTHING
@@ -381,7 +381,7 @@ class _Sweep:
             table=self._table(problem),
         )
 
-    def _waiting(self, problem: Problem) -> str:
+    def _waiting(self, problem: SweepProblem) -> str:
         """Count the customers who wait, and name their markets."""
         people = len({case.customer for member in problem.active for case in member.cases()})
         places = self._places(problem.active, MANY_MARKETS)
@@ -393,7 +393,7 @@ class _Sweep:
         named = ", ".join(f"#{market}" for market in markets[:most])
         return f"{named} +{more}" if more > 0 else named
 
-    def _table(self, problem: Problem) -> Table:
+    def _table(self, problem: SweepProblem) -> EntryTable:
         words = self.words
         ranked = sorted(problem.active, key=lambda member: member.order)
         shown, room = list[Member](), MOST_LINES
@@ -411,7 +411,7 @@ class _Sweep:
             "state",
             "next",
         )
-        return Table(
+        return EntryTable(
             columns=tuple(words(f"column.{name}") for name in columns),
             rows=tuple(self._table_row(member, has_amounts) for member in shown),
             more=words("more", n=left) if left else "",
@@ -453,7 +453,7 @@ class _Sweep:
     def _state(self, finding: SweepFinding) -> str:
         return self.words(finding.state)
 
-    def _alone(self, number: int, problem: Problem) -> Entry:
+    def _alone(self, number: int, problem: SweepProblem) -> Entry:
         """Return an issue that stands alone: who waits, since when, who acts next."""
         finding = problem.active[0].finding
         claim = clean_text(finding.claim, CLAIM) or NOTHING
@@ -479,7 +479,7 @@ class _Sweep:
             details=tuple(details),
         )
 
-    def _who(self, problem: Problem, claim: str = "") -> str:
+    def _who(self, problem: SweepProblem, claim: str = "") -> str:
         """Return who waits where, since when, for how much, and by when.
 
         A name that the claim beside it says already is left out.
@@ -509,7 +509,7 @@ class _Sweep:
         )
         return " · ".join(filter(None, told))
 
-    def _act(self, number: int, problem: Problem) -> str:
+    def _act(self, number: int, problem: SweepProblem) -> str:
         """Return what to do: in the words of the parent, else the next step of the first issue."""
         if line := self.lines.get(number):
             return f"→ {clean_text(line.text, LINE)}"

@@ -12,7 +12,7 @@ from bot.reports.digest import digest_view
 from bot.reports.documents import AnswerDocument, Report, TriageReport
 from bot.reports.formatting import periods
 from bot.reports.sweep import sweep_view
-from bot.reports.view import Entry, Highlight, Line, ReportSection, Table
+from bot.reports.view import Entry, EntryTable, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
 from scopes.sizes import size_of
 from scopes.tool import counted, iso, one_line
@@ -52,7 +52,7 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     rest = [words("more", n=more)] if more > 0 else []
     lines += _list(words("gaps"), [f"· {gap}" for gap in (*view.gaps[:MOST_GAPS], *rest)])
     for section in view.sections:
-        lines += _section(section)
+        lines += _section(section, 2 if isinstance(document, TriageReport) else None)
     lines += [""]
     for each in view.foot:
         lines += _wrap(each, "  ")
@@ -78,7 +78,8 @@ def _flat(line: Line) -> str:
     return "".join(part if isinstance(part, str) else part.text for part in line)
 
 
-def _section(section: ReportSection) -> Iterator[str]:
+def _section(section: ReportSection, most: int | None) -> Iterator[str]:
+    """Render a section, with at most so many lines for each detail of its entries."""
     head = f"{section.title} "
     yield from ("", head + "─" * max(4, WIDTH - len(head)))
     for group in section.groups:
@@ -86,22 +87,24 @@ def _section(section: ReportSection) -> Iterator[str]:
             yield from ("", *_wrap(group.title))
         is_full = group.is_full and not section.fold
         for entry in group.entries:
-            yield from ("", *_full(entry)) if is_full else _row(entry, group.is_numbered)
+            yield from (
+                ("", *_full(entry, most)) if is_full else _row(entry, group.is_numbered, most)
+            )
     yield from _wrap(section.more) if section.more else ()
 
 
-def _full(entry: Entry) -> Iterator[str]:
+def _full(entry: Entry, most: int | None) -> Iterator[str]:
     yield from _wrap(_flat(entry.title), INDENT)
     for quote in entry.quotes:
         yield from _indent(f"«{quote}»")
     for line in _flat(entry.details).strip("\n").split("\n"):
-        yield from _indent(line)
+        yield from _indent(line, most)
     yield from _indent(f"✎ {entry.draft}", most=1) if entry.draft else ()
     yield from [INDENT + entry.url] if entry.url else ()
     yield from _table(entry.table) if entry.table else ()
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: EntryTable) -> Iterator[str]:
     """Render the lines of a table in columns, and the note of a row below its lines."""
     head, lines = table.columns[:-1], [cells for row in table.rows for cells in row.cells]
     widths = [min(MAX_CELL, max(map(len, column))) for column in zip(head, *lines, strict=True)]
@@ -121,13 +124,13 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
     return f"  {'  '.join(shown)}".rstrip()
 
 
-def _row(entry: Entry, is_numbered: bool) -> Iterator[str]:
+def _row(entry: Entry, is_numbered: bool, most: int | None) -> Iterator[str]:
     """Render an entry of a list and its link."""
     first, *rest = _flat(entry.row).split("\n")
     mark = f"{entry.number:>4}  " if is_numbered else "· "
-    yield from _wrap(mark + first, INDENT if is_numbered else "  ")
+    yield from _wrap(mark + first, INDENT if is_numbered else "  ", 2 * most if most else None)
     for line in rest:
-        yield from _indent(line)
+        yield from _indent(line, most)
     yield from [INDENT + entry.url] if entry.url else ()
 
 

@@ -77,7 +77,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class EntryTable:
     columns: tuple[str, ...]
     """Titles; the last one is that of the notes."""
     rows: tuple[Row, ...]
@@ -108,7 +108,7 @@ class Entry:
     """Words of people, before the details."""
     draft: str = ""
     """A proposed reply, after the details."""
-    table: Table | None = None
+    table: EntryTable | None = None
     """Below everything else."""
     buttons: tuple[Button, ...] = ()
     finding: str = ""
