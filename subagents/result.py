@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -14,8 +15,11 @@ from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
 from subagents.brief import SpawnedBrief
 from subagents.contracts import (
     CONTRACTS,
+    Day,
     FindingDraft,
+    IssueDraft,
     IssuesContract,
+    Line,
     Submission,
     TrackedRow,
     TrackerContract,
@@ -24,15 +28,55 @@ from subagents.contracts import (
 )
 from subagents.conversation import OUTPUT_CUT, Ending
 from subagents.delimiter import leaks_delimiter, shorten
-from subagents.evidence import Coverage, SourceLog, check, distinct, figures_occur, normal, texts_of
+from subagents.evidence import (
+    Coverage,
+    SourceLog,
+    check,
+    distinct,
+    figures_occur,
+    is_named,
+    normal,
+    texts_of,
+)
 from subagents.gate import explain
 
 MAX_NAMED = 20
 """Maximum ids that one fault lists; the rest is counted."""
 
 
-class Finding(FindingDraft):
+MONEY = re.compile(
+    r"(?:\d{1,3} ?[x\u00d7] ?)?"
+    r"(?:(?:€|£|\$|EUR|CHF|USD|GBP) ?\d[\d.,'’ \u00a0\u202f]{0,15}"
+    r"|\d[\d.,'’ \u00a0\u202f]{0,15}(?:€|£|\$|EUR\b|CHF\b|USD\b|GBP\b|Euro\b|euros?\b))"
+)
+"""An amount as people write it, such as `2 x 59 €` and `CHF 1'200.-`."""
+SENTENCE = re.compile(r"(?<=[.!?…\n])\s+")
+
+
+def _is_empty(value: object) -> bool:
+    return not value
+
+
+class CustomerCase(BaseModel):
+    """What one customer of a finding waits for."""
+
+    customer: str
+    since: str | None = None
+    """When the first thread that names them was opened (ISO 8601, UTC)."""
+    waits_since: str | None = None
+    """As in the finding, of these threads."""
+    amount: str = ""
+    """The first amount of money that is named with them, as written."""
+    link: str | None = None
+
+
+class Finding(IssueDraft):
     """A finding that was checked; the fields here are made by code."""
+
+    wants: Line = Field(default="", exclude_if=_is_empty)
+    """What the customer wants, in a few words; absent where no subagent says it."""
+    deadline: Day = Field(default="", exclude_if=_is_empty)
+    """The day by which somebody asks for it or promised it; absent without one."""
 
     id: str
     """`F<number of the subagent>.<number>`."""
@@ -55,6 +99,9 @@ class Finding(FindingDraft):
     waits_since: str | None = None
     """When the one of them who has waited longest wrote first since a person last answered them
     (ISO 8601, UTC)."""
+    cases: list[CustomerCase] = Field(default_factory=list, exclude_if=_is_empty)
+    """Each customer with `since`, `waits_since`, `amount` (as written) and `link` of the threads
+    that name them."""
 
 
 class SubagentResult(BaseModel):
@@ -213,9 +260,40 @@ def checked_findings(
                 since=iso(min(opened)) if opened else None,
                 waits=list(dict.fromkeys(filter(None, (threads[r][0].by for r in roots)))),
                 waits_since=iso(min(waited)) if waited else None,
+                cases=list(_cases(draft.customers, [threads[r] for r in roots])),
             )
         )
     return made, list(checked.unsupported)
+
+
+def _cases(customers: Sequence[str], threads: Sequence[Sequence[Item]]) -> Iterator[CustomerCase]:
+    """Yield each customer with what the threads that name them say; none where no thread does."""
+    told = [[normal(item.text) for item in thread] for thread in threads]
+    named = [
+        {name for name in customers if any(is_named(name, text) for text in texts)}
+        for texts in told
+    ]
+    for name in customers:
+        own = [(t, here) for t, here in zip(threads, named, strict=True) if name in here]
+        opened = [at for thread, _ in own if (at := thread[0].at)]
+        waited = [at for thread, _ in own if (at := _wait_of(thread))]
+        amounts = (_amount(name, thread, len(here) == 1) for thread, here in own)
+        if own:
+            yield CustomerCase(
+                customer=name,
+                since=iso(min(opened)) if opened else None,
+                waits_since=iso(min(waited)) if waited else None,
+                amount=next(filter(None, amounts), ""),
+                link=next((t[0].link for t, _ in own if t[0].link), None),
+            )
+
+
+def _amount(name: str, thread: Sequence[Item], is_alone: bool) -> str:
+    """Return the first amount of money in a thread that is about one customer alone, else the
+    first in a sentence that names this one."""
+    sentences = (each for item in thread for each in SENTENCE.split(item.text))
+    found = (MONEY.search(s) for s in sentences if is_alone or is_named(name, normal(s)))
+    return next((one_line(match[0]).strip(" .,") for match in found if match), "")
 
 
 def _wait_of(thread: Sequence[Item]) -> datetime | None:
@@ -252,7 +330,7 @@ def _place(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> F
 def _on_one_line(draft: FindingDraft) -> dict[str, Any]:
     """Return the fields of a draft without line breaks, so that none imitates a line of code's."""
     values = draft.model_dump()
-    texts = ("claim", "severity_reason", "owner", "next_step")
+    texts = {"claim", "severity_reason", "owner", "next_step", "wants"} & values.keys()
     values |= {name: one_line(values[name]) for name in texts}
     return values | {name: list(map(one_line, values[name])) for name in ("customers", "quotes")}
 

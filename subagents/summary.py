@@ -301,6 +301,7 @@ def finding_line(finding: Finding) -> str:
         opened, waits = (finding.since or "")[:10], (finding.waits_since or "")[:10]
         since = f", since {opened}" if opened else ""
         since += f", waits since {waits}" if waits not in ("", opened) else ""
+        since += f", due {finding.deadline}" if finding.deadline else ""
         more = ", ..." if finding.customers[5:] else ""
         names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
         parts.append(f"{finding.state}, {finding.severity}{since}")

@@ -168,15 +168,19 @@ def test_keys_are_read_as_people_write_them() -> None:
 
 # ---- the lines of the parent
 
-CHANNELS = {"F1.1": "csm-germany", "F1.2": "csm-germany", "F2.1": "csm-spain"}
+CHANNELS = {
+    **dict.fromkeys(("F1.1", "F1.2", "F1.3"), "csm-germany"),
+    **dict.fromkeys(("F2.1", "F2.2"), "csm-spain"),
+}
 
 
 def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
     overview = read_overview(
         "- Refund the double charges [F1.1][F2.1]\n"
-        "PATTERN: Double charges in #csm-germany and #csm-spain [F1.1] [F2.1]\n"
-        "**PATTERN:** Only one channel [F1.1][F1.2]\n"
-        "PATTERN: nobody [F9.9]\n"
+        "PROBLEM: Double charges [F1.1] [F2.1]\n"
+        "**PROBLEM:** Slow tills [F1.2][F1.3]\n"
+        "PROBLEM: one of them is taken [F1.1][F2.2]\n"
+        "PROBLEM: nobody [F9.9]\n"
         "TRACKED: [F1.1] = BUG-2\n"
         "- TRACKED: [F1.2] [F2.1] = **BUG-4**.\n"
         "TRACKED: [F9.9] = BUG-2\n"
@@ -186,10 +190,11 @@ def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
     assert [s.text for s in overview.first] == ["Refund the double charges"]
     assert [each.to_json() for each in overview.shared_patterns(CHANNELS)] == [
         {
-            "text": "Double charges in #csm-germany and #csm-spain",
+            "text": "Double charges",
             "findings": ["F1.1", "F2.1"],
             "markets": ["csm-germany", "csm-spain"],
-        }
+        },
+        {"text": "Slow tills", "findings": ["F1.2", "F1.3"], "markets": ["csm-germany"]},
     ]
     assert overview.pairs == (("F1.1", "BUG-2"), ("F1.2", "BUG-4"), ("F2.1", "BUG-4"))
 

@@ -616,7 +616,7 @@ def test_a_channel_that_makes_no_sense_harms_no_other(
     assert [n for n in done.json["coverage"]["not_covered"] if "support-en" in n] == [
         "support-en: reading it failed: ValueError"
     ]
-    assert "(not read)" in read.out
+    assert "– #support-en  not read · " in read.out
     assert "no open issue" not in read.out
 
 

@@ -192,7 +192,7 @@ class TopLine(DocumentPart):
 
 
 class SharedPattern(DocumentPart):
-    """An issue that comes up in several channels."""
+    """A problem that several findings share."""
 
     text: str
     findings: list[str] = []
@@ -233,6 +233,8 @@ class IssueCounts(DocumentPart):
     reopened: int = 0
     high: int = 0
     """How many of the open ones are of high severity."""
+    urgent: int = 0
+    """How many of the open ones are urgent: by severity, deadline, days waited, no answer."""
 
 
 class KnownIssue(DocumentPart):
@@ -284,13 +286,14 @@ class SweepReport(DocumentPart):
     coverage: RunCoverage
     """Below."""
     counts: IssueCounts = IssueCounts()
-    """`open`: issues that need action, with those of `still_open`, and `high` of them; `new`,
-    `changed`, `solved`, `reopened`: findings with that `change`."""
+    """`open`: issues that need action, with those of `still_open`; `high` and `urgent` of them;
+    `new`, `changed`, `solved`, `reopened`: findings with that `change`."""
     top_lines: list[TopLine] = []
     """What to do first, each with `text`, `findings` (ids), `links` (the first one of each
     finding), and `customers` and `messages` of those findings together, counted by code."""
     patterns: list[SharedPattern] = []
-    """What comes up in several markets: `text`, `findings` (ids), `markets` (names of channels)."""
+    """Problems that several findings share: `text`, `findings` (ids), `markets` (names of
+    channels)."""
     tracker: TrackerSummary | None = None
     """Null, or what was read of the bug tracker: `id`, `title`, `status`, `reason`, `read` (rows),
     and how many findings are `untracked`, `tracked` or `closed` in it but still reported."""

@@ -12,7 +12,7 @@ from bot.reports.digest import FACT, digest_view
 from bot.reports.documents import AnswerDocument, Report, TriageReport
 from bot.reports.formatting import clean_text, periods
 from bot.reports.sweep import sweep_view
-from bot.reports.view import Entry, Group, Highlight, Line, ReportSection
+from bot.reports.view import Entry, EntryTable, Group, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
 from scopes.sizes import size_of
 from scopes.tool import counted, iso, one_line
@@ -21,6 +21,9 @@ from subagents.result import SubagentResult
 
 WIDTH = 92
 INDENT = " " * 6
+NOTE = " " * 4
+MAX_CELL = 34
+"""Characters of a cell of a table."""
 MOST_GAPS = 10
 """Gaps that are shown; the rest is counted."""
 REAL_MODEL = "Set ANTHROPIC_API_KEY and use --model claude for the real one."
@@ -39,14 +42,15 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     lines = _wrap(view.title)
     for each in (" · ".join(filter(None, (view.counts, opening))), *lead):
         lines += _wrap(each)
-    first = [f"{n}. {_highlight(each)}" for n, each in enumerate(view.first, 1)]
-    lines += _list(words("first"), first)
-    lines += _list(words("patterns"), [f"· {_highlight(each)}" for each in view.patterns])
+    lines += ["", words("first").upper()] if view.first else []
+    for number, first in enumerate(view.first, 1):
+        lines += _wrap(f"{number}. {_highlight(first)}", "   ")
+        lines += [line for detail in first.details for line in _wrap(f"   {detail}", "     ")]
+    lines += _list(words("markets"), map(_flat, view.overview))
     lines += _list(words("to_know"), [f"· {note}" for note in view.notes])
     more = len(view.gaps) - MOST_GAPS
     rest = [words("more", n=more)] if more > 0 else []
     lines += _list(words("gaps"), [f"· {gap}" for gap in (*view.gaps[:MOST_GAPS], *rest)])
-    lines += _list(words("markets"), map(_flat, view.overview))
     for section in view.sections:
         lines += _section(section)
     lines += [""]
@@ -80,13 +84,12 @@ def _list(title: str, rows: Iterable[str]) -> Iterator[str]:
 
 
 def _highlight(line: Highlight) -> str:
-    markets = ", ".join(f"#{name}" for name in line.markets)
     named = [  # a known issue has no number here, only its link
         each.before + (f"[{each.label}]" if each.label.isdigit() else each.url)
         for each in line.references
     ]
     more = f" +{line.more}" if line.more else ""
-    return line.text + (f" ({markets})" if markets else "") + "".join(named) + more
+    return line.text + "".join(named) + more
 
 
 def _flat(line: Line) -> str:
@@ -96,8 +99,6 @@ def _flat(line: Line) -> str:
 def _section(section: ReportSection) -> Iterator[str]:
     head = f"{section.title} "
     yield from ("", head + "─" * max(4, WIDTH - len(head)))
-    for line in section.intro:
-        yield from _wrap(line)
     for group in section.groups:
         if group.title and group.entries:
             yield from ("", *_wrap(group.title))
@@ -119,6 +120,27 @@ def _full(entry: Entry) -> Iterator[str]:
     for number, line in enumerate(entry.draft.splitlines()):
         yield from _wrap(f"{INDENT}{'  ' if number else '✎ '}{line}".rstrip(), f"{INDENT}  ")
     yield from [INDENT + entry.url] if entry.url else ()
+    yield from _table(entry.table) if entry.table else ()
+
+
+def _table(table: EntryTable) -> Iterator[str]:
+    """Render the lines of a table in columns, and the note of a row below its lines."""
+    head, lines = table.columns[:-1], [cells for row in table.rows for cells in row.cells]
+    widths = [min(MAX_CELL, max(map(len, column))) for column in zip(head, *lines, strict=True)]
+    yield _columns(head, widths)
+    for row in table.rows:
+        yield from (_columns(cells, widths) for cells in row.cells)
+        yield from _wrap(f"{NOTE}{row.note}", NOTE) if row.note else ()
+        yield from [NOTE + row.url] if row.url else ()
+    yield from _wrap(NOTE + table.more) if table.more else ()
+
+
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    shown = (
+        (cell if len(cell) <= width else f"{cell[: width - 1]}…").ljust(width)
+        for cell, width in zip(cells, widths, strict=True)
+    )
+    return f"  {'  '.join(shown)}".rstrip()
 
 
 def _row(entry: Entry, group: Group) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Parse what a parent wrote about a report: what to do first, patterns, tracker rows."""
+"""Parse what a parent wrote about a report: what to do first, problems, tracker rows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,9 +14,9 @@ from subagents.contracts import TriageVerdict
 from subagents.result import SubagentResult, verdict
 from subagents.summary import SEVERITIES
 
-MAX_FIRST: Final = 3
-MAX_PATTERNS: Final = 8
-_PATTERN: Final = re.compile(r"[\s>*•_-]*PATTERN\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
+MAX_FIRST: Final = 7
+MAX_PROBLEMS: Final = 20
+_PROBLEM: Final = re.compile(r"[\s>*•_-]*PROBLEM\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
 _TRACKED: Final = re.compile(r"[\s>*•_-]*TRACKED\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
 _PAIR: Final = re.compile(r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])")
 """One step of `F1.1, [F2.3] = row`; anything else ends a list of ids."""
@@ -27,44 +27,46 @@ class Overview:
     """The verified part of a parent's lines."""
 
     first: tuple[Statement, ...] = ()
-    patterns: tuple[Statement, ...] = ()
-    """Each cites findings of at least two channels."""
+    problems: tuple[Statement, ...] = ()
+    """Each cites at least two findings, and none is in two of them."""
     pairs: tuple[tuple[str, str], ...] = ()
     """Id of a finding, and the key or id of the row that it is said to match."""
 
     def shared_patterns(self, channels: Mapping[str, str]) -> list[SharedPattern]:
-        """Return the patterns; `channels`: id of a finding -> name of its channel."""
+        """Return the problems; `channels`: id of a finding -> name of its channel."""
         return [
             SharedPattern(
                 text=each.text,
                 findings=list(each.findings),
                 markets=list(dict.fromkeys(channels[id] for id in each.findings)),
             )
-            for each in self.patterns
+            for each in self.problems
         ]
 
 
 def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     """Parse the lines that rest on findings; `channels`: id of a finding -> its channel."""
     rest: list[str] = []
-    patterns: list[Statement] = []
+    problems: list[Statement] = []
+    placed: set[str] = set()
     pairs: list[tuple[str, str]] = []
     for line in text.splitlines():
-        if pattern := _PATTERN.match(line):
-            patterns += _pattern(pattern["said"], channels)
+        if found := _PROBLEM.match(line):
+            for problem in _problem(found["said"], channels.keys() - placed):
+                problems.append(problem)
+                placed.update(problem.findings)
         elif tracked := _TRACKED.match(line):
             pairs += _pairs(tracked["said"], channels)
         else:
             rest.append(line)
     first = [s for s in statements("\n".join(rest), channels) if s.findings]
-    return Overview(tuple(first[:MAX_FIRST]), tuple(patterns[:MAX_PATTERNS]), tuple(pairs))
+    return Overview(tuple(first[:MAX_FIRST]), tuple(problems[:MAX_PROBLEMS]), tuple(pairs))
 
 
-def _pattern(said: str, channels: Mapping[str, str]) -> list[Statement]:
-    cited = tuple(dict.fromkeys(id for id in ids_in(said) if id in channels))
+def _problem(said: str, known: Collection[str]) -> list[Statement]:
+    cited = tuple(dict.fromkeys(id for id in ids_in(said) if id in known))
     text = SPACED.sub("", said).strip(" .")
-    whole = text and len({channels[id] for id in cited}) > 1
-    return [Statement(text, cited)] if whole else []
+    return [Statement(text, cited)] if text and len(cited) > 1 else []
 
 
 def _pairs(said: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -55,12 +55,6 @@ log = logging.getLogger(__name__)
 
 NOBODY: Final = "nobody"
 """The owner of an issue that nobody has taken."""
-_UNSAID: Final = {
-    "unanswered": "Answer it: nobody has replied.",
-    "unsolved": "Tell them where it stands.",
-    "waiting": "Ask whether it is solved.",
-}
-"""The next step if a subagent names none, by state."""
 Tracked = Mapping[str, TrackerEntry | None]
 
 
@@ -115,7 +109,7 @@ def _summary(result: SubagentResult) -> str:
 
 
 def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ()) -> SweepFinding:
-    """Add what a reader needs: the owner, the next step, why it is so severe.
+    """Add what a reader needs: the owner, and the row of the tracker.
 
     `joined`: ids of the findings that it stands for besides its own.
     """
@@ -124,14 +118,7 @@ def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ())
     made = SweepFinding(**dict(finding), tracker=named, joined=list(joined) or None)
     if made.state != "none":
         made.owner = made.owner or NOBODY
-        made.next_step = made.next_step or _UNSAID.get(made.state, "")
-        made.severity_reason = made.severity_reason or _extent(made)
     return made
-
-
-def _extent(finding: Finding) -> str:
-    """Return the impact in numbers, if its subagent gave no reason."""
-    return f"{finding.people} customers, {finding.messages} messages"
 
 
 def top_line(said: Statement, findings: Mapping[str, Finding]) -> TopLine:
@@ -155,7 +142,7 @@ def distinct_people(findings: Sequence[Finding]) -> int:
 def by_count(findings: Sequence[Finding]) -> list[Statement]:
     """Return top lines without a model: the first findings, ranked by code."""
     first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
-    return [Statement(f"{f.claim} ({f.state})", (f.id,)) for f in first]
+    return [Statement(f.next_step or f.claim, (f.id,)) for f in first]
 
 
 PLAN_SHARE = 0.75
@@ -519,7 +506,7 @@ class Sweep(ReportTask):
             as_of=latest,
             window=Period(oldest=iso(oldest), latest=latest),
             coverage=self._coverage(sections, results, tracker),
-            counts=counts_of(found, []),
+            counts=counts_of(found, [], self.request.window.latest),
             top_lines=[top_line(s, findings) for s in overview.first],
             patterns=overview.shared_patterns(self._channels()),
             tracker=tracker,
