@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 
 from scopes.clean import printable, redacted
@@ -185,8 +186,7 @@ def statements(text: str, known: Collection[str]) -> list[Statement]:
     citation. A row of a table is one statement, its titles are none.
     """
     found = []
-    lines = text.splitlines()
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+    for line, below in pairwise([*text.splitlines(), ""]):
         if line.lstrip().startswith("|"):
             found += [] if RULE.fullmatch(below) else _row(line, known)
             continue

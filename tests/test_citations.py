@@ -251,6 +251,7 @@ def test_no_address_stays_alive_but_those_that_were_asked_about(text: str, kept:
     ("text", "found"),
     [
         ("Cards fail [F1.1]. Bills too [F1.2].", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
+        ("", []),
         ("Cards fail. [F1.1]", [("Cards fail", "F1.1")]),
         ("27 customers are hit [F1.1]", [("27 customers are hit", "F1.1")]),
         ("3.8 broke the till [F1.1]", [("3.8 broke the till", "F1.1")]),
