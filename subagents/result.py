@@ -81,6 +81,10 @@ class Finding(IssueDraft):
     id: str
     """`F<number of the subagent>.<number>`."""
     links: list[str] = Field(default_factory=list)
+    author: str = ""
+    """Name of who wrote what the first link leads to; empty where the source has none."""
+    at: str | None = None
+    """When that was written (ISO 8601, UTC)."""
     queries: list[str] = Field(default_factory=list)
     """Databases and statements that the rows in its evidence came from: `data:shop: SELECT ...`."""
     threads: list[str] = Field(default_factory=list)
@@ -246,12 +250,14 @@ def checked_findings(
         opened = [at for r in roots if (at := threads[r][0].at)]
         waited = [at for r in roots if (at := _wait_of(threads[r]))]
         cited = [reading.items[e] for e in draft.evidence]
-        links = [i.link for i in sorted(cited, key=lambda i: i.at is None)]  # messages first
+        linked = [i for i in sorted(cited, key=lambda i: i.at is None) if i.link]  # messages first
         made.append(
             Finding(
                 **_on_one_line(draft),
                 id=f"F{number}.{k}",
-                links=[link for link in links if link],
+                links=[i.link for i in linked if i.link],
+                author=one_line(linked[0].by or "") if linked else "",
+                at=iso(linked[0].at) if linked and linked[0].at else None,
                 queries=list(dict.fromkeys(item.query for item in cited if item.query)),
                 threads=roots,
                 sources=list(dict.fromkeys(filter(None, map(_source, cited)))),

@@ -17,7 +17,7 @@ from subagents.contracts import CONTRACTS, AnswerContract, FindingDraft
 from subagents.conversation import Ending
 from subagents.evidence import SourceLog
 from subagents.result import SubagentResult, checked_findings, read_submission, settle
-from subagents.summary import parent_view
+from subagents.summary import overview, parent_view
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
 STOPS = (
@@ -327,6 +327,15 @@ def test_a_view_shows_the_rows_of_a_table_and_counts_those_that_do_not_fit() -> 
     assert 0 < shown < 400
     assert estimate_tokens(view) <= 600
     assert f"(cut: {400 - shown} more rows)" in view
+
+
+def test_short_views_leave_their_room_to_long_ones() -> None:
+    long, short = rows_of(100), rows_of(1)
+    assert "(cut: " in parent_view(long, 600)
+    together = overview([long, short, short], 600, 20_000)
+    assert "(cut: " not in together
+    assert estimate_tokens(together) <= 3 * 600
+    assert estimate_tokens(overview([long] * 3, 600, 20_000)) <= 3 * 600
 
 
 @pytest.mark.parametrize(

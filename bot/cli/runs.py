@@ -105,7 +105,7 @@ def show_run(
             return DONE
         say(run_text(run, subagents))
         if run.result:
-            say("\n" + result_text(parse_document(run.result)))
+            say("\n" + result_text(parse_document(run.result), whole=True))
         return DONE
 
     return on_database(work, as_json)

@@ -541,6 +541,8 @@ class AnswerDocument(DocumentPart):
     """Time zone in which the requester is told the days of these."""
     links: dict[str, list[str]] = {}
     """Finding id, for those that are cited, and its links."""
+    places: dict[str, str] | None = Field(default=None, exclude_if=_is_absent)
+    """Names of the channels that these links lead to, by id."""
     looked_up: dict[str, LookedUp] = {}
     """What the parent looked up itself and cites: `F0.1` (no subagent has the number 0) and the
     `item`'s own id with the beginning of its `text`; no quote of it was checked."""

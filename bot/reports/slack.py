@@ -13,6 +13,7 @@ from bot.reports import frame
 from bot.reports.digest import digest_view, opened
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
 from bot.reports.documents import AnswerDocument, AnswerPart, Report, TriageReport
+from bot.reports.sources import numbers_of
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     DITTO,
@@ -70,7 +71,7 @@ def answer_message(
     that asked, in place of the feedback buttons.
     """
     prose = Prose(document.links, settings, document.question, requester)
-    numbers = Numbers(document.links)
+    numbers = numbers_of(document)
     answer, how = document.answer.strip(), frame.ending(document)
     text = prose.link_citations(answer or how or phrase("answer.nothing"), numbers)
     foot = [context_block(f"*{how}*")] if answer and how else []
