@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from engine_kit import MUX, is_child
 from pg_kit import with_store
+from standins.model import Mind, ModelServer
+from standins.model_faults import Faults
 
 from bot.__main__ import main
-from bot.local.model.faults import Faults
-from bot.local.model.server import Mind, ModelServer
 from bot.local.offline.model import answer as offline_model
 from bot.local.slack.server import API_PATH, LocalSlack
 

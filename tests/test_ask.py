@@ -22,9 +22,9 @@ from engine_kit import (
     use,
     words,
 )
+from standins.model_faults import Fault, Faults
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
 

@@ -36,9 +36,9 @@ from engine_kit import (
     words,
     workspace,
 )
+from standins.model_faults import Faults
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Faults
 from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.server import LocalSlack
 

@@ -35,9 +35,9 @@ from engine_kit import (
     words,
     workspace,
 )
+from standins.model_faults import Faults
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Faults
 from bot.local.model.server import Mind
 from bot.local.slack.server import LocalSlack
 from config.settings import Settings

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from mail_kit import ME, judging, letters
 from schedule_kit import Scheduled, come, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
+from standins.model_faults import Faults
 from test_inbox_triage import with_mail
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Faults
 from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF

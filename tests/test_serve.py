@@ -32,12 +32,12 @@ from engine_kit import (
 from pdf_kit import pdf
 from pdf_kit import shown as words
 from serve_kit import ASKER, Served, echo, request_in, ruled, serving
+from standins.model_faults import Fault as ModelFault
+from standins.model_faults import Faults
 from test_schedule_chat import Turning
 from timing import waited_within
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault as ModelFault
-from bot.local.model.faults import Faults
 from bot.local.slack.faults import Fault
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER

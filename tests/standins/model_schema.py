@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bot.local.model.errors import Json, an_object, invalid
+from standins.model_errors import Json, an_object, invalid
 
 PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
