@@ -20,10 +20,10 @@ from engine_kit import MUX, is_child
 from pg_kit import with_store
 from standins.model import Mind, ModelServer
 from standins.model_faults import Faults
+from standins.slack import API_PATH, LocalSlack
 
 from bot.__main__ import main
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.server import API_PATH, LocalSlack
 
 Json = dict[str, Any]
 

@@ -41,6 +41,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_kit import request_in, ruled, serving
 from standins.model_faults import Fault, Faults
+from standins.slack import LocalSlack
 from test_private_answer import SECRET, TEAM, direct, in_private, markets
 from timing import computed_within
 
@@ -56,7 +57,6 @@ from bot.citations import (
     statements,
 )
 from bot.local.model.answer import Answer
-from bot.local.slack.server import LocalSlack
 from bot.reports.text import ask_text
 from bot.tasks.base import cited_items
 from config.words import phrase

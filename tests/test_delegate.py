@@ -36,10 +36,10 @@ from engine_kit import (
     workspace,
 )
 from standins.model_faults import Faults
+from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.slack.server import LocalSlack
 from config.settings import Settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED, Label

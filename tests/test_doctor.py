@@ -23,14 +23,14 @@ from bot_kit import Done, Shell, configure, model_at
 from engine_kit import MUX, channel_of, say
 from serve_kit import free_port
 from slack_sdk import WebClient
+from standins.slack import API_PATH, LocalSlack
+from standins.slack_faults import Fault
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from websockets.sync.client import connect
 
 from bot.__main__ import main
 from bot.local.server import LocalServer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Team, User, Workspace
 from bot.terminal import INCOMPLETE, WRONG_USE

@@ -15,6 +15,8 @@ from engine_kit import MUX, is_child, opening, say, turn, until, use
 from mail_kit import ME, judging, letters, mail, mbox, triaging, verdict
 from pydantic import SecretStr
 from serve_kit import ASKER, Served, request_in, ruled, serving
+from standins.slack_faults import Fault as SlackFault
+from standins.slack_shown import Shown
 
 from bot.listeners.digest import DigestActing
 from bot.listeners.events import DigestAction
@@ -23,8 +25,6 @@ from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.offline.reports import wants_triage
-from bot.local.slack.faults import Fault as SlackFault
-from bot.local.slack.shown import Shown
 from bot.mailbox.accounts import GOOGLE, Mailboxes
 from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.sync import MailState

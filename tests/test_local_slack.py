@@ -41,11 +41,11 @@ from slack_sdk.models.messages.chunk import (
 )
 from slack_sdk.models.views import View
 from slack_sdk.web.async_client import AsyncWebClient
+from standins.slack import API_PATH, BOT_TOKEN, METHODS, LocalSlack
+from standins.slack_blocks import MAX_CHARACTERS, checked
+from standins.slack_faults import Fault
+from standins.slack_limits import TIERS
 
-from bot.local.slack.blocks import MAX_CHARACTERS, checked
-from bot.local.slack.faults import Fault
-from bot.local.slack.limits import TIERS
-from bot.local.slack.server import API_PATH, BOT_TOKEN, METHODS, LocalSlack
 from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Identity, SlackError
 from bot.local.slack.views import home, new_trigger
 from bot.local.workspace import (

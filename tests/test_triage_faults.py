@@ -18,6 +18,7 @@ from engine_kit import MUX, is_child, opening, until
 from mail_kit import ME, judging, letters, mail, mbox
 from serve_kit import ASKER, Served
 from standins.model import ModelServer
+from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Receive, Scope, Send
 from test_inbox_triage import with_mail
 from test_triage import threads
@@ -27,7 +28,6 @@ from bot.local.google.mbox import load_mbox
 from bot.local.google.oauth import CLIENT_ID
 from bot.local.google.server import TOKEN, Grant, LocalGoogle
 from bot.local.model.answer import Answer
-from bot.local.slack.shown import Shown
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED
 from config.words import phrase

@@ -20,6 +20,7 @@ from fleet_kit import Fleet, fleet
 from mail_kit import ME, judging, letters, mbox
 from pg_kit import Kept, kept
 from serve_kit import ASKER
+from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import Patience
 
@@ -28,7 +29,6 @@ from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.server import drop_connection
 from bot.local.slack.server import API_PATH
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.actions import GIVEN_UP_AFTER

@@ -27,6 +27,7 @@ from gullible import read_text
 from mail_kit import mail
 from reader_stage import EVIL, GOOD, LISTED, PlainWeb, pick
 from serve_kit import ASKER, Served, mentioned
+from standins.web import Page
 from test_inbox_triage import with_mail
 from web_kit import Names
 
@@ -36,7 +37,6 @@ from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
-from bot.local.web import Page
 from bot.local.workspace import Message, Workspace
 from bot.memory import NoteStore
 from bot.tooling.web import WebTools
