@@ -190,6 +190,16 @@ def model_at(
         yield server
 
 
+def ordered(text: str, *tools: str, now: str = "") -> list[tuple[str, Json]]:
+    """The calls that the offline model makes as a parent when it is asked this."""
+    told = f"REQUEST: {text}\nNOW: {now}\nASKED IN: D0ANN (a chat)\nFENCE: x"
+    messages = [{"role": "user", "content": told}]
+    offered = [{"name": name} for name in tools]
+    request = {"model": "m", "max_tokens": 4000, "tools": offered, "messages": messages}
+    said = offline_model(request).content
+    return [(block["name"], block["input"]) for block in said if block["type"] == "tool_use"]
+
+
 def in_one_turn(server: ModelServer) -> list[str]:
     """Names of the calls of the parent's first turn that calls anything."""
     parents = [body for body in server.recorded if not is_child(body)]

@@ -34,7 +34,7 @@ from standins.model_faults import (
     reshape,
 )
 from standins.model_limits import RateGate, RateLimits
-from standins.model_thinking import read_trail
+from standins.model_thinking import Trail
 from standins.model_turns import MAX_CACHE_MARKS
 
 __all__ = ["Answer", "Mind", "ModelServer"]
@@ -119,8 +119,7 @@ class ModelServer(server.ModelServer):
             self.recorded.append(body)
         rules = check_message_request(body)
         prompt = _measured(body, rules)
-        effort = effort_of(body, rules)
-        trail = read_trail(body, effort)
+        trail = Trail(body, effort_of(body, rules))
         usage = self._cache.measure(prompt)
         model, max_tokens = body["model"], body["max_tokens"]
         self._gate.admit(model, usage.fresh + usage.written, max_tokens)
@@ -136,7 +135,7 @@ class ModelServer(server.ModelServer):
         answer = self._mind(body) if max_tokens else Answer([], "max_tokens")
         answer = reshape(fault, answer) if fault else answer
         message = message_of(body, limited(answer, body), usage)
-        trail.seal(message["content"], model, effort)
+        trail.seal(message["content"])
         self._cache.keep(prompt)
         self._gate.settle(model, max_tokens - message["usage"]["output_tokens"])
         headers = self._gate.headers(model)

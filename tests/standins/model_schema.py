@@ -1,47 +1,30 @@
-"""What the API refuses in a JSON schema: of a tool, of a strict tool, of an output format."""
+"""What the API refuses in a JSON schema of a tool, and of a strict tool."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from jsonschema import Draft202012Validator, SchemaError
+
 from standins.model_errors import Json, an_object, invalid
 
 PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
-FORMATS = frozenset(
-    {
-        *("date-time", "time", "date", "duration", "email"),
-        *("hostname", "uri", "ipv4", "ipv6", "uuid"),
-    }
-)
+FORMATS = frozenset("date-time time date duration email hostname uri ipv4 ipv6 uuid".split())
 MAX_DEPTH = 64
 # Limits of one request (platform.claude.com, strict tool use, "schema complexity limits").
 MAX_STRICT_TOOLS = 20
 MAX_OPTIONAL = 24
 MAX_UNIONS = 16
 
-_NUMBER = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-_STRING = frozenset({"minLength", "maxLength", "contentEncoding", "contentMediaType"})
-_ARRAY = frozenset(
-    {"maxItems", "uniqueItems", "contains", "minContains", "maxContains", "prefixItems"}
+_UNSUPPORTED = frozenset(
+    """minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength
+    contentEncoding contentMediaType maxItems uniqueItems contains minContains maxContains
+    prefixItems minProperties maxProperties patternProperties propertyNames dependentRequired
+    dependentSchemas unevaluatedProperties oneOf not if then else""".split()
 )
-_OBJECT = frozenset(
-    {
-        "minProperties",
-        "maxProperties",
-        "patternProperties",
-        "propertyNames",
-        "dependentRequired",
-        "dependentSchemas",
-        "unevaluatedProperties",
-    }
-)
-_ANY = frozenset({"oneOf", "not", "if", "then", "else"})
-_UNSUPPORTED = _NUMBER | _STRING | _ARRAY | _OBJECT | _ANY
-_SCHEMA_LISTS = ("anyOf", "allOf", "oneOf")
+_LISTS = ("anyOf", "allOf", "oneOf")
 _DEFINITIONS = ("$defs", "definitions")
-_SCHEMA_MAPS = ("properties", *_DEFINITIONS)
 
 
 @dataclass
@@ -59,17 +42,20 @@ def check_input_schema(schema: Any, where: str) -> None:
         invalid(f"{where}.type: Field required")
     if schema["type"] != "object":
         invalid(f"{where}.type: Input should be 'object'")
-    if any(key in schema for key in _SCHEMA_LISTS):
+    if any(key in schema for key in _LISTS):
         invalid(f"{where}: input_schema does not support oneOf, allOf, or anyOf at the top level")
-    check_schema(schema, where)
-
-
-def check_schema(schema: Any, where: str) -> Json:
-    """`schema` when it is a JSON schema as far as this looks, else a refusal."""
-    found = an_object(schema, where)
-    for node in _nodes(found, where):
-        _check_node(node, where)
-    return found
+    try:
+        Draft202012Validator.check_schema(schema)
+    except (SchemaError, RecursionError):
+        invalid(
+            f"{where}: JSON schema is invalid. It must match JSON Schema draft 2020-12 "
+            "(https://json-schema.org/draft/2020-12)."
+        )
+    for node in _nodes(schema, where):
+        for name in node.get("properties", {}):
+            if not PROPERTY_NAME.fullmatch(name):
+                pattern = f"'^{PROPERTY_NAME.pattern}$'"
+                invalid(f"{where}.properties: Property keys should match pattern {pattern}")
 
 
 def check_strict_schema(schema: Json, where: str, total: Complexity) -> None:
@@ -99,52 +85,14 @@ def _nodes(schema: Json, where: str, depth: int = 0) -> Iterator[Json]:
     if depth > MAX_DEPTH:
         invalid(f"{where}: JSON schema is invalid. It is nested too deeply.")
     yield schema
-    for child in _children(schema, where):
-        if isinstance(child, bool):
-            continue
-        yield from _nodes(an_object(child, where), where, depth + 1)
-
-
-def _children(schema: Json, where: str) -> Iterator[Any]:
-    for key in _SCHEMA_MAPS:
-        yield from an_object(schema.get(key, {}), f"{where}.{key}").values()
-    for key in _SCHEMA_LISTS:
-        branches = schema.get(key, [])
-        if not isinstance(branches, list):
-            _not_a_schema(where)
-        yield from branches
-    for key in ("items", "additionalProperties"):
-        if key in schema:
-            yield schema[key]
-
-
-def _not_a_schema(where: str) -> None:
-    invalid(
-        f"{where}: JSON schema is invalid. It must match JSON Schema draft 2020-12 "
-        "(https://json-schema.org/draft/2020-12)."
-    )
-
-
-def _check_node(node: Json, where: str) -> None:
-    types = node.get("type", [])
-    types = types if isinstance(types, list) else [types]
-    required = node.get("required", [])
-    sound = (
-        all(isinstance(name, str) and name in TYPES for name in types)
-        and isinstance(required, list)
-        and all(isinstance(name, str) for name in required)
-        and isinstance(node.get("enum", []), list)
-        and isinstance(node.get("description", ""), str)
-        and isinstance(node.get("properties", {}), dict)
-    )
-    if not sound:
-        _not_a_schema(where)
-    for name in node.get("properties", {}):
-        if not PROPERTY_NAME.fullmatch(name):
-            invalid(
-                f"{where}.properties: Property keys should match pattern "
-                f"'^{PROPERTY_NAME.pattern}$'"
-            )
+    children = [
+        each for key in ("properties", *_DEFINITIONS) for each in schema.get(key, {}).values()
+    ]
+    children += [each for key in _LISTS for each in schema.get(key, [])]
+    children += [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    for child in children:
+        if not isinstance(child, bool):
+            yield from _nodes(child, where, depth + 1)
 
 
 def _check_strict_node(node: Json, where: str, total: Complexity) -> None:
@@ -154,24 +102,18 @@ def _check_strict_node(node: Json, where: str, total: Complexity) -> None:
         unsupported.append("minItems")
     if unsupported:
         what, verb = ("properties", "are") if len(unsupported) > 1 else ("property", "is")
-        invalid(
-            f"{where}: For '{kind or 'any'}' type, {what} {', '.join(unsupported)} "
-            f"{verb} not supported"
-        )
+        said = f"{what} {', '.join(unsupported)} {verb} not supported"
+        invalid(f"{where}: For '{kind or 'any'}' type, {said}")
     if kind == "string" and node.get("format", "date") not in FORMATS:
         invalid(f"{where}: For 'string' type, format {node['format']!r} is not supported")
     if "anyOf" in node or isinstance(kind, list):
         total.unions += 1
-    if kind == "object":
-        _check_strict_object(node, where, total)
-
-
-def _check_strict_object(node: Json, where: str, total: Complexity) -> None:
+    if kind != "object":
+        return
     closed = node.get("additionalProperties")
     if closed is None:
-        invalid(
-            f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false"
-        )
+        said = "'additionalProperties' must be explicitly set to false"
+        invalid(f"{where}: For 'object' type, {said}")
     if closed is not False:
         invalid(
             f"{where}: For 'object' type, 'additionalProperties: {closed}' is not supported. "
@@ -182,31 +124,17 @@ def _check_strict_object(node: Json, where: str, total: Complexity) -> None:
 
 def _check_references(schema: Json, where: str) -> None:
     """Refuse references that leave the schema, lead nowhere, or lead back to themselves."""
-    uses = {
-        f"#/{key}/{name}": _references(part, where)
-        for key in _DEFINITIONS
-        for name, part in schema.get(key, {}).items()
-        if isinstance(part, dict)
+    parts = {
+        f"#/{key}/{n}": part for key in _DEFINITIONS for n, part in schema.get(key, {}).items()
     }
     body = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
-    done: set[str] = set()
-    for reference in _references(body, where):
-        _follow(reference, uses, (), done, where)
 
+    def follow(node: Json, path: tuple[str, ...]) -> None:
+        for reference in [str(n["$ref"]) for n in _nodes(node, where) if "$ref" in n]:
+            if reference in path:
+                invalid(f"{where}: Circular reference detected in schema definitions: {reference}")
+            if reference not in parts:
+                invalid(f"{where}: Reference {reference!r} cannot be resolved inside the schema")
+            follow(parts[reference], (*path, reference))
 
-def _references(schema: Json, where: str) -> list[str]:
-    return [str(node["$ref"]) for node in _nodes(schema, where) if "$ref" in node]
-
-
-def _follow(
-    reference: str, uses: dict[str, list[str]], path: tuple[str, ...], done: set[str], where: str
-) -> None:
-    if reference in path:
-        invalid(f"{where}: Circular reference detected in schema definitions: {reference}")
-    if reference not in uses:
-        invalid(f"{where}: Reference {reference!r} cannot be resolved inside the schema")
-    if reference in done:
-        return
-    for further in uses[reference]:
-        _follow(further, uses, (*path, reference), done, where)
-    done.add(reference)
+    follow(body, ())

@@ -5,8 +5,9 @@ Formulas are kept and not computed: people would see `#FORMULA` there.
 
 from collections.abc import Mapping, Sequence
 
-from bot.local.google.call import Call, Json, Method, invalid
+from bot.local.google.call import Call, Json, invalid
 from bot.local.google.errors import GoogleRefused
+from standins.google_rules import Method
 from standins.sheets_state import Book, Formula, SheetsState, Tab, Value, area_of, values_of
 
 SCOPES = frozenset({"drive", "drive.file", "spreadsheets"})

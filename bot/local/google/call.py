@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -11,8 +11,6 @@ from bot.local.google.errors import GoogleRefused
 Json = dict[str, Any]
 State = TypeVar("State")
 
-EVERYWHERE = frozenset({"alt", "prettyPrint", "quotaUser", "key", "$.xgafv"})
-"""Query parameters that every method takes."""
 _MOST = 500
 
 
@@ -87,28 +85,10 @@ def invalid(message: str) -> None:
 
 
 class Method(NamedTuple):
-    """How a method is called, and what it costs."""
+    """How a method is called."""
 
     http: str
     path: str
     """Below the server's root, with `{names}`."""
     run: Callable[[Call[Any]], Json | None]
     """None = an empty answer with status 204."""
-    units: int
-    """Of the quota."""
-    scopes: frozenset[str]
-    """OAuth scopes of which any one suffices, the last part of their names."""
-    query: frozenset[str] = frozenset()
-    body: frozenset[str] = frozenset()
-    """Top-level fields that a body may have."""
-
-
-class Api(NamedTuple):
-    """An API that joins the local Google."""
-
-    methods: Mapping[str, Method]
-    """By name, such as `sheets.spreadsheets.get`."""
-    state: Any
-    """What its methods work on, for all accounts; it has a `lock`."""
-    hold: Callable[[str, Mapping[str, str], Mapping[str, list[str]]], Awaitable[None]] | None = None
-    """Waits before a method is carried out, given its name, path and query."""

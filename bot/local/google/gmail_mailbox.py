@@ -20,14 +20,6 @@ from bot.local.google.gmail_shapes import (
 )
 from bot.local.google.gmail_state import SYSTEM_LABELS, Change, Draft, GmailState, Held
 
-READ = frozenset({"mail.google.com", "gmail.modify", "gmail.readonly"})
-WRITE = frozenset({"mail.google.com", "gmail.modify"})
-SEND = WRITE | {"gmail.compose", "gmail.send"}
-_FIND = frozenset({"q", "labelIds", "includeSpamTrash", "maxResults", "pageToken"})
-_SHOW = frozenset({"format", "metadataHeaders"})
-_LABELS = frozenset({"addLabelIds", "removeLabelIds"})
-_MESSAGE = frozenset({"raw", "threadId", "labelIds"})
-
 GmailCall = Call[GmailState]
 _NOT_TO_ADD = ("CHAT", "DRAFT", "SENT")
 """Labels that only Gmail itself gives and takes."""
@@ -137,27 +129,6 @@ def _send(call: GmailCall) -> Json:
 
 
 _USERS = "gmail/v1/users/{userId}/"
-_MESSAGES: dict[str, Method] = {
-    "gmail.users.messages.list": Method("GET", _USERS + "messages", _list_messages, 5, READ, _FIND),
-    "gmail.users.messages.get": Method(
-        "GET", _USERS + "messages/{id}", _get_message, 20, READ, _SHOW
-    ),
-    "gmail.users.messages.attachments.get": Method(
-        "GET", _USERS + "messages/{messageId}/attachments/{id}", _get_attachment, 5, READ
-    ),
-    "gmail.users.messages.send": Method(
-        "POST", _USERS + "messages/send", _send, 100, SEND, body=_MESSAGE
-    ),
-    "gmail.users.threads.list": Method("GET", _USERS + "threads", _list_threads, 10, READ, _FIND),
-    "gmail.users.threads.get": Method("GET", _USERS + "threads/{id}", _get_thread, 40, READ, _SHOW),
-    "gmail.users.threads.modify": Method(
-        "POST", _USERS + "threads/{id}/modify", _modify_thread, 10, WRITE, body=_LABELS
-    ),
-}
-"""Units as developers.google.com/gmail/api/reference/quota told in 2026: threads.get 40,
-messages.get 20; for the others the table before that."""
-
-
 KINDS = {
     "messageAdded": "messagesAdded",
     "messageDeleted": "messagesDeleted",
@@ -166,10 +137,6 @@ KINDS = {
 }
 """`historyTypes` -> the field of a record."""
 MAX_LABEL = 225
-
-_COMPOSE = WRITE | {"gmail.compose"}
-_NAMING = WRITE | {"gmail.labels"}
-_DRAFT = frozenset({"id", "message"})
 
 
 def _profile(call: GmailCall) -> Json:
@@ -254,23 +221,21 @@ def _bears(change: Change, label: str) -> bool:
     return not label or label in change.labels + change.changed
 
 
-_DRAFTS = frozenset({"q", "includeSpamTrash", "maxResults", "pageToken"})
-_HISTORY = frozenset({"startHistoryId", "historyTypes", "labelId", "maxResults", "pageToken"})
-_LABEL = frozenset({"id", "name", "type", "color", "messageListVisibility", "labelListVisibility"})
-METHODS = _MESSAGES | {
-    "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile, 1, READ | _COMPOSE),
-    "gmail.users.history.list": Method("GET", _USERS + "history", _list_history, 2, READ, _HISTORY),
-    "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels, 1, READ | _NAMING),
-    "gmail.users.labels.create": Method(
-        "POST", _USERS + "labels", _create_label, 5, _NAMING, body=_LABEL
+METHODS: dict[str, Method] = {
+    "gmail.users.messages.list": Method("GET", _USERS + "messages", _list_messages),
+    "gmail.users.messages.get": Method("GET", _USERS + "messages/{id}", _get_message),
+    "gmail.users.messages.attachments.get": Method(
+        "GET", _USERS + "messages/{messageId}/attachments/{id}", _get_attachment
     ),
-    "gmail.users.drafts.list": Method(
-        "GET", _USERS + "drafts", _list_drafts, 5, READ | _COMPOSE, _DRAFTS
-    ),
-    "gmail.users.drafts.get": Method(
-        "GET", _USERS + "drafts/{id}", _get_draft, 5, READ | _COMPOSE, frozenset({"format"})
-    ),
-    "gmail.users.drafts.create": Method(
-        "POST", _USERS + "drafts", _create_draft, 10, _COMPOSE, body=_DRAFT
-    ),
+    "gmail.users.messages.send": Method("POST", _USERS + "messages/send", _send),
+    "gmail.users.threads.list": Method("GET", _USERS + "threads", _list_threads),
+    "gmail.users.threads.get": Method("GET", _USERS + "threads/{id}", _get_thread),
+    "gmail.users.threads.modify": Method("POST", _USERS + "threads/{id}/modify", _modify_thread),
+    "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile),
+    "gmail.users.history.list": Method("GET", _USERS + "history", _list_history),
+    "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels),
+    "gmail.users.labels.create": Method("POST", _USERS + "labels", _create_label),
+    "gmail.users.drafts.list": Method("GET", _USERS + "drafts", _list_drafts),
+    "gmail.users.drafts.get": Method("GET", _USERS + "drafts/{id}", _get_draft),
+    "gmail.users.drafts.create": Method("POST", _USERS + "drafts", _create_draft),
 }
