@@ -266,11 +266,11 @@ def test_channels_that_the_policy_names_need_the_bot(
 
 
 def test_the_real_limits_are_measured(slack: LocalSlack, shell: Shell) -> None:
-    slack.state.page_limit = 15
+    slack.page_limit = 15
     assert problem(shell, "rates").endswith("set slack.app_distribution to distributed.")
     configure("slack: {mode: http, app_distribution: distributed}\nserve: {port: 0}\n")
     assert lines(shell("doctor"))["rates"] == "ok: as of an app that is distributed"
-    slack.state.page_limit = None
+    slack.page_limit = None
     assert problem(shell, "rates").endswith("set slack.app_distribution to internal.")
 
 

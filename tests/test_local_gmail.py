@@ -22,9 +22,8 @@ from standins.google import TOKEN, Grant, LocalGoogle
 from standins.google_rules import RULES
 
 from bot.local.google.gmail_mailbox import METHODS
-from bot.local.google.gmail_match import matches
 from bot.local.google.gmail_mime import parts_of, snippet
-from bot.local.google.gmail_query import parsed
+from bot.local.google.gmail_search import matches, parsed
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Entry, Mailbox, load_mbox, mailbox_of
 from bot.local.server import LocalServer

@@ -20,6 +20,7 @@ from fleet_kit import Fleet, fleet
 from mail_kit import ME, judging, letters, mbox
 from pg_kit import Kept, kept
 from serve_kit import ASKER
+from standins.connections import drop_connection
 from standins.google import TOKEN, LocalGoogle
 from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,7 +28,6 @@ from timing import Patience
 
 from bot.local.google.mbox import load_mbox
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.server import drop_connection
 from bot.local.slack.server import API_PATH
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import GOOGLE

@@ -7,8 +7,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 
-from bot.local.google.call import Call, Json
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import Call, GoogleRefused, Json
 from standins.bigquery_jobs import BigQueryState, Job, allow, job_json, made
 from standins.bigquery_rows import cells
 from standins.google_rules import Method

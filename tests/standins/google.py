@@ -12,16 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.local.google import server
-from bot.local.google.call import Call, Json
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import Call, GoogleRefused, Json
 from bot.local.google.gmail_mime import INLINE_BYTES
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
 from bot.local.google.server import NOBODY, TOKEN, Sent, answered, body_of, refusal, sent_in
-from bot.local.server import drop_connection
 from standins import bigquery as google_bigquery
 from standins import sheets as google_sheets
 from standins.bigquery_jobs import BigQueryState
+from standins.connections import drop_connection
 from standins.fields import selected
 from standins.google_faults import Dropped, Fault, after, before, next_fault
 from standins.google_rules import EVERYWHERE, RULES, Method

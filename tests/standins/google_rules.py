@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bot.local.google import call
-from bot.local.google.call import Call, Json
+from bot.local.google import api
+from bot.local.google.api import Call, Json
 
 EVERYWHERE = frozenset({"alt", "prettyPrint", "quotaUser", "key", "$.xgafv"})
 """Query parameters that every method takes."""
@@ -44,8 +44,8 @@ class Method(NamedTuple):
         return Rule(self.units, self.scopes, self.query, self.body)
 
     @property
-    def method(self) -> call.Method:
-        return call.Method(self.http, self.path, self.run)
+    def method(self) -> api.Method:
+        return api.Method(self.http, self.path, self.run)
 
 
 READ = frozenset({"mail.google.com", "gmail.modify", "gmail.readonly"})

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -86,6 +87,8 @@ class LocalSlack(server.LocalSlack):
         self.faults: list[Fault] = []
         self.unshared = 0
         """So many of the next files are taken and never shown: paradigmxyz/centaur#311."""
+        self.page_limit: int | None = None
+        """Most messages a call of history and replies returns; None = as many as Slack allows."""
         self.streams_refused = streams_refused
         self._app_token = app_token
         self._stream_ttl_s = stream_ttl_s
@@ -142,6 +145,9 @@ class LocalSlack(server.LocalSlack):
     def carry_out(self, call: Call) -> dict[str, Any]:
         """Carry a call out if Slack would."""
         expire(self.state, self._stream_ttl_s)
+        if self.page_limit and call.method in ("conversations.history", "conversations.replies"):
+            limit = min(int(call.text("limit") or self.page_limit), self.page_limit)
+            call = replace(call, args={**call.args, "limit": limit})
         body = super().carry_out(check(call))
         if call.method == COMPLETE and self.unshared:
             self.unshared -= 1

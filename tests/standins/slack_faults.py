@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bot.local.server import drop_connection
 from bot.local.slack.server import json_response
+from standins.connections import drop_connection
 
 _ERROR = "error:"
 

@@ -7,11 +7,11 @@ from typing import Literal
 
 from starlette.websockets import WebSocket
 
-from bot.local.server import mute_connection, sever_connection
 from bot.local.slack import socket
 from bot.local.slack.delivery import ACK_S
 from bot.local.slack.socket import DEBUG, Socket
 from bot.local.slack.state import SlackError
+from standins.connections import mute_connection, sever_connection
 
 Ending = Literal["refresh_requested", "warning", "link_disabled", "abort", "silent"]
 

@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local.google.call import Call, Json, Method
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import Call, GoogleRefused, Json, Method
 from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox

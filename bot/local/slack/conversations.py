@@ -77,9 +77,7 @@ def _history(call: Call) -> Json:
     channel = _readable(call)
     oldest, latest = _range(call)
     top = call.state.timelines[channel.id].top(oldest, latest)
-    times, cursor = call.page(
-        top[::-1], "next_ts", default=100, most=999, cap=call.state.page_limit
-    )
+    times, cursor = call.page(top[::-1], "next_ts", default=100, most=999)
     return _messages(call, channel, times, cursor) | {"pin_count": 0}
 
 
@@ -96,7 +94,7 @@ def _replies(call: Call) -> Json:
         raise SlackError("thread_not_found")
     oldest, latest = _range(call)
     thread = [root, *(at for at in timeline.replies(root) if oldest <= at <= latest)]
-    times, cursor = call.page(thread, "next_ts", default=1000, most=1000, cap=call.state.page_limit)
+    times, cursor = call.page(thread, "next_ts", default=1000, most=1000)
     return _messages(call, channel, times, cursor)
 
 

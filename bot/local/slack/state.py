@@ -127,8 +127,6 @@ class SlackState:
         self.effects: list[Effect] = []
         self.base_url = f"https://files.{self.team.domain}.slack.com/"
         """Where files are served; the server puts its own address here."""
-        self.page_limit: int | None = None
-        """Most messages a call of history and replies returns; None = as many as Slack allows."""
         self.lock = threading.RLock()
         """Held through every call: people speak from other threads than the server's."""
         self.now = now
@@ -233,14 +231,10 @@ class Call:
         return self.identity.user in self.state.members[channel.id]
 
     def page(
-        self, keys: Sequence[Key], kind: str, default: int, most: int, cap: int | None = None
+        self, keys: Sequence[Key], kind: str, default: int, most: int
     ) -> tuple[Sequence[Key], str]:
-        """The keys of the page asked for, and the cursor of the next one (empty at the end).
-
-        A `limit` above `most` is refused, one above `cap` is cut.
-        """
+        """The keys of the page asked for, and the cursor of the next one (empty at the end)."""
         limit = self._limit(default, most)
-        limit = min(limit, cap or limit)
         start = self._start(keys, kind) if self.text("cursor") else 0
         end = start + limit
         following = f"{kind}:{keys[end]}" if end < len(keys) else ""
