@@ -17,13 +17,13 @@ from mail_kit import ME, judging, letters, mail, mbox, triaging, verdict
 from pydantic import SecretStr
 from serve_kit import ASKER, Served, request_in, ruled, serving
 from standins.google import TOKEN, LocalGoogle
+from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from standins.slack_faults import Fault as SlackFault
 from standins.slack_shown import Shown
 
 from bot.listeners.digest import DigestActing
 from bot.listeners.events import DigestAction
 from bot.local.google.mbox import load_mbox
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.model.answer import Answer
 from bot.mailbox.accounts import GOOGLE, Mailboxes
 from bot.mailbox.credentials import Credentials, MailboxTokens

@@ -168,13 +168,14 @@ class LocalSlack(server.LocalSlack):
 
     async def _limited(self, method: str, request: Request) -> Response | None:
         """Refuse a call that comes too early, or in a form that its method does not read."""
-        if method in FORM_ONLY and "json" in request.headers.get("content-type", ""):
-            return refusal("invalid_arguments")
         try:
             args = await arguments(request)
             token = token_of(request, args)
             if method in METHODS:
-                self.identity(request, {"token": token})
+                scopes = self.identity(request, {"token": token}).scopes
+                is_json = "json" in request.headers.get("content-type", "")
+                if method in FORM_ONLY and is_json and "files:write" in scopes:
+                    return refusal("invalid_arguments")
             elif token != self._app_token or self.sockets.refuses:
                 return None
         except SlackError:
