@@ -67,7 +67,7 @@ _CHANGE = re.compile(
 )
 _LISTED = re.compile(r"\b(?:what(?:['’]s| is) scheduled|(?:list|show) \w* ?schedules)", re.I)
 _SAY = re.compile(
-    r"\s*(?:please )?(?:post|send|write|tell|dm|message)\b[^\"“„«]*"
+    r"\s*(?:please )?(?:post|send|write|announce|tell|dm|message)\b[^\"“„«]*"
     r"[\"“„«](?P<said>[^\"“”„«»]+)[\"”»]",
     re.IGNORECASE,
 )
