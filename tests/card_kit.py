@@ -11,13 +11,13 @@ from typing import Any
 from engine_kit import Json, channel_id, led_by, say, until, use, workspace
 from serve_kit import ASKER as ASKER
 from serve_kit import Served
+from standins.slack import LocalSlack
+from standins.slack_shown import Shown
 
 from bot.approvals.store import StoredAction
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.records import View
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.state import Effect as Write
 from bot.local.workspace import User, Workspace

@@ -25,17 +25,17 @@ import aiohttp
 from genai_prices import Usage as ListedUsage
 from genai_prices import calc_price
 from pg_kit import with_store
+from standins.model import Mind, ModelServer
+from standins.model_faults import Fault, Faults
+from standins.model_limits import RateLimits
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
 from timing import Patience
 
 from bot.context import App
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
-from bot.local.model.limits import RateLimits
-from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from bot.policy.directory import SlackDirectory

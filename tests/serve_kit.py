@@ -29,16 +29,16 @@ from engine_kit import (
 from pg_kit import with_store
 from plain_kit import frame_words, recorded
 from pydantic import SecretStr
+from standins.model import Mind, ModelServer
+from standins.model_faults import Faults
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from standins.slack_shown import Shown
 from starlette.types import ASGIApp
 
 from bot.approvals import service
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Faults
-from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
 from bot.local.slack.delivery import ACK_S
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.runs.store import Store

@@ -42,12 +42,12 @@ from engine_kit import (
     words,
     workspace,
 )
+from standins.model_faults import Fault, Faults
+from standins.slack import LocalSlack
 from starlette.types import Receive, Scope, Send
 from timing import waited_within
 
 from bot.local.model.answer import Answer, stream_events
-from bot.local.model.faults import Fault, Faults
-from bot.local.slack.server import LocalSlack
 from scopes.tool import estimate_tokens
 from subagents.agent import Agent
 from subagents.conversation import Ending

@@ -43,13 +43,13 @@ from fleet_kit import fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve_kit import ASKER, Served, serving
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 
 from bot.approvals.cards import FORM, CardClicked, card_click
 from bot.approvals.service import CLICK_RULES, HOLDS_FOR
 from bot.listeners.events import parse_event
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace, micros
 from bot.slack.messages import Bot

@@ -40,11 +40,11 @@ from engine_kit import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve_kit import serving
+from standins.model_faults import Fault, Faults
+from standins.slack import LocalSlack
 from timing import waited_within
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
-from bot.local.slack.server import LocalSlack
 from config.settings import load_settings
 from subagents.budget import Amount, Budget, Caps
 from subagents.errors import BudgetExceeded

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Shell, model_at
+from bot_kit import Shell, model_at, ordered
 from engine_kit import call, is_child, results, say, turn, turns, until, use
 from fleet_kit import fleet
 from serve_kit import ASKER, CENTURY_DAYS, Served, serving
 
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
-from bot.local.offline.reports import SweepOrder, sweep_order
 from bot.local.sample_workspace import load_sample
 from bot.tasks.reports import ONE_REPORT, UNLISTED
 from config.settings import Settings
@@ -37,32 +36,27 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
 
 
 @pytest.mark.parametrize(
-    ("text", "channels", "days"),
+    ("text", "given"),
     [
-        ("<@U0BOT> sweep csm-*", ("csm-*",), None),
-        ("sweep the channels csm-* of the last 2 weeks", ("csm-*",), 14),
-        ("Please sweep <#C0A|csm-es>, <#C0B>!", ("C0A", "C0B"), None),
-        ("scan csm-spain and csm-italy", ("csm-spain", "csm-italy"), None),
+        ("<@U0BOT> sweep csm-*", {"channels": ["csm-*"]}),
+        (
+            "sweep the channels csm-* of the last 2 weeks",
+            {"channels": ["csm-*"], "since": "2026-03-02T00:00"},
+        ),
+        ("Please sweep <#C0AAAAAAA1|csm-es> and #csm-it!", {"channels": ["C0AAAAAAA1", "csm-it"]}),
+        ("scan csm-spain and csm-italy", {"channels": ["csm-spain", "csm-italy"]}),
     ],
 )
-def test_a_plain_order_with_channels_asks_for_a_sweep(
-    text: str, channels: tuple[str, ...], days: int | None
-) -> None:
-    assert sweep_order(text) == SweepOrder(channels, days)
+def test_a_plain_order_with_channels_asks_for_a_sweep(text: str, given: Json) -> None:
+    assert ordered(text, "sweep_channels", now="2026-03-16 00:00") == [("sweep_channels", given)]
 
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "sweep the csm channels",
-        "what is open in #csm-es?",
-        "sweep #csm-es for SEPA problems",
-        "the sweep of #csm-es was wrong",
-        "",
-    ],
+    ["sweep the csm channels", "what is open in #csm-es?", "sweep #csm-es for SEPA problems"],
 )
 def test_whatever_says_more_or_names_no_channel_is_left_to_the_parent(text: str) -> None:
-    assert sweep_order(text) is None
+    assert ordered(text, "sweep_channels") == []
 
 
 # ---- at work

@@ -40,6 +40,8 @@ from fleet_kit import fleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_kit import request_in, ruled, serving
+from standins.model_faults import Fault, Faults
+from standins.slack import LocalSlack
 from test_private_answer import SECRET, TEAM, direct, in_private, markets
 from timing import computed_within
 
@@ -55,8 +57,6 @@ from bot.citations import (
     statements,
 )
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
-from bot.local.slack.server import LocalSlack
 from bot.reports.answer import answer_text
 from bot.tasks.base import cited_items
 from config.words import phrase

@@ -32,6 +32,10 @@ from bot_kit import (
     small_export,
 )
 from engine_kit import MUX
+from standins.model import ModelServer
+from standins.model_faults import Fault, Faults
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault as SlackFault
 from timing import waited_within
 
 import scopes
@@ -40,11 +44,7 @@ from bot.cli.ask import read_date, read_length
 from bot.context import App, open_app
 from bot.errors import SetupError
 from bot.local.export import load_export
-from bot.local.model.faults import Fault, Faults
-from bot.local.model.server import ModelServer
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.faults import Fault as SlackFault
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from bot.runs.store import Store
 from bot.storage.requests import RequestQueue

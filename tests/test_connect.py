@@ -24,10 +24,10 @@ from engine_kit import say
 from google_data_kit import ACCOUNT, key_file
 from pg_kit import with_store
 from pydantic import SecretStr
+from standins.slack import LocalSlack
 
 from bot.errors import SetupError
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
-from bot.local.slack.server import LocalSlack
 from bot.local.workspace import Team, User, Workspace
 from bot.logging import Redactor, learn
 from bot.mailbox.accounts import mail_credentials

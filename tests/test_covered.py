@@ -100,27 +100,6 @@ def told(shell: Shell, done: Done) -> list[str]:
 LIST = use("list_files", folder=FOLDER)
 
 
-def test_41_files_of_which_the_offline_rules_read_20_are_not_complete(
-    shell: Shell, src: Path
-) -> None:
-    question = "Read all .py files and summarize."
-    done = shell("ask", question, "--folder", src, "--model", "offline", "--json")
-    (gap,) = told(shell, done)
-    assert gap.startswith("23 of 43 files in src were not read: m20.py")
-    read = done.json["coverage"]["read"]
-    assert (read["sources_listed"], read["sources_read"]) == (44, 20)
-    assert "not read" in shell("ask", question, "--folder", src, "--model", "offline").out
-
-
-def test_20_files_are_all_that_there_are_and_complete(shell: Shell, src: Path) -> None:
-    for n in range(18, 41):
-        (src / f"m{n:02}.py").unlink()
-    question = "Read all .py files and summarize."
-    done = shell("ask", question, "--folder", src, "--model", "offline", "--json")
-    assert told(shell, done) == []
-    assert done.json["coverage"]["read"]["sources_read"] == 20
-
-
 @pytest.mark.parametrize(
     ("task", "steps", "gap"),
     [

@@ -35,11 +35,11 @@ from engine_kit import (
     words,
     workspace,
 )
+from standins.model_faults import Faults
+from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Faults
 from bot.local.model.server import Mind
-from bot.local.slack.server import LocalSlack
 from config.settings import Settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED, Label

@@ -25,16 +25,16 @@ from mail_kit import ME, letters
 from report_kit import finding, section, swept
 from schedule_kit import Scheduled, come, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
+from standins.google import LocalGoogle
+from standins.google_faults import Fault as MailFault
+from standins.slack import BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 from test_inbox_triage import pressed, with_mail
 
-from bot.local.google.faults import Fault as MailFault
-from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import BOT_TOKEN, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Workspace
 from bot.reports.digest_actions import LABEL

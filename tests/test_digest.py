@@ -12,8 +12,8 @@ from digest_kit import CATEGORIES, LINK, triage, triages, verdict
 from document_kit import triage_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from standins.slack_shown import flat
 
-from bot.local.slack.shown import flat
 from bot.reports.digest import (
     FEW,
     TOP,

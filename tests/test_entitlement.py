@@ -33,11 +33,11 @@ from engine_kit import (
 )
 from policy_kit import Clock
 from serve_kit import Served, ruled, serving
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.requests.context import MAX_RECENT

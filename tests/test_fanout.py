@@ -37,13 +37,13 @@ from engine_kit import (
     until,
     workspace,
 )
+from standins.model_faults import KINDS, Fault, Faults
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault as SlackFault
 from starlette.types import Receive, Scope, Send
 from timing import patient, waited_within
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import KINDS, Fault, Faults
-from bot.local.slack.faults import Fault as SlackFault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import connect

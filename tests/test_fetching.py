@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 import web_kit
+from standins.web import LocalWeb, Page
 from timing import computed_within, waited_within
 from web_kit import Names
 
 from bot.local.server import listen
-from bot.local.web import LocalWeb, Page
 from scopes.pages.fetcher import (
     AGENT,
     Fetcher,

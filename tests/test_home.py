@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bot_kit import ordered
 from engine_kit import no_grants
 from policy_kit import TEAM, Asking, Json, asking, policy, user
 from pydantic import SecretStr
@@ -29,7 +30,6 @@ from bot.listeners.home import (
     publish,
     view,
 )
-from bot.local.offline.reports import wants_triage
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.oauth import Connecting, MailAccess
@@ -156,7 +156,7 @@ def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None
         text = shown(HomeFacts(scopes=scopes, handles={OPEN_MAIL: ""}))
         asked = re.search(r"Write `(.*?)`", text)
         assert asked
-        assert wants_triage(asked[1])
+        assert ordered(asked[1], "triage_inbox") == [("triage_inbox", {})]
 
 
 def test_a_home_stays_within_slacks_sizes_whatever_was_asked() -> None:

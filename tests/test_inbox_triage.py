@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from bot_kit import ordered
 from engine_kit import MUX, is_child, opening, say, turn, until, use
 from mail_kit import ME, judging, letters, mail, mbox, triaging, verdict
 from pydantic import SecretStr
 from serve_kit import ASKER, Served, request_in, ruled, serving
+from standins.google import TOKEN, LocalGoogle
+from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from standins.slack_faults import Fault as SlackFault
+from standins.slack_shown import Shown
 
 from bot.listeners.digest import DigestActing
 from bot.listeners.events import DigestAction
 from bot.local.google.mbox import load_mbox
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.model.answer import Answer
-from bot.local.offline.reports import wants_triage
-from bot.local.slack.faults import Fault as SlackFault
-from bot.local.slack.shown import Shown
 from bot.mailbox.accounts import GOOGLE, Mailboxes
 from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.sync import MailState
@@ -445,4 +445,4 @@ async def test_nobody_elses_click_does_anything(tmp_path: Path) -> None:
     ],
 )
 def test_only_so_many_words_ask_for_a_triage(text: str, wanted: bool) -> None:
-    assert wants_triage(text) is wanted
+    assert ordered(text, "triage_inbox") == ([("triage_inbox", {})] if wanted else [])

@@ -36,12 +36,12 @@ from engine_kit import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault as SlackFault
 
 from bot.context import App
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.slack.faults import Fault as SlackFault
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.runs.checkpoint import StepLog, StoreSink
 from bot.tasks.base import Request

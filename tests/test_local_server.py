@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 from engine_kit import until
+from standins.slack import API_PATH, APP_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 from starlette.applications import Starlette
 from timing import waited_within
 
 from bot.local.server import LocalServer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, APP_TOKEN, LocalSlack
 from bot.local.workspace import Workspace
 
 

@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 from mcp_kit import ANA, Everyone, Rogue, context, kit, settings_of, text_of, tool, use
 from pydantic import ValidationError
+from standins.model_schema import check_input_schema
 
 import scopes
 from bot.approvals.cards import arguments, title
@@ -23,7 +24,6 @@ from bot.cli.mcp import run_confirm, run_list
 from bot.cli.scopes import list_scopes
 from bot.errors import SetupError
 from bot.local.model.answer import Answer
-from bot.local.model.schema import check_input_schema
 from bot.privacy.retention import tidy
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher

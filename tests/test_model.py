@@ -20,9 +20,9 @@ from engine_kit import (
     until,
     words,
 )
+from standins.model_faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault, Faults
 from timing import waited_within
 
-from bot.local.model.faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault, Faults
 from subagents.budget import Budget, Caps
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
 from subagents.model import ModelCall, ModelClient, ModelReply

@@ -11,11 +11,11 @@ import pytest
 from engine_kit import MUX, engine, settings_for, submitted, turns, workspace
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from standins.model_faults import Fault, Faults
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault as SlackFault
 from timing import waited_within
 
-from bot.local.model.faults import Fault, Faults
-from bot.local.slack.faults import Fault as SlackFault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.slack.client import ReadTurns
 from config.sections import SlackSettings
 from config.settings import load_settings

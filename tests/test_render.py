@@ -23,11 +23,11 @@ from slack_sdk.models.blocks import (
     TableBlock,
 )
 from slack_sdk.models.views import View
+from standins.slack_blocks import MAX_VIEW_BLOCKS, checked
+from standins.slack_shown import flat
 from timing import computed_within
 
 from bot.citations import neutralize_links
-from bot.local.slack.blocks import MAX_VIEW_BLOCKS, checked
-from bot.local.slack.shown import flat
 from bot.reports.frame import DETAILS, details_view
 from bot.reports.slack import answer_message
 from bot.slack.blocks import (

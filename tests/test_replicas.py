@@ -10,12 +10,12 @@ from engine_kit import Json, brief, brief_answer, child, is_child, led_by, say, 
 from engine_kit import workspace as small_workspace
 from fleet_kit import Fleet, at_work_first, fleet
 from pg_kit import Kept, execute, postgres
+from standins.model_faults import Fault, Faults
+from standins.slack_faults import StreamsRefused
 from timing import Patience, waited_within
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
 from bot.local.model.server import Mind
-from bot.local.slack.faults import StreamsRefused
 
 pytestmark = pytest.mark.system
 

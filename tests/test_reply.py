@@ -13,12 +13,12 @@ from document_kit import answer_document
 from engine_kit import MUX, until
 from outbox_kit import ASKED, CHANNEL, DM, USER, Desk, desk, rendered, workspace
 from slack_sdk.web.async_client import AsyncWebClient
+from standins.slack import API_PATH, LocalSlack
+from standins.slack_faults import Fault
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import waited_within
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.slack.state import Identity
 from bot.reports import slack
 from bot.slack.blocks import Rendered

@@ -14,9 +14,9 @@ from document_kit import sweep_report, triage_report
 from hypothesis import given, settings
 from report_kit import BEFORE, EVIL, finding, section, still, sweeps, swept
 from slack_sdk.models.blocks import Block
+from standins.slack_blocks import checked
+from standins.slack_shown import flat
 
-from bot.local.slack.blocks import checked
-from bot.local.slack.shown import flat
 from bot.reports.digest import digest_view
 from bot.reports.digest_actions import (
     ACTIONS,

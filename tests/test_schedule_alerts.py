@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from engine_kit import MUX
 from pg_kit import Kept, postgres
 from slack_sdk.web.async_client import AsyncWebClient
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import User, Workspace
 from bot.policy.policy import PolicyFile
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from engine_kit import MUX, channel_id, workspace
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
 from bot.mailbox.accounts import GOOGLE, Mailboxes

@@ -11,9 +11,9 @@ from engine_kit import channel_id, workspace
 from forget_kit import Told, holding, item
 from schedule_kit import Scheduled, scheduled, sweep
 from serve_kit import ASKER
+from standins.slack import LocalSlack
 
 from bot.local.offline.model import answer as offline
-from bot.local.slack.server import LocalSlack
 from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy

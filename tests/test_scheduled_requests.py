@@ -28,6 +28,9 @@ from engine_kit import (
 )
 from schedule_kit import NEVER, Scheduled, come, scheduled
 from serve_kit import ASKER, Served, serving
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 from test_preferences import shown_home, store_of
 from test_schedule_chat import (
     Turning,
@@ -45,9 +48,6 @@ from test_schedule_chat import (
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.views import home
 from bot.privacy.retention import tidy

@@ -20,12 +20,12 @@ from engine_kit import (
     turns,
     workspace,
 )
+from standins.model_checks import check_message_request
+from standins.slack import LocalSlack
 
 import scopes
 from bot.cli.scopes import list_scopes
 from bot.local.model.answer import Answer
-from bot.local.model.checks import check_message_request
-from bot.local.slack.server import LocalSlack
 from bot.mailbox.accounts import GOOGLE, OPERATOR
 from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.runs.store import Store

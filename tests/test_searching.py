@@ -8,8 +8,8 @@ from pathlib import Path
 import engine_kit as kit
 import pytest
 import web_kit
+from standins.web import Page
 
-from bot.local.web import Page
 from bot.storage.database import Database
 from bot.tooling.provider import Options
 from bot.tooling.web import ModelSearch, WebTools, bind

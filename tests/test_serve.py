@@ -32,14 +32,14 @@ from engine_kit import (
 from pdf_kit import pdf
 from pdf_kit import shown as words
 from serve_kit import ASKER, Served, echo, request_in, ruled, serving
+from standins.model_faults import Fault as ModelFault
+from standins.model_faults import Faults
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 from test_schedule_chat import Turning
 from timing import waited_within
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault as ModelFault
-from bot.local.model.faults import Faults
-from bot.local.slack.faults import Fault
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import File
 from bot.slack.blocks import FEEDBACK, MAX_MESSAGE, size

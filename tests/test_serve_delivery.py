@@ -25,12 +25,12 @@ from serve_kit import (
     serving,
 )
 from slack_sdk.signature import SignatureVerifier
+from standins.model_faults import Fault as ModelFault
+from standins.model_faults import Faults
+from standins.slack import SIGNING_SECRET, LocalSlack
 from timing import patient
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault as ModelFault
-from bot.local.model.faults import Faults
-from bot.local.slack.server import SIGNING_SECRET, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
 from config.settings import Settings

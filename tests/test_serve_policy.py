@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from engine_kit import channel_id, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
+from standins.slack_faults import Fault
 
 from bot.listeners.home import PAUSE, RESUME
-from bot.local.slack.faults import Fault
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 

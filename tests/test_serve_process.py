@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from engine_kit import led_by, store_at, until, workspace
 from serve_kit import ASKER, echo, free_port, mentioned
+from standins.model import ModelServer
+from standins.model_faults import Faults
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from standins.slack_shown import Shown
 from timing import patient, waited_within
 
-from bot.local.model.faults import Faults
-from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from subagents.audit import audit
 

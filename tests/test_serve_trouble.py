@@ -19,13 +19,13 @@ import pg_kit
 import pytest
 from engine_kit import Json, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, free_port, serving
+from standins.model import ModelServer
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 from timing import patient, waited_within
 
 from bot.listeners.socket_mode import SocketRefused
-from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.serving.serve import run_serve
 from config.settings import Settings

@@ -15,14 +15,14 @@ import pytest
 from bot_kit import Shell, configure, model_at, refused, slack_at
 from engine_kit import MUX, say
 from engine_kit import workspace as small
+from standins.model import ModelServer
+from standins.slack import LocalSlack
 from timing import Patience
 from typer.testing import CliRunner, Result
 
 from bot.__main__ import app
 from bot.cli.setup import set_variables, storable, write_env
 from bot.errors import SetupError
-from bot.local.model.server import ModelServer
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from config.settings import load_settings
 

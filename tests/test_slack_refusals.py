@@ -14,13 +14,13 @@ import pytest
 from engine_kit import brief_answer, led_by, say, workspace
 from serve_kit import ASKER, Served, ruled, serving
 from slack_codes import codes
+from standins.slack import API_PATH, LocalSlack
+from standins.slack_faults import Fault, StreamsRefused
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import kept
 from test_attaching import working as keeping
 
-from bot.local.slack.faults import Fault, StreamsRefused
-from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.workspace import Channel, User, Workspace
 from config.settings import Settings
 from config.words import phrase

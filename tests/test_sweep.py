@@ -28,6 +28,8 @@ from bot_kit import (
     ts,
 )
 from engine_kit import call, line, opening, results, say, submitted, use
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -36,8 +38,6 @@ from bot.local.export import load_export
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.tasks.base import Request
 from bot.tasks.sources import chosen

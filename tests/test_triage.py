@@ -12,10 +12,10 @@ import pytest
 from bot_kit import Done, Shell, configure, model_at, refused, small_export
 from engine_kit import MUX, call, is_child, say
 from mail_kit import ME, judging, letters, mail, mbox, verdict
+from standins.model import Mind, ModelServer
 from test_commands import started, waited_for
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind, ModelServer
 
 Json = dict[str, Any]
 

@@ -15,10 +15,10 @@ import pytest
 import web_kit
 from engine_kit import until
 from pdf_kit import pdf, shown
+from standins.web import LocalWeb, Page
 from timing import waited_within
 from web_kit import Names, done, use
 
-from bot.local.web import LocalWeb, Page
 from bot.storage.database import Database
 from bot.tooling.web import WebTools
 from config.settings import load_settings

@@ -13,8 +13,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import use
-from bot.local.offline.conversation import OFFLINE, Conversation, next_pages
+from bot.local.offline.conversation import OFFLINE, Conversation, next_pages, use
 from bot.local.offline.sample import mail_of, mail_with
 from bot.local.offline.views import parse_views
 
@@ -113,7 +112,7 @@ def _verdict(talk: Conversation) -> dict[str, Any]:
     else:
         told = _by_rules(mails, known, list(named))
         told["proposed_action"] = f"{told['proposed_action']} {MARK}"
-    return {"deadline": "", **told, **_corrected(known, mails, named), "not_covered": gaps}
+    return {"deadline": "", **told, "not_covered": gaps}
 
 
 def _mails(pages: Iterable[str]) -> list[Mail]:
@@ -200,28 +199,6 @@ def _date(found: re.Match[str] | None) -> date | None:
         return date.fromisoformat(found[found.lastindex or 0]) if found else None
     except ValueError:
         return None
-
-
-def _corrected(known: str, mails: Sequence[Mail], named: Iterable[str]) -> dict[str, Any]:
-    """Return what the reader has corrected before about somebody who wrote here."""
-    told: dict[str, Any] = {}
-    reader = _READER.search(known)
-    me = reader["address"].lower() if reader else ""
-    writers = {mail.address for mail in mails if mail.address not in ("", me)}
-    for sentence in re.split(r"(?<=[.!?])\s+", known):
-        said = sentence.lower()
-        if "correct" not in said or not writers & set(_ADDRESS.findall(said)):
-            continue
-        said = _ADDRESS.sub(" ", said)
-        if "urgent" in said:
-            told["priority"] = "low" if "not urgent" in said else "high"
-        if "medium priority" in said:
-            told["priority"] = "medium"
-        if found := re.search(r"ask (some|no)thing of the reader", said):
-            told["asked_of_me"] = found[1] == "some"
-        if (found := re.search(r'category "(.+?)"', sentence)) and found[1] in named:
-            told["category"] = found[1]
-    return told
 
 
 # ---- the digest

@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import items_of
-from bot.local.offline.conversation import Conversation
+from bot.local.offline.conversation import Conversation, items_of
 from bot.local.sample_workspace import read_data
 
 RECORDED = "(recorded: a careful reader wrote this for the samples)"
