@@ -101,11 +101,6 @@ READ = {
 }
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
 def triaged(shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path) -> tuple[Json, list[Json]]:
     """The document of a triage and the requests that it made; it ends as it says."""
     with model_at(monkeypatch, judging) as model:
