@@ -160,22 +160,37 @@ EMPTIED: list[str] = []
 
 @contextmanager
 def emptied_database() -> Iterator[str]:
-    """A database as the first start leaves it: one that another test is done with, or a new one."""
+    """A database as the first start leaves it: one that another test is done with, or a new one.
+
+    One that is not of the same form afterwards is used no more.
+    """
     if not EMPTIED:
         EMPTIED.append(COPIED.enter_context(database(store_database())))
     url = EMPTIED.pop()
+    form = _form(url)
     yield url
-    _empty(url)
-    EMPTIED.append(url)
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
+    if _form(url) == form:
+        _empty(url)
+        EMPTIED.append(url)
+
+
+def _form(url: str) -> list[tuple[Any, ...]]:
+    """Columns, triggers and version of the tables."""
+    return execute(
+        "SELECT table_name::text, column_name::text, data_type::text"
+        " FROM information_schema.columns WHERE table_schema = 'assistant'"
+        " UNION ALL SELECT event_object_table::text, trigger_name::text, action_statement::text"
+        " FROM information_schema.triggers"
+        " UNION ALL SELECT '', version_num, '' FROM assistant.alembic_version ORDER BY 1, 2, 3",
+        url,
+    )
 
 
 def _empty(url: str) -> None:
-    """Delete all rows but of migrations, whoever has left a transaction open, and count anew."""
+    """Delete all rows but of migrations, and count anew."""
     with psycopg.connect(url, autocommit=True) as connection, connection.transaction():
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
         connection.execute("SET LOCAL session_replication_role = replica")  # no trigger forbids it
         tables = connection.execute(
             "SELECT schemaname, tablename FROM pg_tables"

@@ -167,7 +167,8 @@ def test_the_operator_connects_by_pasting_and_disconnects_where_google_cannot_be
     assert tokens_of(load_settings(), "operator") is None
 
 
-def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell: Shell) -> None:
+@pytest.mark.system
+def test_a_refusal_at_google_is_said_at_the_command_line(google: StandIn) -> None:
     google.accounts.denies = "access_denied"
     with connecting() as command:
         urllib.request.urlopen(command.line("http"), timeout=WAIT_S).close()
@@ -175,6 +176,8 @@ def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell:
     assert (code, out) == (2, "")
     assert err.endswith("error: Nothing was allowed at Google, so nothing is connected.\n")
 
+
+def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = shell("connect", "google", "--port", taken.getsockname()[1])
     assert refused(done, "connect").endswith("Give --port another one.")
