@@ -157,7 +157,7 @@ async def test_both_share_the_work_and_together_keep_to_the_limit(
         nothing_crashed(bots)
 
 
-async def test_a_stop_that_one_hears_ends_what_runs_on_the_other_within_two_seconds(
+async def test_a_stop_that_one_hears_ends_what_runs_on_the_other(
     postgres: Kept, tmp_path: Path
 ) -> None:
     assert postgres.url

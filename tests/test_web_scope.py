@@ -337,7 +337,7 @@ SLOW = {name for name in HOSTILE if name not in ("depth", "adoption", "attribute
 @pytest.mark.parametrize(
     "names", [HOSTILE.keys() - SLOW, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"]
 )
-async def test_hostile_pages_end_within_three_seconds(names: set[str]) -> None:
+async def test_hostile_pages_end_in_time(names: set[str]) -> None:
     reader = PageReader(400_000, seconds=2.5)
     try:
         for name in names:
