@@ -26,7 +26,7 @@ from connect_kit import (
     settings_at,
 )
 from engine_kit import until
-from pg_kit import Kept, place, with_store
+from pg_kit import Kept, database_in_file, in_file, place
 from serve_kit import Served, free_port, ruled, serving
 from slack_sdk.models.views import View
 from starlette.responses import JSONResponse
@@ -45,21 +45,17 @@ from bot.serving.observability import Health
 from bot.serving.web import serve_app, web_app
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
-from bot.storage.encryption import Cipher
 from bot.storage.tables import oauth_states
 from config.settings import Settings, load_settings
 from config.words import phrase
 
-__all__ = ["place"]
+__all__ = ["database_in_file", "in_file", "place"]
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    with_store(tmp_path)
-    database = await Database.open(tmp_path, cipher=Cipher.generate())
-    async with desk_at(database) as made:
+async def desk(database_in_file: Database) -> AsyncIterator[Desk]:
+    async with desk_at(database_in_file) as made:
         yield made
-    await database.aclose()
 
 
 async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(desk: Desk) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from bot_kit import ordered
 from engine_kit import no_grants
+from pg_kit import with_store
 from policy_kit import TEAM, Asking, Json, asking, policy, user
 from pydantic import SecretStr
 from slack_sdk.models.views import View
@@ -197,6 +198,7 @@ def test_where_it_answers_is_what_the_policy_says_of_this_user() -> None:
 async def home_of(
     data_dir: Path, answers: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[Home, Asking, Store]]:
+    with_store(data_dir)
     settings, store = load_settings(), await Store.open(data_dir)
     said = {"users.info": user("U0ANA"), "views.publish": {"ok": True, "view": {}}}
     try:

@@ -17,7 +17,7 @@ from engine_kit import MUX, say
 from engine_kit import workspace as small
 from standins.model import ModelServer
 from standins.slack import LocalSlack
-from timing import Patience
+from timing import WAIT_S, Patience
 from typer.testing import CliRunner, Result
 
 from bot.__main__ import app
@@ -29,11 +29,6 @@ from config.settings import load_settings
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = "0123456789abcdef0123456789abcdef"
 ENV = Path(".env")
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 @pytest.fixture
@@ -140,7 +135,7 @@ def test_ctrl_c_at_a_prompt_ends_it_with_a_sentence(slack: LocalSlack) -> None:
     os.write(controller, b"xoxb-typ")
     process.send_signal(signal.SIGINT)
     seen += _until(controller, "written.")
-    assert process.wait(10) == 2
+    assert process.wait(WAIT_S) == 2
     os.close(controller)
     assert "Traceback" not in seen
     assert "xoxb-typ" not in seen
@@ -194,7 +189,7 @@ def test_a_file_that_git_does_not_ignore_is_warned_about(slack: LocalSlack) -> N
 
 
 def git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], check=True, capture_output=True, timeout=10)
+    subprocess.run(["git", *arguments], check=True, capture_output=True, timeout=WAIT_S)
 
 
 @pytest.mark.parametrize(

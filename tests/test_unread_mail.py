@@ -101,11 +101,6 @@ READ = {
 }
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
 def triaged(shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path) -> tuple[Json, list[Json]]:
     """The document of a triage and the requests that it made; it ends as it says."""
     with model_at(monkeypatch, judging) as model:
@@ -129,6 +124,9 @@ def test_a_mail_that_cannot_be_read_is_unreadable_with_the_reason(
     digest = shell("triage", "--mbox", file, "--me", ME, "--model", "offline").out
     assert reason[:40] in " ".join(digest.split())
     assert reduce(raw).unread, "read without Gmail"
+
+
+def test_a_long_mail_is_not_unread() -> None:
     assert reduce(one("text/plain", "It is long. \n" * 340_000)).unread == ()
 
 
