@@ -182,7 +182,7 @@ def test_a_report_reads_from_what_to_do_first_to_what_it_cost() -> None:
     assert at == sorted(at)
 
 
-@pytest.mark.parametrize("language", ["en", "cs"])
+@pytest.mark.parametrize("language", ["en", "de"])
 def test_no_line_begins_with_a_number_that_a_list_would_take(language: str) -> None:
     text = markdown(swept(section("a", finding("F1.1")), language=language))
     assert [line for line in text.splitlines() if re.match(r"\d+[.)] ", line)] == []
@@ -235,8 +235,6 @@ def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> N
     [
         ("de", ["4 offen (4 dringend)", "NOCH OFFEN, 12 Tage", "niemand", "1. März 2025"]),
         ("es", ["abiertos: 4", "SIGUE ABIERTO 12 días", "nadie", "del 1 mar 2025 al 15 mar"]),
-        ("cs", ["otevřené: 4", "STÁLE OTEVŘENÉ 12 dní", "3 kanály", "nikdo"]),
-        ("pt-BR", ["abertos: 4", "AINDA ABERTO 12 dias", "ninguém"]),
         ("ja", ["4 open (4 high)"]),
     ],
 )
