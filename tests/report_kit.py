@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from document_kit import gaps_of
 from hypothesis import strategies as st
 
 from subagents.contracts import State
@@ -195,5 +196,5 @@ def sweeps(draw: st.DrawFn) -> Json:
         status=draw(st.sampled_from(("complete", "partial", "failed", "cancelled"))),
         **{name: draw(_SOME) for name in ("notes", "channels_added", "channels_gone")},
     )
-    document["coverage"]["not_covered"] = draw(_SOME)
+    document["coverage"]["not_covered"] = gaps_of(*draw(_SOME))
     return document

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from digest_kit import CATEGORIES, triage, triages, verdict
 from digest_kit import LINK as MAIL
-from document_kit import sweep_report, triage_report
+from document_kit import gaps_of, sweep_report, triage_report
 from hypothesis import given, settings
 from report_kit import BEFORE, EVIL, finding, section, still, sweeps, swept
 from slack_sdk.models.blocks import Block
@@ -432,7 +432,7 @@ def test_what_was_not_read_is_never_called_free_of_issues() -> None:
     bad = section("csm-es", status="failed", summary="Slack gave no answer.")
     tracker = {"title": "Bugs", "status": "failed", "reason": "The bot cannot open the list."}
     document = swept(bad, section("csm-fr", finding("F1.1")), status="partial", tracker=tracker)
-    document["coverage"]["not_covered"] = [f"gap {n}" for n in range(9)]
+    document["coverage"]["not_covered"] = gaps_of(*(f"gap {n}" for n in range(9)))
     text = whole(document)
     assert "no open issue" not in text
     assert "**#csm-es**  40 messages in 12 threads read (not read)" in text
@@ -485,7 +485,7 @@ def two_hundred(**words: str) -> Json:
     ]
     old = [still(f"Old {n}") for n in range(500)]
     document = swept(*sections, compared=BEFORE, still_open=old)
-    document["coverage"]["not_covered"] = [f"market-{k}: some of it" for k in range(200)]
+    document["coverage"]["not_covered"] = gaps_of(*(f"market-{k}: some of it" for k in range(200)))
     return document
 
 

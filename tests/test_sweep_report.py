@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from document_kit import sweep_report
+from document_kit import gaps_of, sweep_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swept
@@ -113,7 +113,7 @@ def test_a_known_bug_and_what_was_declined_are_told_and_are_not_open() -> None:
 def test_a_section_that_is_not_whole_says_so_and_why() -> None:
     bad = section("csm-es", finding("F1.1"), status="partial", summary="Slack gave no answer.")
     document = swept(bad, status="partial")
-    document["coverage"]["not_covered"] = ["csm-es: Slack gave no answer"]
+    document["coverage"]["not_covered"] = [{"source": "csm-es", "reason": "Slack gave no answer"}]
     text = text_of(document)
     assert "(read in part)" in text
     assert "Slack gave no answer. " in text
@@ -123,7 +123,7 @@ def test_a_section_that_is_not_whole_says_so_and_why() -> None:
 
 def test_many_gaps_are_cut_with_their_number() -> None:
     document = swept(section("csm-es"))
-    document["coverage"]["not_covered"] = [f"gap\n{n}" for n in range(14)]
+    document["coverage"]["not_covered"] = gaps_of(*(f"gap\n{n}" for n in range(14)))
     text = text_of(document)
     assert text.count("· gap") == 10
     assert "and 4 more" in text

@@ -43,6 +43,8 @@ from bot.reports.formatting import (
     due,
     sender,
 )
+from bot.reports.frame import gap_text
+from bot.reports.frame import gaps as all_gaps
 from bot.reports.view import (
     DOTS,
     Bold,
@@ -219,8 +221,8 @@ def opened(view: ReportView, value: str) -> ReportSection | None:
 
 
 def _lists(document: TriageReport) -> Iterator[ReportSection]:
-    told = {each.sentence for each in document.unreadable}
-    gaps = [clean_text(g, REASON) for g in document.coverage.not_covered if g not in told]
+    told = {gap_text(each.gap) for each in document.unreadable}
+    gaps = [clean_text(g, REASON) for g in all_gaps(document) if g not in told]
     more = len(gaps) - MOST_GAPS
     gaps[MOST_GAPS:] = [phrase("more", n=more)] if more > 0 else []
     filtered, unread = document.filtered, document.unreadable

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from bot.reports.documents import (
     AnswerDocument,
     Document,
+    Gap,
     LookedUp,
-    Report,
     SweepReport,
 )
 from bot.reports.formatting import clean_text, periods
@@ -25,7 +25,6 @@ from bot.slack.markdown import Numbers, Prose
 from config.sections import ReplySettings
 from config.words import current, phrase
 from scopes.clean import printable, redacted
-from subagents.result import SubagentResult
 
 DETAILS = "answer_details"
 """Action id of the button that opens the details; its value is the id of the run."""
@@ -101,40 +100,24 @@ def is_small_talk(document: AnswerDocument) -> bool:
     return is_whole and not looked and len(document.answer) <= SMALL_TALK
 
 
-def with_plain_gaps(document: Report) -> Report:
-    """Return the document with what was not covered as `gaps` tells it."""
-    cover = document.coverage.model_copy(update={"not_covered": gaps(document)})
-    return document.model_copy(update={"coverage": cover})
-
-
 def gaps(document: Document) -> list[str]:
-    """Return what was not covered, in sentences without ids of subagents."""
-    results = {result.id: result for result in document.subagents}
-    told = (_gap(each, results) for each in document.coverage.not_covered)
-    stopped = {_unfinished("user")} if document.status == "cancelled" else set()
-    return [each for each in dict.fromkeys(told) if each not in stopped]
+    """Return what was not covered, in sentences for a user."""
+    over = document.status == "cancelled"  # then the answer says that it was stopped
+    told = [g for g in document.coverage.not_covered if not (over and g.stopped_by == "user")]
+    return list(dict.fromkeys(map(gap_text, told)))
 
 
-def _gap(gap: str, results: Mapping[str, SubagentResult]) -> str:
-    id, _, text = gap.partition(": ")
-    result = results.get(id)
-    if result is None:
-        return gap
-    return _unfinished(result.stopped_by) if is_ending(text, result) else text
-
-
-def is_ending(text: str, result: SubagentResult) -> bool:
-    """Return whether a gap tells in words of the engine how a subagent ended (`coverage_of`)."""
-    return text.startswith(f"{result.status}, ")
+def gap_text(gap: Gap) -> str:
+    """Return a gap as a sentence for a user: how a subagent was stopped is told in our words."""
+    if gap.stopped_by is None:
+        return f"{gap.source}: {gap.reason}" if gap.source else gap.reason
+    why = why_ended(gap.stopped_by)
+    return f"{gap.source}: {why}" if gap.source else phrase("answer.unfinished", why=why)
 
 
 def why_ended(stopped_by: str) -> str:
     """Return why a subagent found no more, in words for a user."""
     return phrase(f"ended.{stopped_by if stopped_by in REASONS else 'none'}")
-
-
-def _unfinished(stopped_by: str) -> str:
-    return phrase("answer.unfinished", why=why_ended(stopped_by))
 
 
 def footer(document: AnswerDocument, numbers: Numbers) -> Block:

@@ -148,7 +148,6 @@ def report_parts(
     `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
     where readers find all findings of a sweep if there are too many to show.
     """
-    document = frame.with_plain_gaps(document)
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
     else:

@@ -16,6 +16,7 @@ from bot.reports.documents import (
     TrackerSummary,
 )
 from bot.reports.formatting import clean_text
+from bot.reports.frame import gaps
 from bot.reports.issues import counts_of
 from bot.reports.view import (
     DOTS,
@@ -32,7 +33,7 @@ from bot.reports.view import (
     entries_of,
 )
 from bot.slack.markdown import address
-from config.words import Words, words_of
+from config.words import Words, in_language, words_of
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION, RESTING
 
@@ -75,7 +76,7 @@ def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:
         first=tuple(_first(document, markets.numbers, words))[:MOST_FIRST],
         patterns=tuple(_highlights(document, document.patterns, markets.numbers, words)),
         notes=tuple(_notes(document, words)),
-        gaps=_sentences(document.coverage.not_covered),
+        gaps=_gaps(document),
         overview=tuple(markets.line(each) for each in markets.ordered),
         sections=(*sections, *_quiet(document.still_open, words)),
         sources=tuple(f"#{_name(each)}: {markets.read(each)}" for each in markets.ordered),
@@ -221,6 +222,11 @@ def _tracker(tracker: TrackerSummary, words: Words) -> str:
     )
     partly = f" · {words('partly', why=why)}" if tracker.status == "partial" else ""
     return f"{head}: {', '.join(counts)}{partly}"
+
+
+def _gaps(document: SweepReport) -> tuple[str, ...]:
+    with in_language(document.language):
+        return _sentences(gaps(document))
 
 
 def _sentences(sentences: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from bot.citations import CITED, ids_in
 from bot.reports.digest import digest_view
 from bot.reports.documents import AnswerDocument, Report, TriageReport
 from bot.reports.formatting import periods
+from bot.reports.frame import gaps
 from bot.reports.sweep import sweep_view
 from bot.reports.view import Entry, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
@@ -176,9 +177,10 @@ def _foot(doc: AnswerDocument) -> Iterator[str]:
     if doc.windows:
         yield from _wrap(f"Messages of {periods(doc.windows, doc.zone)}", "  ")
     yield from _wrap(f"Coverage: {' · '.join(parts)}", "  ")
-    for each in cover.not_covered[:MOST_GAPS]:
+    missing = gaps(doc)
+    for each in missing[:MOST_GAPS]:
         yield from _wrap(f"  not covered: {one_line(each)}", "    ")
-    if (left := len(cover.not_covered) - MOST_GAPS) > 0:
+    if (left := len(missing) - MOST_GAPS) > 0:
         yield f"  not covered: and {left} more (`assistant show {doc.run_id} --json` has all)"
     if doc.stopped_by != "none":
         why = f" ({one_line(doc.reason)})" if doc.reason else ""

@@ -16,6 +16,7 @@ from bot.reports.documents import (
     Answer,
     AnswerDocument,
     AnswerPart,
+    Gap,
     Period,
     Report,
     RunCoverage,
@@ -532,12 +533,9 @@ class Ask:
 
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         found = coverage_of(results)
-        own = [
-            *self.sources.missing,
-            *self.reports.missing,
-            *filter(None, self.reading.undone.values()),
-        ]
-        gaps = list(dict.fromkeys((*own, *found.not_covered, *self.app.problems)))
+        own = (*self.sources.missing, *self.reports.missing, *self.reading.undone.values())
+        told, problems = ([Gap(reason=r) for r in each if r] for each in (own, self.app.problems))
+        gaps = list(dict.fromkeys((*told, *found.not_covered, *problems)))
         update = {"not_covered": gaps, "looked_up": len(self.reading.seen_items())}
         return found.model_copy(update=update)
 

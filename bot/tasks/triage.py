@@ -15,6 +15,7 @@ from bot.mailbox.sync import MailState, Sync, seen_of
 from bot.reports.documents import (
     EarlierDigest,
     FilteredThread,
+    Gap,
     Period,
     RunCoverage,
     ThreadVerdict,
@@ -443,9 +444,9 @@ class Triage(ReportTask):
     def _coverage(
         self, results: Sequence[SubagentResult], lost: Sequence[UnreadableThread]
     ) -> RunCoverage:
-        missing = [each.sentence for each in lost]
+        missing = [each.gap for each in lost]
         missing += [
-            f"{t.subject or phrase('digest.no_subject')}: {each}"
+            Gap(source=t.subject or phrase("digest.no_subject"), subagent=r.id, reason=each)
             for t in self.looked
             if (r := self.results.get(t.id)) and r.value is not None
             for each in r.not_covered
@@ -453,9 +454,10 @@ class Triage(ReportTask):
         asked = 0
         if left := len(self.sync.refs) - len(self.looked):
             key = "digest.left_by_stop" if self.run.stop else "digest.left_by_limit"
-            missing.append(phrase(key, n=left, limit=self.limit))
+            missing.append(Gap(reason=phrase(key, n=left, limit=self.limit)))
             asked = 0 if self.run.stop else 1
-        found = count_statuses([r.status for r in results], [*missing, *self.app.problems])
+        missing += [Gap(reason=problem) for problem in self.app.problems]
+        found = count_statuses([r.status for r in results], missing)
         return found.model_copy(update={"left_out": asked})
 
 
