@@ -20,6 +20,7 @@ from config.words import (
     language_name,
     languages,
     phrase,
+    spoken_language,
     words_of,
 )
 
@@ -136,6 +137,28 @@ def test_a_plural_has_the_forms_of_its_language() -> None:
     told = {code: [words_of(code)("channels", n=n) for n in (0, 1, 2)] for code in ("de", "fr")}
     assert told["de"] == ["0 Kanäle", "1 Kanal", "2 Kanäle"]
     assert told["fr"] == ["0 canal", "1 canal", "2 canaux"]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Was ist in #support-es noch offen?", "de"),
+        ("<@U0BOT> Wer ist für <#C1|the-and-is> zuständig?", "de"),
+        ("Which of our customers wait for us?", "en"),
+        ('In which channel did Ana write "la carta no funciona en el terminal"?', "en"),
+        ("¿Qué está pendiente en #soporte?", "es"),
+        ("Qu'est-ce qui est ouvert ?", "fr"),
+        ("Quali clienti aspettano una risposta?", "it"),
+        ("Übersetze `what is the status of the order`", ""),
+        ("> what is the status of the order\nDanke", ""),
+        ("triage my inbox", ""),
+        ("Que problemas estão em aberto?", ""),
+        ("ist the", ""),
+        ("", ""),
+    ],
+)
+def test_a_request_tells_its_language_only_where_it_is_clear(text: str, language: str) -> None:
+    assert spoken_language(text) == language
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bot.runs.store import RunNotFound, Store
 from bot.slack.assistant_pane import attempt
 from bot.slack.blocks import Block
 from config.sections import ReplySettings
-from config.words import phrase
+from config.words import in_language, phrase
 from scopes.label import Label
 from subagents.directory import Directory
 
@@ -51,4 +51,5 @@ class AnswerButtons:
         if await self._directory.obstacles(Label.of(document.label), user):
             return message_view(phrase("answer.details_hidden"))
         took = (stored.finished or stored.started) - stored.started
-        return details_view(document, self._settings, took.total_seconds())
+        with in_language(document.language):
+            return details_view(document, self._settings, took.total_seconds())

@@ -534,6 +534,8 @@ class AnswerDocument(DocumentPart):
     """Whether it stopped for what may be over later, such as a model that is overloaded."""
     model: str
     """As above."""
+    language: str = "en"
+    """Code of the language in which its reader is told what stands around it."""
     question: str = ""
     """The request."""
     answer: str

@@ -38,7 +38,7 @@ from bot.tasks.base import (
 )
 from bot.tasks.reports import GMAIL, NOTHING_TO_ADD, Reports
 from bot.tasks.sources import seen_channels
-from config.words import language_name, phrase
+from config.words import current, language_name, phrase
 from scopes.clients import names_in
 from scopes.destinations import PERSON, places_to_write
 from scopes.effects import OPEN_MAIL, Access
@@ -502,6 +502,7 @@ class Ask:
             reason=done.ending.reason,
             passing=done.ending.passing,
             model=self.app.model_name,
+            language=current().language,
             question=self.request.text,
             answer=text,
             statements=said,
