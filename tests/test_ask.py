@@ -123,12 +123,17 @@ def test_the_parent_never_sees_what_a_subagent_read(ask: Ask, shell: Shell) -> N
     assert shell("audit", done.json["run_id"]).code == 0
 
 
-def test_damaged_days_are_named_beside_an_answer(shell: Shell, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [("ask", "What is unanswered in #support-es?"), ("sweep", "--channels", "*")]
+)
+def test_over_a_damaged_day_a_run_is_partial_and_names_it(
+    shell: Shell, tmp_path: Path, command: tuple[str, ...]
+) -> None:
     asked = said("10 09:00", "No puedo pagar con tarjeta, ¿qué hago?")
     damaged = {"support-es/2025-03-11.json": b"{}"}
     zip_file = export(tmp_path, {"support-es": [asked]}, damaged)
     sources = ("--slack-export", zip_file, "--as-of", AS_OF, "--model", "offline")
-    done = shell("ask", "What is unanswered in #support-es?", *sources, "--json")
+    done = shell(*command, *sources, "--json")
     (missing,) = gap_lines(done.json)
     assert missing.startswith("support-es/2025-03-11.json: not a JSON list")
     assert (done.json["status"], done.code) == ("partial", 1)

@@ -81,6 +81,16 @@ def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(triage:
     assert gap_lines(done.json) == ["25 older threads left out by the limit of 5"]
 
 
+def test_over_a_damaged_mbox_a_triage_is_partial_and_names_it(shell: Shell, tmp_path: Path) -> None:
+    file = mbox(tmp_path / "m.mbox", *letters(2))
+    with file.open("ab") as whole:
+        whole.write(b"\nFrom nobody Mon Mar 10 09:00:00 2025\n\nNo headers.\n")
+    done = shell(*OFFLINE, "--mbox", file, "--me", ME, "--json")
+    assert (done.json["status"], done.code) == ("partial", 1)
+    (missing,) = gap_lines(done.json)
+    assert "has no headers" in missing
+
+
 def test_a_subagent_that_fails_costs_its_own_thread_only(triage: Triage) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body) and "order 1002" in str(body["messages"]):

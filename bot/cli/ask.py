@@ -355,10 +355,7 @@ def report_outcome(document: Document, fault: str) -> int:
     if why := _model_fault(document):
         hint = "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models` in assistant.yaml."
         tell(f"error: The model answered nothing: {why}. {hint}")
-    coverage = document.coverage
-    gaps = len(coverage.not_covered) - (coverage.left_out or 0)
-    whole = document.status == "complete" and not gaps
-    return DONE if whole and not fault else INCOMPLETE
+    return DONE if document.status == "complete" and not fault else INCOMPLETE
 
 
 def _stop_by_ctrl_c(app: App) -> None:

@@ -121,8 +121,15 @@ class RunCoverage(DocumentPart):
     """Of an answer: what all subagents read together."""
     looked_up: int | None = Field(default=None, exclude_if=_is_absent)
     """Of an answer: how many items the parent's own tools showed it."""
+    unreached: int | None = Field(default=None, exclude_if=_is_absent)
+    """Of a triage that was stopped: how many threads it had not come to."""
     left_out: int | None = Field(default=None, exclude_if=_is_absent)
     """How many of `not_covered` tell of what `--limit` left out; absent or 0: none."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nothing is missing but what `--limit` left out."""
+        return len(self.not_covered) <= (self.left_out or 0)
 
     def outcomes(self, *statuses: str) -> list[str]:
         """Return how many parts ended with each of these statuses, such as `2 failed`."""

@@ -35,6 +35,7 @@ from bot.tasks.base import (
     coverage_of,
     status_of,
     total,
+    whole_or_partial,
 )
 from bot.tasks.reports import GMAIL, NOTHING_TO_ADD, Reports
 from bot.tasks.sources import seen_channels
@@ -489,12 +490,10 @@ class Ask:
         shown = {i: known[i] for i in (filter(known.get, known) if report else cited)}
         usage, cost = self._total(every, done)
         label = self.request.label.join(self.reading.label).join(join_labels(every))
-        status = status_of(results, done)
+        coverage = self._coverage(results)
+        status = whole_or_partial(status_of(results, done), coverage)
         if self.reports.missing and not report and not results:
             status = "failed"
-        coverage = self._coverage(results)
-        if status == "complete" and coverage.not_covered:
-            status = "partial"
         answer = AnswerDocument(
             run_id=self.run.id,
             status=status,

@@ -331,6 +331,11 @@ def coverage_of(results: Sequence[SubagentResult]) -> RunCoverage:
     return count_statuses([r.status for r in results], missing).model_copy(update={"read": read})
 
 
+def whole_or_partial(status: str, coverage: RunCoverage) -> str:
+    """Return the status of a run by what it does not cover, such as a damaged source."""
+    return "partial" if status == "complete" and not coverage.is_whole else status
+
+
 def is_all_refused(results: Sequence[SubagentResult]) -> bool:
     """Return whether subagents were asked for and none of them was started."""
     return bool(results) and all(r.status == "refused" for r in results)

@@ -13,7 +13,7 @@ from bot.mailbox.accounts import how_to_connect
 from bot.reports.documents import Gap, Report, SweepReport, TriageReport
 from bot.reports.frame import gap_text
 from bot.reports.markdown import digest_answer
-from bot.tasks.base import Request, Workplace
+from bot.tasks.base import Request, Workplace, whole_or_partial
 from bot.tasks.sources import match_channels, seen_channels
 from bot.tasks.sweep import NOBODY, Sweep
 from config.words import Text, phrase
@@ -160,6 +160,7 @@ class Reports:
         )
         report = await task.work()
         report.coverage.not_covered += made.missing
+        report.status = whole_or_partial(report.status, report.coverage)
         return self._result_of(report, Label.of(report.label))
 
     async def triage(

@@ -28,7 +28,15 @@ from bot.reports.documents import (
 )
 from bot.reports.frame import why_ended
 from bot.reports.issues import counts_of
-from bot.tasks.base import Opening, ReportTask, count_statuses, coverage_of, most_urgent, total
+from bot.tasks.base import (
+    Opening,
+    ReportTask,
+    count_statuses,
+    coverage_of,
+    most_urgent,
+    total,
+    whole_or_partial,
+)
 from bot.tasks.duplicates import join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
@@ -461,15 +469,16 @@ class Sweep(ReportTask):
         found = [f for s in sections for f in s.findings]
         entries = [f.tracker for f in found if f.tracker]
         tracker = self.reading.summary(entries) if self.reading else None
+        coverage = self._coverage(sections, results, tracker)
         return SweepReport(
             run_id=self.run.id,
             title=self.title,
-            status=self._status(sections),
+            status=whole_or_partial(self._status(sections), coverage),
             model=self.app.model_name,
             language=self.language,
             as_of=latest,
             window=Period(oldest=iso(oldest), latest=latest),
-            coverage=self._coverage(sections, results, tracker),
+            coverage=coverage,
             counts=counts_of(found, []),
             top_lines=[top_line(s, findings) for s in overview.first],
             patterns=overview.shared_patterns(self._channels()),
@@ -507,7 +516,10 @@ class Sweep(ReportTask):
         tracker: TrackerSummary | None,
     ) -> RunCoverage:
         undone = [s for s in sections if s.status in ("failed", "cancelled")]
-        missing = [Gap(source=s.item, reason=s.summary) for s in undone]
+        ended = {"cancelled": "user"}
+        missing = [
+            Gap(source=s.item, reason=s.summary, stopped_by=ended.get(s.status)) for s in undone
+        ]
         told = {child for s in undone for child in s.subagents} | self.halved
         long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
         for source, share, result in long:
