@@ -7,13 +7,14 @@ import logging
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.listeners.events import FeedbackGiven
-from bot.reports.documents import AnswerDocument, parse_document
-from bot.reports.frame import details_view, feedback_form, message_view
+from bot.reports.documents import AnswerDocument, SweepReport, TriageAnswer, parse_document
+from bot.reports.frame import feedback_form, message_view
+from bot.reports.slack import details_view
 from bot.runs.store import RunNotFound, Store
 from bot.slack.assistant_pane import attempt
 from bot.slack.blocks import Block
 from config.sections import ReplySettings
-from config.words import in_language, phrase
+from config.words import phrase
 from scopes.label import Label
 from subagents.directory import Directory
 
@@ -46,10 +47,11 @@ class AnswerButtons:
         except RunNotFound:
             return message_view(phrase("answer.details_gone"))
         document = parse_document(stored.result) if stored.result else None
-        if not isinstance(document, AnswerDocument) or not document.label:
+        if not isinstance(document, AnswerDocument | SweepReport | TriageAnswer) or not (
+            document.label
+        ):
             return message_view(phrase("answer.details_gone"))
         if await self._directory.obstacles(Label.of(document.label), user):
             return message_view(phrase("answer.details_hidden"))
         took = (stored.finished or stored.started) - stored.started
-        with in_language(document.language):
-            return details_view(document, self._settings, took.total_seconds())
+        return details_view(document, self._settings, took.total_seconds())

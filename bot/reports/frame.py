@@ -10,9 +10,12 @@ from bot.reports.documents import (
     Document,
     Gap,
     LookedUp,
+    Report,
     SweepReport,
+    TriageReport,
 )
 from bot.reports.formatting import clean_text, periods
+from bot.reports.view import ReportView
 from bot.slack.blocks import (
     Block,
     context_block,
@@ -69,9 +72,11 @@ def stopped_line(document: Document) -> str:
 def _progress(document: Document) -> tuple[int, int, str]:
     """Return how much was read, of how much, and what it is."""
     cover = document.coverage
-    if not isinstance(document, AnswerDocument):
-        noun = "channel" if isinstance(document, SweepReport) else "thread"
-        return cover.complete + cover.partial, cover.items, noun
+    if isinstance(document, SweepReport):
+        return cover.complete + cover.partial, cover.items, "channel"
+    if isinstance(document, TriageReport):
+        done = len(document.verdicts) + len(document.filtered)
+        return done, done + len(document.unreadable) + (cover.unreached or 0), "thread"
     listing = [r for r in document.subagents if r.read.sources_listed]
     if not listing:
         return cover.complete + cover.partial, cover.items, "question"
@@ -120,23 +125,30 @@ def why_ended(stopped_by: str) -> str:
     return phrase(f"ended.{stopped_by if stopped_by in REASONS else 'none'}")
 
 
-def footer(document: AnswerDocument, numbers: Numbers) -> Block:
-    """Return the line below an answer: sources, window, gaps, cost; and the button for details."""
+def footer(document: Document, sources: int) -> Block:
+    """Return the line below it: sources, window, gaps, cost; and the button for details.
+
+    `sources`: how many an answer cites.
+    """
     button = {
         "type": "button",
         "action_id": DETAILS,
         "value": document.run_id,
         "text": plain_text_block(phrase("answer.details")),
     }
-    text = {"type": "mrkdwn", "text": " · ".join(_line(document, numbers)), "verbatim": True}
+    text = {"type": "mrkdwn", "text": " · ".join(_line(document, sources)), "verbatim": True}
     return {"type": "section", "text": text, "accessory": button}
 
 
-def _line(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
-    if numbers.given:
-        yield phrase("count.source", n=len(numbers.given))
-    if document.windows:
-        yield _window(document)
+def _line(document: Document, sources: int) -> Iterator[str]:
+    if isinstance(document, SweepReport):
+        yield phrase("count.channel", n=len(document.sections))
+    elif isinstance(document, TriageReport):
+        yield phrase("count.thread", n=_progress(document)[1])
+    elif sources:
+        yield phrase("count.source", n=sources)
+    if window := _window(document):
+        yield window
     if missing := gaps(document):
         more = f" {phrase('more', n=len(missing) - 1)}" if len(missing) > 1 else ""
         gap = _clean(missing[0], GAP).rstrip(".")
@@ -144,14 +156,21 @@ def _line(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
     yield _price(document)
 
 
-def _price(document: AnswerDocument) -> str:
+def _price(document: Document) -> str:
     cost = document.cost_usd
     price = phrase("no_price") if cost is None else current().usd(cost, 3)
     return phrase("answer.listed", price=price) if document.model == "offline" else price
 
 
-def _window(document: AnswerDocument) -> str:
-    return phrase("answer.messages_of", days=periods(document.windows, document.zone))
+def _window(document: Document) -> str:
+    """Return the days whose messages were read; empty if none were."""
+    windows, zone = [], "UTC"
+    if isinstance(document, AnswerDocument):
+        windows, zone = document.windows, document.zone
+    elif document.window:
+        windows = [document.window]
+        zone = document.zone if isinstance(document, TriageReport) else zone
+    return phrase("answer.messages_of", days=periods(windows, zone)) if windows else ""
 
 
 def details_view(document: AnswerDocument, settings: ReplySettings, seconds: float) -> Block:
@@ -161,6 +180,17 @@ def details_view(document: AnswerDocument, settings: ReplySettings, seconds: flo
         rest = context_block(phrase("answer.left_out", run=escape_mrkdwn(document.run_id)))
         blocks = [*blocks[:MAX_VIEW], rest, blocks[-1]]
     return _modal(blocks)
+
+
+def report_details_view(document: Report, view: ReportView) -> Block:
+    """Return the modal with the details of a report: what was read, all gaps, and the cost."""
+    blocks = list[Block]()
+    for title, rows in (("sources", view.sources), ("gaps", gaps(document))):
+        if rows:
+            lines = [f"• {_clean(each, 500)}" for each in rows]
+            blocks += _sections([f"*{phrase(title)}*", *lines])
+    blocks = blocks[:MAX_VIEW]
+    return _modal([*blocks, context_block("\n".join(map(escape_mrkdwn, view.foot)))])
 
 
 def message_view(text: str) -> Block:
@@ -278,7 +308,7 @@ def _cost(document: AnswerDocument, seconds: float) -> str:
     questions, own = document.coverage.items, document.coverage.looked_up
     read = [phrase("count.question", n=questions)] if questions else []
     read += [phrase("count.looked_up", n=own)] if own else []
-    when = _window(document) if document.windows else ""
+    when = _window(document)
     told = ", ".join([*read, _price(document), took])
     reference = phrase("answer.reference", id=escape_mrkdwn(document.run_id))
     return " · ".join(filter(None, (when[:1].upper() + when[1:], told, reference)))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from html import escape
-from itertools import accumulate
 from typing import NamedTuple
 
 from bot.reports import frame
 from bot.reports.digest import digest_view, opened
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
-from bot.reports.documents import AnswerDocument, AnswerPart, Report, TriageReport
+from bot.reports.documents import AnswerDocument, AnswerPart, Document, Report, TriageReport
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     Bold,
@@ -70,7 +68,7 @@ def answer_message(
     text = prose.link_citations(answer or how or phrase("answer.nothing"), numbers)
     foot = [context_block(f"*{how}*")] if answer and how else []
     if not frame.is_small_talk(document):
-        foot.append(frame.footer(document, numbers))
+        foot.append(frame.footer(document, len(numbers.given)))
     if schedule:
         foot.append(context_block(schedule))
     elif foot:
@@ -94,24 +92,22 @@ class HeadLimits(NamedTuple):
 
     patterns: int
     markets: int
-    gaps: int
     references: int
 
 
 SHORT = 8_000
 """Target size of the first message, in characters."""
 HEAD_LIMITS = (
-    HeadLimits(4, 30, 5, 6),
-    HeadLimits(3, 15, 3, 4),
-    HeadLimits(2, 6, 2, 2),
-    HeadLimits(1, 0, 1, 1),
+    HeadLimits(4, 30, 6),
+    HeadLimits(3, 15, 4),
+    HeadLimits(2, 6, 2),
+    HeadLimits(1, 0, 1),
 )
 """The first one with which the first message fits is used."""
 ONE_MESSAGE = 4_000
 """Characters of a report in one message; in a longer one, what can wait comes separately."""
 MOST_MARKETS_NAMED = 8
 MOST_NOTES = 5
-MOST_GAPS = 15
 MOST_PATTERNS = 10
 MAX_LIST = 2_500
 """Characters of a list; a longer one continues in another block."""
@@ -148,11 +144,24 @@ def report_parts(
     `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
     where readers find all findings of a sweep if there are too many to show.
     """
+    view = _view(document, categories, place)
+    with in_language(document.language):
+        foot = Piece((frame.footer(document, 0),))
+    return _rendered(view, _messages(view, foot), view.notification)
+
+
+def _view(document: Report, categories: Iterable[str], place: str = FINDINGS_FILE) -> ReportView:
     if isinstance(document, TriageReport):
-        view = digest_view(document, categories)
-    else:
-        view = sweep_view(document, place)
-    return _rendered(view, _messages(_with_progress(view, document)), view.notification)
+        return digest_view(document, categories)
+    return sweep_view(document, place)
+
+
+def details_view(document: Document, settings: ReplySettings, seconds: float) -> Block:
+    """Return the modal with the details of an answer or a report, which took so many seconds."""
+    with in_language(document.language):
+        if isinstance(document, AnswerDocument):
+            return frame.details_view(document, settings, seconds)
+        return frame.report_details_view(document, _view(document, ()))
 
 
 def opened_parts(
@@ -174,21 +183,11 @@ def _rendered(view: ReportView, messages: Sequence[Message], text: str) -> tuple
     return tuple(parts)
 
 
-def _with_progress(view: ReportView, document: Report) -> ReportView:
-    """Say how far a stopped report came, where it would only say that it was stopped."""
-    if document.status != "cancelled":
-        return view
-    stopped = view.words("ended_cancelled")
-    with in_language(view.words.language):
-        told = frame.stopped_line(document)
-    return replace(view, lead=tuple(told if line == stopped else line for line in view.lead))
-
-
-def _messages(view: ReportView) -> list[Message]:
+def _messages(view: ReportView, footer: Piece) -> list[Message]:
     words, (limits, head) = view.words, _head(view)
     first = [head, *_pieces((each for each in view.sections if each.is_urgent), words)]
     rest = [each for each in view.sections if not each.is_urgent]
-    thread, foot = list(_pieces(rest, words)), list(_foot(view, limits))
+    thread, foot = list(_pieces(rest, words)), [*_more_patterns(view, limits), footer]
     if any(section.intro or section.is_apart for section in rest):
         return [*pack(first), *pack(thread), *pack(foot)]
     everything = [*first, *thread, *foot]
@@ -233,20 +232,13 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
         items = [_highlight(each, limits) for each in patterns]
         parts += [_heading(words("patterns")), bullet_list(items)]
     yield rich(*parts)
-    gaps = [*view.gaps[: limits.gaps], *_rest(view.gaps, limits.gaps, words)]
-    notes = [*_bullets("to_know", view.notes[:MOST_NOTES], words), *_bullets("gaps", gaps, words)]
-    if notes:
-        yield rich(*notes)
+    if view.notes:
+        notes = [paragraph(each) for each in view.notes[:MOST_NOTES]]
+        yield rich(_heading(words("to_know")), bullet_list(notes))
     if limits.markets and view.overview:
         rows = [paragraph(*_parts(line)) for line in view.overview[: limits.markets]]
         rows += map(paragraph, _rest(view.overview, limits.markets, words))
         yield rich(_heading(words("markets")), bullet_list(rows))
-
-
-def _bullets(title: str, sentences: Sequence[str], words: Words) -> Iterator[Element]:
-    if sentences:
-        yield _heading(words(title))
-        yield bullet_list([paragraph(each) for each in sentences])
 
 
 def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
@@ -385,24 +377,10 @@ def _button(button: Button) -> Block:
     }
 
 
-def _foot(view: ReportView, limits: HeadLimits) -> Iterator[Piece]:
-    """Yield what did not fit into the first message; then what was read, and the cost."""
-    words, gaps = view.words, view.gaps[limits.gaps :]
+def _more_patterns(view: ReportView, limits: HeadLimits) -> Iterator[Piece]:
+    """Yield the patterns that did not fit into the first message."""
     patterns = view.patterns[limits.patterns :][:MOST_PATTERNS]
-    missing = [*gaps[:MOST_GAPS], *_rest(gaps, MOST_GAPS, words)]
-    rows = {
-        "patterns": [_highlight(each, HEAD_LIMITS[0]) for each in patterns],
-        "gaps": [paragraph(each) for each in missing],
-    }
-    for title in rows:
-        head = [_title(words(title))]
-        for some in _lists(rows[title]):
-            yield Piece((*head, rich(bullet_list(some))))
-            head = []
-    if view.sources:
-        ends = accumulate(len(escape(each, quote=False)) for each in view.sources)
-        shown = sum(end <= MAX_LIST for end in ends)
-        sources = "; ".join([*view.sources[:shown], *_rest(view.sources, shown, words)])
-        yield Piece((rich(paragraph(bold(words("sources")), f"\n{sources}")),))
-    elements = [plain_text_block(each, 2_000) for each in view.foot]
-    yield Piece(({"type": "context", "elements": elements},))
+    head = [_title(view.words("patterns"))]
+    for some in _lists([_highlight(each, HEAD_LIMITS[0]) for each in patterns]):
+        yield Piece((*head, rich(bullet_list(some))))
+        head = []

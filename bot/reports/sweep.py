@@ -16,7 +16,7 @@ from bot.reports.documents import (
     TrackerSummary,
 )
 from bot.reports.formatting import clean_text
-from bot.reports.frame import gaps
+from bot.reports.frame import gaps, stopped_line
 from bot.reports.issues import counts_of
 from bot.reports.view import (
     DOTS,
@@ -157,8 +157,16 @@ def _lead(document: SweepReport, channels: str, words: Words) -> Iterator[str]:
         start, end = (words.minute(each) for each in (window.oldest, window.latest))
     read = _read([section.coverage for section in document.sections], words)
     yield f"{words('period', start=start, end=end)} · {channels} · {read}"
-    yield "" if document.status == "complete" else words(f"ended_{document.status}")
+    yield _ended(document, words)
     yield words("offline") if document.model == "offline" else ""
+
+
+def _ended(document: SweepReport, words: Words) -> str:
+    """Return why a report is not whole; empty if it is."""
+    if document.status == "cancelled":
+        with in_language(document.language):
+            return stopped_line(document)
+    return "" if document.status == "complete" else words(f"ended_{document.status}")
 
 
 def _first(document: SweepReport, numbers: Mapping[str, int], words: Words) -> Iterator[Highlight]:

@@ -135,7 +135,7 @@ class ReportView:
     patterns: tuple[Highlight, ...] = ()
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
-    """What a sweep does not cover; a triage has a section of it."""
+    """What it does not cover."""
     overview: tuple[Line, ...] = ()
     """A line for each market."""
     sources: tuple[str, ...] = ()
