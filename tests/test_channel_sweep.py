@@ -14,6 +14,7 @@ from document_kit import gap_lines
 from engine_kit import call, is_child, results, say, turn, turns, until, use
 from fleet_kit import fleet
 from serve_kit import ASKER, CENTURY_DAYS, Served, serving
+from test_answer_buttons import opened
 
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
@@ -145,6 +146,9 @@ async def test_a_mention_in_a_channel_is_answered_where_it_was_asked(tmp_path: P
         asked = bot.ask("sweep #csm-spain and #csm-italy", user="U0ANKE")
         shown = await bot.answers(asked, seconds=60)
         document = await result_of(bot)
+        told = await opened(bot, "U0ANKE", bot.channel, shown[-1])
+        assert told.startswith("*Sources*\n• #csm-spain: ")
+        assert told.endswith(f"run {document['run_id']}")
     assert [s["item"] for s in document["sections"]] == ["csm-spain", "csm-italy"]
     assert document["top_lines"]
     assert all(line["findings"] for line in document["top_lines"])
