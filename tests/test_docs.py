@@ -258,6 +258,7 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     seen = set(_keys([sweep, ask, triage, stored, error])) | _of_schedules_and_servers()
     assert seen - described == set()
     rare = {f.name for f in fields(Leak)} | {k for c in CONTRACTS.values() for k in c.model_fields}
+    rare.add("unreached")  # a triage has it only after Stop
     assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()
 
 
