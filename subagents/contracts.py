@@ -32,6 +32,9 @@ Line = Annotated[str, BeforeValidator(_cut), Field(max_length=LINE)]
 Ids = Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=500)]
 
 
+Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")]
+
+
 class Contract(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -46,6 +49,11 @@ class FindingDraft(Contract):
     customers: list[Line] = Field(default_factory=list, max_length=100)
     evidence: Ids
     quotes: list[Line] = Field(default_factory=list, max_length=20)
+
+
+class IssueDraft(FindingDraft):
+    wants: Line = ""
+    deadline: Day = ""
 
 
 class Submission(Contract):
@@ -73,6 +81,7 @@ class IssuesContract(FindingsContract):
 
     summary: Text
     no_issue: Ids = Field(default_factory=list)
+    findings: list[IssueDraft] = Field(default_factory=list, max_length=500)  # type: ignore[assignment]
 
 
 class AnswerContract(FindingsContract):
@@ -87,9 +96,6 @@ class TableContract(FindingsContract):
 
 class DraftContract(FindingsContract):
     text: Text
-
-
-Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")]
 
 
 class TrackedRow(Contract):
@@ -126,6 +132,33 @@ class TriageVerdict(Submission):
                 claim=claim, severity=self.priority, next_step=step, evidence=self.evidence
             )
         ]
+
+
+Grade = Literal["critical", "high", "medium", "low"]
+Verdict = Literal["confirm", "refute", "weaken", "duplicate", "out_of_scope"]
+
+
+class ReviewFinding(Contract):
+    """A finding of one specialist about the material under review."""
+
+    id: Annotated[str, Field(max_length=20)] = ""
+    category: Line
+    severity: Grade
+    confidence: Annotated[float, Field(ge=0, le=1)]
+    claim: Line
+    place: Line
+    """`file:line`, id of a message, or number of a clause."""
+    quotes: list[Line] = Field(default_factory=list, max_length=5)
+    fix: Line = ""
+
+
+class OpinionDraft(Contract):
+    """What a judge says about one finding."""
+
+    finding: Annotated[str, Field(max_length=20)]
+    verdict: Verdict
+    evidence: Line = ""
+    duplicate_of: Annotated[str, Field(max_length=20)] = ""
 
 
 CONTRACTS: Final[dict[str, type[Submission]]] = {

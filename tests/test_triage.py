@@ -264,3 +264,15 @@ def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell, tmp_path: Path) ->
     sweep = shell.sweep(small_export(tmp_path))
     done = shell("triage", "--resume", sweep["run_id"], "--model", "offline", "--json")
     assert "is no triage" in refused(done, "no_triage")
+
+
+def test_a_thread_of_a_stored_digest_is_shown_in_full(shell: Shell) -> None:
+    digest = shell(*OFFLINE, "--sample", "--limit", "3").json
+    run = digest["run_id"]
+    shown = shell("show", run, "--thread", "1")
+    assert shown.code == 0
+    whole = " ".join(shown.out.split())
+    (told,) = (v for v in digest["verdicts"] if v["link"] in shown.out)
+    for text in (*told["key_facts"], told["draft_reply"] or ""):
+        assert " ".join(text.split()) in whole
+    assert "no thread 9" in refused(shell("show", run, "--thread", "9", "--json"), "no_thread")

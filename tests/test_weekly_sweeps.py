@@ -143,7 +143,7 @@ async def test_each_report_begins_where_the_last_one_ended_and_an_issue_is_one_i
     assert third["compared"] == {"with": "2025-03-15T00:00:00Z", "reports": 2}
     assert third["counts"] == {
         **{"open": 3, "new": 1, "changed": 0, "solved": 0, "reopened": 1},
-        "high": third["counts"]["high"],
+        **{name: third["counts"][name] for name in ("high", "urgent")},
     }
 
 

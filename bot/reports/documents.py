@@ -215,7 +215,7 @@ class TopLine(DocumentPart):
 
 
 class SharedPattern(DocumentPart):
-    """An issue that comes up in several channels."""
+    """A problem that several findings share."""
 
     text: str
     findings: list[str] = []
@@ -256,6 +256,8 @@ class IssueCounts(DocumentPart):
     reopened: int = 0
     high: int = 0
     """How many of the open ones are of high severity."""
+    urgent: int = 0
+    """How many of the open ones are urgent: by severity, deadline, days waited, no answer."""
 
 
 class KnownIssue(DocumentPart):
@@ -307,13 +309,14 @@ class SweepReport(DocumentPart):
     coverage: RunCoverage
     """Below."""
     counts: IssueCounts = IssueCounts()
-    """`open`: issues that need action, with those of `still_open`, and `high` of them; `new`,
-    `changed`, `solved`, `reopened`: findings with that `change`."""
+    """`open`: issues that need action, with those of `still_open`; `high` and `urgent` of them;
+    `new`, `changed`, `solved`, `reopened`: findings with that `change`."""
     top_lines: list[TopLine] = []
     """What to do first, each with `text`, `findings` (ids), `links` (the first one of each
     finding), and `customers` and `messages` of those findings together, counted by code."""
     patterns: list[SharedPattern] = []
-    """What comes up in several markets: `text`, `findings` (ids), `markets` (names of channels)."""
+    """Problems that several findings share: `text`, `findings` (ids), `markets` (names of
+    channels)."""
     tracker: TrackerSummary | None = None
     """Null, or what was read of the bug tracker: `id`, `title`, `status`, `reason`, `read` (rows),
     and how many findings are `untracked`, `tracked` or `closed` in it but still reported."""
@@ -340,7 +343,7 @@ class SweepReport(DocumentPart):
 
 
 class TriageLine(DocumentPart):
-    """One thing to do first in a mailbox."""
+    """A line about threads of a mailbox."""
 
     text: str
     findings: list[str] = []
@@ -352,6 +355,8 @@ class SharedTopic(DocumentPart):
 
     text: str
     threads: list[str] = []
+    known: list[TriageLine] = []
+    steps: list[TriageLine] = []
 
 
 class ThreadVerdict(DocumentPart):
@@ -455,7 +460,9 @@ class TriageReport(DocumentPart):
     top_lines: list[TriageLine] = []
     """What to do first, at most three: `text`, `findings` (ids), `threads` (ids)."""
     matters: list[SharedTopic] = []
-    """Threads that are one matter: `text` and `threads`; a thread is in one matter at most."""
+    """Threads that are one matter: `text`, `threads`, `known` (what they say together, lines like
+    those of `top_lines`), and `steps` (the next step of the first of its `threads`, with what the
+    others answer). A thread is in one matter at most."""
     verdicts: list[ThreadVerdict]
     """Below, the newest thread first."""
     filtered: list[FilteredThread] = []
@@ -559,6 +566,8 @@ class AnswerDocument(DocumentPart):
     """Time zone in which the requester is told the days of these."""
     links: dict[str, list[str]] = {}
     """Finding id, for those that are cited, and its links."""
+    places: dict[str, str] | None = Field(default=None, exclude_if=_is_absent)
+    """Names of the channels that these links lead to, by id."""
     looked_up: dict[str, LookedUp] = {}
     """What the parent looked up itself and cites: `F0.1` (no subagent has the number 0) and the
     `item`'s own id with the beginning of its `text`; no quote of it was checked."""

@@ -9,12 +9,12 @@ from bot.reports.documents import (
     AnswerDocument,
     Document,
     Gap,
-    LookedUp,
     Report,
     SweepReport,
     TriageReport,
 )
 from bot.reports.formatting import clean_text, periods
+from bot.reports.sources import numbers_of, sources_of
 from bot.reports.view import ReportView
 from bot.slack.blocks import (
     Block,
@@ -147,23 +147,24 @@ def _line(document: Document, sources: int) -> Iterator[str]:
         yield phrase("count.thread", n=_progress(document)[1])
     elif sources:
         yield phrase("count.source", n=sources)
-    if window := _window(document):
-        yield window
+    if days := messages_of(document):
+        yield days
     if missing := gaps(document):
         more = f" {phrase('more', n=len(missing) - 1)}" if len(missing) > 1 else ""
         gap = _clean(missing[0], GAP).rstrip(".")
         yield phrase("answer.not_covered", gap=f"{gap}{more}")
-    yield _price(document)
+    yield price(document)
 
 
-def _price(document: Document) -> str:
+def price(document: Document) -> str:
+    """Return what it cost."""
     cost = document.cost_usd
-    price = phrase("no_price") if cost is None else current().usd(cost, 3)
-    return phrase("answer.listed", price=price) if document.model == "offline" else price
+    told = phrase("no_price") if cost is None else current().usd(cost, 3)
+    return phrase("answer.listed", price=told) if document.model == "offline" else told
 
 
-def _window(document: Document) -> str:
-    """Return the days whose messages were read; empty if none were."""
+def messages_of(document: Document) -> str:
+    """Return from which days messages were read; empty if none were."""
     windows, zone = [], "UTC"
     if isinstance(document, AnswerDocument):
         windows, zone = document.windows, document.zone
@@ -236,7 +237,7 @@ def _field(name: str, label: str, element: Block) -> Block:
 
 
 def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) -> Iterator[Block]:
-    numbers = Numbers(document.links)
+    numbers = numbers_of(document)
     prose = Prose(document.links, settings, document.question)
     prose.link_citations(document.answer.strip(), numbers)
     if numbers.given:
@@ -269,36 +270,27 @@ def _section(text: str) -> Block:
 
 
 def _sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
+    """Yield each source with its number: what was found in it, or which tables it is."""
     claims = {f.id: f.claim for r in document.subagents for f in r.findings}
-    own = document.looked_up
-    for finding, number in numbers.given.items():
+    cited = {number: id for id, given in reversed(numbers.cited.items()) for number in given}
+    for number, source in sources_of(document, numbers).items():
+        finding = cited[number]
         url = numbers.url(finding).replace("&", "&amp;")
         mark = f"<{url}|[{number}]>" if url else f"[{number}]"
         more = len(numbers.links.get(finding) or ()) - 1
         others = f" ({phrase('more', n=more)})" if more > 0 else ""
-        earlier = phrase("answer.earlier")
-        claim = _looked_up(own[finding], url) if finding in own else claims.get(finding, earlier)
-        yield f"{mark} {_clean(claim, 200)}{others}".rstrip()
-
-
-def _looked_up(item: LookedUp, url: str) -> str:
-    """Format a looked-up item; no quote of it was checked, unlike those of findings."""
-    text = phrase("answer.looked_up", text=item.text)
-    return text if url else f"{item.item}, {text}"
+        is_named = source.statement or finding in document.looked_up
+        text = source.title if is_named else claims.get(finding, phrase("answer.earlier"))
+        yield f"{mark} {_clean(text, 200)}{others}".rstrip()
 
 
 def _statements(document: AnswerDocument, numbers: Numbers) -> Iterator[Block]:
-    """Yield each statement in SQL whole, below the numbers of the sources that it found."""
-    found: dict[str, list[int]] = {}
-    for finding in (f for r in document.subagents for f in r.findings if f.id in numbers.given):
-        for query in finding.queries:
-            found.setdefault(query, []).append(numbers.given[finding.id])
-    for query, of in found.items():
-        yield _section(
-            f"*{phrase('answer.found_with')}* " + "".join(f"[{n}]" for n in sorted(set(of)))
-        )
-        text = redacted(printable(query))[:QUERY]
-        yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{SECTION}}}", text))
+    """Yield each statement in SQL whole, below the number of its source."""
+    for number, source in sources_of(document, numbers).items():
+        if source.statement:
+            yield _section(f"*{phrase('answer.found_with')}* [{number}]")
+            text = redacted(printable(source.statement))[:QUERY]
+            yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{SECTION}}}", text))
 
 
 def _cost(document: AnswerDocument, seconds: float) -> str:
@@ -308,8 +300,8 @@ def _cost(document: AnswerDocument, seconds: float) -> str:
     questions, own = document.coverage.items, document.coverage.looked_up
     read = [phrase("count.question", n=questions)] if questions else []
     read += [phrase("count.looked_up", n=own)] if own else []
-    when = _window(document)
-    told = ", ".join([*read, _price(document), took])
+    when = messages_of(document)
+    told = ", ".join([*read, price(document), took])
     reference = phrase("answer.reference", id=escape_mrkdwn(document.run_id))
     return " · ".join(filter(None, (when[:1].upper() + when[1:], told, reference)))
 

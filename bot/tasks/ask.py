@@ -513,6 +513,7 @@ class Ask:
             ],
             zone=self.request.requester.clock().key,
             links=shown,
+            places=self._places(results, cited) or None,
             looked_up=cited_items(self.citable, cited),
             unsupported=sum(len(r.unsupported) for r in every),
             degraded=self.run.limits.max_subagents == 0,
@@ -523,6 +524,13 @@ class Ask:
             subagents=results,
         )
         return _with_report(answer, report, lead) if report else answer
+
+    def _places(self, results: Sequence[SubagentResult], cited: Collection[str]) -> dict[str, str]:
+        """Return the names of the channels in which cited findings were read."""
+        titles = {**self.sources.handles, **self.delegation.titles}
+        found = (f for r in results for f in r.findings if f.id in cited)
+        read = dict.fromkeys(e.partition("/")[0] for f in found for e in f.evidence)
+        return {id: titles[id] for id in read if titles.get(id, "").startswith("#")}
 
     def _total(
         self, results: Sequence[SubagentResult], done: ParentRun

@@ -9,7 +9,7 @@ from typing import Final
 from bot.tasks.tracker import keys_in, words_of
 from scopes.tool import one_line
 from subagents.evidence import distinct
-from subagents.result import Finding
+from subagents.result import CustomerCase, Finding
 from subagents.summary import SEVERITIES, rank
 
 _STANDARD: Final = re.compile(r"(?:UTF|ISO|RFC|SHA|AES|MD|CVE)-")
@@ -43,6 +43,11 @@ def _same(one: Finding, other: Finding, keys: Mapping[str, Sequence[str]]) -> bo
         return False
     if one.state == "known" and _bugs(one, keys) & _bugs(other, keys):
         return True
+    return is_one_issue(one, other)
+
+
+def is_one_issue(one: Finding, other: Finding) -> bool:
+    """Return whether two findings of a channel tell one issue of a customer, in any state."""
     shared = distinct(one.customers) & distinct(other.customers)
     return bool(shared) and _alike(one.claim, other.claim)
 
@@ -72,11 +77,16 @@ def _joined(group: Sequence[Finding]) -> Finding:
         for name in ("evidence", "quotes", "customers", "links", "queries", "threads", "sources")
     }
     waits = list(dict.fromkeys(name for f in group for name in f.waits))
+    cases: dict[str, CustomerCase] = {}
+    for case in (each for f in group for each in f.cases):
+        cases.setdefault(case.customer.casefold(), case)
     people = len(distinct(merged["customers"])) or len(waits)
     return first.model_copy(
         update={
             **merged,
             "waits": waits,
+            "cases": list(cases.values()),
+            "deadline": min((f.deadline for f in group if f.deadline), default=""),
             "people": max(people, *(f.people for f in group)),
             "messages": sum(f.messages for f in group),
             "severity": min((f.severity for f in group), key=SEVERITIES.index),

@@ -37,7 +37,7 @@ from bot.tasks.base import (
     total,
     whole_or_partial,
 )
-from bot.tasks.duplicates import join_duplicates
+from bot.tasks.duplicates import is_one_issue, join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
@@ -50,6 +50,8 @@ from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Brief, BriefDraft
 from subagents.contracts import NEEDS_ACTION
+from subagents.contradictions import MOST, Pair, check_draft, claims, contradictions
+from subagents.errors import BriefRefused
 from subagents.events import SourcesRead
 from subagents.evidence import Coverage, distinct
 from subagents.result import Finding, SubagentResult, join_labels
@@ -62,12 +64,6 @@ log = logging.getLogger(__name__)
 
 NOBODY: Final = "nobody"
 """The owner of an issue that nobody has taken."""
-_UNSAID: Final = {
-    "unanswered": "Answer it: nobody has replied.",
-    "unsolved": "Tell them where it stands.",
-    "waiting": "Ask whether it is solved.",
-}
-"""The next step if a subagent names none, by state."""
 Tracked = Mapping[str, TrackerEntry | None]
 
 
@@ -112,7 +108,7 @@ def _summary(result: SubagentResult) -> str:
 
 
 def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ()) -> SweepFinding:
-    """Add what a reader needs: the owner, the next step, why it is so severe.
+    """Add what a reader needs: the owner, and the row of the tracker.
 
     `joined`: ids of the findings that it stands for besides its own.
     """
@@ -121,14 +117,7 @@ def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ())
     made = SweepFinding(**dict(finding), tracker=named, joined=list(joined) or None)
     if made.state != "none":
         made.owner = made.owner or NOBODY
-        made.next_step = made.next_step or _UNSAID.get(made.state, "")
-        made.severity_reason = made.severity_reason or _extent(made)
     return made
-
-
-def _extent(finding: Finding) -> str:
-    """Return the impact in numbers, if its subagent gave no reason."""
-    return f"{finding.people} customers, {finding.messages} messages"
 
 
 def top_line(said: Statement, findings: Mapping[str, Finding]) -> TopLine:
@@ -152,7 +141,7 @@ def distinct_people(findings: Sequence[Finding]) -> int:
 def by_count(findings: Sequence[Finding]) -> list[Statement]:
     """Return top lines without a model: the first findings, ranked by code."""
     first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
-    return [Statement(f"{f.claim} ({f.state})", (f.id,)) for f in first]
+    return [Statement(f.next_step or f.claim, (f.id,)) for f in first]
 
 
 PLAN_SHARE = 0.75
@@ -303,6 +292,8 @@ class Sweep(ReportTask):
         """What is known of each finding's row in the tracker, by id of the finding."""
         self.halved = set[str]()
         """Ids of subagents whose result was too long, so that two others read a half each."""
+        self.checks = set[str]()
+        """Ids of subagents that checked findings which contradict each other."""
         self.lines = Overview()
 
     def _tracker(self, id: str) -> TrackerReading:
@@ -314,6 +305,7 @@ class Sweep(ReportTask):
         with in_language(self.language):
             async with self.reserve():
                 await self._read()
+                await self._check_contradictions()
                 await self._overview()
             return self._document()
 
@@ -371,6 +363,42 @@ class Sweep(ReportTask):
                 why = f"{result.reason}; {' and '.join(r.id for _, r in pairs)} read a half each"
                 self.fanout.results[result.id] = result.model_copy(update={"reason": why})
                 self.halved.add(result.id)
+
+    async def _check_contradictions(self) -> None:
+        """Have a new context read again what subagents tell of one issue in different states; both
+        findings get the state that it finds."""
+        found = [
+            (source, pair)
+            for source in self.sources
+            if len(source.results) > 1
+            for pair in contradictions(
+                [f for r in source.results for f in r.findings], is_one_issue
+            )[:MOST]
+        ]
+        asked = [(s, p, brief) for s, p in found if (brief := self._check_brief(s, p))]
+        results = await self.fanout.run_all([brief for *_, brief in asked])
+        for (source, pair, _), result in zip(asked, results, strict=True):
+            self.checks.add(result.id)
+            if state := next((f.state for f in result.findings if f.state != "none"), None):
+                source.set_state([finding.id for finding in pair], state)
+
+    def _check_brief(self, source: SweepSource, pair: Pair) -> Brief | None:
+        """Return the brief of a context that checks two findings; None if it may not read them."""
+        try:
+            draft, lines = check_draft(pair), claims(pair)
+        except BriefRefused as refusal:
+            log.warning("findings of %s are not checked: %s", source.channel.id, refusal)
+            return None
+        return Brief(
+            draft,
+            Handles(dict.fromkeys(draft.handles, "")),
+            source.window,
+            self.run.gate.inherited_label(join_labels(source.results)),
+            self.language,
+            findings=lines,
+            requester=self.run.requester,
+            zone=self.request.requester.clock().key,
+        )
 
     def _brief(self, source: SweepSource, share: Share, parts: int) -> Brief:
         which = f" ({share.number} of {parts})" if parts > 1 or share.number != "1" else ""
@@ -479,7 +507,7 @@ class Sweep(ReportTask):
             as_of=latest,
             window=Period(oldest=iso(oldest), latest=latest),
             coverage=coverage,
-            counts=counts_of(found, []),
+            counts=counts_of(found, [], self.request.window.latest),
             top_lines=[top_line(s, findings) for s in overview.first],
             patterns=overview.shared_patterns(self._channels()),
             tracker=tracker,
@@ -520,7 +548,7 @@ class Sweep(ReportTask):
         missing = [
             Gap(source=s.item, reason=s.summary, stopped_by=ended.get(s.status)) for s in undone
         ]
-        told = {child for s in undone for child in s.subagents} | self.halved
+        told = {child for s in undone for child in s.subagents} | self.halved | self.checks
         long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
         for source, share, result in long:
             missing.append(Gap(source=source.channel.name, reason=_too_long(share)))

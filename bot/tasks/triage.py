@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -25,7 +25,7 @@ from bot.reports.documents import (
 )
 from bot.storage.tables import address_of
 from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total, whole_or_partial
-from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency
+from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
 from config.sections import TriageSettings
@@ -38,7 +38,7 @@ from scopes.mail import MailThread, ThreadRef, item_of, link_of
 from scopes.tool import Item, Window, estimate_tokens, iso
 from subagents.brief import Brief, BriefDraft
 from subagents.contracts import TriageVerdict
-from subagents.result import Finding, SubagentResult
+from subagents.result import Finding, SubagentResult, verdict
 from subagents.summary import parent_view
 from subagents.trajectory import Origin
 
@@ -196,6 +196,12 @@ OTHER = "other"
 def finding_of(result: SubagentResult) -> Finding | None:
     """Return the finding that cites a verdict; None if its evidence is invalid."""
     return result.findings[0] if result.findings else None
+
+
+def _told(result: SubagentResult) -> Iterator[tuple[str, str]]:
+    """Yield the id of a verdict's finding, and what the verdict says."""
+    if (finding := finding_of(result)) and (value := verdict(result)):
+        yield finding.id, verdict_text(value)
 
 
 def verdict_of(
@@ -371,7 +377,7 @@ class Triage(ReportTask):
             return
         shown = most_urgent(results, urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
         text = await self.write(self._opening(shown, len(results)), shown)
-        lines = read_triage_lines(text, {f.id for r in results if (f := finding_of(r))})
+        lines = read_triage_lines(text, {i: t for r in results for i, t in _told(r)})
         self.lines = lines if lines.first else lines.with_first(by_urgency(results))
 
     def _opening(self, shown: Sequence[SubagentResult], count: int) -> list[Opening]:
@@ -417,7 +423,7 @@ class Triage(ReportTask):
             unreadable=lost,
             unchanged_since=self._last_digest_if_unchanged(),
             zone=self.request.requester.clock().key,
-            unsupported=sum(len(r.unsupported) for r in results),
+            unsupported=sum(len(r.unsupported) for r in results) + lines.dropped,
             usage=TokenUsage(**usage.to_json()),
             cost_usd=cost,
             subagents=results,

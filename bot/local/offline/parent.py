@@ -279,11 +279,11 @@ def top_lines(talk: Conversation) -> str:
         for members in issues.values()
     ]
     first = sorted(filter(None, open_ones), key=_press)[:MAX_FIRST]
-    lines = [f"- Act on «{m[0][1].claim}» in {_places(m)} {_cited(m)}" for m in first]
+    lines = [f"- {_to_do([f for _, f in m])} {_cited(m)}" for m in first]
     told = lines or ["Nothing was found for this."]
     told[-1] = _marked(told[-1])
-    shared = [m for m in issues.values() if len({section for section, _ in m}) > 1]
-    told += [f"PATTERN: «{m[0][1].claim}» comes up in {_places(m)} {_cited(m)}" for m in shared]
+    shared = [m for m in issues.values() if len(m) > 1]
+    told += [f"PROBLEM: {m[0][1].claim} {_cited(m)}" for m in shared]
     known = set(re.findall(r"F\d+\.\d+", talk.section("TRACKED BY CODE")))
     rows = [text for text in talk.opening if text.startswith("TRACKER") or " | open | " in text]
     for _, finding in found:
@@ -291,6 +291,14 @@ def top_lines(talk: Conversation) -> str:
         if issue and issue.tracker and finding.id not in known and rows:
             told.append(f"TRACKED: [{finding.id}] = {issue.tracker}")
     return "\n".join(told)
+
+
+def _to_do(findings: Sequence[ViewFinding]) -> str:
+    """Return the next step of one finding, or what to do about several."""
+    first = findings[0]
+    if len(findings) == 1:
+        return first.next_step.strip("- .") or f"Look at «{first.claim}»"
+    return f"Answer every open thread about «{first.claim}», the oldest first"
 
 
 def _marked(line: str) -> str:
@@ -314,10 +322,6 @@ def _press(members: Sequence[tuple[str, ViewFinding]]) -> tuple[object, ...]:
     findings = [finding for _, finding in members]
     people = sum(finding.people for finding in findings)
     return min(rank(f.state, f.severity) for f in findings)[1], -people, findings[0].id
-
-
-def _places(members: Sequence[tuple[str, ViewFinding]]) -> str:
-    return ", ".join(dict.fromkeys(section for section, _ in members))
 
 
 def _cited(members: Sequence[tuple[str, ViewFinding]]) -> str:

@@ -74,10 +74,10 @@ def mail_of(ids: Sequence[str]) -> Mapping[str, Any] | None:
     return found if found and found["last"] == last else None
 
 
-def matter_of(fact: str) -> str:
-    """Return what the mail thread with that first fact shares with others; else an empty text."""
-    shared = {mail["key_facts"][0]: mail.get("matter", "") for mail in _mails().values()}
-    return next((matter for first, matter in shared.items() if first.startswith(fact)), "")
+def mail_with(fact: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Return id and verdict of the recorded mail thread with that first fact, which may be cut."""
+    found = ((id, mail) for id, mail in _mails().items() if mail["key_facts"][0].startswith(fact))
+    return next(found, None) if fact else None
 
 
 @cache
