@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from config.words import phrase
 from scopes.label import TRUSTED, Label, is_conversation
 from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
 from subagents.brief import SpawnedBrief
@@ -360,14 +361,12 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     if stopped_by == "none" and value and value.needs:
         stopped_by, reason = "needs_context", value.needs
     if reading.holds and not coverage.complete:
-        gaps.append(f"read {coverage.messages_read} of {reading.expected} messages")
+        gaps.append(phrase("gap.messages", done=coverage.messages_read, of=reading.expected))
     not_covered = [*(value.not_covered if value else []), *gaps]
     if isinstance(value, IssuesContract) and (unplaced := _find_unplaced(value, reading)):
-        not_covered.append(
-            f"{len(unplaced)} threads were read and not judged: {_name_ids(unplaced)}"
-        )
+        not_covered.append(phrase("gap.unjudged", n=len(unplaced), threads=_name_ids(unplaced)))
     if isinstance(value, IssuesContract) and not reading.holds:
-        not_covered.append("no source was read from its first to its last page")
+        not_covered.append(phrase("gap.no_whole"))
     if stopped_by == "cost":
         reason = reason or OVER_BUDGET
     whole = stopped_by == "none" and not gaps and (coverage.complete or contract != "issues")

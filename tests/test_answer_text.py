@@ -109,7 +109,7 @@ def test_many_messages_stand_together_by_channel() -> None:
 
 
 def test_the_line_below_says_what_was_not_covered_in_plain_words() -> None:
-    gap = "s1: The amounts: no channel names them."
+    gap = {"reason": "The amounts: no channel names them.", "subagent": "s1"}
     cover = {"not_covered": [gap], "items": 1, "complete": 1}
     text = answered("None.", status="partial", coverage=cover)
     assert "\nNot covered: The amounts: no channel names them.\n" in text

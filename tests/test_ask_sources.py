@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from bot_kit import Done, Json, Shell, in_one_turn, model_at, refused
+from document_kit import gap_lines
 from engine_kit import brief, call, finding, is_child, results, say, submitted
 from gmail_kit import ME, mail
 from office_kit import word
@@ -156,7 +157,7 @@ def test_a_question_that_the_rules_cannot_count_is_said_to_be_open(
     done = asked(shell, "How many unhappy shops are there?", "--database", tables)
     assert done.code == 1
     assert done.json["subagents"][0]["findings"] == []
-    assert any("found no query" in gap for gap in done.json["coverage"]["not_covered"])
+    assert any("found no query" in gap for gap in gap_lines(done.json))
     assert "They count the rows of a table" in done.json["answer"]
     assert "Tables: sales, shops." in done.json["answer"]
 
@@ -165,7 +166,7 @@ def test_a_file_that_is_no_table_is_named(shell: Shell, tables: Path) -> None:
     (tables / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0")
     done = asked(shell, CITY, "--database", tables)
     assert done.code == 1
-    assert any("old.xls" in gap for gap in done.json["coverage"]["not_covered"])
+    assert any("old.xls" in gap for gap in gap_lines(done.json))
     assert "Lisbon" in done.json["answer"]
 
 
@@ -267,7 +268,7 @@ def test_requests_over_a_checkout_are_done_from_its_files_side_by_side(
     assert "import pytest" in section(document, first)
     (found,) = document["subagents"][0]["findings"]
     assert "tests/test_cart.py:1" in str(found["evidence"])
-    assert document["coverage"]["not_covered"] == []
+    assert gap_lines(document) == []
     assert shell("audit", document["run_id"]).code == 0
 
 
@@ -278,7 +279,7 @@ def undone(done: Done) -> Json:
     """The document of an answer that says what is missing, and cites nothing."""
     document: Json = done.json
     assert done.code == 1
-    assert document["coverage"]["not_covered"]
+    assert gap_lines(document)
     assert document["cited"] == 0
     assert "Nothing was found" not in document["answer"]
     assert "The offline rules" in document["answer"]
@@ -289,7 +290,7 @@ def undone(done: Done) -> Json:
 def test_without_any_source_it_says_what_it_cannot_do(shell: Shell, question: str) -> None:
     document = undone(asked(shell, question))
     assert "have nothing to read this in" in document["answer"]
-    assert "have nothing to read this in" in document["coverage"]["not_covered"][0]
+    assert "have nothing to read this in" in gap_lines(document)[0]
 
 
 def test_what_is_to_be_noted_is_kept_beside_questions(shell: Shell) -> None:
@@ -335,7 +336,7 @@ def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
     told = "files.projects.gone.path: There is no folder /no/where."
     assert done.code == 1
     assert "Lisbon" in done.json["answer"]
-    assert told in done.json["coverage"]["not_covered"]
+    assert told in gap_lines(done.json)
     assert f"warning: {told}" in done.err
     listed = shell("scopes")
     assert listed.code == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from digest_kit import CATEGORIES, LINK, triage, triages, verdict
-from document_kit import triage_report
+from document_kit import gaps_of, triage_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from standins.slack_shown import flat
@@ -310,7 +310,7 @@ def test_an_inbox_where_nothing_presses_is_told_by_what_was_read_of_it() -> None
 
 def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
     cover = {"items": 9, "complete": 7, "partial": 2, "failed": 0, "cancelled": 0, "refused": 0}
-    gaps = [f"gap {n}" for n in range(12)]
+    gaps = gaps_of(*(f"gap {n}" for n in range(12)))
     document = triage(
         coverage={**cover, "not_covered": gaps}, unsupported=1, cost_usd=0.0712, model="claude"
     )

@@ -157,6 +157,13 @@ async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(desk: 
     assert await desk.keep(GUEST, TEAM_NOTES) != ""
 
 
+async def test_a_space_may_be_named_without_what_it_is(desk: Desk) -> None:
+    assert await desk.keep(ANA, "team") == ""
+    assert await desk.found(ANA, space="team") == ["note/1 in notes:team"]
+    assert await desk.found(ANA, space="own") == []
+    assert isinstance(await desk.use(ANA, "search_notes", space="CBOARD"), Deny)
+
+
 @pytest.mark.parametrize(
     ("space", "why"),
     [

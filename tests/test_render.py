@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from document_kit import WINDOW, answer_document
+from document_kit import WINDOW, answer_document, gaps_of
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -377,7 +377,7 @@ def test_no_secret_is_shown_in_any_place(shape: str, secret: str) -> None:
     document = ended(
         f"{shape.format(secret)}\n\nIt is so [F1.1].",
         subagents=told,
-        coverage={**cover, "not_covered": [f"{'x' * 190} AKIA23452345FODNN7EX"]},
+        coverage={**cover, "not_covered": gaps_of(f"{'x' * 190} AKIA23452345FODNN7EX")},
     )
     said = every_text(answer_message(answer_document(document), "k", REPLY))
     assert "2345" not in said
@@ -761,14 +761,14 @@ def test_odd_and_large_text_is_rendered_in_time() -> None:
 def test_the_last_part_ends_with_one_line_and_buttons() -> None:
     made = rendered(
         "One [F1.2]. Two [F1.1].",
-        coverage={"failed": 1, "complete": 4, "not_covered": ["s3: #ops: <!channel> & more", "b"]},
+        coverage={"not_covered": gaps_of("#ops: <!channel> & more", "b")},
         windows=[WINDOW],
         unsupported=2,
     )
     line, buttons = made.parts[-1].blocks[-2:]
     assert line["text"]["text"] == (
         "2 sources · messages of 1–14 Mar 2025 · "
-        "not covered: s3: #ops: &lt;!channel&gt; &amp; more and 1 more · $0.012"
+        "not covered: #ops: &lt;!channel&gt; &amp; more and 1 more · $0.012"
     )
     assert (line["accessory"]["action_id"], line["accessory"]["value"]) == (DETAILS, "0123456789ab")
     assert made.parts[0].text == "One [1]. Two [2]."
@@ -791,7 +791,11 @@ def test_the_details_tell_sources_gaps_and_cost() -> None:
     known = {"id": "s3", "status": "partial", "stopped_by": "none", "findings": []}
     stopped = {"id": "s4", "status": "failed", "stopped_by": "model_error", "findings": []}
     results = [*document("")["subagents"], known, stopped]
-    missing = ["s3: #ops: <!channel> & more", "s4: failed, http 529", "#gone: not there"]
+    missing = [
+        {"subagent": "s3", "reason": "#ops: <!channel> & more"},
+        {"subagent": "s4", "stopped_by": "model_error", "reason": "http 529"},
+        {"source": "#gone", "reason": "not there"},
+    ]
     url = PERMALINK.replace("&", "&amp;")
     assert details(
         "One [F1.2]. Two [F1.1].",
@@ -849,7 +853,7 @@ def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
     links = {f"F1.{n}": [f"{PERMALINK}{n}"] for n in range(1, 301)}
     found = [{"id": i, "claim": "long " * 100, "queries": [f"SELECT {i}"]} for i in links]
     text = " ".join(f"[{i}]" for i in links)
-    missing = [f"#c{n}: {'long ' * 200}" for n in range(300)]
+    missing = gaps_of(*(f"#c{n}: {'long ' * 200}" for n in range(300)))
     told = details(
         text, links=links, subagents=[{"findings": found}], coverage={"not_covered": missing}
     )
@@ -906,7 +910,7 @@ def test_small_talk_has_nothing_below_it() -> None:
     assert [block["type"] for block in part.blocks] == ["rich_text"]
     others: list[Json] = [
         {"coverage": {**nothing, "looked_up": 1}},
-        {"coverage": {**nothing, "not_covered": ["#ops"]}},
+        {"coverage": {**nothing, "not_covered": gaps_of("#ops")}},
         {"links": LINKS},
         {"status": "partial"},
     ]

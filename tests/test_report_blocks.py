@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from digest_kit import CATEGORIES, triage, triages, verdict
 from digest_kit import LINK as MAIL
-from document_kit import sweep_report, triage_report
+from document_kit import gaps_of, sweep_report, triage_report
 from hypothesis import given, settings
 from report_kit import BEFORE, EVIL, finding, section, still, sweeps, swept
 from slack_sdk.models.blocks import Block
+from slack_sdk.models.views import View
 from standins.slack_blocks import checked
 from standins.slack_shown import flat
 
@@ -32,8 +33,10 @@ from bot.reports.digest_actions import (
     blocks_after,
     digest_click,
 )
-from bot.reports.slack import MAX_BLOCKS, SHORT, opened_parts, report_parts
+from bot.reports.frame import DETAILS
+from bot.reports.slack import MAX_BLOCKS, SHORT, details_view, opened_parts, report_parts
 from bot.reports.sweep import sweep_view
+from bot.reports.text import report_text
 from bot.requests.delivery import render_answer
 from bot.slack.blocks import MessagePart
 from bot.storage.requests import StoredRequest
@@ -91,6 +94,14 @@ def whole(document: Json) -> str:
     return "\n".join(map(shown, posted(document)))
 
 
+def details(document: Json) -> str:
+    """The details of a sweep, which Slack takes."""
+    view = details_view(sweep_report(document), load_settings(env={}).reply, 1.0)
+    View(**view).validate_json()
+    assert checked(view["blocks"], 100)
+    return "\n".join(map(flat, view["blocks"]))
+
+
 def inside(value: Any) -> Iterator[Json]:
     """Every object of the blocks, however deep."""
     if isinstance(value, Mapping):
@@ -114,13 +125,14 @@ ALLOWED = {
     "link": {"url", "text"},
     "table": {"rows"},
     "plain_text": {"text", "emoji"},
+    "mrkdwn": {"text", "verbatim"},
     "header": {"text"},
     "context": {"elements"},
+    "section": {"block_id", "text", "accessory"},
+    "button": {"action_id", "value", "text"},
 }
 BUTTONS = {
-    "section": {"block_id", "text", "accessory"},
     "actions": {"elements", "block_id"},
-    "button": {"action_id", "value", "text"},
     "static_select": {"action_id", "placeholder", "options"},
 }
 
@@ -137,8 +149,10 @@ def nothing_acts(parts: Sequence[MessagePart], allowed: Mapping[str, set[str]], 
 
 
 def clickable(part: MessagePart) -> list[Json]:
+    """Its buttons and menus, but that of its details."""
     below = [e for block in part.blocks if block["type"] == "actions" for e in block["elements"]]
-    return below + [block["accessory"] for block in part.blocks if block["type"] == "section"]
+    below += [block["accessory"] for block in part.blocks if "accessory" in block]
+    return [each for each in below if each["action_id"] != DETAILS]
 
 
 def body(element: Json, option: Json | None = None) -> Json:
@@ -169,7 +183,7 @@ def test_slack_takes_any_digest_also_after_each_click_in_it(document: Json) -> N
             blocks = blocks_after(blocks, click, f"{click.what} was done. " * 50)
         check(blocks)
         assert len(blocks) <= MAX_BLOCKS
-        assert not [b for b in blocks if b["type"] == "actions" or "accessory" in b]
+        assert not clickable(MessagePart("", tuple(map(dict, blocks))))
 
 
 @given(triages())
@@ -414,8 +428,7 @@ def test_the_first_message_says_what_to_do_and_the_thread_tells_the_rest() -> No
     assert "**– 4.** Issue F1.2 · Café Sol" in shown(resting)
     assert "Still open, no news in this window" in shown(quiet)
     assert "#csm-es** · 12 days · unanswered · The till hangs · nobody" in shown(quiet)
-    assert "**Closed: 1**\n- **#csm-es** (1): Café Sol · SOLVED: 1" in shown(quiet)
-    assert shown(foot).endswith("$0.1234 · 12,345 tokens · run abc123")
+    assert shown(foot).endswith("3 channels · messages of 1–14 Mar 2025 · $0.123")
 
 
 def test_what_became_of_it_since_the_last_report_stands_before_it() -> None:
@@ -440,12 +453,13 @@ def test_what_was_not_read_is_never_called_free_of_issues() -> None:
     bad = section("csm-es", status="failed", summary="Slack gave no answer.")
     tracker = {"title": "Bugs", "status": "failed", "reason": "The bot cannot open the list."}
     document = swept(bad, section("csm-fr", finding("F1.1")), status="partial", tracker=tracker)
-    document["coverage"]["not_covered"] = [f"gap {n}" for n in range(9)]
+    document["coverage"]["not_covered"] = gaps_of(*(f"gap {n}" for n in range(9)))
     text = whole(document)
     assert "no open issue" not in text
     assert "**#csm-es**  not read · Slack gave no answer." in text
     assert "not complete" in text
-    assert [text.count(f"gap {n}") for n in range(9)] == [1] * 9
+    assert "not covered: gap 0 and 8 more" in text
+    assert [details(document).count(f"gap {n}") for n in range(9)] == [1] * 9
     assert "Tracker (Bugs): could not be read: The bot cannot open the list." in text
     assert "not in it" not in text
 
@@ -459,10 +473,33 @@ def test_a_market_with_nothing_but_old_issues_is_never_called_free_of_them() -> 
 
 def test_a_short_report_is_one_message() -> None:
     (part,) = posted(swept(section("csm-es")))
-    for words in ("0 open", "no open issue", "run abc123"):
+    for words in ("0 open", "no open issue", "1 channel · messages of 1–14 Mar 2025 · $0.123"):
         assert words in shown(part)
+    assert "run abc123" not in shown(part)
     (part,) = digest(triage(verdict("a", priority="high"), verdict("b")))
-    assert shown(part).endswith("run abc123")
+    assert shown(part).endswith("2 threads · messages of 8–15 Mar 2025 · $0.071")
+
+
+def test_a_stopped_report_tells_once_how_far_it_came() -> None:
+    stopped = {"reason": "it was stopped", "stopped_by": "user"}
+    some, rest = section("a"), [section(f"b{n}", status="cancelled") for n in range(2)]
+    sweep = swept(some, *rest, status="cancelled")
+    sweep["coverage"] |= {"items": 3, "complete": 1, "partial": 0, "cancelled": 2}
+    sweep["coverage"]["not_covered"] = [{**stopped, "source": f"b{n}"} for n in range(2)]
+    lost = [{"thread_id": "c", "subject": "C", "reason": "it was stopped"}]
+    read = verdict("a"), verdict("b")
+    mail = triage(*read, unreadable=lost, status="cancelled")
+    mail["coverage"] |= {"unreached": 3, "not_covered": [{**stopped, "source": "C"}]}
+    for text, line in (
+        (whole(sweep), "Stopped after 1 of 3 channels; 2 were not looked at."),
+        (report_text(sweep_report(sweep)), "Stopped after 1 of 3 channels; 2 were not looked at."),
+        (
+            "\n".join(map(shown, digest(mail))),
+            "Stopped after 2 of 6 threads; 4 were not looked at.",
+        ),
+    ):
+        assert text.count("Stopped after") == text.count(line) == 1
+        assert "not covered" not in text.lower()
 
 
 def test_a_document_stored_before_reports_were_compared_is_shown() -> None:
@@ -493,7 +530,7 @@ def two_hundred(**words: str) -> Json:
     ]
     old = [still(f"Old {n}") for n in range(500)]
     document = swept(*sections, compared=BEFORE, still_open=old)
-    document["coverage"]["not_covered"] = [f"market-{k}: some of it" for k in range(200)]
+    document["coverage"]["not_covered"] = gaps_of(*(f"market-{k}: some of it" for k in range(200)))
     return document
 
 
@@ -509,4 +546,5 @@ def test_two_hundred_channels_are_a_short_first_message_and_a_bounded_thread(wor
     assert left == "3,700"
     assert "Old 99" in text
     assert "and 400 more" in text
-    assert "market-0: 40 messages" in text
+    assert "not covered: market-0: some of it and 199 more" in text
+    assert "market-0: 40 messages" in details(document)

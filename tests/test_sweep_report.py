@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from document_kit import sweep_report
+from document_kit import gaps_of, sweep_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swept
@@ -217,7 +217,7 @@ def test_a_known_bug_and_what_was_declined_are_told_and_are_not_open() -> None:
 def test_a_section_that_is_not_whole_says_so_and_why() -> None:
     bad = section("csm-es", finding("F1.1"), status="partial", summary="Slack gave no answer.")
     document = swept(bad, status="partial")
-    document["coverage"]["not_covered"] = ["csm-es: Slack gave no answer"]
+    document["coverage"]["not_covered"] = [{"source": "csm-es", "reason": "Slack gave no answer"}]
     text = text_of(document)
     assert "1 open [1] · read in part · Slack gave no answer." in text
     assert "Issue F1.1" in text
@@ -226,7 +226,7 @@ def test_a_section_that_is_not_whole_says_so_and_why() -> None:
 
 def test_many_gaps_are_cut_with_their_number() -> None:
     document = swept(section("csm-es"))
-    document["coverage"]["not_covered"] = [f"gap\n{n}" for n in range(14)]
+    document["coverage"]["not_covered"] = gaps_of(*(f"gap\n{n}" for n in range(14)))
     text = text_of(document)
     assert text.count("· gap") == 10
     assert "and 4 more" in text
@@ -286,7 +286,7 @@ def test_a_report_reads_from_what_to_do_first_to_what_it_cost() -> None:
     assert at == sorted(at)
 
 
-@pytest.mark.parametrize("language", ["en", "cs"])
+@pytest.mark.parametrize("language", ["en", "de"])
 def test_no_line_begins_with_a_number_that_a_list_would_take(language: str) -> None:
     text = markdown(swept(section("a", finding("F1.1", severity="low")), language=language))
     assert [line for line in text.splitlines() if re.match(r"\d+[.)] ", line)] == []
@@ -347,8 +347,6 @@ def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> N
                 "del 1 mar 2025 al 15 mar",
             ],
         ),
-        ("cs", ["otevřené: 4", "STÁLE OTEVŘENÉ 12 dní", "3 kanály"]),
-        ("pt-BR", ["abertos: 4", "AINDA ABERTO 12 dias"]),
         ("ja", ["4 open"]),
     ],
 )

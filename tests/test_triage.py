@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from bot_kit import Done, Shell, configure, model_at, refused, small_export
+from document_kit import gap_lines
 from engine_kit import MUX, call, is_child, say
 from mail_kit import ME, judging, letters, mail, mbox, verdict
 from standins.model import Mind, ModelServer
@@ -77,7 +78,17 @@ def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(triage:
     assert subjects == {f"Order {n}" for n in range(1026, 1031)}
     assert len(done.json["filtered"]) == 20
     assert done.code == 0  # they are named, and left out as was asked
-    assert done.json["coverage"]["not_covered"] == ["25 older threads left out by the limit of 5"]
+    assert gap_lines(done.json) == ["25 older threads left out by the limit of 5"]
+
+
+def test_over_a_damaged_mbox_a_triage_is_partial_and_names_it(shell: Shell, tmp_path: Path) -> None:
+    file = mbox(tmp_path / "m.mbox", *letters(2))
+    with file.open("ab") as whole:
+        whole.write(b"\nFrom nobody Mon Mar 10 09:00:00 2025\n\nNo headers.\n")
+    done = shell(*OFFLINE, "--mbox", file, "--me", ME, "--json")
+    assert (done.json["status"], done.code) == ("partial", 1)
+    (missing,) = gap_lines(done.json)
+    assert "has no headers" in missing
 
 
 def test_a_subagent_that_fails_costs_its_own_thread_only(triage: Triage) -> None:

@@ -188,8 +188,7 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
         rest = f" {phrase('more', n=more)}" if more > 0 else ""
         yield from wrap(f"{phrase('gaps')}: {shown}{rest}")
     parts = [phrase("count.source", n=sources)] if sources else []
-    parts += [messages_of(document)] if document.windows else []
-    parts.append(price(document))
+    parts += [*filter(None, [messages_of(document)]), price(document)]
     command = f"assistant show {document.run_id}"
     parts += [] if whole else [phrase("answer.show", command=command)]
     yield from _joined(parts, "  ")

@@ -46,6 +46,7 @@ from bot.reports.formatting import (
     due,
     sender,
 )
+from bot.reports.frame import gap_text, gaps, stopped_line
 from bot.reports.view import (
     DOTS,
     Bold,
@@ -80,7 +81,6 @@ MOST_SENDERS = 12
 """Senders that are named for one reason to filter; the rest is counted."""
 MOST_UNREAD = 20
 """Threads that are named for one reason why they could not be read."""
-MOST_GAPS = 10
 TOP = 5
 """Threads that are shown in full, with their buttons."""
 FEW = 5
@@ -121,6 +121,7 @@ def _view(document: TriageReport, categories: Iterable[str]) -> ReportView:
         lead=tuple(filter(None, _lead(document))),
         first=tuple(sorted(first, key=_first_number)),
         sections=tuple(sections),
+        gaps=tuple(_gaps(document)),
         foot=tuple(filter(None, (_coverage_line(document), _cost_line(document)))),
     )
 
@@ -372,11 +373,13 @@ def opened(view: ReportView, value: str) -> ReportSection | None:
     return None
 
 
+def _gaps(document: TriageReport) -> Iterator[str]:
+    """Yield what was not covered besides the threads that are listed as unread."""
+    told = {gap_text(each.gap) for each in document.unreadable}
+    yield from (clean_text(gap, REASON) for gap in gaps(document) if gap not in told)
+
+
 def _lists(document: TriageReport) -> Iterator[ReportSection]:
-    told = {each.sentence for each in document.unreadable}
-    gaps = [clean_text(g, REASON) for g in document.coverage.not_covered if g not in told]
-    more = len(gaps) - MOST_GAPS
-    gaps[MOST_GAPS:] = [phrase("more", n=more)] if more > 0 else []
     filtered, unread = document.filtered, document.unreadable
     for id, title, total, lines in (
         (
@@ -391,7 +394,6 @@ def _lists(document: TriageReport) -> Iterator[ReportSection]:
             len(unread),
             _unread_lines(document),
         ),
-        ("gaps", phrase("gaps"), len(gaps), gaps),
     ):
         if lines:
             fold = _fold(document, id, total) if len(lines) > FEW else None
@@ -521,7 +523,8 @@ def _lead(document: TriageReport) -> Iterator[str]:
 def ended(document: TriageReport) -> str:
     """Return why a digest is not whole; empty if it is."""
     if document.status == "cancelled":
-        return words_of(document.language)("ended_cancelled")
+        with in_language(document.language):
+            return stopped_line(document)
     if document.status not in ("partial", "failed"):
         return ""
     return words_of(document.language)(f"digest.ended_{document.status}")

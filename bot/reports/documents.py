@@ -84,6 +84,22 @@ class ReadTotals(DocumentPart):
     """Whether every message that the source holds in the window was read."""
 
 
+class Gap(DocumentPart):
+    """Something that was not read or not judged."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    reason: str
+    """Why, in a sentence; where a subagent was stopped, in the words of the model or of the
+    program."""
+    source: str = ""
+    """Channel, list or subject that it is about; empty: `reason` says it."""
+    subagent: str | None = None
+    """Whose gap it is; null: that of no subagent."""
+    stopped_by: str | None = None
+    """Why that subagent found no more; null: it told of the gap itself."""
+
+
 class RunCoverage(DocumentPart):
     """Counts of the parts of a run by their end, and what it does not cover."""
 
@@ -99,14 +115,21 @@ class RunCoverage(DocumentPart):
     """How many were stopped."""
     refused: int = 0
     """How many were not run."""
-    not_covered: list[str] = []
-    """What was not read or not judged and why, in sentences."""
+    not_covered: list[Gap] = []
+    """What was not read or not judged: a [gap](#gap) each."""
     read: ReadTotals | None = Field(default=None, exclude_if=_is_absent)
     """Of an answer: what all subagents read together."""
     looked_up: int | None = Field(default=None, exclude_if=_is_absent)
     """Of an answer: how many items the parent's own tools showed it."""
+    unreached: int | None = Field(default=None, exclude_if=_is_absent)
+    """Of a triage that was stopped: how many threads it had not come to."""
     left_out: int | None = Field(default=None, exclude_if=_is_absent)
     """How many of `not_covered` tell of what `--limit` left out; absent or 0: none."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nothing is missing but what `--limit` left out."""
+        return len(self.not_covered) <= (self.left_out or 0)
 
     def outcomes(self, *statuses: str) -> list[str]:
         """Return how many parts ended with each of these statuses, such as `2 failed`."""
@@ -400,9 +423,9 @@ class UnreadableThread(DocumentPart):
     reason: str
 
     @property
-    def sentence(self) -> str:
+    def gap(self) -> Gap:
         """What `not_covered` says of it."""
-        return f"{self.subject or phrase('digest.no_subject')}: {self.reason}"
+        return Gap(source=self.subject or phrase("digest.no_subject"), reason=self.reason)
 
 
 class EarlierDigest(DocumentPart):
@@ -525,6 +548,8 @@ class AnswerDocument(DocumentPart):
     """Whether it stopped for what may be over later, such as a model that is overloaded."""
     model: str
     """As above."""
+    language: str = "en"
+    """Code of the language in which its reader is told what stands around it."""
     question: str = ""
     """The request."""
     answer: str

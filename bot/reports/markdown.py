@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from bot.citations import SPACED, neutralize_links
 from bot.reports.digest import digest_view, ended, summary
 from bot.reports.documents import Report, TriageReport
-from bot.reports.frame import with_plain_gaps
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     DITTO,
@@ -31,7 +30,6 @@ def report_markdown(
     document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
 ) -> str:
     """Render a report; `categories` and `place` are as in `report_parts`."""
-    document = with_plain_gaps(document)
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
     else:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from html import escape
-from itertools import accumulate
 from typing import NamedTuple
 
 from bot.reports import frame
 from bot.reports.digest import digest_view, opened
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
-from bot.reports.documents import AnswerDocument, AnswerPart, Report, TriageReport
+from bot.reports.documents import AnswerDocument, AnswerPart, Document, Report, TriageReport
 from bot.reports.sources import numbers_of
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
@@ -76,7 +74,7 @@ def answer_message(
     text = prose.link_citations(answer or how or phrase("answer.nothing"), numbers)
     foot = [context_block(f"*{how}*")] if answer and how else []
     if not frame.is_small_talk(document):
-        foot.append(frame.footer(document, numbers))
+        foot.append(frame.footer(document, len(numbers.given)))
     if schedule:
         foot.append(context_block(schedule))
     elif foot:
@@ -99,23 +97,21 @@ class HeadLimits(NamedTuple):
     """Maximum lines of each kind in the first message, and references beside a line."""
 
     markets: int
-    gaps: int
     references: int
 
 
 SHORT = 8_000
 """Target size of the first message, in characters."""
 HEAD_LIMITS = (
-    HeadLimits(30, 5, 6),
-    HeadLimits(15, 3, 4),
-    HeadLimits(6, 2, 2),
-    HeadLimits(0, 1, 1),
+    HeadLimits(30, 6),
+    HeadLimits(15, 4),
+    HeadLimits(6, 2),
+    HeadLimits(0, 1),
 )
 """The first one with which the first message fits is used."""
 ONE_MESSAGE = 4_000
 """Characters of a report in one message; in a longer one, what can wait comes separately."""
 MOST_NOTES = 5
-MOST_GAPS = 15
 MOST_NAMED = 6
 """Names beside the button that opens a group; the rest is counted."""
 MAX_DRAFT = 1_500
@@ -162,12 +158,24 @@ def report_parts(
     `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
     where readers find all findings of a sweep if there are too many to show.
     """
-    document = frame.with_plain_gaps(document)
+    view = _view(document, categories, place)
+    with in_language(document.language):
+        foot = Piece((frame.footer(document, 0),))
+    return _rendered(view, _messages(view, foot), view.notification)
+
+
+def _view(document: Report, categories: Iterable[str], place: str = FINDINGS_FILE) -> ReportView:
     if isinstance(document, TriageReport):
-        view = digest_view(document, categories)
-    else:
-        view = sweep_view(document, place)
-    return _rendered(view, _messages(_with_progress(view, document)), view.notification)
+        return digest_view(document, categories)
+    return sweep_view(document, place)
+
+
+def details_view(document: Document, settings: ReplySettings, seconds: float) -> Block:
+    """Return the modal with the details of an answer or a report, which took so many seconds."""
+    with in_language(document.language):
+        if isinstance(document, AnswerDocument):
+            return frame.details_view(document, settings, seconds)
+        return frame.report_details_view(document, _view(document, ()))
 
 
 def opened_parts(
@@ -189,28 +197,18 @@ def _rendered(view: ReportView, messages: Sequence[Message], text: str) -> tuple
     return tuple(parts)
 
 
-def _with_progress(view: ReportView, document: Report) -> ReportView:
-    """Say how far a stopped report came, where it would only say that it was stopped."""
-    if document.status != "cancelled":
-        return view
-    stopped = view.words("ended_cancelled")
-    with in_language(view.words.language):
-        told = frame.stopped_line(document)
-    return replace(view, lead=tuple(told if line == stopped else line for line in view.lead))
-
-
-def _messages(view: ReportView) -> list[Message]:
-    words, (limits, head) = view.words, _head(view)
-    first = [head, *_pieces((each for each in view.sections if each.is_urgent), words)]
+def _messages(view: ReportView, footer: Piece) -> list[Message]:
+    words = view.words
+    first = [_head(view), *_pieces((each for each in view.sections if each.is_urgent), words)]
     rest = [each for each in view.sections if not each.is_urgent]
-    thread, foot = list(_pieces(rest, words)), list(_foot(view, limits))
+    thread = list(_pieces(rest, words))
     if any(section.is_apart for section in rest):
-        return [*pack(first), *pack(thread), *pack(foot)]
-    everything = [*first, *thread, *foot]
+        return [*pack(first), *pack(thread), *pack([footer])]
+    everything = [*first, *thread, footer]
     is_short = sum(weight(piece.blocks) for piece in everything) <= ONE_MESSAGE
     if is_short or not thread or len(pack(first)) > 1:
         return pack(everything)
-    return [*pack(first), *pack([*thread, *foot])]
+    return [*pack(first), *pack([*thread, footer])]
 
 
 def pack(pieces: Iterable[Piece]) -> list[Message]:
@@ -228,14 +226,14 @@ def pack(pieces: Iterable[Piece]) -> list[Message]:
     return messages
 
 
-def _head(view: ReportView) -> tuple[HeadLimits, Piece]:
+def _head(view: ReportView) -> Piece:
     """Return as much as fits a short message; at last, as little as fits into one."""
     for most in (SHORT, MAX_PACKED):
         for limits in HEAD_LIMITS:
             head = Piece(tuple(_head_blocks(view, limits)))
             if head.weight <= most:
-                return limits, head
-    return limits, head
+                return head
+    return head
 
 
 def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
@@ -246,20 +244,13 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
         items = [_highlight(each, limits) for each in view.first]
         parts += [_heading(words("first")), numbered_list(items)]
     yield rich(*parts)
-    gaps = [*view.gaps[: limits.gaps], *_rest(view.gaps, limits.gaps, words)]
-    notes = [*_bullets("to_know", view.notes[:MOST_NOTES], words), *_bullets("gaps", gaps, words)]
-    if notes:
-        yield rich(*notes)
+    if view.notes:
+        notes = [paragraph(each) for each in view.notes[:MOST_NOTES]]
+        yield rich(_heading(words("to_know")), bullet_list(notes))
     if limits.markets and view.overview:
         rows = [paragraph(*_parts(line)) for line in view.overview[: limits.markets]]
         rows += map(paragraph, _rest(view.overview, limits.markets, words))
         yield rich(_heading(words("markets")), bullet_list(rows))
-
-
-def _bullets(title: str, sentences: Sequence[str], words: Words) -> Iterator[Element]:
-    if sentences:
-        yield _heading(words(title))
-        yield bullet_list([paragraph(each) for each in sentences])
 
 
 def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
@@ -450,20 +441,3 @@ def _button(button: Button) -> Block:
         "placeholder": text,
         "options": options,
     }
-
-
-def _foot(view: ReportView, limits: HeadLimits) -> Iterator[Piece]:
-    """Yield what did not fit into the first message; then what was read, and the cost."""
-    words, gaps = view.words, view.gaps[limits.gaps :]
-    missing = [*gaps[:MOST_GAPS], *_rest(gaps, MOST_GAPS, words)]
-    head = [_title(words("gaps"))]
-    for some in _lists([paragraph(each) for each in missing]):
-        yield Piece((*head, rich(bullet_list(some))))
-        head = []
-    if view.sources:
-        ends = accumulate(len(escape(each, quote=False)) for each in view.sources)
-        shown = sum(end <= MAX_LIST for end in ends)
-        sources = "; ".join([*view.sources[:shown], *_rest(view.sources, shown, words)])
-        yield Piece((rich(paragraph(bold(words("sources")), f"\n{sources}")),))
-    elements = [plain_text_block(each, 2_000) for each in view.foot]
-    yield Piece(({"type": "context", "elements": elements},))

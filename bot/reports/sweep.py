@@ -16,6 +16,7 @@ from bot.reports.documents import (
     TrackerSummary,
 )
 from bot.reports.formatting import clean_text, due
+from bot.reports.frame import gaps, stopped_line
 from bot.reports.issues import counts_of
 from bot.reports.problems import (
     OVER,
@@ -144,7 +145,7 @@ class _Sweep:
             lead=tuple(filter(None, self._lead(channels))),
             first=tuple(self._first())[:MOST_FIRST],
             notes=tuple(self._notes()),
-            gaps=_sentences(document.coverage.not_covered),
+            gaps=_sentences(gaps(document)),
             overview=tuple(map(self._market, self._markets())),
             sections=tuple(self._sections()),
             sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in self._markets()),
@@ -195,8 +196,15 @@ class _Sweep:
             start, end = (words.minute(each) for each in (window.oldest, window.latest))
         read = self._total([section.coverage for section in document.sections])
         yield f"{words('period', start=start, end=end)} · {channels} · {read}"
-        yield "" if document.status == "complete" else words(f"ended_{document.status}")
+        yield self._ended()
         yield words("offline") if document.model == "offline" else ""
+
+    def _ended(self) -> str:
+        """Return why a report is not whole; empty if it is."""
+        document = self.document
+        if document.status == "cancelled":
+            return stopped_line(document)
+        return "" if document.status == "complete" else self.words(f"ended_{document.status}")
 
     def _total(self, covers: Sequence[ReadTotals]) -> str:
         messages = self.words("messages", n=sum(cover.messages_read for cover in covers))

@@ -168,7 +168,7 @@ class ReportView:
     """What was dropped, and the cost."""
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
-    """What a sweep does not cover; a triage has a section of it."""
+    """What it does not cover."""
     overview: tuple[Line, ...] = ()
     """A line for each market."""
     sources: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from bot.mailbox.sync import MailState, Sync, seen_of
 from bot.reports.documents import (
     EarlierDigest,
     FilteredThread,
+    Gap,
     Period,
     RunCoverage,
     ThreadVerdict,
@@ -23,7 +24,7 @@ from bot.reports.documents import (
     UnreadableThread,
 )
 from bot.storage.tables import address_of
-from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total
+from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total, whole_or_partial
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
@@ -399,16 +400,16 @@ class Triage(ReportTask):
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
         threads = {v.finding: v.thread_id for v in verdicts if v.finding}
-        window = self.request.window
+        window, coverage = self.request.window, self._coverage(results, lost)
         return TriageReport(
             run_id=self.run.id,
-            status=self._status(verdicts, lost),
+            status=whole_or_partial(self._status(verdicts, lost), coverage),
             model=self.app.model_name,
             language=self.language,
             mailbox=self.reader.address,
             as_of=iso(window.latest),
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
-            coverage=self._coverage(results, lost),
+            coverage=coverage,
             top_lines=lines.top_lines(threads),
             matters=lines.topics(threads),
             verdicts=verdicts,
@@ -449,20 +450,24 @@ class Triage(ReportTask):
     def _coverage(
         self, results: Sequence[SubagentResult], lost: Sequence[UnreadableThread]
     ) -> RunCoverage:
-        missing = [each.sentence for each in lost]
+        missing = [each.gap for each in lost]
         missing += [
-            f"{t.subject or phrase('digest.no_subject')}: {each}"
+            Gap(source=t.subject or phrase("digest.no_subject"), subagent=r.id, reason=each)
             for t in self.looked
             if (r := self.results.get(t.id)) and r.value is not None
             for each in r.not_covered
         ]
-        asked = 0
-        if left := len(self.sync.refs) - len(self.looked):
-            key = "digest.left_by_stop" if self.run.stop else "digest.left_by_limit"
-            missing.append(phrase(key, n=left, limit=self.limit))
-            asked = 0 if self.run.stop else 1
-        found = count_statuses([r.status for r in results], [*missing, *self.app.problems])
-        return found.model_copy(update={"left_out": asked})
+        asked, left = 0, len(self.sync.refs) - len(self.looked)
+        if left and self.run.stop:
+            reason = phrase("digest.left_by_stop", n=left)
+            missing.append(Gap(reason=reason, stopped_by="user"))
+        elif left:
+            missing.append(Gap(reason=phrase("digest.left_by_limit", n=left, limit=self.limit)))
+            asked = 1
+        missing += [Gap(reason=problem) for problem in self.app.problems]
+        found = count_statuses([r.status for r in results], missing)
+        unreached = left if self.run.stop else None
+        return found.model_copy(update={"left_out": asked, "unreached": unreached})
 
 
 async def record_delivery(state: MailState, account: str, triage: Triage) -> None:
