@@ -44,6 +44,7 @@ from bot.reports.formatting import (
     day,
     days_between,
     due,
+    prose,
     sender,
 )
 from bot.reports.frame import gap_text, gaps, stopped_line
@@ -244,7 +245,7 @@ class _Threads:
         if topic:
             first = self.numbers[block.verdicts[0].thread_id]
             last = first + len(block.verdicts) + block.follows - 1
-            name = clean_text(topic.text, MATTER) or phrase("digest.one_matter")
+            name = prose(topic.text, MATTER) or phrase("digest.one_matter")
             title = phrase("digest.topic", topic=name, first=first, last=last)
             known = tuple(_highlight(line, self.references()) for line in topic.known)
         entries = tuple(self._entry(verdict, block.is_full) for verdict in block.verdicts)
@@ -284,7 +285,7 @@ class _Threads:
         short = from_.full if warnings else from_.plain
         told = [f" · ⚠ {warning}" for warning in warnings]
         if not is_pressing:
-            fact = clean_text(next(iter(verdict.key_facts), ""), FACT)
+            fact = prose(next(iter(verdict.key_facts), ""), FACT)
             is_low = verdict.priority == "low" and fact and not warnings
             further = (f"\n{each}" for each in (fact, "" if is_low else f"→ {step}") if each)
             row: Line = (Bold(short), f": {subject}", *told, f" · {old}", *further)
@@ -293,7 +294,7 @@ class _Threads:
             )
         after = f" · {old}" if until or not when else ""
         lead = f"{when} · " if when else ""
-        first = clean_text(next(iter(verdict.key_facts), ""), FACT)
+        first = prose(next(iter(verdict.key_facts), ""), FACT)
         ready = phrase("digest.draft_ready") if draft else ""
         todo = " · ".join(filter(None, (f"→ {step}" if step else "", ready)))
         return Entry(
@@ -332,10 +333,10 @@ class _Threads:
         steps = (step for topic in self.document.matters for step in topic.steps)
         found = next((s for s in steps if s.threads[:1] == [verdict.thread_id]), None)
         if found is None:
-            return clean_text(verdict.proposed_action, ACTION)
+            return prose(verdict.proposed_action, ACTION)
         others = sorted(self.numbers[id] for id in set(found.threads[1:]) & self.numbers.keys())
         see = phrase("digest.see", n=len(others), threads=", ".join(map(str, others)))
-        text = clean_text(found.text, ACTION)
+        text = prose(found.text, ACTION)
         return f"{text.rstrip('.')} ({see})" if others else text
 
 
@@ -545,7 +546,7 @@ def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:
     named = named[:MOST_REFERENCES]
     last = named[-1][0] if named else 0
     return Highlight(
-        text=clean_text(line.text, FIRST),
+        text=prose(line.text, FIRST),
         references=tuple(each for _, each in named),
         more=sum(number > last for number in numbers),
         findings=tuple(entry.finding for entry in about if entry.finding),
@@ -564,7 +565,7 @@ def _link(verdict: ThreadVerdict) -> str:
 
 def _facts(verdict: ThreadVerdict) -> str:
     """Return the first fact, and further ones as far as all of each is short enough."""
-    first, *more = [*filter(None, (clean_text(f, FACT) for f in verdict.key_facts)), ""]
+    first, *more = [*filter(None, (prose(f, FACT) for f in verdict.key_facts)), ""]
     shown = first
     for fact in filter(None, more):
         if len(shown) + len(fact) > FACTS:

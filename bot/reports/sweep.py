@@ -15,7 +15,7 @@ from bot.reports.documents import (
     TopLine,
     TrackerSummary,
 )
-from bot.reports.formatting import clean_text, due
+from bot.reports.formatting import clean_text, due, prose
 from bot.reports.frame import gaps, stopped_line
 from bot.reports.issues import counts_of
 from bot.reports.problems import (
@@ -236,7 +236,7 @@ class _Sweep:
         words = self.words
         waiting = [issue for issue in self.document.still_open if issue.severity == "high"]
         for issue in sorted(waiting, key=lambda issue: -issue.age_days):
-            claim = first_clause(clean_text(issue.claim, CLAIM)) or NOTHING
+            claim = first_clause(prose(issue.claim, CLAIM)) or NOTHING
             age = words("still_open", days=words("days", n=issue.age_days))
             link = slack_link(issue.links)
             references = (Reference("↗", link),) if link else ()
@@ -244,7 +244,7 @@ class _Sweep:
 
     def _highlight(self, number: int, problem: SweepProblem) -> Highlight:
         first = problem.open[0]
-        title = clean_text(problem.title or first.finding.claim, CLAIM) or NOTHING
+        title = prose(problem.title or first.finding.claim, CLAIM) or NOTHING
         url = slack_link(first.finding.links)
         return Highlight(
             text=first_clause(title),
@@ -321,7 +321,7 @@ class _Sweep:
         told = (section.status != "complete" or document.model != "offline") and (
             len(document.sections) <= MANY_MARKETS
         )
-        summary = first_clause(clean_text(section.summary, CLAIM)) if told else ""
+        summary = first_clause(prose(section.summary, CLAIM)) if told else ""
         status = "" if section.status == "complete" else words(section.status)
         shown = filter(None, (" ".join(filter(None, (open_line, named))), status, summary))
         return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
@@ -367,7 +367,7 @@ class _Sweep:
     def _shared(self, number: int, problem: SweepProblem) -> Entry:
         """Return a problem with a table of all who wait for it."""
         words, lead = self.words, problem.active[0]
-        title = clean_text(problem.title or lead.finding.claim, CLAIM) or NOTHING
+        title = prose(problem.title or lead.finding.claim, CLAIM) or NOTHING
         open_lines = sum(len(member.cases()) for member in problem.open)
         counts = [words("open", n=open_lines)] if open_lines else []
         counts += self._by_state([m for m in problem.members for _ in m.cases()])
@@ -378,7 +378,7 @@ class _Sweep:
             link = slack_link([problem.tracker.link])
             details += [" · ", Link(words(problem.tracker.status), link)]
         if line := self.lines.get(number):
-            details.append(f"\n→ {clean_text(line.text, LINE)}")
+            details.append(f"\n→ {prose(line.text, LINE)}")
         head = Bold(f"{self._dot(lead.finding)} {number}. {title}")
         return Entry(
             row=(head,),
@@ -441,9 +441,9 @@ class _Sweep:
 
     def _note(self, finding: SweepFinding) -> str:
         """Return what an issue of a table is about, and the next step."""
-        wants = clean_text(finding.wants, SENTENCE)
+        wants = prose(finding.wants, SENTENCE)
         if finding.state in NEEDS_ACTION:
-            wants = wants or first_clause(clean_text(finding.severity_reason, SENTENCE))
+            wants = wants or first_clause(prose(finding.severity_reason, SENTENCE))
             step = self._step(finding)
         else:
             wants, step = wants or first_clause(self._claim(finding)), ""
@@ -452,7 +452,7 @@ class _Sweep:
 
     def _claim(self, finding: SweepFinding) -> str:
         """Return a claim without the name of its only customer before it."""
-        claim = clean_text(finding.claim, CLAIM)
+        claim = prose(finding.claim, CLAIM)
         names = [clean_text(name, NAME) for name in finding.customers]
         if len(names) == 1 and claim.startswith(names[0]):
             return claim.removeprefix(names[0]).lstrip(" :,–-") or claim
@@ -464,7 +464,7 @@ class _Sweep:
     def _alone(self, number: int, problem: SweepProblem) -> Entry:
         """Return an issue that stands alone: who waits, since when, who acts next."""
         finding = problem.active[0].finding
-        claim = clean_text(finding.claim, CLAIM) or NOTHING
+        claim = prose(finding.claim, CLAIM) or NOTHING
         mark = " ".join(filter(None, (self._dot(finding), f"{number}.", self._change(finding))))
         head = Bold(mark)
         most = MOST_QUOTES if is_urgent(finding, self.at) else 0
@@ -520,12 +520,12 @@ class _Sweep:
     def _act(self, number: int, problem: SweepProblem) -> str:
         """Return what to do: in the words of the parent, else the next step of the first issue."""
         if line := self.lines.get(number):
-            return f"→ {clean_text(line.text, LINE)}"
+            return f"→ {prose(line.text, LINE)}"
         return self._step(problem.open[0].finding) if problem.open else ""
 
     def _step(self, finding: SweepFinding) -> str:
         """Return the next step with who takes it before it, unless it begins with the name."""
-        step = clean_text(finding.next_step, STEP) or self.words(f"unsaid_{finding.state}")
+        step = prose(finding.next_step, STEP) or self.words(f"unsaid_{finding.state}")
         who = clean_text(actor(finding, self.team), NAME) or self.words("nobody_yet")
         begins = step.casefold().startswith(tuple({who.casefold(), who.split()[0].casefold()}))
         return f"→ {step}" if begins else f"→ {who}: {step}"
@@ -573,7 +573,7 @@ class _Sweep:
             own = [m.finding for m in self.over if m.market == section.item]
             named = dict.fromkeys(
                 "; ".join(clean_text(n, NAME) for n in f.customers)
-                or first_clause(clean_text(f.claim, CLAIM))
+                or first_clause(prose(f.claim, CLAIM))
                 for f in own
             )
             marked = [f for f in own if self._change(f)]
@@ -595,7 +595,7 @@ class _Sweep:
     def _known(self, issue: KnownIssue) -> Entry:
         words = self.words
         age, state = words("days", n=issue.age_days), words(issue.state)
-        claim = clean_text(issue.claim, CLAIM) or NOTHING
+        claim = prose(issue.claim, CLAIM) or NOTHING
         owner = clean_text(issue.owner, NAME)
         owner = words("nobody") if owner.lower() in ("", "nobody") else owner
         row = (
