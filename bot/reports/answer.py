@@ -39,6 +39,8 @@ from scopes.tool import counted, one_line
 
 MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
+FEW_GAPS = 2
+"""Things that were not covered, in the line below an answer; the record of its run has all."""
 PART = 100_000
 """Characters of a text that is rendered at once: a terminal has no limit."""
 BULLETS = ("•", "◦", "▪")
@@ -183,8 +185,9 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     """Yield one line on sources, days and cost, and what was not covered."""
     missing = gaps(document)
     if missing:
-        shown = " ".join(f"{one_line(each).rstrip('.')}." for each in missing[:MOST_GAPS])
-        more = len(missing) - MOST_GAPS
+        most = MOST_GAPS if whole else FEW_GAPS
+        shown = " ".join(f"{one_line(each).rstrip('.')}." for each in missing[:most])
+        more = len(missing) - most
         rest = f" {phrase('more', n=more)}" if more > 0 else ""
         yield from wrap(f"{phrase('gaps')}: {shown}{rest}")
     parts = [phrase("count.source", n=sources)] if sources else []
