@@ -280,6 +280,8 @@ class _Threads:
         warnings = tuple(_warnings(verdict))[:MOST_WARNINGS]
         fact, step, draft = _facts(verdict), self._step(verdict), _draft(verdict)
         when = until.sentence if until else ""
+        if not when and verdict.thread_id in _to_do_first(document):
+            when = phrase("first")
         if not when and verdict.asked_of_me and verdict.at:
             when = phrase("digest.waiting", age=old)
         short = from_.full if warnings else from_.plain
@@ -292,7 +294,7 @@ class _Threads:
             return Entry(
                 row, _link(verdict), verdict.thread_id, number, finding=verdict.finding or ""
             )
-        after = f" · {old}" if until or not when else ""
+        after = "" if when else f" · {old}"
         lead = f"{when} · " if when else ""
         first = prose(next(iter(verdict.key_facts), ""), FACT)
         ready = phrase("digest.draft_ready") if draft else ""
