@@ -506,9 +506,9 @@ def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
     told = text_of(document).splitlines()
     start = told.index("DO FIRST")
     assert told[start + 1 : start + 4] == [
-        "1. Do. [1] [3] [5] [7] [8] [10] +4",
-        "2. Do. [2] to [5]",
-        "3. Do. [2] [6] [9] [12] [15]",
+        "1. Do. [2] to [5]",
+        "2. Do. [2] [6] [9] [12] [15]",
+        "3. Do. [1] [3] [5] [7] [8] [10] +4",
     ]
 
 

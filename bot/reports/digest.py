@@ -120,16 +120,11 @@ def _view(document: TriageReport, categories: Iterable[str]) -> ReportView:
         title=phrase("digest.title", mailbox=clean_text(document.mailbox, 100)),
         counts="",
         lead=tuple(filter(None, _lead(document))),
-        first=tuple(sorted(first, key=_first_number)),
+        first=tuple(first),
         sections=tuple(sections),
         gaps=tuple(_gaps(document)),
         foot=tuple(filter(None, (_coverage_line(document), _cost_line(document)))),
     )
-
-
-def _first_number(line: Highlight) -> int:
-    """Return the number of the most pressing thread of a line; it decides the order of lines."""
-    return min((int(each.label) for each in line.references), default=NOT_NEAR)
 
 
 @dataclass(frozen=True, slots=True)
