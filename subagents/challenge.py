@@ -2,10 +2,351 @@
 
 from __future__ import annotations
 
-from subagents.contracts import OpinionDraft
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from scopes.clean import printable
+from subagents.contracts import Grade, OpinionDraft, ReviewFinding, Verdict
+from subagents.delimiter import PATTERN
+from subagents.evidence import normal
+from subagents.overlap import shingles
+from subagents.sanitizer import FAULTS, Material, quotable, source_of
+
+GRADES: Final[tuple[Grade, ...]] = get_args(Grade)
+"""Severities, the worst first."""
 
 
 class Opinion(OpinionDraft):
-    """What one judge says about one finding; code adds whose it is."""
+    """What one judge says about one finding; code adds whose it is, and where its evidence is."""
 
     judge: str
+    place: str = ""
+
+
+# ---- who judges what
+
+JUDGES: Final = 2
+"""Minimum judges of a finding."""
+
+
+def route(
+    findings: Iterable[ReviewFinding],
+    authors: Mapping[str, str],
+    affinities: Mapping[str, Mapping[str, float]],
+    judges: int = JUDGES,
+) -> dict[str, list[str]]:
+    """Map each specialist to the ids of the findings that it judges.
+
+    `authors`: id of a finding -> its author, who never judges it. `affinities`: specialist ->
+    category -> 0 to 1, an advice: a specialist with more than its share of findings gets no more
+    as long as others can judge. Raises ValueError where a finding has fewer possible judges.
+    """
+    ranked = sorted(findings, key=lambda f: (GRADES.index(f.severity), -f.confidence, f.id))
+    routed: dict[str, list[str]] = {name: [] for name in affinities}
+    share = -(-judges * len(ranked) // max(1, len(routed)))
+    for finding in ranked:
+        able = [name for name in routed if name != authors[finding.id]]
+        if len(able) < judges:
+            raise ValueError(f"{finding.id} has {len(able)} possible judges, {judges} are needed")
+
+        def order(name: str, category: str = finding.category) -> tuple[bool, float, int]:
+            held = len(routed[name])
+            return (held >= share, -affinities[name].get(category, 0.0), held)
+
+        for name in sorted(able, key=order)[:judges]:
+            routed[name].append(finding.id)
+    return routed
+
+
+# ---- which findings are the same
+
+NEAR: Final = 3
+"""Lines that a finding may move without a common quote."""
+ALIKE, RELATED = 0.5, 0.15
+"""Minimum share of words that two claims have in common: anywhere in one source, and near."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What became of the findings of an earlier review, by id."""
+
+    new: tuple[str, ...]
+    fixed: tuple[str, ...]
+    remaining: tuple[tuple[str, str], ...]
+    """Id now, id before."""
+
+
+def compare(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> Changes:
+    """Match findings by place and claim, whatever their wording; each to one at most."""
+    left = [_Trace.of(finding) for finding in now]
+    right = [_Trace.of(finding) for finding in before]
+    likeness = {(k, n): a.likeness(b) for k, a in enumerate(left) for n, b in enumerate(right)}
+    pairs: dict[int, int] = {}
+    for k, n in sorted(likeness, key=lambda pair: (-likeness[pair], pair)):
+        if likeness[k, n] and k not in pairs and n not in pairs.values():
+            pairs[k] = n
+    return Changes(
+        tuple(f.id for k, f in enumerate(now) if k not in pairs),
+        tuple(f.id for n, f in enumerate(before) if n not in pairs.values()),
+        tuple((now[k].id, before[n].id) for k, n in sorted(pairs.items())),
+    )
+
+
+def is_stable(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> bool:
+    """Return whether two rounds found the same, with the same severities."""
+    changes = compare(now, before)
+    grades = {("now", f.id): f.severity for f in now} | {("was", f.id): f.severity for f in before}
+    same = all(grades["now", k] == grades["was", n] for k, n in changes.remaining)
+    return same and not (changes.new or changes.fixed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """What identifies a finding."""
+
+    source: str
+    line: int | None
+    category: str
+    quotes: tuple[str, ...]
+    words: frozenset[int]
+
+    @classmethod
+    def of(cls, finding: ReviewFinding) -> _Trace:
+        source, line = source_of(normal(finding.place))
+        quotes = tuple(filter(None, map(normal, finding.quotes)))
+        words = frozenset(shingles(finding.claim, words=1))
+        return cls(source, line, finding.category, quotes, words)
+
+    def likeness(self, other: _Trace) -> float:
+        """Return how much two findings are the same; 0 = they are not."""
+        if self.source != other.source:
+            return 0.0
+        shared = len(self.words & other.words) / max(1, len(self.words | other.words))
+        if self.category == other.category:
+            if any(a in b or b in a for a in self.quotes for b in other.quotes):
+                return 2 + shared
+            if self._is_near(other) and shared >= RELATED:
+                return 1 + shared
+        return shared if shared >= ALIKE else 0.0
+
+    def _is_near(self, other: _Trace) -> bool:
+        if self.line is None or other.line is None:
+            return self.line == other.line
+        return abs(self.line - other.line) <= NEAR
+
+
+# ---- what the verdicts make of the findings
+
+Outcome = Literal["confirmed", "disputed", "dropped", "merged", "unjudged"]
+
+
+class Judged(BaseModel):
+    """A finding after the challenge."""
+
+    model_config = ConfigDict(frozen=True)
+
+    finding: str
+    outcome: Outcome
+    severity: Grade
+    """One grade lower where most of those who uphold it weaken it."""
+    into: str = ""
+    """Finding that it is a duplicate of."""
+    opinions: tuple[Opinion, ...] = ()
+    """The last of each judge, of those that count; the author's defence is among them."""
+
+
+class Agreement(BaseModel):
+    """How much judges agree, over findings that at least two of them judged."""
+
+    model_config = ConfigDict(frozen=True)
+
+    findings: int
+    unanimous: int
+    verdicts: dict[Verdict, int]
+    alpha: float | None
+    """Krippendorff's alpha of nominal verdicts; None if there is only one verdict to compare."""
+
+
+AlarmKind = Literal["own_delimiter", "other_delimiter", "instruction", "no_evidence", "yes_to_all"]
+
+
+class Alarm(BaseModel):
+    """Something that a specialist does and should not."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: AlarmKind
+    specialist: str
+    count: int = 1
+
+
+MIN_OPINIONS: Final = 5
+"""Opinions from which on a judge that confirms all of them is told."""
+
+
+@dataclass
+class Challenge:
+    """The opinions on the findings of a panel, over all rounds."""
+
+    findings: Mapping[str, ReviewFinding]
+    authors: Mapping[str, str]
+    material: Material
+    opinions: dict[tuple[str, str], Opinion] = field(default_factory=dict)
+    """Finding and judge -> the last opinion that counts; an author's one is its defence."""
+    without_evidence: list[Opinion] = field(default_factory=list)
+
+    def record(self, opinions: Iterable[Opinion]) -> bool:
+        """Add a round's opinions; return whether any verdict changed.
+
+        An opinion counts with a quote of the material, or with the known finding that it names as
+        the same; `out_of_scope` needs none. An author defends once.
+        """
+        changed = False
+        for given in opinions:
+            key = (given.finding, given.judge)
+            defends = self.authors.get(given.finding) == given.judge
+            if given.finding not in self.findings or (defends and key in self.opinions):
+                continue
+            if (opinion := self._supported(given)) is None:
+                self.without_evidence.append(given)
+                continue
+            before = self.opinions.get(key)
+            changed |= before is None or _vote(before) != _vote(opinion)
+            self.opinions[key] = opinion
+        return changed
+
+    def _supported(self, opinion: Opinion) -> Opinion | None:
+        """Return an opinion with the span that it quotes; None if nothing supports it."""
+        if opinion.verdict == "duplicate":
+            known = opinion.duplicate_of in self.findings.keys() - {opinion.finding}
+            return opinion.model_copy(update={"evidence": "", "place": ""}) if known else None
+        span = self.material.find(opinion.evidence, self.findings[opinion.finding].place)
+        if span is None and opinion.verdict != "out_of_scope":
+            return None
+        text, place = (quotable(span, self.material), span.place) if span else ("", "")
+        return opinion.model_copy(update={"evidence": text, "place": place, "duplicate_of": ""})
+
+    def objections(self, finding: str) -> list[str]:
+        """Return what stands against a finding, for its author; nothing tells who says it."""
+        against = [o for o in self._on(finding) if o.verdict not in ("confirm", "out_of_scope")]
+        parts = [(o.verdict, o.duplicate_of, o.place, o.evidence) for o in against]
+        return sorted(" | ".join(filter(None, each)) for each in parts)
+
+    def judged(self) -> list[Judged]:
+        """Return what became of each finding, in their order."""
+        twins = self._twins()
+        return [self._judged(id, twins) for id in self.findings]
+
+    def _judged(self, id: str, twins: Mapping[str, str]) -> Judged:
+        finding, given = self.findings[id], self._on(id)
+        defence = self.opinions.get((id, self.authors[id]))
+        every = (*given, defence) if defence else tuple(given)
+        votes = Counter(opinion.verdict for opinion in given)
+        votes["confirm"] += votes.pop("duplicate", 0)  # the same is true of another one
+        withdrawn = defence is not None and defence.verdict in ("refute", "out_of_scope")
+        upheld = votes["confirm"] + votes["weaken"]
+        defended = upheld or (defence is not None and not withdrawn)
+        outcome: Outcome = "disputed"
+        if id in twins:
+            outcome = "merged"
+        elif not votes.total():
+            outcome = "unjudged"
+        elif not upheld and not votes["refute"]:
+            outcome = "dropped" if votes["out_of_scope"] >= JUDGES else "unjudged"
+        elif not votes["refute"]:
+            outcome = "confirmed"
+        elif not defended and votes["refute"] + withdrawn >= JUDGES:
+            outcome = "dropped"
+        weakened = 2 * votes["weaken"] > upheld
+        grade = GRADES[min(GRADES.index(finding.severity) + weakened, len(GRADES) - 1)]
+        return Judged(
+            finding=id, outcome=outcome, severity=grade, into=twins.get(id, ""), opinions=every
+        )
+
+    def _twins(self) -> dict[str, str]:
+        """Map each finding that most of its judges call a duplicate to the one that is kept."""
+        named: dict[str, str] = {}
+        for id in self.findings:
+            given = [o for o in self._on(id) if o.verdict != "out_of_scope"]
+            targets = Counter(o.duplicate_of for o in given if o.verdict == "duplicate")
+            if 2 * targets.total() > len(given):
+                named[id] = targets.most_common(1)[0][0]
+        found: dict[str, str] = {}
+        for id in sorted(named, key=self._rank, reverse=True):  # of a circle the worst stays
+            target = named[id]
+            while target in found:
+                target = found[target]
+            if target != id:
+                found[id] = target
+        return {id: _last(found, target) for id, target in found.items()}
+
+    def _rank(self, id: str) -> tuple[int, float, str]:
+        finding = self.findings[id]
+        return (GRADES.index(finding.severity), -finding.confidence, id)
+
+    def _on(self, finding: str) -> list[Opinion]:
+        """Return the opinions of judges that count on a finding."""
+        author = self.authors[finding]
+        return [o for (id, judge), o in self.opinions.items() if id == finding and judge != author]
+
+    def agreement(self) -> Agreement:
+        """Return how much the judges agree."""
+        given = {id: self._on(id) for id in self.findings}
+        compared = {id: opinions for id, opinions in given.items() if len(opinions) > 1}
+        triples = [(o.judge, id, o.verdict) for id, each in compared.items() for o in each]
+        verdicts = Counter(o.verdict for each in given.values() for o in each)
+        return Agreement(
+            findings=len(compared),
+            unanimous=sum(len({o.verdict for o in each}) == 1 for each in compared.values()),
+            verdicts=dict(verdicts),
+            alpha=_alpha(triples),
+        )
+
+    def alarms(self) -> list[Alarm]:
+        """Return judges whose verdicts lack evidence, and those that confirm everything."""
+        missing = Counter(opinion.judge for opinion in self.without_evidence)
+        found = [Alarm(kind="no_evidence", specialist=j, count=n) for j, n in missing.items()]
+        given: dict[str, list[Verdict]] = {}
+        for (id, judge), opinion in self.opinions.items():
+            if judge != self.authors[id]:
+                given.setdefault(judge, []).append(opinion.verdict)
+        return found + [
+            Alarm(kind="yes_to_all", specialist=judge, count=len(verdicts))
+            for judge, verdicts in given.items()
+            if len(verdicts) >= MIN_OPINIONS and set(verdicts) == {"confirm"}
+        ]
+
+
+def output_alarms(
+    specialist: str, texts: Collection[str], delimiter: str, material: Material
+) -> list[Alarm]:
+    """Return what in the texts of a specialist's output is no review; `delimiter`: its own."""
+    echoed = [found for text in texts for found in PATTERN.findall(text)]
+    counts: dict[AlarmKind, int] = {
+        "own_delimiter": sum(found == delimiter for found in echoed),
+        "other_delimiter": sum(found != delimiter for found in echoed),
+        "instruction": sum(FAULTS["instruction"](printable(text), material) for text in texts),
+    }
+    return [Alarm(kind=k, specialist=specialist, count=n) for k, n in counts.items() if n]
+
+
+def _vote(opinion: Opinion) -> tuple[Verdict, str]:
+    return opinion.verdict, opinion.duplicate_of
+
+
+def _last(chain: Mapping[str, str], id: str) -> str:
+    while id in chain:
+        id = chain[id]
+    return id
+
+
+def _alpha(triples: Sequence[tuple[str, str, Verdict]]) -> float | None:
+    if len({verdict for _, _, verdict in triples}) < 2:
+        return None
+    from nltk.metrics.agreement import AnnotationTask  # imported when a panel ends: it is large
+
+    return float(AnnotationTask(data=triples).alpha())

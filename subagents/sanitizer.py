@@ -1,0 +1,323 @@
+"""The sanitizer: what of a finding another context may read, by code, or why it is withheld.
+
+No free text of one agent reaches another unfiltered: a claim is cleaned and short, quotes are
+copied from the material, and whatever looks like more than a statement is withheld.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import regex
+
+from scopes.clean import printable, unified
+from scopes.tool import Item, one_line
+from subagents.contracts import Grade, ReviewFinding
+from subagents.delimiter import leaks_delimiter
+
+MAX_CLAIM: Final = 300
+"""Characters of a claim that others read."""
+MAX_QUOTE: Final = 300
+MAX_QUOTES: Final = 3
+
+Reason = Literal[
+    "delimiter",
+    "provenance",
+    "encoded",
+    "homoglyph",
+    "instruction",
+    "empty",
+    "category",
+    "evidence",
+]
+"""Why a finding is withheld: the first five are what its claim holds, the others what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A finding that no other context reads."""
+
+    id: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class CleanFinding:
+    """The fields of a finding that other contexts read; nothing tells who wrote it."""
+
+    id: str
+    category: str
+    severity: Grade
+    claim: str
+    place: str
+    """Made by code: an id of the material, with a line where it has several."""
+    quotes: tuple[str, ...] = ()
+    """Spans of the material."""
+
+    def line(self) -> str:
+        """Return it on one line; a quote is a JSON string, so that it imitates no other part."""
+        quotes = " ".join(json.dumps(quote, ensure_ascii=False) for quote in self.quotes)
+        parts = [f"[{self.id}] {self.claim}", f"{self.category}, {self.severity}", self.place]
+        return " | ".join([*parts, f"quotes: {quotes}"] if quotes else parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the material."""
+
+    place: str
+    text: str
+
+
+_PLACE = re.compile(r"(?P<of>.+?):(?P<line>\d{1,7})(?:[-–]\d{1,7})?")
+_MARKS = ('"“”„«»', "'’‘")
+"""Quotation marks that a faithful copy may exchange."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """The texts under review, by id; an id that ends in `:12` begins at that line."""
+
+    texts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> Material:
+        """Return the material of these items, without what nobody sees in it."""
+        return cls({item.id: printable(item.text) for item in items})
+
+    def find(self, quote: str, near: str = "") -> Span | None:
+        """Return the span that a quote is a copy of, but for case, spaces and quotation marks.
+
+        `near`: the place that is looked at first.
+        """
+        words = printable(quote).strip(" \"'.…").split()
+        if len("".join(words)) < 2:
+            return None
+        pattern = re.compile(r"\s+".join(map(_any_marks, words)), re.IGNORECASE)
+        source, _ = source_of(near)
+        for id in sorted(self.texts, key=lambda id: source_of(id)[0] != source):
+            if found := pattern.search(self.texts[id]):
+                return Span(self._place(id, found.start()), found[0])
+        return None
+
+    def resolve(self, place: str) -> str:
+        """Return a place that the material has, as code writes it; empty for others."""
+        place = one_line(place)
+        if place in self.texts:
+            return place
+        source, line = source_of(place)
+        held = line is not None and any(
+            first <= line <= first + self.texts[id].count("\n")
+            for id, first in self._parts.get(source, ())
+        )
+        return f"{source}:{line}" if held else ""
+
+    def says(self, word: str) -> bool:
+        return word.casefold() in self._folded
+
+    @cached_property
+    def _folded(self) -> str:
+        return "\n".join(self.texts.values()).casefold()
+
+    @cached_property
+    def _parts(self) -> dict[str, list[tuple[str, int]]]:
+        """Map each source to its texts, with the number of their first line."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for id in self.texts:
+            source, first = source_of(id)
+            found.setdefault(source, []).append((id, first or 1))
+        return found
+
+    def _place(self, id: str, at: int) -> str:
+        if "\n" not in self.texts[id]:
+            return id
+        source, first = source_of(id)
+        return f"{source}:{(first or 1) + self.texts[id].count(chr(10), 0, at)}"
+
+
+def _any_marks(word: str) -> str:
+    escaped = re.escape(word)
+    for marks in _MARKS:
+        escaped = re.sub(rf"\\?[{marks}]", f"[{marks}]", escaped)
+    return escaped
+
+
+def source_of(place: str) -> tuple[str, int | None]:
+    """Return the file, message or page of a place, and its line if it names one."""
+    named = _PLACE.fullmatch(place)
+    return (named["of"], int(named["line"])) if named else (place, None)
+
+
+def sanitize(
+    finding: ReviewFinding, material: Material, categories: Collection[str]
+) -> CleanFinding | Withheld:
+    """Return what others may read of a finding, or why they may read nothing of it.
+
+    Its id is one that code gave. A quote that is not in the material, or that holds what no claim
+    may, is left out; a finding without quote and without a place in the material is withheld.
+    """
+    claim = one_line(printable(finding.claim))
+    spans = [span for quote in finding.quotes if (span := material.find(quote, finding.place))]
+    place = material.resolve(finding.place) or next((span.place for span in spans), "")
+    if reason := fault(claim, material) or fault(place, material):
+        return Withheld(finding.id, reason)
+    if not (claim := shortened(without_markup(claim))):
+        return Withheld(finding.id, "empty")
+    if finding.category not in categories:
+        return Withheld(finding.id, "category")
+    if not place:
+        return Withheld(finding.id, "evidence")
+    quotes = (quotable(span, material) for span in spans)
+    kept = tuple(dict.fromkeys(filter(None, quotes)))[:MAX_QUOTES]
+    return CleanFinding(finding.id, finding.category, finding.severity, claim, place, kept)
+
+
+def quotable(span: Span, material: Material) -> str:
+    """Return a span on one line; empty if it holds what others may only read in its place."""
+    text = one_line(span.text)
+    return "" if fault(text, material) else text[:MAX_QUOTE]
+
+
+def fault(text: str, material: Material) -> Reason | None:
+    """Return why a text may not reach another context."""
+    return next((reason for reason, holds in FAULTS.items() if holds(text, material)), None)
+
+
+def shortened(claim: str) -> str:
+    return claim if len(claim) <= MAX_CLAIM else f"{claim[: MAX_CLAIM - 1].rstrip()}…"
+
+
+_ADDRESS = re.compile(r"\(?(?:https?://|www\.|mailto:)\S+", re.IGNORECASE)
+_MARKUP = str.maketrans("<>[]{}|`\\", "\u2039\u203a()()/'/", "*#~@")
+
+
+def without_markup(text: str) -> str:
+    """Return a text that no reader takes for a tag, a link, a mention or a heading."""
+    return one_line(_ADDRESS.sub("(address)", text).translate(_MARKUP))
+
+
+# ---- what no claim may hold
+
+_FENCE = re.compile(
+    r"(?ix) \bitems-[0-9a-f]{6,} | <\s*/?\s*(?:items|material|findings?|claims?|quotes?|documents?"
+    r"|system|user|assistant|human|instructions?|tool)\b | <\|[^|]*\|> | \[/?(?:INST|SYS)\]"
+    r"| `{3,} | ={4,} | -{4,} | \#{3,} | <{3,} | >{3,}"
+    r"| \b(?:begin|end|start)\s+of\s+(?:the\s+)?(?:material|document|findings?|data|prompt|input)\b"
+)
+_HEADINGS = re.compile(
+    r"\b(?:TASK|QUESTIONS|KNOWN|OUTPUT|OUT OF SCOPE|ASKED BY|MAY READ|WINDOW|NOW|LANGUAGE|CONTRACT"
+    r"|FENCE|MATERIAL|REQUEST|FINDINGS?[A-Z ]*|OPINIONS?|VERDICTS?|RESULTS?|LABEL|STATE)\s*:"
+)
+"""The sections that code writes into a brief."""
+_ORIGIN = re.compile(
+    r"(?ix) (?:^|[(\[,;.:–-]\s*)(?:copied|checked|verified|confirmed|approved|signed)\s+by\b"
+    r"| \b(?:all|both|every|each|other|another|most|two|three|four)\s+(?:of\s+the\s+)?(?:other\s+)?"
+    r"(?:judge|specialist|reviewer|expert|agent|subagent|model)s?\s+(?:\w+\s+)?"
+    r"(?:agree|accept|approv|confirm|found|mark|refut|reject|vote)"
+    r"| \bF\d+\.\d+\b | \[[FRsp]\d+\] | \bprovenance\s*[=:]"
+)
+"""Words by which a text claims an origin or an authority that only code can tell."""
+_BLOB = re.compile(
+    r"\b[0-9a-fA-F]{32,}\b"
+    r"|(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{24,}"
+    r"|[A-Z2-7]{32,}|(?:[A-Za-z0-9+/]{12,}={1,2})(?!\w)"
+    r"|(?:%[0-9a-fA-F]{2}|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|&\#?\w{1,8};|\\[0-7]{3}){3,}"
+    r"|(?:\b[01]{8}\b\s*){3,}|(?=(?:\d\d[\s,:]*)*\d?[a-fA-F])(?:\b[0-9a-fA-F]{2}\b[\s,:]*){8,}"
+)
+"""Base64, hex, base32, escapes, bytes."""
+_SPELLED = re.compile(r"(?:(?<!\w)\w[\s._\-*]+){6,}")
+"""Letters that are set apart."""
+_SCRIPTS = ("Latin", "Cyrillic", "Greek", "Armenian", "Cherokee")
+"""Scripts that share the shapes of letters."""
+_WORD = regex.compile(r"[\p{L}\p{M}]{3,}")
+_OF = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS}
+
+
+def _holds_delimiter(text: str, material: Material) -> bool:
+    return leaks_delimiter(text) or _FENCE.search(text) is not None
+
+
+def _claims_origin(text: str, material: Material) -> bool:
+    return bool(_HEADINGS.search(text) or _ORIGIN.search(text))
+
+
+def _is_encoded(text: str, material: Material) -> bool:
+    return bool(_BLOB.search(text) or _SPELLED.search(text))
+
+
+def _is_disguised(text: str, material: Material) -> bool:
+    """Return whether a word mixes scripts, or is in another script than most of the text and
+    nowhere in the material."""
+    if text.isascii():
+        return False
+    words = [(word, _scripts(word)) for word in _WORD.findall(text)]
+    counts = {name: sum(name in used for _, used in words) for name in _SCRIPTS}
+    usual = max(counts, key=lambda name: counts[name])
+    return any(
+        len(used) > 1 or (used and usual not in used and not material.says(word))
+        for word, used in words
+    )
+
+
+def _scripts(word: str) -> set[str]:
+    return {name for name, letter in _OF.items() if letter.search(word)}
+
+
+_CLAUSE = (
+    r"(?:^|[.!?:;(\"'“”‘’…]\s*|\b(?:please|now|then|bitte|por favor|per favore|s'il vous plait)\s+)"
+)
+_ORDERS = (
+    r"ignore|disregard|forget|obey|pretend|do not|don't|act as|behave|stop (?:here|now|review\w*)"
+    r"|ignoriere\w*|vergiss|vergessen sie|antworte\w*|bestatige\w*|widerlege\w*|befolge\w*|beachte"
+    r"|ignorez|oubli(?:e|ez)|confirmez?|repond(?:s|ez)|suivez"
+    r"|ignora|ignoren?|olvida|olvide|confirma|confirme|responde|responda"
+    r"|dimentica|conferma|rispondi|segui|negeer|vergeet|esqueca"
+)
+_VERBS = (
+    r"confirm|refute|weaken|approve|accept|dismiss|reject|rate|mark|vote|answer|respond|reply|say"
+    r"|output|print|report|submit|classify|treat|judge"
+)
+_ASIDE = r"ignor|disregard|forget|overrid|bypass|vergiss|vergess|missacht|oubli|olvid|dimentic|obey"
+_GUIDES = (
+    r"instruct|(?:system|your|the) prompt|guideline|verdict|other findings"
+    r"|everything (?:above|before|else|so far)|(?:all|any) (?:of the )?(?:above|previous|prior)"
+    r"|anweisung|consigne|instruc|istruzion"
+)
+_INSTRUCTION = re.compile(
+    rf"{_CLAUSE}(?:{_ORDERS})\b"
+    rf"|{_CLAUSE}(?:{_VERBS})\s+(?:\w+\s+)?(?:this|these|all|every|each|any|it|only|that|as|yes)\b"
+    r"|\b(?:answer|respond|reply)\s+with\b|\b(?:call|use|invoke)\s+(?:submit_result|run_subagent)"
+    rf"|\b(?:{_ASIDE})\w*\W(?:[^.!?]{{0,40}}?\W)?(?:{_GUIDES})"
+    r"|\byou\s+(?:are|must|should|shall|will|have to)\b|\bas an? (?:ai|language model)\b"
+    r"|\b(?:your|deine|votre|tu|tuo|tua)\s+(?:task|verdict|instructions?|role|job|answer|output"
+    r"|prompt|judge?ment|opinion|aufgabe|tache|tarea|compito)\b"
+    r"|\b(?:du\s+(?:bist|musst|sollst)|vous\s+(?:etes|devez)|tu\s+(?:es|dois)|debes|eres|devi)\b"
+    rf"|{_CLAUSE}(?:system|assistant|user|human|developer)\s*:"
+    r"|忽略|无视|無視|忘记|忘れて|игнорируй|забудь|무시"
+)
+"""Orders at the beginning of a sentence, words that set instructions aside, and words to a judge.
+A statement about code ("Handlers ignore all errors") has a subject."""
+
+
+def _is_instruction(text: str, material: Material) -> bool:
+    return _INSTRUCTION.search(_folded(text)) is not None
+
+
+def _folded(text: str) -> str:
+    """Return a text in small letters without accents, so that one spelling is compared."""
+    return re.sub("[\u0300-\u036f]", "", unified(text, "NFKD")).casefold()
+
+
+FAULTS: dict[Reason, Callable[[str, Material], bool]] = {
+    "delimiter": _holds_delimiter,
+    "provenance": _claims_origin,
+    "encoded": _is_encoded,
+    "homoglyph": _is_disguised,
+    "instruction": _is_instruction,
+}
+"""What a text may not hold, in the order in which it is looked for."""
