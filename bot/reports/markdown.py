@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bot.citations import SPACED, neutralize_links
 from bot.reports.digest import digest_view, ended, summary
-from bot.reports.documents import Report, TriageReport
+from bot.reports.documents import PanelReport, Report, TriageReport
 from bot.reports.frame import with_plain_gaps
+from bot.reports.panel import panel_view
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import Bold, Entry, Group, Highlight, Line, Link, ReportView
 
@@ -24,6 +25,8 @@ def report_markdown(
     document = with_plain_gaps(document)
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
+    elif isinstance(document, PanelReport):
+        view = panel_view(document)
     else:
         view = sweep_view(document, place)
     return "\n".join(_Markdown(view).lines()) + "\n"

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from bot.reports import frame
 from bot.reports.digest import digest_view, opened
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
-from bot.reports.documents import AnswerDocument, AnswerPart, Report, TriageReport
+from bot.reports.documents import AnswerDocument, AnswerPart, PanelReport, Report, TriageReport
+from bot.reports.panel import panel_view
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     Bold,
@@ -151,6 +152,8 @@ def report_parts(
     document = frame.with_plain_gaps(document)
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
+    elif isinstance(document, PanelReport):
+        view = panel_view(document)
     else:
         view = sweep_view(document, place)
     return _rendered(view, _messages(_with_progress(view, document)), view.notification)
@@ -177,7 +180,7 @@ def _rendered(view: ReportView, messages: Sequence[Message], text: str) -> tuple
 
 def _with_progress(view: ReportView, document: Report) -> ReportView:
     """Say how far a stopped report came, where it would only say that it was stopped."""
-    if document.status != "cancelled":
+    if document.status != "cancelled" or isinstance(document, PanelReport):
         return view
     stopped = view.words("ended_cancelled")
     with in_language(view.words.language):

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bot.citations import CITED, ids_in
 from bot.reports.digest import digest_view
-from bot.reports.documents import AnswerDocument, Report, TriageReport
+from bot.reports.documents import AnswerDocument, PanelReport, Report, TriageReport
 from bot.reports.formatting import periods
+from bot.reports.panel import panel_view
 from bot.reports.sweep import sweep_view
 from bot.reports.view import Entry, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
@@ -32,6 +33,8 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     """Render a report; `categories` are as in `report_parts`."""
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
+    elif isinstance(document, PanelReport):
+        view = panel_view(document)
     else:
         view = sweep_view(document, f"assistant show {document.run_id} --json")
     told = (f"{each} {REAL_MODEL}" if each == view.words("offline") else each for each in view.lead)

@@ -1,4 +1,4 @@
-"""The material of a review: read by code, cut into items, split at borders of files and sections."""
+"""The material of a review: read by code, cut into items, split between files and sections."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ def _first(items: Iterable[Item], tokens: int) -> Iterator[Item]:
         yield item
 
 
-def _blocks(
-    files: Sequence[Sequence[Sequence[Item]]], max_tokens: int
-) -> Iterator[Sequence[Item]]:
+def _blocks(files: Sequence[Sequence[Sequence[Item]]], max_tokens: int) -> Iterator[Sequence[Item]]:
     """Yield what stays together: files, of large ones sections, of large ones items."""
     for file in files:
         whole = [item for section in file for item in section]
@@ -122,34 +120,37 @@ def check_size(material: ReviewMaterial, max_tokens: int) -> ReviewMaterial:
 
 async def material_of_path(path: Path) -> ReviewMaterial:
     """Read a file, or all text files below a folder. Raises MaterialRefused."""
-    if path.is_dir():
-        found = await asyncio.to_thread(_files_below, path)
-        missing, files = [], []
-        for name, data in found:
-            text = _decoded(data)
-            if text is None:
-                missing.append(f"{name}: it is no text")
-            elif text.strip():
-                files.append(sections_of(name, text))
-        return ReviewMaterial(path.name or str(path), "files", tuple(files), tuple(missing))
-    name = path.name
+    name, found = await asyncio.to_thread(_loaded, path)
+    missing, files = [], []
+    for inside, data in found:
+        if (text := _decoded(data)) is None and inside == name and len(found) == 1:
+            try:
+                document = await read_document(data, MAX_FILE_MB * MEGABYTE)
+            except DocumentRefused as refusal:
+                raise MaterialRefused(f"{name} {refusal}.") from None
+            text = document.text
+            missing += [f"{name}: {document.facts}; cut"] if document.cut else []
+        if text is None:
+            missing.append(f"{inside}: it is no text")
+        elif text.strip():
+            files.append(sections_of(inside, text))
+    return ReviewMaterial(name, "files", tuple(files), tuple(missing))
+
+
+def _loaded(path: Path) -> tuple[str, list[tuple[str, bytes]]]:
+    """Return the name of a file or folder, and path and content of each file."""
+    name = path.resolve().name or str(path)
     try:
+        if path.is_dir():
+            return name, _files_below(path)
         if path.stat().st_size > MAX_FILE_MB * MEGABYTE:
             raise MaterialRefused(f"{name} is larger than {MAX_FILE_MB} MB.")
-        data = await asyncio.to_thread(path.read_bytes)
+        data = path.read_bytes()
     except OSError as error:
         raise MaterialRefused(f"{name} cannot be read: {error.strerror}.") from None
     if not data.strip():
         raise MaterialRefused(f"{name} is empty.")
-    text, missing = _decoded(data), []
-    if text is None:
-        try:
-            document = await read_document(data, MAX_FILE_MB * MEGABYTE)
-        except DocumentRefused as refusal:
-            raise MaterialRefused(f"{name} {refusal}.") from None
-        text = document.text
-        missing = [f"{name}: {document.facts}; cut"] if document.cut else []
-    return ReviewMaterial(name, "files", (sections_of(name, text),), tuple(missing))
+    return name, [(name, data)]
 
 
 def _decoded(data: bytes) -> str | None:
@@ -173,16 +174,15 @@ def _files_below(folder: Path) -> list[tuple[str, bytes]]:
             room -= path.stat().st_size
             if room < 0:
                 raise MaterialRefused(f"{folder.name} holds more than {MAX_FILE_MB} MB of files.")
-            try:
-                found.append((path.relative_to(folder).as_posix(), path.read_bytes()))
-            except OSError as error:
-                raise MaterialRefused(f"{path} cannot be read: {error.strerror}.") from None
+            found.append((path.relative_to(folder).as_posix(), path.read_bytes()))
     return found
 
 
-def sections_of(
-    name: str, text: str, label: Label = Label(untrusted=True)
-) -> tuple[tuple[Item, ...], ...]:
+FOREIGN = Label(untrusted=True)
+"""The label of a file that the operator names."""
+
+
+def sections_of(name: str, text: str, label: Label = FOREIGN) -> tuple[tuple[Item, ...], ...]:
     """Return a text as sections of items with the ids `name:line`."""
     path = re.sub(r"[\[\]\s]", "_", printable(name))
     lines = lines_of(printable(text.replace("\r\n", "\n")))
@@ -217,6 +217,6 @@ def material_of_attachment(
         if found and found["name"].casefold() == name.strip().casefold():
             text = re.sub(r"\A<(items-[0-9a-f]{32})>\n(.*)\n</\1>\Z", r"\2", body, flags=re.DOTALL)
             cut = [f"{found['name']}: {found['facts']}"] if "cut" in found["facts"] else []
-            sections = sections_of(found["name"], text, label.join(Label(untrusted=True)))
+            sections = sections_of(found["name"], text, label.join(FOREIGN))
             return ReviewMaterial(found["name"], "files", (sections,), tuple(cut))
     return None

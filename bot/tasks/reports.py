@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import scopes
 from bot.mailbox.accounts import how_to_connect
-from bot.reports.documents import Report, SweepReport, TriageReport
+from bot.reports.documents import PanelReport, Report, SweepReport, TriageReport
 from bot.reports.markdown import digest_answer
 from bot.tasks.base import Request, Workplace
 from bot.tasks.sources import match_channels, seen_channels
@@ -100,6 +100,8 @@ class Reports:
             return ""
         if isinstance(self.report, TriageReport):
             return digest_answer(self.report, self.app.settings.triage.categories)
+        if isinstance(self.report, PanelReport):
+            return "\n".join(panel_lines(self.report))
         return "\n".join(sweep_lines(self.report))
 
     async def __call__(self, call: ToolCall, ctx: ToolContext) -> Outcome:
@@ -340,6 +342,16 @@ def sweep_lines(report: SweepReport) -> Iterator[str]:
             yield f"- {finding.claim} ({finding.state}, {finding.severity}){who} [{finding.id}]"
         if not still:
             yield "- Nothing is open." if section.findings else f"- {section.summary}"
+
+
+def panel_lines(report: PanelReport) -> Iterator[str]:
+    """Yield a review in words, with citations, for later questions about it."""
+    for number, line in enumerate(report.top_lines, 1):
+        yield f"{number}. {line.text} {_citations(line.findings)}"
+    for finding in report.findings:
+        if finding.claim:
+            facts = f"{finding.outcome}, {finding.severity}, {finding.place}"
+            yield f"- {finding.claim} ({facts}) {_citations([finding.id])}"
 
 
 def _citations(findings: Sequence[str]) -> str:
