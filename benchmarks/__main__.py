@@ -1,7 +1,7 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
 Tables: engine, economy, fanout, gate, serve, sweep200, triage, triage_labels, sql_gold, notes,
-tools, delegation.
+tools, delegation, challenge.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    challenge,
     delegation,
     economy,
     engine,
@@ -64,6 +65,7 @@ def main() -> None:
         ("notes", lambda: asyncio.run(notes.notes(given.postgres)), notes.NOTES),
         ("tools", lambda: asyncio.run(tools.tools(given.postgres)), tools.NOTES),
         ("delegation", delegation.delegation, delegation.NOTES),
+        ("challenge", challenge.challenge, challenge.NOTES),
     )
     for name, measured, told in tables:
         if name in wanted:

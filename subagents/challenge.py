@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -38,12 +39,14 @@ def route(
     authors: Mapping[str, str],
     affinities: Mapping[str, Mapping[str, float]],
     judges: int = JUDGES,
+    found_by: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, list[str]]:
     """Map each specialist to the ids of the findings that it judges.
 
     `authors`: id of a finding -> its author, who never judges it. `affinities`: specialist ->
     category -> 0 to 1, an advice: a specialist with more than its share of findings gets no more
-    as long as others can judge. Raises ValueError where a finding has fewer possible judges.
+    as long as others can judge. `found_by`: id -> all who found it, who judge it only if nobody
+    else can. Raises ValueError where a finding has fewer possible judges.
     """
     ranked = sorted(findings, key=lambda f: (GRADES.index(f.severity), -f.confidence, f.id))
     routed: dict[str, list[str]] = {name: [] for name in affinities}
@@ -53,9 +56,10 @@ def route(
         if len(able) < judges:
             raise ValueError(f"{finding.id} has {len(able)} possible judges, {judges} are needed")
 
-        def order(name: str, category: str = finding.category) -> tuple[bool, float, int]:
-            held = len(routed[name])
-            return (held >= share, -affinities[name].get(category, 0.0), held)
+        def order(name: str, finding: ReviewFinding = finding) -> tuple[float, ...]:
+            held, affinity = len(routed[name]), affinities[name].get(finding.category, 0.0)
+            shared = name in found_by.get(finding.id, ())
+            return (shared, max(0, held - share + 1), -affinity, held)
 
         for name in sorted(able, key=order)[:judges]:
             routed[name].append(finding.id)
