@@ -620,6 +620,8 @@ class FixedFinding(DocumentPart):
     place: str
     severity: Grade
     category: str
+    quoted: bool = False
+    """Whether its words still stand in the material: then it may only have been missed."""
 
 
 class PanelSpecialist(DocumentPart):
@@ -725,8 +727,9 @@ class PanelReport(DocumentPart):
     findings: list[PanelFinding]
     """Below: by outcome, then by severity."""
     fixed: list[FixedFinding] = []
-    """Findings of the last panel that are gone: `issue`, `claim`, `place`, `severity`,
-    `category`."""
+    """Findings of earlier panels that were not found again: `issue`, `claim`, `place`, `severity`,
+    `category`, and `quoted`: whether its words still stand there, so that it may only have been
+    missed."""
     specialists: list[PanelSpecialist] = []
     """`name`, `rounds`, `stable`, `findings`, `silent`, `references`."""
     agreement: PanelAgreement = PanelAgreement()

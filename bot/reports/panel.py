@@ -82,7 +82,7 @@ def _lead(document: PanelReport) -> Iterator[str]:
             "panel.compared",
             day=current().day(document.compared),
             new=changes.count("new"),
-            fixed=len(document.fixed),
+            fixed=sum(not each.quoted for each in document.fixed),
             remaining=changes.count("remaining"),
         )
     if document.status == "cancelled":
@@ -114,9 +114,11 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
             group = Group(entries, is_full=True, is_numbered=True)
             title = f"{phrase(f'panel.{outcome}')} ({len(found):,})"
             yield ReportSection(title, (group,), more=rest, is_urgent=outcome == "confirmed")
+    gone = document.fixed
     for title, rows in (
         ("panel.dropped", [_gone(each, numbers) for each in _of(document, *GONE)]),
-        ("panel.fixed", [_row(f.severity, f.claim, f.place) for f in document.fixed]),
+        ("panel.fixed", [_row(f.severity, f.claim, f.place) for f in gone if not f.quoted]),
+        ("panel.missed", [_row(f.severity, f.claim, f.place) for f in gone if f.quoted]),
     ):
         if rows:
             yield ReportSection(

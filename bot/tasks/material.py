@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,23 @@ from scopes.clean import printable
 from scopes.documents.reader import read_document
 from scopes.documents.text import DocumentRefused
 from scopes.folders.search import SKIPPED, lines_of, pieces
-from scopes.label import Label
-from scopes.tool import Item, tokens_of
+from scopes.handles import Handles
+from scopes.intent import Intent
+from scopes.label import TRUSTED, Label
+from scopes.tool import (
+    Item,
+    SourceFailed,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    tokens_of,
+)
+from subagents.run import Run
 
 MAX_FILE_MB = 20
+MAX_READ = 1_000_000
+"""Tokens that are read of a thread or a page, before its size is checked."""
 MEGABYTE = 1_000_000
 _START = re.compile(
     r"#{1,6} |(?:async )?def |class |@\w|diff --git |@@ |\d{1,3}(?:\.\d{1,3})*[.)] "
@@ -197,6 +210,52 @@ def sections_of(name: str, text: str, label: Label = FOREIGN) -> tuple[tuple[Ite
         if any(item.text.strip() for item in items):
             sections.append(tuple(items))
     return tuple(sections)
+
+
+async def material_of_page(run: Run, address: str) -> ReviewMaterial:
+    """Read a page through the gate. Raises MaterialRefused."""
+    from scopes.web import read_url
+
+    return await read_through_gate(run, _context(run, Intent(address)), read_url, url=address)
+
+
+def _context(run: Run, intent: Intent) -> ToolContext:
+    return ToolContext(
+        run=run.id,
+        requester=run.requester,
+        handles=Handles(),
+        label=TRUSTED,
+        window=None,
+        clients=run.clients,
+        max_output_tokens=0,
+        intent=intent,
+        scope="parent",
+        context="p1",
+    )
+
+
+async def read_through_gate(
+    run: Run, ctx: ToolContext, tool: Tool, **arguments: str
+) -> ReviewMaterial:
+    """Read one source whole with its own tool, as far as its requester may read it.
+
+    Raises MaterialRefused.
+    """
+    (name,) = arguments.values()
+    if tool.client and tool.client not in run.clients:
+        raise MaterialRefused(f"{name} cannot be read here.")
+    ctx = replace(ctx, max_output_tokens=MAX_READ, key=f"{ctx.key or run.id}/material")
+    try:
+        async with asyncio.timeout(run.limits.tool_timeout_s):
+            found = await run.gate.call(ctx.context, ctx, tool, arguments)
+    except TimeoutError:
+        raise MaterialRefused(f"{name} gave no answer in time.") from None
+    except (ToolError, SourceFailed) as error:
+        raise MaterialRefused(str(error)) from None
+    if not isinstance(found, ToolResult):
+        raise MaterialRefused(found.reason)
+    scope = "web" if tool.name == "read_url" else "slack"
+    return material_of_items(name, scope, found.items, filter(None, [found.truncated]))
 
 
 def material_of_items(

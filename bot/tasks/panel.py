@@ -23,6 +23,7 @@ from bot.reports.documents import (
     RunCoverage,
     TokenUsage,
 )
+from bot.reports.frame import why_ended
 from bot.tasks.base import Opening, ReportTask, coverage_of, total
 from bot.tasks.material import ReviewMaterial
 from bot.tasks.overview import MAX_FIRST
@@ -95,6 +96,8 @@ class Reading:
     found: list[Found] = field(default_factory=list)
     silent: int = 0
     """Contexts without a valid result."""
+    reasons: dict[str, None] = field(default_factory=dict)
+    """Why."""
     read: set[int] = field(default_factory=set)
     """Parts of the material that it has read."""
 
@@ -106,10 +109,12 @@ class Reading:
         """Add the results of one round, one for each part of the material; each finding is at the
         line of its first quote."""
         points: list[ReviewFinding] = []
+        silent = self.silent
         origins: dict[str, tuple[str, list[str]]] = {}
         for part, result in enumerate(results):
-            if result.value is None:
+            if result.value is None or result.stopped_by == "needs_context":
                 self.silent += 1
+                self.reasons[_why(result)] = None
                 continue
             self.read.add(part)
             given = ReviewContract.model_validate(result.value).points
@@ -127,7 +132,7 @@ class Reading:
                 match.sources += [] if source in match.sources else [source]
             else:
                 self.found.append(Found(point, [source], links, [self.specialist.name]))
-        if all(result.value is not None for result in results):
+        if self.silent == silent:
             self.rounds.append(points)
 
 
@@ -602,11 +607,18 @@ class Panel(ReportTask):
             name, held = reading.specialist.name, {item.id for item in reading.references}
             unread = len(self.parts) - len(reading.read)
             if unread:
-                missing.append(f"{name}: {unread} of {len(self.parts)} parts were not read")
+                why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
+                missing.append(f"{name}: {unread} of {len(self.parts)} parts were not read{why}")
             for each in reading.specialist.references:
                 if (id := f"{each.name}@{each.version}") not in held:
                     missing.append(f"{name}: the reference {id} did not fit")
         return cover.model_copy(update={"not_covered": missing, "read": None})
+
+
+def _why(result: SubagentResult) -> str:
+    """Return why a specialist gave no result, in words for a reader."""
+    needs = result.stopped_by == "needs_context"
+    return result.reason if needs else why_ended(result.stopped_by)
 
 
 def _cost(results: Iterable[SubagentResult]) -> float | None:
