@@ -211,7 +211,7 @@ async def panel(
             emit=e.run.emit,
         )
         loaded = load_profile(profile, settings.panel.profiles)
-        yield e, Panel(app, e.run, Request("review", WINDOW), of or material(), loaded)
+        yield e, Panel(app, e.run, Request("review", WINDOW), of or material(), loaded, "app.py")
 
 
 async def held(mind: Any, tmp_path: Path, *given: Any, **more: Any) -> Held:

@@ -15,7 +15,6 @@ from bot.cli.triage import run_to_resume
 from bot.context import App
 from bot.errors import SetupError
 from bot.reports.documents import PanelReport
-from bot.reports.issues import compare_panel, known_findings, panel_key, save_findings
 from bot.reports.markdown import report_markdown
 from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
@@ -86,13 +85,10 @@ async def review(
             found = material or await _read(settings, path, run if is_page else None, args.source)
             known = await run.record(key, ReviewMaterial, found)
         request = Request(question, Window(app.as_of, app.as_of))
-        task = Panel(app, run, request, known, profile, args.language)
+        task = Panel(app, run, request, known, profile, given.source, args.language)
         document = await task.work()
-        database, place = app.store.database, panel_key(None, profile.name, given.source)
-        earlier = await known_findings(database, place)
-        document = compare_panel(document, *earlier, task.texts)
         await app.finish(run, document)
-        await save_findings(database, place, document)
+        await task.record_delivery(document)
         return document
 
 

@@ -450,23 +450,33 @@ def panel_key(requester: str | None, profile: str, material: str) -> str:
     return f"panel/{requester or ''}/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
 
 
-async def known_findings(database: Database, key: str) -> tuple[list[ReviewFinding], str | None]:
-    """Return the open findings of earlier panels by their issue ids, and when the last one ended;
-    None before the first. Raises StoreError."""
+@dataclass(frozen=True, slots=True)
+class KnownFindings:
+    """The open findings of earlier panels on a material."""
+
+    findings: tuple[ReviewFinding, ...]
+    """Their ids are those of issues."""
+    last: str | None
+    """When the last panel ended; None before the first."""
+
+
+async def known_findings(database: Database, key: str) -> KnownFindings:
+    """Return what earlier panels found. Raises StoreError."""
     rows = await database.read(sa.select(issues).where(issues.c.schedule == key))
     stored = (StoredIssue.model_validate(r.body) for r in rows if r.state in NEEDS_ACTION)
-    found = [each.finding for each in stored if each.finding]
-    return found, iso(max(row.last for row in rows)) if rows else None
+    found = tuple(each.finding for each in stored if each.finding)
+    return KnownFindings(found, iso(max(row.last for row in rows)) if rows else None)
 
 
 def compare_panel(
-    document: PanelReport, known: Sequence[ReviewFinding], last: str | None, material: Material
+    document: PanelReport, earlier: KnownFindings, material: Material
 ) -> PanelReport:
     """Return the report with an issue and a change in each finding, and with what is gone.
 
     A finding is known again by place and claim. What was not found again is told only where all
     specialists have read the whole material.
     """
+    known, last = earlier.findings, earlier.last
     told = [each for each in document.findings if each.claim]
     changes = compare([_reviewed(each) for each in told], known)
     before, taken = dict(changes.remaining), {each.id for each in known}

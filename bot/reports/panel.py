@@ -60,7 +60,9 @@ def _of(document: PanelReport, *outcomes: str) -> list[PanelFinding]:
 
 
 def _counts(document: PanelReport) -> str:
-    """Return how many findings have which outcome: numbers alone."""
+    """Return how many findings have which outcome: numbers alone; empty where nobody has read."""
+    if document.status == "failed":
+        return ""
     counts = {name: len(_of(document, name)) for name in OUTCOMES}
     counts["dropped"] = len(_of(document, *GONE))
     told = [phrase(f"panel.n_{name}", n=n) for name, n in counts.items() if n]

@@ -16,6 +16,8 @@ from bot.reports.documents import (
     Answer,
     AnswerDocument,
     AnswerPart,
+    PanelAnswer,
+    PanelReport,
     Period,
     Report,
     RunCoverage,
@@ -542,7 +544,9 @@ class Ask:
         return found.model_copy(update=update)
 
 
-def _with_report(answer: AnswerDocument, report: Report, lead: str) -> SweepAnswer | TriageAnswer:
+def _with_report(
+    answer: AnswerDocument, report: Report, lead: str
+) -> SweepAnswer | TriageAnswer | PanelAnswer:
     """Return the report that a request asked for; `lead` is what its parent wrote above."""
     gaps = list(dict.fromkeys((*report.coverage.not_covered, *answer.coverage.not_covered)))
     states = (report.status, answer.status)
@@ -555,6 +559,9 @@ def _with_report(answer: AnswerDocument, report: Report, lead: str) -> SweepAnsw
         "lead": lead,
         "coverage": report.coverage.model_copy(update={"not_covered": gaps}),
     }
+    if isinstance(report, PanelReport):
+        fields["degraded"] = report.degraded or answer.degraded
+        return PanelAnswer(**{**fields, "subagents": [*report.subagents, *answer.subagents]})
     if isinstance(report, TriageReport):
         return TriageAnswer(**{**fields, "subagents": [*report.subagents, *answer.subagents]})
     others = [SweepResult.model_validate(each.model_dump()) for each in answer.subagents]

@@ -214,8 +214,11 @@ def sections_of(name: str, text: str, label: Label = FOREIGN) -> tuple[tuple[Ite
 
 async def material_of_page(run: Run, address: str) -> ReviewMaterial:
     """Read a page through the gate. Raises MaterialRefused."""
+    from scopes.pages.pages import Pages
     from scopes.web import read_url
 
+    if Pages not in run.clients:
+        raise MaterialRefused(f"{address} cannot be read here.")
     return await read_through_gate(run, _context(run, Intent(address)), read_url, url=address)
 
 
@@ -242,8 +245,6 @@ async def read_through_gate(
     Raises MaterialRefused.
     """
     (name,) = arguments.values()
-    if tool.client and tool.client not in run.clients:
-        raise MaterialRefused(f"{name} cannot be read here.")
     ctx = replace(ctx, max_output_tokens=MAX_READ, key=f"{ctx.key or run.id}/material")
     try:
         async with asyncio.timeout(run.limits.tool_timeout_s):

@@ -24,13 +24,20 @@ from bot.reports.documents import (
     TokenUsage,
 )
 from bot.reports.frame import why_ended
+from bot.reports.issues import (
+    KnownFindings,
+    compare_panel,
+    known_findings,
+    panel_key,
+    save_findings,
+)
 from bot.tasks.base import Opening, ReportTask, coverage_of, total
 from bot.tasks.material import ReviewMaterial
 from bot.tasks.overview import MAX_FIRST
 from bot.tasks.sources import PART_SHARE
 from config.panels import Profile, Specialist
 from config.prompts import prompt
-from config.words import ENGLISH
+from config.words import ENGLISH, in_language, phrase
 from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.tool import Item, estimate_tokens, iso, tokens_of
@@ -144,6 +151,8 @@ class Panel(ReportTask):
     prompt = "panel_lines"
     material: ReviewMaterial
     profile: Profile
+    place: str
+    """What a later panel on the same material is given, too; its findings are known then."""
     language: str = ""
     """Of the report; empty = as `report.language` says, else English."""
 
@@ -178,7 +187,16 @@ class Panel(ReportTask):
 
     async def work(self) -> PanelReport:
         """Have the material read, the findings judged and the first lines written."""
+        with in_language(self.language):
+            return await self._work()
+
+    async def _work(self) -> PanelReport:
         await self._plan()
+        key = f"{self.run.id}/{self.context}/known"
+        known = self.run.recorded(key, KnownFindings)
+        if known is None:
+            found = await known_findings(self.app.database, self._key)
+            known = await self.run.record(key, KnownFindings, found)
         shares = self.settings.shares
         async with self._phase("read", shares.read, 1 - shares.read):
             await self._read()
@@ -187,7 +205,15 @@ class Panel(ReportTask):
                 await self._judge()
         async with self._phase("report", shares.report, 0), self.reserve():
             await self._overview()
-        return self._document()
+        return compare_panel(self._document(), known, self.texts)
+
+    @property
+    def _key(self) -> str:
+        return panel_key(self.run.requester, self.profile.name, self.place)
+
+    async def record_delivery(self, report: PanelReport) -> None:
+        """Store the findings for the next panel on this material. Raises StoreError."""
+        await save_findings(self.app.database, self._key, report)
 
     # ---- the budget of a phase
 
@@ -603,15 +629,17 @@ class Panel(ReportTask):
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         cover = coverage_of(results)
         missing = [*self.material.missing, *self.app.problems]
+        unread: dict[str, list[str]] = {}
         for reading in self.readings:
             name, held = reading.specialist.name, {item.id for item in reading.references}
-            unread = len(self.parts) - len(reading.read)
-            if unread:
+            if left := len(self.parts) - len(reading.read):
                 why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
-                missing.append(f"{name}: {unread} of {len(self.parts)} parts were not read{why}")
+                text = phrase("panel.unread", left=left, of=len(self.parts))
+                unread.setdefault(f"{text}{why}", []).append(name)
             for each in reading.specialist.references:
                 if (id := f"{each.name}@{each.version}") not in held:
-                    missing.append(f"{name}: the reference {id} did not fit")
+                    missing.append(phrase("panel.reference", name=id, specialist=name))
+        missing += [f"{', '.join(names)}: {text}" for text, names in unread.items()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
 
 
