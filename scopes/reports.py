@@ -65,7 +65,7 @@ async def review(
     """Have a panel of specialists review one thread, attached file or link: one report below your
     answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
     changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
-    incidents), or another that the request names. `language`: that of your answer, as a code (es)."""
+    incidents), or another that the request names. `language`: of your answer, as a code (es)."""
     return await ctx.client(ReportDesk).review(  # type: ignore[type-abstract]
         ctx, source, profile, language
     )

@@ -20,6 +20,7 @@ from scopes.tool import ToolContext, Window, not_found, one_line
 from subagents.agent import Outcome
 from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, is_isolable
 from subagents.contracts import DEFAULT_MODEL, OFFERED
+from subagents.contradictions import MOST, Pair, check_draft, claims, contradictions
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
 from subagents.fanout import Fanout
@@ -99,8 +100,8 @@ class SpawnGuard:
 
 MAX_NAMED = 20
 """Maximum of refused briefs, and of reasons, that one result names; the rest is counted."""
-ONE, MANY = "run_subagent", "run_subagents"
-DELEGATING = frozenset({ONE, MANY})
+ONE, MANY, CHALLENGE = "run_subagent", "run_subagents", "challenge"
+DELEGATING = frozenset({ONE, MANY, CHALLENGE})
 OPEN = (":search", ":read")
 """Ends of open handles by which a subagent finds its sources itself."""
 IN_ONE_HEAD = (
@@ -117,8 +118,16 @@ class ManyAlike(BaseModel):
     template: BriefDraft
 
 
+class Contested(BaseModel):
+    """The arguments of `challenge`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    results: tuple[str, ...] = ()
+
+
 def delegation_schemas(max_subagents: int, offering: Sequence[str] = ()) -> list[Block]:
-    """Return both tools as offered to the parent, with the limits that code enforces.
+    """Return these tools as offered to the parent, with the limits that code enforces.
 
     `offering` are the scopes that have tools; none = all known scopes.
     """
@@ -130,7 +139,7 @@ def delegation_schemas(max_subagents: int, offering: Sequence[str] = ()) -> list
         draft["scope"]["enum"] = named
         if scopes.ALL in named:
             draft["scope"]["description"] += IN_ONE_HEAD
-    return made
+    return [*made, tool_schema(CHALLENGE, prompt(CHALLENGE), Contested)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +244,9 @@ class Delegation:
         try:
             if call.name == ONE:
                 return [await self._one(BriefDraft.model_validate(call.input), ctx)]
+            if call.name == CHALLENGE:
+                pairs = self._contested(Contested.model_validate(call.input).results)
+                return [await self._check(pair, ctx) for pair in pairs]
             many = ManyAlike.model_validate(call.input)
             items = self._items(many, ctx.handles)
             self.guard.admit_items(items)
@@ -245,6 +257,29 @@ class Delegation:
             return [self._refuse(call.input, "arguments", explain(error))]
         except BriefRefused as refusal:
             return [self._refuse(call.input, refusal.field, refusal.reason)]
+
+    def _contested(self, named: Sequence[str]) -> list[Pair]:
+        """Return the contradictions among these results; raise BriefRefused if there are none."""
+        ids = {name.strip("[]") for name in named}
+        found = [f for result in self._returned for f in result.findings]
+        if unknown := ids - {f.id for f in found} - {r.id for r in self._returned}:
+            raise BriefRefused("results", f"no result {min(unknown)[:40]!r} was returned here")
+        owners = {f.id: result.id for result in self._returned for f in result.findings}
+        meant = [f for f in found if not ids or f.id in ids or owners[f.id] in ids]
+        pairs = contradictions(meant)[:MOST]
+        if not pairs and len(ids) == len(meant) == 2:
+            pairs = [(meant[0], meant[1])]
+        if not pairs:
+            raise BriefRefused("results", "no two of these findings contradict each other")
+        return pairs
+
+    async def _check(self, pair: Pair, ctx: ToolContext) -> Brief | SubagentResult:
+        """Return the brief of a new context that reads the sources of both findings again."""
+        try:
+            lines = claims(pair)
+            return replace(await self._one(check_draft(pair), ctx), findings=lines)
+        except BriefRefused as refusal:
+            return self._refuse({"scope": ""}, refusal.field, refusal.reason)
 
     async def _one(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
         brief = await self._brief(draft, ctx)

@@ -21,7 +21,9 @@ from subagents.trajectory import (
 SOURCE = frozenset((Origin.TOOL_RESULT, Origin.MATERIAL))
 """Origins of what a context itself has read."""
 
-SPAWNERS = frozenset(("run_subagent", "run_subagents", "sweep_channels", "triage_inbox", "review"))
+SPAWNERS = frozenset(
+    ("run_subagent", "run_subagents", "challenge", "sweep_channels", "triage_inbox", "review")
+)
 """Tools that are answered with views of subagents, never with source text."""
 
 

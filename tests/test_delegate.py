@@ -114,7 +114,7 @@ async def test_a_child_is_offered_exactly_its_scope_and_its_end(tmp_path: Path) 
     assert "run_subagents" not in names
     assert {t["name"] for t in got.parent[0]["tools"]} == {
         "list_channels", "read_thread", "lookup_user", "run_subagent", "run_subagents",
-        "sweep_channels",
+        "challenge", "sweep_channels",
     }  # fmt: skip
 
 

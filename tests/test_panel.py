@@ -165,7 +165,10 @@ async def test_silent_specialists_are_counted_and_silent_judges_leave_findings_u
     by_name = {s.name: s for s in done.report.specialists}
     assert (by_name["security"].silent, by_name["security"].rounds) == (3, 0)
     assert done.report.findings[0].outcome == "unjudged"
-    assert "security: 1 of 1 parts were not read (its result could not be used)" in done.report.coverage.not_covered
+    assert (
+        "security: 1 of 1 parts were not read (what the language model wrote could not be used)"
+        in done.report.coverage.not_covered
+    )
     assert done.report.material.read == 0
     assert done.report.status == "partial"
 

@@ -27,7 +27,7 @@ from bot_kit import (
     small_export,
     ts,
 )
-from engine_kit import call, line, opening, say
+from engine_kit import call, line, opening, results, say, submitted, use
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -230,6 +230,52 @@ def test_a_channel_larger_than_a_context_is_split_by_size(shell: Shell, tmp_path
     assert section(document, "long")["coverage"]["messages_read"] == 40
     assert section(document, "long")["coverage"]["complete"]
     assert document["status"] == "complete"
+
+
+def disagreeing(decided: str) -> Mind:
+    """Subagents tell the states of one issue that stands in two threads; a third one decides."""
+
+    def mind(body: Json) -> Answer:
+        if not body.get("tools"):
+            return offline_model(body)
+        first, second = (f"C0HELP/{ts(at)}" for at in ("02 09:00", "03 09:00"))
+        if line(body, "TASK").startswith("Two findings"):
+            if not results(body):
+                return Answer([use("read_thread", thread=root) for root in (first, second)])
+            held = [{"claim": "It prints", "evidence": [second], "state": decided}]
+            return submitted("It is decided.", findings=held)
+        (root,) = roots_in(body)
+        state = "unsolved" if root == first else "solved"
+        claim = "Printing of labels fails at Olmo"
+        issue = {"claim": claim, "customers": ["Olmo"], "state": state, "evidence": [root]}
+        return call("submit_result", summary="Read.", no_issue=[], findings=[issue])
+
+    return mind
+
+
+@pytest.mark.parametrize(("decided", "states"), [("solved", ["solved"]), ("none", None)])
+def test_two_states_of_one_issue_are_checked_by_a_context_of_its_own(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, decided: str, states: list[str]
+) -> None:
+    configure("sweep: {threads_per_subagent: 1}")
+    talk = [
+        said("02 09:00", "Olmo: printing of labels fails"),
+        said("02 09:10", "Looking into it", "U0LUIS", "02 09:00"),
+        said("03 09:00", "Olmo: printing of labels works again"),
+        said("03 09:10", "Thanks", "U0LUIS", "03 09:00"),
+    ]
+    zip_file = export(tmp_path, {"help": talk})
+    typed = ("sweep", "--channels", "help", "--slack-export", zip_file, *WINDOW, "--json")
+    with model_at(monkeypatch, disagreeing(decided)) as server:
+        document = shell(*typed).json
+    told = [f["state"] for f in section(document, "help")["findings"]]
+    assert told == (states or ["unsolved", "solved"])
+    assert document["status"] == "complete"
+    checks = [b for b in server.recorded if b.get("tools") and "Two findings" in line(b, "TASK")]
+    (sent,) = {opening(body) for body in checks}
+    assert "[A] Printing of labels fails at Olmo | unsolved" in sent
+    assert "[B] Printing of labels fails at Olmo | solved" in sent
+    assert shell("audit", document["run_id"]).code == 0
 
 
 def test_what_waits_longest_for_the_team_stands_first(shell: Shell, tmp_path: Path) -> None:

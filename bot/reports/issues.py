@@ -468,9 +468,7 @@ async def known_findings(database: Database, key: str) -> KnownFindings:
     return KnownFindings(found, iso(max(row.last for row in rows)) if rows else None)
 
 
-def compare_panel(
-    document: PanelReport, earlier: KnownFindings, material: Material
-) -> PanelReport:
+def compare_panel(document: PanelReport, earlier: KnownFindings, material: Material) -> PanelReport:
     """Return the report with an issue and a change in each finding, and with what is gone.
 
     A finding is known again by place and claim. What was not found again is told only where all

@@ -43,6 +43,11 @@ def _same(one: Finding, other: Finding, keys: Mapping[str, Sequence[str]]) -> bo
         return False
     if one.state == "known" and _bugs(one, keys) & _bugs(other, keys):
         return True
+    return is_one_issue(one, other)
+
+
+def is_one_issue(one: Finding, other: Finding) -> bool:
+    """Return whether two findings of a channel tell one issue of a customer, in any state."""
     shared = distinct(one.customers) & distinct(other.customers)
     return bool(shared) and _alike(one.claim, other.claim)
 

@@ -12,6 +12,7 @@ from bot.errors import SetupError
 from scopes.label import TRUSTED, Label
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import BEFORE_WINDOW, Item, Window, estimate_tokens
+from subagents.contracts import State
 from subagents.result import SubagentResult
 from subagents.run import Run
 
@@ -105,6 +106,23 @@ class SweepSource:
     @property
     def results(self) -> list[SubagentResult]:
         return [result for _, result in self.read]
+
+    def set_state(self, ids: Sequence[str], state: State) -> None:
+        """Set the state of the findings with these ids."""
+        self.read = [
+            (
+                share,
+                result.model_copy(
+                    update={
+                        "findings": [
+                            f.model_copy(update={"state": state}) if f.id in ids else f
+                            for f in result.findings
+                        ]
+                    }
+                ),
+            )
+            for share, result in self.read
+        ]
 
     @property
     def name(self) -> str:

@@ -28,7 +28,7 @@ from bot.reports.documents import (
 from bot.reports.frame import is_ending, why_ended
 from bot.reports.issues import counts_of
 from bot.tasks.base import Opening, ReportTask, count_statuses, coverage_of, most_urgent, total
-from bot.tasks.duplicates import join_duplicates
+from bot.tasks.duplicates import is_one_issue, join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
@@ -41,6 +41,8 @@ from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Brief, BriefDraft
 from subagents.contracts import NEEDS_ACTION
+from subagents.contradictions import MOST, Pair, check_draft, claims, contradictions
+from subagents.errors import BriefRefused
 from subagents.events import SourcesRead
 from subagents.evidence import Coverage, distinct
 from subagents.result import Finding, SubagentResult, join_labels
@@ -304,6 +306,8 @@ class Sweep(ReportTask):
         """What is known of each finding's row in the tracker, by id of the finding."""
         self.halved = set[str]()
         """Ids of subagents whose result was too long, so that two others read a half each."""
+        self.checks = set[str]()
+        """Ids of subagents that checked findings which contradict each other."""
         self.lines = Overview()
 
     def _tracker(self, id: str) -> TrackerReading:
@@ -314,6 +318,7 @@ class Sweep(ReportTask):
         """Have the sources read by subagents, and the first lines written; return the report."""
         async with self.reserve():
             await self._read()
+            await self._check_contradictions()
             await self._overview()
         return self._document()
 
@@ -371,6 +376,42 @@ class Sweep(ReportTask):
                 why = f"{result.reason}; {' and '.join(r.id for _, r in pairs)} read a half each"
                 self.fanout.results[result.id] = result.model_copy(update={"reason": why})
                 self.halved.add(result.id)
+
+    async def _check_contradictions(self) -> None:
+        """Have a new context read again what subagents tell of one issue in different states; both
+        findings get the state that it finds."""
+        found = [
+            (source, pair)
+            for source in self.sources
+            if len(source.results) > 1
+            for pair in contradictions(
+                [f for r in source.results for f in r.findings], is_one_issue
+            )[:MOST]
+        ]
+        asked = [(s, p, brief) for s, p in found if (brief := self._check_brief(s, p))]
+        results = await self.fanout.run_all([brief for *_, brief in asked])
+        for (source, pair, _), result in zip(asked, results, strict=True):
+            self.checks.add(result.id)
+            if state := next((f.state for f in result.findings if f.state != "none"), None):
+                source.set_state([finding.id for finding in pair], state)
+
+    def _check_brief(self, source: SweepSource, pair: Pair) -> Brief | None:
+        """Return the brief of a context that checks two findings; None if it may not read them."""
+        try:
+            draft, lines = check_draft(pair), claims(pair)
+        except BriefRefused as refusal:
+            log.warning("findings of %s are not checked: %s", source.channel.id, refusal)
+            return None
+        return Brief(
+            draft,
+            Handles(dict.fromkeys(draft.handles, "")),
+            source.window,
+            self.run.gate.inherited_label(join_labels(source.results)),
+            self.language,
+            findings=lines,
+            requester=self.run.requester,
+            zone=self.request.requester.clock().key,
+        )
 
     def _brief(self, source: SweepSource, share: Share, parts: int) -> Brief:
         which = f" ({share.number} of {parts})" if parts > 1 or share.number != "1" else ""
@@ -516,7 +557,7 @@ class Sweep(ReportTask):
     ) -> RunCoverage:
         undone = [s for s in sections if s.status in ("failed", "cancelled")]
         missing = [f"{s.item}: {s.summary}" for s in undone]
-        told = {child for s in undone for child in s.subagents} | self.halved
+        told = {child for s in undone for child in s.subagents} | self.halved | self.checks
         long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
         for source, share, result in long:
             missing.append(f"{source.channel.name}: {_too_long(share)}")
