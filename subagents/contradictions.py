@@ -7,6 +7,7 @@ from itertools import combinations
 
 import scopes
 from config.prompts import prompt
+from config.words import phrase
 from subagents.brief import BriefDraft
 from subagents.contracts import NEEDS_ACTION, ReviewFinding
 from subagents.errors import BriefRefused
@@ -48,11 +49,12 @@ def check_draft(pair: Pair) -> BriefDraft:
     """Return what a new context is to do about a contradiction; raise BriefRefused."""
     sources = tuple(dict.fromkeys(source for finding in pair for source in finding.sources))
     if not sources:
-        raise BriefRefused("results", f"{_named(pair)} rest on nothing that can be read again")
+        ids = " and ".join(finding.id for finding in pair)
+        raise BriefRefused("results", f"{ids} rest on nothing that can be read again")
     kinds = {scopes.scope_of(source) for source in sources}
     return BriefDraft(
         task=prompt("challenge_task"),
-        description=f"Check {_named(pair)}",
+        description=phrase("plan.check"),
         scope=kinds.pop() if len(kinds) == 1 else scopes.ALL,
         handles=sources,
         model_preference="main",
@@ -80,7 +82,3 @@ def claims(pair: Pair) -> tuple[str, ...]:
             raise BriefRefused("results", f"{finding.id} is not handed on ({clean.reason})")
         found.append(clean.line())
     return tuple(found)
-
-
-def _named(pair: Pair) -> str:
-    return " and ".join(finding.id for finding in pair)
