@@ -40,7 +40,7 @@ class ProfileSettings(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class GuideFile:
     """A file that a specialist judges by."""
 
     name: str
@@ -61,7 +61,7 @@ class Specialist:
     prompt: str
     scope: str
     affinity: dict[str, float]
-    references: tuple[Reference, ...]
+    references: tuple[GuideFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def load_profile(name: str, own: Path | None = None) -> Profile:
 
 def _specialist(folder: Path, name: str, given: SpecialistSettings) -> Specialist:
     prompt = VERSION.sub("", _text(folder, given.prompt)).strip()
-    references = tuple(Reference(each, _text(folder, each)) for each in given.references)
+    references = tuple(GuideFile(each, _text(folder, each)) for each in given.references)
     return Specialist(name, prompt, given.scope, dict(given.affinity), references)
 
 

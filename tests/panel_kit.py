@@ -180,6 +180,31 @@ class Held:
         return {f.claim: f.outcome for f in self.report.findings}
 
 
+def write_profile(
+    folder: Path, name: str = "own", references: Mapping[str, list[str]] | None = None, **more: Any
+) -> Path:
+    """A profile of three specialists, a, b and c, in a team's own folder."""
+    home = folder / name
+    home.mkdir(parents=True)
+    rest = dict.fromkeys("abc", 0.3)
+    specialists = {
+        each: {
+            "prompt": "prompt.md",
+            "scope": f"what concerns {each}",
+            "affinity": {**rest, each: 1.0},
+            "references": (references or {}).get(each, []),
+        }
+        for each in "abc"
+    }
+    (home / "prompt.md").write_text("Look well.\n")
+    (home / "short.md").write_text("<!-- version: 7 -->\nRule: always say please\n")
+    (home / "other.md").write_text("Rule: never shout\n")
+    (home / "long.md").write_text(f"{sentence('long', 400)}\n")
+    given = {"about": "A text.", "specialists": specialists, **more}
+    (home / "profile.yaml").write_text(json.dumps(given))
+    return home / "profile.yaml"
+
+
 def panel_settings(settings: Settings | None = None, **panel: Any) -> Settings:
     base = settings or settings_for({"cost_usd": 20.0})
     return base.model_copy(
@@ -198,7 +223,7 @@ async def panel(
 ) -> AsyncIterator[tuple[Engine, Panel]]:
     settings = settings or panel_settings()
     async with engine(mind, settings, **more) as e, store_at(tmp_path) as store:
-        await store.start_run("r1", "panel", "review", "claude", {})
+        await store.start_run(e.run.id, "panel", "review", "claude", {})
         app = App(
             settings=settings,
             options=Options(model="claude"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
-from engine_kit import line, results, say
+import pytest
+from engine_kit import line, opening, results, say, sentence, settings_for
 from panel_kit import (
+    LINES,
     SPECIALISTS,
     Minds,
     Voice,
@@ -14,6 +17,9 @@ from panel_kit import (
     finds,
     held,
     is_again,
+    material,
+    panel,
+    panel_settings,
     point,
     quote_of,
     review,
@@ -21,11 +27,16 @@ from panel_kit import (
     to_judge,
     verdict,
     verdicts,
+    write_profile,
 )
 
 from bot.local.model.answer import Answer
+from bot.reports.markdown import report_markdown
+from bot.reports.text import report_text
+from config.sections import PhaseShares
 from subagents.audit import audit
 from subagents.brief import SUBMIT
+from subagents.budget import NANO
 
 Json = dict[str, Any]
 
@@ -185,3 +196,173 @@ async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path:
     assert "place 'other.py:9' is no [id] of MATERIAL" in told
     assert [f.place for f in done.report.findings] == ["app.py:2"]
     assert done.report.unsupported == 2
+
+
+# ---- what may be spent
+
+
+async def test_a_phase_that_has_spent_its_share_ends_and_the_next_one_begins(
+    tmp_path: Path,
+) -> None:
+    seen: dict[str, int] = {}
+
+    def restless(body: Json) -> Answer:
+        return review(point(5 * draw(body, seen)))
+
+    shares = PhaseShares(read=0.08, challenge=0.82, report=0.1)
+    settings = panel_settings(budget_usd=4.0, shares=shares, rounds=10)
+    long = material("\n".join(LINES * 5))
+    done = await held(Minds(restless), tmp_path, of=long, settings=settings)
+    read, challenge, _ = done.report.phases
+    assert read.stopped == "budget"
+    assert read.rounds < 10
+    assert challenge.rounds == 1
+    assert [f.outcome for f in done.report.findings] == ["confirmed"] * len(done.report.findings)
+    assert done.report.status == "partial"
+
+
+@pytest.mark.parametrize("budget", [0.4, 0.8, 1.6])
+async def test_the_budget_is_never_passed(tmp_path: Path, budget: float) -> None:
+    each = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
+    settings = panel_settings(settings_for({"cost_usd": budget}), budget_usd=budget)
+    done = await held(Minds(each, divided("quality", "security")), tmp_path, settings=settings)
+    assert done.report.cost_usd is not None
+    assert done.report.cost_usd <= budget
+    assert done.e.served.cost_nanousd() <= budget * NANO
+
+
+async def test_where_one_context_can_be_paid_it_plays_all_and_the_report_says_so(
+    tmp_path: Path,
+) -> None:
+    settings = panel_settings(settings_for({"cost_usd": 0.15}), budget_usd=0.15)
+    done = await held(Minds(finds(point(3), point(9, "security"))), tmp_path, settings=settings)
+    assert (len(done.reads), done.judgements) == (1, [])
+    assert all(f"{name} (" in str(done.reads[0]) for name in SPECIALISTS)
+    assert done.report.degraded
+    assert [f.outcome for f in done.report.findings] == ["unjudged", "unjudged"]
+    for shown in (report_text(done.report), report_markdown(done.report)):
+        assert "isolation was advisory" in " ".join(shown.split())
+
+
+async def test_no_subagents_allowed_means_one_context(tmp_path: Path) -> None:
+    limits = {"cost_usd": 20.0, "max_subagents": 0}
+    done = await held(Minds(), tmp_path, settings=panel_settings(settings_for(limits)))
+    assert done.report.degraded
+    assert len(done.reads) == 1
+
+
+# ---- large material, references
+
+
+async def test_a_large_material_is_split_between_sections_and_joined(tmp_path: Path) -> None:
+    functions = [
+        f"def function_{n}():\n" + "\n".join(f"    {sentence(f'{n}.{k}', 8)}" for k in range(30))
+        for n in range(12)
+    ]
+    text = "\n".join(functions)
+
+    def by_part(body: Json) -> Answer:
+        starts = re.findall(r"\|def (function_\d+)\(\):", opening(body))
+        names = [name for name in starts if name in ("function_0", "function_11")]
+        return review(
+            *(
+                point(
+                    n,
+                    claim=f"The {name} misses {sentence(name)}",
+                    place=place(body, name),
+                    quotes=[f"def {name}():"],
+                )
+                for n, name in enumerate(names, 1)
+            )
+        )
+
+    def place(body: Json, name: str) -> str:
+        found = re.search(rf"\[(app\.py:\d+)\]\n\|def {name}\(", opening(body))
+        assert found
+        return found[1]
+
+    settings = panel_settings(settings_for({"cost_usd": 20.0, "max_material_tokens": 3_000}))
+    done = await held(
+        Minds({"correctness": by_part}), tmp_path, of=material(text), settings=settings
+    )
+    report = done.report
+    assert report.material.parts == len(done.task.parts) > 3
+    for part in done.task.parts:
+        assert part[0].text.startswith("def function_")
+    assert [item.id for part in done.task.parts for item in part] == [
+        item.id for item in done.task.material.items
+    ]
+    assert report.material.read == 1.0
+    assert len(report.findings) == 2
+    assert all(f.outcome == "confirmed" for f in report.findings)
+
+
+async def test_a_specialist_gets_its_own_references_with_versions_as_far_as_they_fit(
+    tmp_path: Path,
+) -> None:
+    own = tmp_path / "profiles"
+    write_profile(own, references={"a": ["short.md", "long.md"], "b": ["other.md"]})
+    settings = panel_settings(profiles=own, reference_tokens=200)
+    done = await held(
+        Minds({"a": finds(point(1, "a"))}), tmp_path, profile="own", settings=settings
+    )
+    by_name = {specialist(body): opening(body) for body in done.reads}
+    assert "REFERENCES:" in by_name["a"]
+    assert "[short.md@7]" in by_name["a"]
+    assert "Rule: always say please" in by_name["a"]
+    assert "Rule: always say please" not in by_name["b"] + by_name["c"]
+    assert "REFERENCES:" not in by_name["c"]
+    assert any("long.md@" in gap for gap in done.report.coverage.not_covered)
+    assert audit(done.e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:
+    own = tmp_path / "profiles"
+    write_profile(own, references={"a": ["short.md"]})
+    rule = point(1, "a", quotes=["Rule: always say please"])
+    settings = panel_settings(profiles=own)
+    done = await held(Minds({"a": finds(rule)}), tmp_path, profile="own", settings=settings)
+    assert done.report.findings == []
+    assert done.report.unsupported == 2
+
+
+# ---- a second panel
+
+
+async def test_a_second_panel_says_what_is_new_fixed_and_remaining(tmp_path: Path) -> None:
+    first = Minds({"correctness": finds(point(5), point(20))})
+    async with panel(first, tmp_path) as (_, task):
+        before = await task.work()
+        await task.record_delivery(before)
+    assert before.compared is None
+    assert {f.change for f in before.findings} == {None}
+
+    kept = [line for n, line in enumerate(LINES, 1) if n != 5]
+    moved = "\n".join([*[f"# {sentence(f'note {n}', 5)}" for n in range(40)], *kept])
+    again = Minds(
+        {
+            "correctness": finds(
+                point(20, claim=f"Worded {sentence('otherwise', 8)}", place="app.py:59"),
+                point(50, place="app.py:89"),
+            )
+        }
+    )
+    async with panel(again, tmp_path, of=material(moved), run_id="r2") as (_, task):
+        after = await task.work()
+        await task.record_delivery(after)
+    changes = {f.quotes[0].partition(" ")[0]: (f.change, f.issue) for f in after.findings}
+    issues = {f.quotes[0].partition(" ")[0]: f.issue for f in before.findings}
+    assert changes["value_20"] == ("remaining", issues["value_20"])
+    assert changes["value_50"][0] == "new"
+    assert [(f.issue, f.quoted) for f in after.fixed] == [(issues["value_5"], False)]
+    assert "1 new, 1 fixed, 1 remaining" in report_text(after)
+
+
+async def test_what_was_only_missed_is_not_called_fixed(tmp_path: Path) -> None:
+    async with panel(Minds({"correctness": finds(point(5))}), tmp_path) as (_, task):
+        await task.record_delivery(await task.work())
+    async with panel(Minds(), tmp_path, run_id="r2") as (_, task):
+        after = await task.work()
+    assert [f.quoted for f in after.fixed] == [True]
+    assert "0 new, 0 fixed" in report_text(after)
+    assert "Not found again" in report_text(after)
