@@ -75,7 +75,7 @@ ALIKE, RELATED = 0.5, 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class FindingChanges:
     """What became of the findings of an earlier review, by id."""
 
     new: tuple[str, ...]
@@ -84,7 +84,7 @@ class Changes:
     """Id now, id before."""
 
 
-def compare(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> Changes:
+def compare(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> FindingChanges:
     """Match findings by place and claim, whatever their wording; each to one at most."""
     left = [_Trace.of(finding) for finding in now]
     right = [_Trace.of(finding) for finding in before]
@@ -93,7 +93,7 @@ def compare(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> Ch
     for k, n in sorted(likeness, key=lambda pair: (-likeness[pair], pair)):
         if likeness[k, n] and k not in pairs and n not in pairs.values():
             pairs[k] = n
-    return Changes(
+    return FindingChanges(
         tuple(f.id for k, f in enumerate(now) if k not in pairs),
         tuple(f.id for n, f in enumerate(before) if n not in pairs.values()),
         tuple((now[k].id, before[n].id) for k, n in sorted(pairs.items())),

@@ -67,7 +67,7 @@ class CleanFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Excerpt:
     """A part of the material."""
 
     place: str
@@ -90,7 +90,7 @@ class Material:
         """Return the material of these items, without what nobody sees in it."""
         return cls({item.id: printable(item.text) for item in items})
 
-    def find(self, quote: str, near: str = "") -> Span | None:
+    def find(self, quote: str, near: str = "") -> Excerpt | None:
         """Return the span that a quote is a copy of, but for case, spaces and quotation marks.
 
         `near`: the place that is looked at first.
@@ -102,7 +102,7 @@ class Material:
         source, _ = source_of(near)
         for id in sorted(self.texts, key=lambda id: source_of(id)[0] != source):
             if found := pattern.search(self.texts[id]):
-                return Span(self._place(id, found.start()), found[0])
+                return Excerpt(self._place(id, found.start()), found[0])
         return None
 
     def resolve(self, place: str) -> str:
@@ -177,7 +177,7 @@ def sanitize(
     return CleanFinding(finding.id, finding.category, finding.severity, claim, place, kept)
 
 
-def quotable(span: Span, material: Material) -> str:
+def quotable(span: Excerpt, material: Material) -> str:
     """Return a span on one line; empty if it holds what others may only read in its place."""
     text = one_line(span.text)
     return "" if fault(text, material) else text[:MAX_QUOTE]
@@ -272,10 +272,11 @@ _CLAUSE = (
     r"(?:^|[.!?:;(\"'“”‘’…]\s*|\b(?:please|now|then|bitte|por favor|per favore|s'il vous plait)\s+)"
 )
 _ORDERS = (
-    r"ignore|disregard|forget|obey|pretend|do not|don't|act as|behave|stop (?:here|now|review\w*)"
+    r"ignore(?!\[)|disregard|forget|obey|pretend|do not|don't|act as|behave"
+    r"|stop (?:here|now|review\w*)"
     r"|ignoriere\w*|vergiss|vergessen sie|antworte\w*|bestatige\w*|widerlege\w*|befolge\w*|beachte"
     r"|ignorez|oubli(?:e|ez)|confirmez?|repond(?:s|ez)|suivez"
-    r"|ignora|ignoren?|olvida|olvide|confirma|confirme|responde|responda"
+    r"|ignora|ignoren|olvida|olvide|confirma|confirme|responde|responda"
     r"|dimentica|conferma|rispondi|segui|negeer|vergeet|esqueca"
 )
 _VERBS = (
@@ -291,7 +292,9 @@ _GUIDES = (
 _INSTRUCTION = re.compile(
     rf"{_CLAUSE}(?:{_ORDERS})\b"
     rf"|{_CLAUSE}(?:{_VERBS})\s+(?:\w+\s+)?(?:this|these|all|every|each|any|it|only|that|as|yes)\b"
-    r"|\b(?:answer|respond|reply)\s+with\b|\b(?:call|use|invoke)\s+(?:submit_result|run_subagent)"
+    rf"|(?:{_CLAUSE}|\band\s+)(?:answer|respond|reply)\s+with\b"
+    r"|\b(?:call|use|invoke)\s+(?:submit_result|run_subagent)|\bthis (?:finding|claim|verdict)\b"
+    r"|\b(?:judge|reviewer|evaluator|specialist)s?\s*(?:[,:]|(?:must|should|shall|have to)\b)"
     rf"|\b(?:{_ASIDE})\w*\W(?:[^.!?]{{0,40}}?\W)?(?:{_GUIDES})"
     r"|\byou\s+(?:are|must|should|shall|will|have to)\b|\bas an? (?:ai|language model)\b"
     r"|\b(?:your|deine|votre|tu|tuo|tua)\s+(?:task|verdict|instructions?|role|job|answer|output"

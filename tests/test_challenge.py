@@ -27,7 +27,7 @@ PAY = "def pay(sum):\n    check(sum)\n    return eval(sum)\n"
 MATERIAL = Material(
     {
         "pay.py:1": PAY,
-        "pay.py:40": "def log(sum):\n    print(sum)\n",
+        "pay.py:40": "def log(sum):\n    print(sum)  # type: ignore[misc]\n",
         "C1/17.1": "The “deploy” broke",
     }
 )
@@ -95,6 +95,11 @@ def test_the_place_is_one_of_the_material(place: str, quote: str, expected: str)
 )
 def test_a_finding_that_lacks_something_is_withheld(more: dict[str, Any], reason: str) -> None:
     assert sanitize(found(**more), MATERIAL, NAMES) == Withheld("R1", reason)  # type: ignore[arg-type]
+
+
+def test_a_quote_of_code_is_told_as_it_is() -> None:
+    code = "print(sum)  # type: ignore[misc]"
+    assert clean(quotes=[code]).quotes == (code.replace("  ", " "),)
 
 
 def test_a_quote_imitates_no_other_part_of_a_line() -> None:
