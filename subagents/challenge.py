@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from scopes.clean import printable
 from subagents.contracts import Grade, OpinionDraft, ReviewFinding, Verdict
 from subagents.delimiter import PATTERN
-from subagents.evidence import normal
+from subagents.evidence import MIN_FOUND, normal
 from subagents.overlap import shingles
 from subagents.sanitizer import FAULTS, Material, quotable, source_of
 
@@ -131,7 +131,7 @@ class _Trace:
             return 0.0
         shared = len(self.words & other.words) / max(1, len(self.words | other.words))
         if self.category == other.category:
-            if any(a in b or b in a for a in self.quotes for b in other.quotes):
+            if any(_overlap(a, b) for a in self.quotes for b in other.quotes):
                 return 2 + shared
             if self._is_near(other) and shared >= RELATED:
                 return 1 + shared
@@ -141,6 +141,11 @@ class _Trace:
         if self.line is None or other.line is None:
             return self.line == other.line
         return abs(self.line - other.line) <= NEAR
+
+
+def _overlap(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    return one == other or (len(short) >= MIN_FOUND and short in long)
 
 
 # ---- what the verdicts make of the findings

@@ -163,9 +163,10 @@ def test_too_few_judges_are_named() -> None:
     ("more", "same"),
     [
         (
-            {"claim": "eval of what a user types", "place": "pay.py:90", "quotes": ["eval(sum)"]},
+            {"claim": "eval of what one types", "place": "pay.py:90", "quotes": ["return eval("]},
             True,
         ),
+        ({"claim": "It is rounded twice", "place": "pay.py:90", "quotes": ["sum"]}, False),
         ({"claim": "Input of users reaches eval unchecked", "place": "pay.py:5"}, True),
         ({"place": "pay.py:80"}, True),
         ({"place": "pay.py:80", "claim": "Input is logged"}, False),
