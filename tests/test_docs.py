@@ -21,6 +21,7 @@ import typer
 from bot.__main__ import app, main
 from bot.approvals.store import Actions
 from bot.policy.directory import Grants
+from bot.reports.documents import PanelFinding
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
@@ -237,6 +238,7 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     sweep = _printed(capsys, "sweep", "--channels", "csm-spain", "--tracker", "F0BUGTRACK", *sample)
     ask = _printed(capsys, "ask", "Which questions in #csm-spain are unanswered?", *sample)
     triage = _printed(capsys, "triage", *sample)
+    panel = _printed(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
     stored = [_printed(capsys, "show", ask["run_id"], "--json")]
     stored += [_printed(capsys, "audit", sweep["run_id"], "--json")]
     asyncio.run(_waits(ask["run_id"]))
@@ -250,9 +252,10 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     scopes = _printed(capsys, "scopes", "--json")
     offered = [{**offer, "missing": [*offer["missing"].values()]} for offer in scopes]
     stored += [offered, _printed(capsys, "doctor", "--json")]
-    seen = set(_keys([sweep, ask, triage, stored, error]))
+    seen = set(_keys([sweep, ask, triage, panel, stored, error]))
     assert seen - described == set()
     rare = {f.name for f in fields(Leak)} | {k for c in CONTRACTS.values() for k in c.model_fields}
+    rare |= PanelFinding.model_fields.keys()
     assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()
 
 
@@ -269,9 +272,9 @@ async def _waits(run: str) -> None:
     await store.aclose()
 
 
-def _printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+def _printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
     with pytest.raises(SystemExit):
-        main(list(arguments))
+        main([str(each) for each in arguments])
     return json.loads(capsys.readouterr().out)
 
 

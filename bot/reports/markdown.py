@@ -11,7 +11,7 @@ from bot.reports.documents import PanelReport, Report, TriageReport
 from bot.reports.frame import with_plain_gaps
 from bot.reports.panel import panel_view
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
-from bot.reports.view import Bold, Entry, Group, Highlight, Line, Link, ReportView
+from bot.reports.view import Bold, Code, Entry, Group, Highlight, Line, Link, ReportView
 
 MARKS = re.compile(r"([\\`*_\[\]<>~#]|&(?=#?\w+;))")
 """Characters with a meaning within a line of Markdown; text never starts a line."""
@@ -123,9 +123,11 @@ class _Markdown:
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))
 
-    def _part(self, part: str | Bold | Link) -> str:
+    def _part(self, part: str | Bold | Code | Link) -> str:
         if isinstance(part, str):
             return plain(part)
+        if isinstance(part, Code):
+            return "`{}`".format(part.text.replace("`", "'"))
         text = _label(part.text)  # of strangers, so no label of a link
         return f"**{text}**" if isinstance(part, Bold) else text + self._link(part.url)
 

@@ -9,6 +9,7 @@ from bot.reports.formatting import clean_text
 from bot.reports.view import (
     DOTS,
     Bold,
+    Code,
     Entry,
     Group,
     Highlight,
@@ -146,7 +147,8 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
     facts += [phrase(f"panel.{finding.change}")] if finding.change else []
     title: Line = (
         Bold(f"{MARKS[finding.severity]} {number}. {clean_text(finding.claim, CLAIM)}"),
-        f" · {', '.join(facts)} · {clean_text(finding.place, NAME)}",
+        f" · {', '.join(facts)} · ",
+        Code(clean_text(finding.place, NAME)),
     )
     return Entry(
         id=finding.id,

@@ -18,6 +18,7 @@ from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     Bold,
     Button,
+    Code,
     Entry,
     Group,
     Highlight,
@@ -355,7 +356,9 @@ def _parts(line: Line) -> list[str | Element]:
     return [_part(each) for each in line]
 
 
-def _part(part: str | Bold | Link) -> str | Element:
+def _part(part: str | Bold | Code | Link) -> str | Element:
+    if isinstance(part, Code):
+        return part.text
     if isinstance(part, Bold):
         return bold(part.text)
     return part if isinstance(part, str) else link_to(part.url, part.text) or part.text
