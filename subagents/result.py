@@ -84,7 +84,7 @@ class SubagentResult(BaseModel):
     coverage: dict[str, Any] = {}
     unsupported: list[str] = []
     """What the subagent claimed and its sources do not carry; it was dropped."""
-    alarms: list[str] = []
+    alarms: list[str] = Field(default=[], exclude_if=lambda given: not given)
     """Signs that a source steered it: `own_delimiter`, `other_delimiter`."""
     usage: dict[str, int] = {}
     cost_usd: float | None = 0.0
