@@ -238,7 +238,6 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     sweep = _printed(capsys, "sweep", "--channels", "csm-spain", "--tracker", "F0BUGTRACK", *sample)
     ask = _printed(capsys, "ask", "Which questions in #csm-spain are unanswered?", *sample)
     triage = _printed(capsys, "triage", *sample)
-    panel = _printed(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
     stored = [_printed(capsys, "show", ask["run_id"], "--json")]
     stored += [_printed(capsys, "audit", sweep["run_id"], "--json")]
     asyncio.run(_waits(ask["run_id"]))
@@ -252,6 +251,7 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     scopes = _printed(capsys, "scopes", "--json")
     offered = [{**offer, "missing": [*offer["missing"].values()]} for offer in scopes]
     stored += [offered, _printed(capsys, "doctor", "--json")]
+    panel = _printed(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
     seen = set(_keys([sweep, ask, triage, panel, stored, error]))
     assert seen - described == set()
     rare = {f.name for f in fields(Leak)} | {k for c in CONTRACTS.values() for k in c.model_fields}
