@@ -13,7 +13,7 @@ from bot_kit import Shell, configure, model_at, refused
 from engine_kit import MUX
 from panel_kit import CODE, SPECIALISTS, Minds, contract, defends, finds, point, write_profile
 from test_commands import started
-from test_panel import divided
+from test_panels import divided
 from timing import Patience
 
 from bot.local.model.server import ModelServer
