@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from config.settings import SettingsError, explain, read_yaml
 
 FOLDER = Path(__file__).parent / "panels"
 PROFILE = "profile.yaml"
+NOTE = re.compile(r"note/\d+")
+"""A reference that is a note."""
 MIN_SPECIALISTS = 3
 """Each finding is judged by two specialists besides its author."""
 
@@ -41,10 +44,11 @@ class ProfileSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class GuideFile:
-    """A file that a specialist judges by."""
+    """A file or a note that a specialist judges by."""
 
     name: str
     text: str
+    """Empty for a note: it is read with the rights of who asks."""
 
     @property
     def version(self) -> str:
@@ -113,7 +117,10 @@ def load_profile(name: str, own: Path | None = None) -> Profile:
 
 def _specialist(folder: Path, name: str, given: SpecialistSettings) -> Specialist:
     prompt = VERSION.sub("", _text(folder, given.prompt)).strip()
-    references = tuple(GuideFile(each, _text(folder, each)) for each in given.references)
+    references = tuple(
+        GuideFile(each, "" if NOTE.fullmatch(each) else _text(folder, each))
+        for each in given.references
+    )
     return Specialist(name, prompt, given.scope, dict(given.affinity), references)
 
 

@@ -31,9 +31,14 @@ from panel_kit import (
 )
 
 from bot.local.model.answer import Answer
+from bot.memory import NoteStore
 from bot.reports.markdown import report_markdown
 from bot.reports.text import report_text
 from config.sections import PhaseShares
+from scopes.effects import OPEN_NOTES
+from scopes.label import TRUSTED
+from scopes.notes import Notes
+from scopes.spaces import space_of
 from subagents.audit import audit
 from subagents.brief import SUBMIT
 from subagents.budget import NANO
@@ -366,3 +371,22 @@ async def test_what_was_only_missed_is_not_called_fixed(tmp_path: Path) -> None:
     assert [f.quoted for f in after.fixed] == [True]
     assert "0 new, 0 fixed" in report_text(after)
     assert "Not found again" in report_text(after)
+
+
+async def test_a_note_is_a_reference_as_far_as_its_requester_may_read_it(tmp_path: Path) -> None:
+    own = tmp_path / "profiles"
+    write_profile(own, references={"a": ["note/1"], "b": ["note/99"]})
+    settings = panel_settings(profiles=own)
+    async with panel(Minds(), tmp_path, profile="own", settings=settings) as (e, task):
+        store = NoteStore(task.app.database)
+        space = space_of(OPEN_NOTES, None)
+        number = await store.save(space, "k1", "Manners", "Say please", TRUSTED, "r0")
+        e.run.clients = {**e.run.clients, Notes: store}
+        e.run.handles = {OPEN_NOTES: "own"}
+        report = await task.work()
+        sent = {specialist(body): opening(body) for body in e.requests}
+    assert number == 1
+    assert "[note/1@" in sent["a"]
+    assert "Say please" in sent["a"]
+    assert "Say please" not in sent["b"] + sent["c"]
+    assert any("note/99" in gap for gap in report.coverage.not_covered)

@@ -444,10 +444,14 @@ REVIEWED: Final = ("confirmed", "disputed", "unjudged")
 """Outcomes of findings that a later panel knows again."""
 
 
+PANEL: Final = "panel"
+"""Begins the name under which the findings of panels on one material are stored."""
+
+
 def panel_key(requester: str | None, profile: str, material: str) -> str:
     """Return under which name the findings of panels on one material are stored."""
     named = f"{profile}\0{material}"
-    return f"panel/{requester or ''}/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+    return f"{PANEL}/{requester or ''}/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)

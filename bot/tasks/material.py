@@ -219,21 +219,23 @@ async def material_of_page(run: Run, address: str) -> ReviewMaterial:
 
     if Pages not in run.clients:
         raise MaterialRefused(f"{address} cannot be read here.")
-    return await read_through_gate(run, _context(run, Intent(address)), read_url, url=address)
+    ctx = reading_context(run, Intent(address), "p1")
+    return await read_through_gate(run, ctx, read_url, url=address)
 
 
-def _context(run: Run, intent: Intent) -> ToolContext:
+def reading_context(run: Run, intent: Intent, context: str) -> ToolContext:
+    """Return the context in which code reads a source for a panel."""
     return ToolContext(
         run=run.id,
         requester=run.requester,
-        handles=Handles(),
+        handles=Handles(dict(run.handles)),
         label=TRUSTED,
         window=None,
         clients=run.clients,
         max_output_tokens=0,
         intent=intent,
         scope="parent",
-        context="p1",
+        context=context,
     )
 
 

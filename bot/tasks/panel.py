@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -32,7 +32,12 @@ from bot.reports.issues import (
     save_findings,
 )
 from bot.tasks.base import Opening, ReportTask, coverage_of, total
-from bot.tasks.material import ReviewMaterial
+from bot.tasks.material import (
+    MaterialRefused,
+    ReviewMaterial,
+    read_through_gate,
+    reading_context,
+)
 from bot.tasks.overview import MAX_FIRST
 from bot.tasks.sources import PART_SHARE
 from config.panels import Profile, Specialist
@@ -40,6 +45,7 @@ from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.handles import Handles
 from scopes.label import TRUSTED
+from scopes.notes import Notes, read_note
 from scopes.tool import Item, estimate_tokens, iso, tokens_of
 from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
 from subagents.budget import NANO, Amount
@@ -103,6 +109,8 @@ class Reading:
     found: list[Found] = field(default_factory=list)
     silent: int = 0
     """Contexts without a valid result."""
+    left_out: list[str] = field(default_factory=list)
+    """References that did not fit or could not be read."""
     reasons: dict[str, None] = field(default_factory=dict)
     """Why."""
     read: set[int] = field(default_factory=set)
@@ -160,9 +168,7 @@ class Panel(ReportTask):
         super().__post_init__()
         self.settings = self.app.settings.panel
         self.language = self.language or self.app.settings.report.language or ENGLISH
-        self.readings = [self._reading(each) for each in self.profile.specialists]
-        self.left_out: list[str] = []
-        """References that did not fit."""
+        self.readings: list[Reading] = []
         self.parts: list[tuple[Item, ...]] = []
         self.texts = Material.of(self.material.items)
         self.found: dict[str, Found] = {}
@@ -176,14 +182,32 @@ class Panel(ReportTask):
         self.degraded = False
         self.lines: list[CitedStatement] = []
 
-    def _reading(self, specialist: Specialist) -> Reading:
-        items, room = [], self.settings.reference_tokens
+    def _reading(self, specialist: Specialist, notes: Mapping[str, Item]) -> Reading:
+        """Return a specialist with its references, in their order, as far as they fit."""
+        reading, room = Reading(specialist), self.settings.reference_tokens
         for each in specialist.references:
-            item = Item(f"{each.name}@{each.version}", each.text, None, TRUSTED, verbatim=True)
-            if (size := tokens_of(item)) <= room:
-                items.append(item)
+            note = notes.get(each.name)
+            text, label = (note.text, note.label) if note else (each.text, TRUSTED)
+            version = replace(each, text=text).version
+            item = Item(f"{each.name}@{version}", text, None, label, verbatim=True)
+            if text and (size := tokens_of(item)) <= room:
+                reading.references += (item,)
                 room -= size
-        return Reading(specialist, tuple(items))
+            else:
+                reading.left_out.append(item.id if text else each.name)
+        return reading
+
+    async def _notes(self) -> dict[str, Item]:
+        """Return the notes that specialists judge by, as far as the requester may read them."""
+        names = {r.name for s in self.profile.specialists for r in s.references if not r.text}
+        found: dict[str, Item] = {}
+        for name in sorted(names if Notes in self.run.clients else ()):
+            ctx = reading_context(self.run, self.request.intent, self.context)
+            with suppress(MaterialRefused):
+                (found[name],) = (
+                    await read_through_gate(self.run, ctx, read_note, note=name)
+                ).items
+        return found
 
     async def work(self) -> PanelReport:
         """Have the material read, the findings judged and the first lines written."""
@@ -226,6 +250,11 @@ class Panel(ReportTask):
             usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
             known = await run.record(key, Amount, Amount(usd, caps.tokens - spent.tokens))
         self.budget = known
+        key = f"{run.id}/{self.context}/notes"
+        notes = run.recorded(key, dict[str, Item])
+        if notes is None:
+            notes = await run.record(key, dict[str, Item], await self._notes())
+        self.readings = [self._reading(each, notes) for each in self.profile.specialists]
         limits = run.limits
         room = int(PART_SHARE * limits.child_context)
         self.parts = self.material.parts(min(room, limits.max_material_tokens))
@@ -313,7 +342,7 @@ class Panel(ReportTask):
         )
         task = f"{self.profile.about}\nRead it once for each of these, one after another.\n{parts}"
         everybody = Specialist(EVERYBODY, "", "", {}, ())
-        reading = Reading(everybody, self.readings[0].references[:0])
+        reading = Reading(everybody)
         brief = self._brief("review", reading, self.parts[0], PanelBrief(""), task)
         (result,) = await self._wave("read", [brief])
         reading.add_round([result], self.texts)
@@ -461,10 +490,10 @@ class Panel(ReportTask):
         label = self.run.gate.inherited_label(self.request.label)
         for item in material:
             label = label.join(item.label)
-        what = {"review": "Review", "verdicts": "Defend" if panel.defends else "Judge"}[contract]
+        what = "defence" if panel.defends else contract
         draft = BriefDraft(
             task=task,
-            description=f"{what}: {specialist.name} ({panel.draw})",
+            description=phrase(f"panel.row_{what}", name=specialist.name, number=panel.draw),
             scope=self.material.scope,
             contract=contract,
         )
@@ -631,14 +660,14 @@ class Panel(ReportTask):
         missing = [*self.material.missing, *self.app.problems]
         unread: dict[str, list[str]] = {}
         for reading in self.readings:
-            name, held = reading.specialist.name, {item.id for item in reading.references}
+            name = reading.specialist.name
             if left := len(self.parts) - len(reading.read):
                 why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
                 text = phrase("panel.unread", left=left, of=len(self.parts))
                 unread.setdefault(f"{text}{why}", []).append(name)
-            for each in reading.specialist.references:
-                if (id := f"{each.name}@{each.version}") not in held:
-                    missing.append(phrase("panel.reference", name=id, specialist=name))
+            missing += [
+                phrase("panel.reference", name=each, specialist=name) for each in reading.left_out
+            ]
         missing += [f"{', '.join(names)}: {text}" for text, names in unread.items()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
 
