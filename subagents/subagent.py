@@ -169,6 +169,8 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
     agent.reading.given = len(agent.reading.items)
     agent.reading.delimiter = frozen.delimiter
     if brief.panel:
+        rules = [(item.id.rpartition("@")[0], item.author) for item in brief.panel.references]
+        run.sink.saw(run.id, rules)
         agent.reading.asked = (*brief.panel.categories, *brief.panel.ids)
     run.sink.saw(run.id, [(item.id, item.author) for item in brief.material])
     return agent

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import line, opening, results, say, sentence, settings_for
+from engine_kit import line, opening, results, say, sentence, settings_for, use
 from panel_kit import (
     LINES,
     SPECIALISTS,
@@ -32,8 +32,11 @@ from panel_kit import (
 
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
+from bot.privacy.forget import Forget
+from bot.reports.issues import known_findings, panel_key
 from bot.reports.markdown import report_markdown
 from bot.reports.text import report_text
+from bot.storage.deletions import ForgetTarget
 from config.sections import PhaseShares
 from scopes.effects import OPEN_NOTES
 from scopes.label import TRUSTED
@@ -390,3 +393,27 @@ async def test_a_note_is_a_reference_as_far_as_its_requester_may_read_it(tmp_pat
     assert "Say please" in sent["a"]
     assert "Say please" not in sent["b"] + sent["c"]
     assert any("note/99" in gap for gap in report.coverage.not_covered)
+
+
+async def test_what_a_persons_reviews_found_is_forgotten_with_the_person(tmp_path: Path) -> None:
+    async with panel(Minds({"correctness": finds(point(5))}), tmp_path, requester="U0ANA") as (
+        _,
+        task,
+    ):
+        await task.record_delivery(await task.work())
+        database = task.app.database
+        key = panel_key("U0ANA", "code", "app.py")
+        assert len((await known_findings(database, key)).findings) == 1
+        await Forget(database, False, tmp_path)(ForgetTarget("user", "U0EVA"))
+        assert len((await known_findings(database, key)).findings) == 1
+        await Forget(database, False, tmp_path)(ForgetTarget("user", "U0ANA"))
+        assert (await known_findings(database, key)).last is None
+
+
+async def test_what_a_specialist_could_not_decide_is_told(tmp_path: Path) -> None:
+    def doubting(body: Json) -> Answer:
+        return Answer([use(SUBMIT, points=[], not_covered=["whether the rate is per day"])])
+
+    done = await held(Minds({"quality": doubting}), tmp_path)
+    assert done.report.coverage.not_covered == ["quality: whether the rate is per day"]
+    assert done.report.status == "partial"

@@ -163,7 +163,7 @@ def absent(path: Path) -> Path:
         (binary, "material"),
         (empty, "material is empty"),
         (nothing, "material holds nothing to review"),
-        (large, "at most 5,000 are reviewed (panel.material_tokens)"),
+        (large, "at most 5,000 are reviewed (panel.material_tokens"),
         (absent, "material cannot be read"),
     ],
 )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine_kit import call, opening, results, say, sentence, turn
+import pytest
+from engine_kit import call, opening, results, say, sentence, turn, until
+from fleet_kit import Fleet, fleet
 from panel_kit import Minds, confirming, contract, review, specialist, to_judge, verdicts
 from panel_kit import verdict as verdict_on
-from serve_kit import ASKER, Served, serving
+from serve_kit import ASKER, Served, mentioned, serving
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
+from bot.local.workspace import File
 
 Json = dict[str, Any]
 
@@ -81,6 +85,41 @@ async def test_this_thread_is_reviewed_and_the_report_stands_below_it(tmp_path: 
     text = "\n".join(str(message.blocks) for message in shown)
     assert "4 confirmed" in text
     assert sentence("cause", 9) in text
+
+
+async def test_an_attached_file_is_reviewed_whole(tmp_path: Path) -> None:
+    async with serving(tmp_path, asking("plan.md", "strategy")) as bot:
+        text = b"# Plan\nWe sell to everybody at once.\n"
+        file = File("F0FILE", "plan.md", "plan.md", "text/plain", "md", len(text), content=text)
+        asked = bot.ask("review the attached plan as strategy", files=[file])
+        await bot.answers(asked, seconds=60)
+        document = await result_of(bot)
+    assert (document["kind"], document["material"]["name"]) == ("panel", "plan.md")
+    assert {f["place"] for f in document["findings"]} == {"plan.md:1"}
+
+
+def has_sent(bots: Fleet, kind: str, least: int) -> bool:
+    return sum(contract(body) == kind for body in bots.model.recorded) >= least
+
+
+@pytest.mark.system
+@pytest.mark.timeout(180)
+async def test_a_killed_review_goes_on_and_pays_no_specialist_twice(tmp_path: Path) -> None:
+    limits: Json = {"max_concurrency": 2}
+    with fleet(tmp_path, asking("{thread}"), latency_s=0.2, limits=limits) as bots:
+        (bot,) = await bots.started()
+        people, channel = bots.slack.people, bots.channel
+        asked = people.say(ASKER, channel, "At 09:10 all payments failed for hours")
+        people.say(ASKER, channel, mentioned("review this thread"), asked)
+        for kind, least in (("review", 4), ("verdicts", 2)):
+            await until(partial(has_sent, bots, kind, least), 90)
+            bot.kill()
+            bots.balancer.targets.clear()
+            (bot,) = await bots.started()
+        await until(lambda: bots.finished(asked), 90)
+        assert bots.repeated() <= 6
+        assert not bot.tracebacks()
+    assert "4 confirmed" in str([shown.blocks for shown in bots.finished(asked)])
 
 
 async def test_a_thread_that_the_requester_may_not_read_is_refused_before_any_specialist(

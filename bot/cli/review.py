@@ -97,6 +97,6 @@ async def _read(
 ) -> ReviewMaterial:
     try:
         found = await (material_of_page(run, address) if run else material_of_path(path))
-        return check_size(found, settings.panel.material_tokens)
+        return check_size(found, settings)
     except MaterialRefused as refusal:
         raise SetupError("bad_material", str(refusal), HINT) from None

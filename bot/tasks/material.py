@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from config.settings import Settings
 from scopes.clean import printable
 from scopes.documents.reader import read_document
 from scopes.documents.text import DocumentRefused
@@ -118,15 +119,17 @@ def _blocks(files: Sequence[Sequence[Sequence[Item]]], max_tokens: int) -> Itera
             yield from [section] if fits else [[item] for item in section]
 
 
-def check_size(material: ReviewMaterial, max_tokens: int) -> ReviewMaterial:
-    """Return it. Raises MaterialRefused for one that is empty or larger than that."""
+def check_size(material: ReviewMaterial, settings: Settings) -> ReviewMaterial:
+    """Return it. Raises MaterialRefused for one that is empty or larger than the settings allow."""
+    allowed = settings.limits.max_material_tokens > 0
+    max_tokens = settings.panel.material_tokens if allowed else 0
     if not material.items:
         why = f" ({'; '.join(material.missing[:3])})" if material.missing else ""
         raise MaterialRefused(f"{material.name} holds nothing to review{why}.")
     if (size := material.tokens) > max_tokens:
         raise MaterialRefused(
             f"{material.name} holds about {size:,} tokens; at most {max_tokens:,} are reviewed "
-            "(panel.material_tokens). Name a part of it."
+            "(panel.material_tokens, limits.max_material_tokens). Name a part of it."
         )
     return material
 

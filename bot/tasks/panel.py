@@ -113,6 +113,8 @@ class Reading:
     """References that did not fit or could not be read."""
     reasons: dict[str, None] = field(default_factory=dict)
     """Why."""
+    gaps: list[str] = field(default_factory=list)
+    """What it says that it could not read or decide, in its last round."""
     read: set[int] = field(default_factory=set)
     """Parts of the material that it has read."""
 
@@ -149,6 +151,7 @@ class Reading:
                 self.found.append(Found(point, [source], links, [self.specialist.name]))
         if self.silent == silent:
             self.rounds.append(points)
+            self.gaps = [gap for result in results for gap in result.not_covered]
 
 
 @dataclass
@@ -250,6 +253,8 @@ class Panel(ReportTask):
             usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
             known = await run.record(key, Amount, Amount(usd, caps.tokens - spent.tokens))
         self.budget = known
+        key = f"{run.id}/{self.context}/profile"
+        self.profile = run.recorded(key, Profile) or await run.record(key, Profile, self.profile)
         key = f"{run.id}/{self.context}/notes"
         notes = run.recorded(key, dict[str, Item])
         if notes is None:
@@ -262,8 +267,8 @@ class Panel(ReportTask):
         fixed = fixed_tokens(self.material.scope, (), "review") + self.settings.reference_tokens
         role = f"subagent_{DEFAULT_MODEL['review']}"
         one = run.model.worst(role, largest + fixed, run.model.role(role).max_tokens)
-        payable = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
-        self.degraded = not limits.max_subagents or payable
+        too_dear = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
+        self.degraded = not limits.max_subagents or too_dear
 
     def _share(self, share: float) -> Amount:
         return Amount(int(self.budget.nanousd * share), int(self.budget.tokens * share))
@@ -661,6 +666,7 @@ class Panel(ReportTask):
         unread: dict[str, list[str]] = {}
         for reading in self.readings:
             name = reading.specialist.name
+            missing += [f"{name}: {gap}" for gap in reading.gaps]
             if left := len(self.parts) - len(reading.read):
                 why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
                 text = phrase("panel.unread", left=left, of=len(self.parts))

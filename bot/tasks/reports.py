@@ -210,9 +210,7 @@ class Reports:
             loaded = load_profile(profile.strip().casefold(), settings.panel.profiles)
             material = self.run.recorded(key, ReviewMaterial)
             if material is None:
-                found = check_size(
-                    await self._material(ctx, source), settings.panel.material_tokens
-                )
+                found = check_size(await self._material(ctx, source), settings)
                 material = await self.run.record(key, ReviewMaterial, found)
         except (SettingsError, MaterialRefused) as error:
             raise ToolError(str(error)) from None
