@@ -29,18 +29,22 @@ from panel_kit import (
     verdicts,
     write_profile,
 )
+from web_kit import small_web
 
 from bot.local.model.answer import Answer
+from bot.local.web import Page
 from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.reports.issues import known_findings, panel_key
 from bot.reports.markdown import report_markdown
 from bot.reports.text import report_text
 from bot.storage.deletions import ForgetTarget
+from bot.tasks.material import MaterialRefused, material_of_page
 from config.sections import PhaseShares
 from scopes.effects import OPEN_NOTES
 from scopes.label import TRUSTED
 from scopes.notes import Notes
+from scopes.pages.pages import Pages
 from scopes.spaces import space_of
 from subagents.audit import audit
 from subagents.brief import SUBMIT
@@ -417,3 +421,21 @@ async def test_what_a_specialist_could_not_decide_is_told(tmp_path: Path) -> Non
     done = await held(Minds({"quality": doubting}), tmp_path)
     assert done.report.coverage.not_covered == ["quality: whether the rate is per day"]
     assert done.report.status == "partial"
+
+
+async def test_a_page_is_read_whole_and_through_the_gate(tmp_path: Path) -> None:
+    words = " ".join(sentence(f"page {n}", 12) for n in range(60))
+    pages = {"docs.example.com/plan": Page(f"<p>{words}</p>".encode(), title="Plan")}
+    async with panel(Minds(), tmp_path) as (e, _):
+        with small_web(pages) as (web, names, _):
+            reader = Pages(reach=names.reach)
+            e.run.clients = {**e.run.clients, Pages: reader}
+            found = await material_of_page(e.run, "http://docs.example.com/plan")
+            with pytest.raises(MaterialRefused, match="cannot be read"):
+                await material_of_page(e.run, "http://docs.example.com/absent")
+            await reader.aclose()
+    assert found.scope == "web"
+    assert len(found.items) > 3
+    assert found.items[0].id == "http://docs.example.com/plan#1"
+    assert [d.tool for d in e.decisions] == ["read_url", "read_url"]
+    assert web

@@ -177,6 +177,8 @@ class Panel(ReportTask):
         self.found: dict[str, Found] = {}
         self.clean: dict[str, CleanFinding] = {}
         self.withheld: dict[str, Withheld] = {}
+        self.places: dict[str, list[str]] = {}
+        """Id of a finding -> ids of the items that it points at or quotes."""
         self.challenge: Challenge | None = None
         self.phases: dict[str, PanelPhase] = {}
         self.used: dict[str, list[SubagentResult]] = {"read": [], "challenge": []}
@@ -440,27 +442,29 @@ class Panel(ReportTask):
 
     def _batches(self, ids: Sequence[str]) -> Iterator[tuple[list[str], tuple[Item, ...]]]:
         """Yield findings that one context judges, with the material around them."""
+        places = {id: self._places(id) for id in ids}
         some: list[str] = []
         shown: tuple[Item, ...] = ()
         for id in ids:
-            more = self.material.around(self._places([*some, id]), AROUND)
+            more = self.material.around((i for each in (*some, id) for i in places[each]), AROUND)
             too_much = sum(map(tokens_of, more)) > self.run.limits.max_material_tokens
             if some and (too_much or len(some) >= MOST_JUDGED):
                 yield some, shown
-                some, more = [], self.material.around(self._places([id]), AROUND)
+                some, more = [], self.material.around(places[id], AROUND)
             some, shown = [*some, id], more
         if some:
             yield some, shown
 
-    def _places(self, ids: Iterable[str]) -> Iterator[str]:
-        """Yield the ids of the items that these findings point at or quote."""
-        items = {item.id: item for item in self.material.items}
-        for id in ids:
+    def _places(self, id: str) -> list[str]:
+        """Return the ids of the items that a finding points at or quotes."""
+        if id not in self.places:
             finding = self.found[id].finding
             spans = (self.texts.find(quote, finding.place) for quote in finding.quotes)
-            for place in (finding.place, *(span.place for span in spans if span)):
-                if item := item_at(place, items):
-                    yield item.id
+            named = [finding.place, *(span.place for span in spans if span)]
+            items = {item.id: item for item in self.material.items}
+            found = (item_at(place, items) for place in named)
+            self.places[id] = [item.id for item in found if item]
+        return self.places[id]
 
     def _passage(self, id: str) -> Passage:
         """Return a finding as others read it, with objections and defence; without names."""
