@@ -51,6 +51,7 @@ from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
 from subagents.budget import NANO, Amount
 from subagents.challenge import (
     GRADES,
+    JUDGES,
     Alarm,
     Challenge,
     Judged,
@@ -91,6 +92,8 @@ class Found:
     links: list[str]
     found_by: list[str]
     """Specialists, its author first."""
+    judged_in: list[str] = field(default_factory=list)
+    """Ids of the contexts that judged or defended it."""
 
     @property
     def confidence(self) -> float:
@@ -256,7 +259,10 @@ class Panel(ReportTask):
             known = await run.record(key, Amount, Amount(usd, caps.tokens - spent.tokens))
         self.budget = known
         key = f"{run.id}/{self.context}/profile"
-        self.profile = run.recorded(key, Profile) or await run.record(key, Profile, self.profile)
+        profile = run.recorded(key, Profile)
+        if profile is None:
+            profile = await run.record(key, Profile, self.profile)
+        self.profile = profile
         key = f"{run.id}/{self.context}/notes"
         notes = run.recorded(key, dict[str, Item])
         if notes is None:
@@ -357,27 +363,27 @@ class Panel(ReportTask):
         self._join()
 
     def _join(self) -> None:
-        """Join what several specialists found, and keep back what no other context may read."""
-        joined: list[Found] = []
+        """Keep back what no other context may read, and join what several specialists found."""
         for reading in self.readings:
-            same = compare([f.finding for f in reading.found], [f.finding for f in joined])
-            targets = dict(same.remaining)
-            by_id = {each.finding.id: each for each in joined}
-            for each in reading.found:
-                if each.finding.id in targets:
-                    by_id[targets[each.finding.id]].found_by.append(reading.specialist.name)
-                else:
-                    joined.append(each)
+            name, own = reading.specialist.name, list[Found]()
             texts = [f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found]
-            self._note(output_alarms(reading.specialist.name, texts, "", self.texts))
-        for each in joined:
-            finding = each.finding
-            self.found[finding.id] = each
-            clean = sanitize(finding, self.texts, self.profile.categories)
-            if isinstance(clean, Withheld):
-                self.withheld[finding.id] = clean
-            else:
-                self.clean[finding.id] = clean
+            self._note(output_alarms(name, texts, "", self.texts))
+            for each in reading.found:
+                clean = sanitize(each.finding, self.texts, self.profile.categories)
+                if isinstance(clean, Withheld):
+                    self.withheld[clean.id] = clean
+                    self.found[clean.id] = each
+                else:
+                    own.append(each)
+                    self.clean[clean.id] = clean
+            others = [self.found[id].finding for id in self.clean if id in self.found]
+            same = dict(compare([each.finding for each in own], others).remaining)
+            for each in own:
+                if first := same.get(each.finding.id):
+                    self.found[first].found_by.append(name)
+                    del self.clean[each.finding.id]
+                else:
+                    self.found[each.finding.id] = each
 
     def _note(self, alarms: Iterable[Alarm]) -> None:
         for each in alarms:
@@ -398,8 +404,8 @@ class Panel(ReportTask):
             asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
             opinions = await self._opinions(asked, draw)
             changed = challenge.record(opinions)
-            judged = Counter(opinion.finding for opinion in challenge.opinions.values())
-            left = {id for id in findings if challenge.objections(id) or judged[id] < 2}
+            judged = Counter(id for id, judge in challenge.opinions if judge != authors[id])
+            left = {id for id in findings if challenge.objections(id) or judged[id] < JUDGES}
             if draw == 1 and left:
                 await self._defend(left)
         if not left or not changed:
@@ -433,11 +439,10 @@ class Panel(ReportTask):
         for brief, result in zip(briefs, await self._wave("challenge", briefs), strict=True):
             assert brief.panel
             value = VerdictsContract.model_validate(result.value or {"verdicts": []})
-            opinions += [
-                Opinion(**each.model_dump(), judge=brief.panel.name)
-                for each in value.verdicts
-                if each.finding in brief.panel.ids
-            ]
+            for each in value.verdicts:
+                if each.finding in brief.panel.ids:
+                    opinions.append(Opinion(**each.model_dump(), judge=brief.panel.name))
+                    self.found[each.finding].judged_in.append(result.id)
         return opinions
 
     def _batches(self, ids: Sequence[str]) -> Iterator[tuple[list[str], tuple[Item, ...]]]:
@@ -475,7 +480,7 @@ class Panel(ReportTask):
         if defence := self.challenge.opinions.get((id, author)):
             said = json.dumps(defence.evidence, ensure_ascii=False)
             lines.append(f"  defence: {defence.verdict} | {defence.place} | {said}")
-        return Passage.of(id, "\n".join(lines), author, found.sources)
+        return Passage.of(id, "\n".join(lines), author, [*found.sources, *found.judged_in])
 
     def _brief(
         self,

@@ -361,3 +361,33 @@ async def test_an_objection_carries_no_words_but_the_materials(tmp_path: Path) -
 
 def assert_clean(done: Held) -> None:
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_a_poisoned_copy_of_a_finding_does_not_take_the_clean_one_along(
+    tmp_path: Path,
+) -> None:
+    clean = point(4)
+    spoiled = {**clean, "claim": f"{clean['claim']}. {ORDER}"}
+    minds = Minds({"security": finds(spoiled), "quality": finds(clean)})
+    done = await held(minds, tmp_path)
+    assert {f.outcome: f.found_by for f in done.report.findings} == {
+        "confirmed": ["quality"],
+        "withheld": ["security"],
+    }
+
+
+async def test_a_later_round_names_all_contexts_that_its_passages_are_from(
+    tmp_path: Path,
+) -> None:
+    def objecting(body: Json) -> Answer:
+        found = to_judge(body)
+        given = (verdict(id, "refute", evidence=quote_of(said)) for id, said in found.items())
+        return verdicts(*given)
+
+    done = await held(Minds({"correctness": finds(point(1))}, objecting), tmp_path)
+    trajectory = done.e.sink.trajectory("r1")
+    refs = [entry.ref.split() for entry in trajectory.entries if entry.origin is Origin.CHALLENGE]
+    judges = {c.id for c in trajectory.contexts if "/verdicts@" in c.template}
+    assert not set(refs[0]) & judges
+    assert len(set(refs[-1]) & judges) >= 3
+    assert_clean(done)
