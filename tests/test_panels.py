@@ -49,6 +49,7 @@ from scopes.spaces import space_of
 from subagents.audit import audit
 from subagents.brief import SUBMIT
 from subagents.budget import NANO
+from subagents.run import Run
 
 Json = dict[str, Any]
 
@@ -439,3 +440,19 @@ async def test_a_page_is_read_whole_and_through_the_gate(tmp_path: Path) -> None
     assert found.items[0].id == "http://docs.example.com/plan#1"
     assert [d.tool for d in e.decisions] == ["read_url", "read_url"]
     assert web
+
+
+async def test_a_panel_that_is_stopped_judges_nothing_more_and_says_so(tmp_path: Path) -> None:
+    running: list[Run] = []
+
+    def stopping(body: Json) -> Answer:
+        if specialist(body) == "quality":
+            running[0].stop.set()
+        return review(point(1))
+
+    async with panel(Minds(stopping), tmp_path) as (e, task):
+        running.append(e.run)
+        report = await task.work()
+        assert not [b for b in e.requests if "CONTRACT: verdicts" in opening(b)]
+    assert report.status == "cancelled"
+    assert "Stopped as asked" in report_text(report)

@@ -157,26 +157,26 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
         url=_link(finding),
         title=title,
         quotes=tuple(clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES]),
-        details=tuple(f"\n{each}" for each in _details(finding)),
+        details=tuple(part for text, *rest in _details(finding) for part in (f"\n{text}", *rest)),
         finding=finding.id,
     )
 
 
-def _details(finding: PanelFinding) -> Iterator[str]:
+def _details(finding: PanelFinding) -> Iterator[Sequence[str | Code]]:
     if finding.fix:
-        yield phrase("panel.fix", fix=clean_text(finding.fix, FIX))
+        yield [phrase("panel.fix", fix=clean_text(finding.fix, FIX))]
     names = current().list([clean_text(each, NAME) for each in finding.found_by])
-    yield phrase("panel.found_by", names=names, share=f"{finding.confidence:.0%}")
+    yield [phrase("panel.found_by", names=names, share=f"{finding.confidence:.0%}")]
     yield from (_said(each, clean_text(each.specialist, NAME)) for each in finding.verdicts)
     if finding.defence:
         author = phrase("panel.author", name=clean_text(finding.defence.specialist, NAME))
         yield _said(finding.defence, author)
 
 
-def _said(verdict: PanelVerdict, name: str) -> str:
+def _said(verdict: PanelVerdict, name: str) -> Sequence[str | Code]:
     text = phrase(f"panel.says_{verdict.verdict}", name=name)
     words, place = clean_text(verdict.evidence, QUOTE), clean_text(verdict.place, NAME)
-    return f"{text}: «{words}» ({place})" if words else f"{text}."
+    return [f"{text}: «{words}» (", Code(place), ")"] if words else [f"{text}."]
 
 
 def _how(document: PanelReport) -> Iterator[str]:
