@@ -15,10 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from standins.model import ModelServer
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+
 from bot.local.model.answer import Answer
-from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 

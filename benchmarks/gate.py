@@ -10,11 +10,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_limits import TIERS
+
 import scopes
 from benchmarks.table import Row
 from bot.local.server import LocalServer
-from bot.local.slack.limits import TIERS
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Team, User, Workspace
 from bot.policy.directory import SlackDirectory

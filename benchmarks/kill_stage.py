@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import IO
 
 import yaml
+from standins.model import ModelServer
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+from standins.slack_faults import StreamsRefused
+from standins.slack_shown import Shown
 
 from benchmarks.kill_books import Books
 from benchmarks.kill_mind import CUSTOMER, OFFICE, asker, mind, workspace
 from benchmarks.kill_points import Kill
 from benchmarks.kill_scenarios import CHANNELS_READ, Scenario
 from benchmarks.kill_watch import Phase, Watch
-from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.faults import StreamsRefused
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 
 LATENCY_S = 0.1

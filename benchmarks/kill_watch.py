@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
+from standins.connections import drop_connection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from benchmarks.kill_mind import AGAIN, call_of
-from bot.local.server import drop_connection
 
 Phase = Literal["asked", "done", "mid", "answered"]
 """It reached us; it took effect and its answer is withheld; a part of the answer left; it left."""

@@ -23,6 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import get_args
 
 import psycopg
+from standins.slack_faults import StreamsRefused
+from standins.slack_shown import Shown
 
 from benchmarks.kill_books import created
 from benchmarks.kill_mind import OFFICE
@@ -31,8 +33,6 @@ from benchmarks.kill_scenarios import SCENARIOS, Phrases, Scenario
 from benchmarks.kill_stage import CAP_USD, NotReached, Stage
 from benchmarks.kill_watch import Call
 from benchmarks.table import columns
-from bot.local.slack.faults import StreamsRefused
-from bot.local.slack.shown import Shown
 from subagents.budget import NANO
 from subagents.pricing import Usage, cost_nanousd
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from standins.model import ModelServer
 from starlette.testclient import TestClient
 
 from benchmarks.workload import settings_for
 from bot.local.model.answer import Answer
-from bot.local.model.server import ModelServer
 from subagents.brief import SUBMIT, template
 from subagents.pricing import Usage
 from subagents.trajectory import Trajectory, rebuild

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from standins.slack_limits import TIERS
+
 from benchmarks import durable_fanout, start
 from benchmarks.bot_process import BotProcess, bot_process
 from benchmarks.table import Row
-from bot.local.slack.limits import TIERS
 
 STORM_PER_S, STORM_S = 50, 30
 CALM_PER_S, CALM_S = 1, 30

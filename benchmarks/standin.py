@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import argparse
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bot.local.model.server import BENCH_MIND
+import uvicorn
+from standins.model import ModelServer
+
+from bot.local.server import listen
+
+BENCH_MIND = "benchmarks.bench_mind:bench"
+KEEP_ALIVE_S = 300
+"""Seconds that a connection may idle: a client that thinks between two calls keeps it."""
 
 
 @contextmanager
 def standin(latency_s: float, mind: str = BENCH_MIND) -> Iterator[str]:
     """The URL of a stand-in that answers each call after `latency_s`."""
     options = ["--latency", str(latency_s), "--mind", mind]
-    command = [sys.executable, "-m", "bot.local.model.server", *options]
+    command = [sys.executable, "-m", "benchmarks.standin", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
         finally:
             process.kill()
+
+
+def main() -> None:
+    """Serve a mind until interrupted; the first line on stdout is the URL."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--mind", default=BENCH_MIND, help="module:name of the mind")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
+    options = parser.parse_args()
+    server = ModelServer(pkgutil.resolve_name(options.mind), latency_s=options.latency)
+    listener = listen(0)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    config = uvicorn.Config(
+        server.app,
+        log_level="error",
+        lifespan="off",
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -20,14 +20,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_limits import TIERS
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Sent
 
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from bot.local.server import LocalServer
-from bot.local.slack.limits import TIERS
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from config.settings import load_settings
 

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 from urllib.parse import urlsplit
 
+from standins.web import LocalWeb, Page
+
 from benchmarks.table import Row
 from benchmarks.tool_calls import Caller, cpu_ms, in_turns, over, rss_mb, took
 from bot.local.server import LocalServer
-from bot.local.web import LocalWeb, Page
 from bot.tooling.provider import OpenedTools
 from scopes.effects import OPEN_WEB
 from scopes.pages.fetcher import Fetcher, FetchReach, Place

@@ -21,6 +21,8 @@ from email.utils import format_datetime
 from itertools import islice
 from typing import Any
 
+from standins.google import LocalGoogle
+from standins.model import ModelServer
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -28,9 +30,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from bot.local.google.mbox import Entry, Mailbox, mailbox_of
-from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
-from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
 
 ME = "helena@acme.example"

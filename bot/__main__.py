@@ -212,12 +212,15 @@ def show(
     files: Annotated[
         Path | None, typer.Option(help="Write the files of the run into this folder instead.")
     ] = None,
+    thread: Annotated[
+        int | None, typer.Option(help="Show only this thread of a digest, with its draft.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Show one run: its subagents, how they ended, its result."""
     from bot.cli.runs import show_run
 
-    raise typer.Exit(show_run(run, json, files))
+    raise typer.Exit(show_run(run, json, files, thread))
 
 
 @app.command()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 
 from scopes.clean import printable, redacted
@@ -38,6 +39,8 @@ WHOLE_HEADING = re.compile(
     r"(\*{1,3})(?!\s)(?:[^*]|(?<=\w)\*(?=\w))+\1|(_{1,3})(?:[^_]|(?<=\w)_(?=\w))+\2|[|\s:-]+"
 )
 """A line that is all emphasis, or the rule of a table."""
+RULE = re.compile(r"[|\s:-]*-[|\s:-]*")
+"""The line below the titles of a table."""
 PARENTHESIS = re.compile(r"[(\uff08].*[)\uff09][.\u3002]?")
 """A line in parentheses, also wide ones."""
 QUESTION = ("?", "\uff1f", "\u061f")
@@ -180,10 +183,13 @@ def statements(text: str, known: Collection[str]) -> list[Statement]:
 
     Left out is what states nothing about a source: headings, lines that only lead to a list, lines
     in parentheses (caveats and proposals, as the prompt wants them), and questions without a
-    citation.
+    citation. A row of a table is one statement, its titles are none.
     """
     found = []
-    for line in text.splitlines():
+    for line, below in pairwise([*text.splitlines(), ""]):
+        if line.lstrip().startswith("|"):
+            found += [] if RULE.fullmatch(below) else _row(line, known)
+            continue
         bare = MARKERS.sub("", line, count=1).strip()
         if not bare or line.lstrip().startswith("#") or bare.rstrip("*_ ").endswith(":"):
             continue
@@ -198,6 +204,13 @@ def statements(text: str, known: Collection[str]) -> list[Statement]:
                 last = found.pop()
                 found.append(Statement(last.text, (*last.findings, *cited)))
     return [each for each in found if each.findings or not each.text.endswith(QUESTION)]
+
+
+def _row(line: str, known: Collection[str]) -> list[Statement]:
+    cited = tuple(dict.fromkeys(i for i in ids_in(line) if i in known))
+    cells = (cell.strip() for cell in SPACED.sub("", line).split("|"))
+    said = " | ".join(filter(None, cells))
+    return [Statement(said, cited)] if said and not RULE.fullmatch(line) else []
 
 
 def _sentences(line: str) -> list[str]:

@@ -13,9 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 OTHER = "other"
 
-REQUEST_OUTCOMES = frozenset(
-    ("done", "partial", "failed", "waiting", "stopped", "refused", "ignored", "given_up", "crashed")
-)
+REQUEST_OUTCOMES = frozenset(("done", "failed", "ignored", "stopped", "waiting"))
 SUBAGENT_STATUSES = frozenset(("complete", "partial", "failed", "cancelled", "refused"))
 TOKEN_KINDS = frozenset(("input", "output", "cache_read", "cache_write"))
 

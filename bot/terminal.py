@@ -47,8 +47,17 @@ def errors_reported(as_json: bool) -> Iterator[None]:
     raise SystemExit(WRONG_USE)
 
 
+BOLD, PLAIN = "\ue010", "\ue011"
+"""What begins and ends bold text for `say`: private characters, which `scopes.clean` removes."""
+
+
 def say(text: str) -> None:
-    _print(printable(text))
+    """Print a text; bold on a terminal alone."""
+    is_tty = sys.stdout.isatty()
+    text = printable(text)
+    for mark, code in ((BOLD, "\x1b[1m"), (PLAIN, "\x1b[0m")):
+        text = text.replace(mark, code if is_tty else "")
+    _print(text)
 
 
 def tell(text: str) -> None:

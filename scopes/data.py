@@ -46,8 +46,8 @@ DatabaseName = Annotated[str, HandleArgument("database")]
 
 MAX_SHOWN = 300
 """Characters of one value of a row."""
-MAX_STATEMENT = 300
-"""Characters of a statement that are told beside its rows."""
+MAX_STATEMENT = 4_000
+"""Characters of a statement that are stored beside each of its rows."""
 MAX_TITLE = 120
 """Characters of a column's name."""
 RESERVE = 300
@@ -106,7 +106,7 @@ async def execute_query(
     found = await _told(asked, id, label, "The statement failed: fix it.")
     if isinstance(found, ToolResult):
         return found
-    query = f"{handle}: {one_line(sql)[:MAX_STATEMENT]}"
+    query = f"{handle}: {sql.strip()[:MAX_STATEMENT]}"
     items = fitting(_items(id, found, label, query), ctx.max_output_tokens - RESERVE)
     shown = max(0, len(items) - 1)
     note = " ".join(filter(None, (_counted(found), one_line(found.note))))

@@ -32,6 +32,9 @@ Line = Annotated[str, BeforeValidator(_cut), Field(max_length=LINE)]
 Ids = Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=500)]
 
 
+Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")]
+
+
 class Contract(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -46,6 +49,11 @@ class FindingDraft(Contract):
     customers: list[Line] = Field(default_factory=list, max_length=100)
     evidence: Ids
     quotes: list[Line] = Field(default_factory=list, max_length=20)
+
+
+class IssueDraft(FindingDraft):
+    wants: Line = ""
+    deadline: Day = ""
 
 
 class Submission(Contract):
@@ -73,6 +81,7 @@ class IssuesContract(FindingsContract):
 
     summary: Text
     no_issue: Ids = Field(default_factory=list)
+    findings: list[IssueDraft] = Field(default_factory=list, max_length=500)  # type: ignore[assignment]
 
 
 class AnswerContract(FindingsContract):
@@ -87,9 +96,6 @@ class TableContract(FindingsContract):
 
 class DraftContract(FindingsContract):
     text: Text
-
-
-Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")]
 
 
 class TrackedRow(Contract):

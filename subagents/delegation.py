@@ -179,6 +179,8 @@ class Delegation:
     """Their time zone."""
     windows: dict[str, Window] = field(default_factory=dict)
     """Windows in which subagents read messages, by their texts."""
+    titles: dict[str, str] = field(default_factory=dict)
+    """Names of the sources that subagents were given, by handle."""
     threads: dict[str, Sequence[str]] = field(default_factory=dict)
     """Id of each finding that the parent may refer to -> ids of the threads in its evidence."""
     _returned: list[SubagentResult] = field(default_factory=list)
@@ -202,6 +204,8 @@ class Delegation:
         briefs = [b for plan in planned for b in plan if isinstance(b, Brief)]
         if sum(brief.holds_folder for brief in briefs) > 1:
             briefs = [replace(brief, beside=True) for brief in briefs]
+        for brief in briefs:
+            self.titles |= brief.handles.titles
         done = await self.fanout.run_all(briefs)
         self._note_windows(briefs, done)
         ran = iter(done)

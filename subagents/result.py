@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from config.words import phrase
 from scopes.label import TRUSTED, Label, is_conversation
 from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
 from subagents.brief import SpawnedBrief
 from subagents.contracts import (
     CONTRACTS,
+    Day,
     FindingDraft,
+    IssueDraft,
     IssuesContract,
+    Line,
     ReviewContract,
     Submission,
     TrackedRow,
@@ -26,7 +31,16 @@ from subagents.contracts import (
 )
 from subagents.conversation import OUTPUT_CUT, Ending
 from subagents.delimiter import delimiters_in, leaks_delimiter, shorten
-from subagents.evidence import Coverage, SourceLog, check, distinct, figures_occur, normal, texts_of
+from subagents.evidence import (
+    Coverage,
+    SourceLog,
+    check,
+    distinct,
+    figures_occur,
+    is_named,
+    normal,
+    texts_of,
+)
 from subagents.gate import explain
 from subagents.review import review_faults, supported_points, verdict_faults
 
@@ -34,12 +48,47 @@ MAX_NAMED = 20
 """Maximum ids that one fault lists; the rest is counted."""
 
 
-class Finding(FindingDraft):
+MONEY = re.compile(
+    r"(?:\d{1,3} ?[x\u00d7] ?)?"
+    r"(?:(?:€|£|\$|EUR|CHF|USD|GBP) ?\d[\d.,'’ \u00a0\u202f]{0,15}"
+    r"|\d[\d.,'’ \u00a0\u202f]{0,15}(?:€|£|\$|EUR\b|CHF\b|USD\b|GBP\b|Euro\b|euros?\b))"
+)
+"""An amount as people write it, such as `2 x 59 €` and `CHF 1'200.-`."""
+SENTENCE = re.compile(r"(?<=[.!?…\n])\s+")
+
+
+def _is_empty(value: object) -> bool:
+    return not value
+
+
+class CustomerCase(BaseModel):
+    """What one customer of a finding waits for."""
+
+    customer: str
+    since: str | None = None
+    """When the first thread that names them was opened (ISO 8601, UTC)."""
+    waits_since: str | None = None
+    """As in the finding, of these threads."""
+    amount: str = ""
+    """The first amount of money that is named with them, as written."""
+    link: str | None = None
+
+
+class Finding(IssueDraft):
     """A finding that was checked; the fields here are made by code."""
+
+    wants: Line = Field(default="", exclude_if=_is_empty)
+    """What the customer wants, in a few words; absent where no subagent says it."""
+    deadline: Day = Field(default="", exclude_if=_is_empty)
+    """The day by which somebody asks for it or promised it; absent without one."""
 
     id: str
     """`F<number of the subagent>.<number>`."""
     links: list[str] = Field(default_factory=list)
+    author: str = ""
+    """Name of who wrote what the first link leads to; empty where the source has none."""
+    at: str | None = None
+    """When that was written (ISO 8601, UTC)."""
     queries: list[str] = Field(default_factory=list)
     """Databases and statements that the rows in its evidence came from: `data:shop: SELECT ...`."""
     threads: list[str] = Field(default_factory=list)
@@ -58,6 +107,9 @@ class Finding(FindingDraft):
     waits_since: str | None = None
     """When the one of them who has waited longest wrote first since a person last answered them
     (ISO 8601, UTC)."""
+    cases: list[CustomerCase] = Field(default_factory=list, exclude_if=_is_empty)
+    """Each customer with `since`, `waits_since`, `amount` (as written) and `link` of the threads
+    that name them."""
 
 
 class SubagentResult(BaseModel):
@@ -214,12 +266,14 @@ def checked_findings(
         opened = [at for r in roots if (at := threads[r][0].at)]
         waited = [at for r in roots if (at := _wait_of(threads[r]))]
         cited = [reading.items[e] for e in draft.evidence]
-        links = [i.link for i in sorted(cited, key=lambda i: i.at is None)]  # messages first
+        linked = [i for i in sorted(cited, key=lambda i: i.at is None) if i.link]  # messages first
         made.append(
             Finding(
                 **_on_one_line(draft),
                 id=f"F{number}.{k}",
-                links=[link for link in links if link],
+                links=[i.link for i in linked if i.link],
+                author=one_line(linked[0].by or "") if linked else "",
+                at=iso(linked[0].at) if linked and linked[0].at else None,
                 queries=list(dict.fromkeys(item.query for item in cited if item.query)),
                 threads=roots,
                 sources=list(dict.fromkeys(filter(None, map(_source, cited)))),
@@ -228,9 +282,40 @@ def checked_findings(
                 since=iso(min(opened)) if opened else None,
                 waits=list(dict.fromkeys(filter(None, (threads[r][0].by for r in roots)))),
                 waits_since=iso(min(waited)) if waited else None,
+                cases=list(_cases(draft.customers, [threads[r] for r in roots])),
             )
         )
     return made, list(checked.unsupported)
+
+
+def _cases(customers: Sequence[str], threads: Sequence[Sequence[Item]]) -> Iterator[CustomerCase]:
+    """Yield each customer with what the threads that name them say; none where no thread does."""
+    told = [[normal(item.text) for item in thread] for thread in threads]
+    named = [
+        {name for name in customers if any(is_named(name, text) for text in texts)}
+        for texts in told
+    ]
+    for name in customers:
+        own = [(t, here) for t, here in zip(threads, named, strict=True) if name in here]
+        opened = [at for thread, _ in own if (at := thread[0].at)]
+        waited = [at for thread, _ in own if (at := _wait_of(thread))]
+        amounts = (_amount(name, thread, len(here) == 1) for thread, here in own)
+        if own:
+            yield CustomerCase(
+                customer=name,
+                since=iso(min(opened)) if opened else None,
+                waits_since=iso(min(waited)) if waited else None,
+                amount=next(filter(None, amounts), ""),
+                link=next((t[0].link for t, _ in own if t[0].link), None),
+            )
+
+
+def _amount(name: str, thread: Sequence[Item], is_alone: bool) -> str:
+    """Return the first amount of money in a thread that is about one customer alone, else the
+    first in a sentence that names this one."""
+    sentences = (each for item in thread for each in SENTENCE.split(item.text))
+    found = (MONEY.search(s) for s in sentences if is_alone or is_named(name, normal(s)))
+    return next((one_line(match[0]).strip(" .,") for match in found if match), "")
 
 
 def _wait_of(thread: Sequence[Item]) -> datetime | None:
@@ -267,7 +352,7 @@ def _place(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> F
 def _on_one_line(draft: FindingDraft) -> dict[str, Any]:
     """Return the fields of a draft without line breaks, so that none imitates a line of code's."""
     values = draft.model_dump()
-    texts = ("claim", "severity_reason", "owner", "next_step")
+    texts = {"claim", "severity_reason", "owner", "next_step", "wants"} & values.keys()
     values |= {name: one_line(values[name]) for name in texts}
     return values | {name: list(map(one_line, values[name])) for name in ("customers", "quotes")}
 
@@ -293,14 +378,12 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     if stopped_by == "none" and value and value.needs:
         stopped_by, reason = "needs_context", value.needs
     if reading.holds and not coverage.complete:
-        gaps.append(f"read {coverage.messages_read} of {reading.expected} messages")
+        gaps.append(phrase("gap.messages", done=coverage.messages_read, of=reading.expected))
     not_covered = [*(value.not_covered if value else []), *gaps]
     if isinstance(value, IssuesContract) and (unplaced := _find_unplaced(value, reading)):
-        not_covered.append(
-            f"{len(unplaced)} threads were read and not judged: {_name_ids(unplaced)}"
-        )
+        not_covered.append(phrase("gap.unjudged", n=len(unplaced), threads=_name_ids(unplaced)))
     if isinstance(value, IssuesContract) and not reading.holds:
-        not_covered.append("no source was read from its first to its last page")
+        not_covered.append(phrase("gap.no_whole"))
     if stopped_by == "cost":
         reason = reason or OVER_BUDGET
     whole = stopped_by == "none" and not gaps and (coverage.complete or contract != "issues")

@@ -265,8 +265,8 @@ async def handles(call: Call) -> Objection | None:
         person = kind == "person"
         oneself = person and value in (ME, call.ctx.requester)
         named = held.exact(value) if person or kind == NOTES else held.resolve(value)
-        if kind == NOTES and named and not named.startswith(f"{NOTES}:"):
-            named = None  # it is held, and is not a space
+        if kind == NOTES and not (named or "").startswith(f"{NOTES}:"):
+            named = held.exact(f"{NOTES}:{value}")  # `team` is `notes:team`
         if named is None and WHOLE.get(kind) in held.titles:  # it may find and read all of them
             named = value
         found = call.ctx.requester if oneself else named

@@ -84,13 +84,14 @@ LOOK_UP = "to read one, give its id in `findings` of a new brief"
 
 
 def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> str:
-    """Return the results of one call within `max_tokens`: a view of at most `each` tokens for
-    each one, or, if that leaves too little for any, the findings of all, with equal ones
-    joined."""
+    """Return the results of one call within `max_tokens`: a view of `each` tokens for each one,
+    where short views leave their room to long ones; or, if that leaves too little for any, the
+    findings of all, with equal ones joined."""
     if len(results) * LEAST_TOKENS > max_tokens:
         return _together(results, max_tokens)
-    whole = [parent_view(result, each) for result in results]
-    level = _level([_size(view) + 1 for view in whole], max_tokens)
+    room = min(max_tokens, each * len(results))
+    whole = [parent_view(result, room) for result in results]
+    level = _level([_size(view) + 1 for view in whole], room)
     views = [
         view if _size(view) < level else parent_view(result, level - 2)
         for view, result in zip(whole, results, strict=True)
@@ -301,6 +302,7 @@ def finding_line(finding: Finding) -> str:
         opened, waits = (finding.since or "")[:10], (finding.waits_since or "")[:10]
         since = f", since {opened}" if opened else ""
         since += f", waits since {waits}" if waits not in ("", opened) else ""
+        since += f", due {finding.deadline}" if finding.deadline else ""
         more = ", ..." if finding.customers[5:] else ""
         names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
         parts.append(f"{finding.state}, {finding.severity}{since}")

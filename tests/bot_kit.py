@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from engine_kit import MUX, is_child
 from pg_kit import with_store
+from standins.model import Mind, ModelServer
+from standins.model_faults import Faults
+from standins.slack import API_PATH, LocalSlack
 
 from bot.__main__ import main
-from bot.local.model.faults import Faults
-from bot.local.model.server import Mind, ModelServer
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.server import API_PATH, LocalSlack
 
 Json = dict[str, Any]
 
@@ -188,6 +188,16 @@ def model_at(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
         yield server
+
+
+def ordered(text: str, *tools: str, now: str = "") -> list[tuple[str, Json]]:
+    """The calls that the offline model makes as a parent when it is asked this."""
+    told = f"REQUEST: {text}\nNOW: {now}\nASKED IN: D0ANN (a chat)\nFENCE: x"
+    messages = [{"role": "user", "content": told}]
+    offered = [{"name": name} for name in tools]
+    request = {"model": "m", "max_tokens": 4000, "tools": offered, "messages": messages}
+    said = offline_model(request).content
+    return [(block["name"], block["input"]) for block in said if block["type"] == "tool_use"]
 
 
 def in_one_turn(server: ModelServer) -> list[str]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine_kit import Json, channel_id, led_by, say, until, use, workspace
+from engine_kit import Json, channel_id, come, led_by, say, until, use, workspace
 from serve_kit import ASKER as ASKER
 from serve_kit import Served
+from standins.slack import LocalSlack
+from standins.slack_shown import Shown
 
 from bot.approvals.store import StoredAction
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.records import View
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.state import Effect as Write
 from bot.local.workspace import User, Workspace
@@ -146,23 +145,23 @@ async def stored(bot: Served, *states: str) -> list[StoredAction]:
     return await bot.bench.approvals.actions.in_state(*(states or every))
 
 
-async def reaches(bot: Served, *states: str, seconds: float = 40.0) -> list[StoredAction]:
+async def reaches(bot: Served, *states: str) -> list[StoredAction]:
     """All actions, when each of them is in one of these states."""
-    for _ in range(int(seconds / 0.02)):
-        found = await stored(bot)
-        if found and all(row.state in states for row in found):
-            return found
-        await asyncio.sleep(0.02)
-    raise AssertionError([(row.tool, row.state, row.outcome) for row in await stored(bot)])
+
+    async def found() -> list[StoredAction]:
+        rows = await stored(bot)
+        return rows if all(row.state in states for row in rows) else []
+
+    return await come(found)
 
 
 async def settled_on(bot: Served, *states: str) -> None:
     """The actions are in these states, one each."""
-    for _ in range(500):
-        if sorted(row.state for row in await stored(bot)) == sorted(states):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError([row.state for row in await stored(bot)])
+
+    async def settled() -> bool:
+        return sorted(row.state for row in await stored(bot)) == sorted(states)
+
+    await come(settled)
 
 
 async def verdicts(bot: Served) -> list[tuple[str, str]]:
@@ -204,8 +203,8 @@ def payload(
 
 async def until_logged(bot: Served, count: int) -> None:
     """So many clicks were logged."""
-    for _ in range(500):
-        if len(await verdicts(bot)) >= count:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(await verdicts(bot))
+
+    async def logged() -> bool:
+        return len(await verdicts(bot)) >= count
+
+    await come(logged)

@@ -1,5 +1,7 @@
 """What every test stands on: no network but loopback, nothing of the host's settings, own state."""
 
+from __future__ import annotations
+
 import gc
 import ipaddress
 import logging
@@ -10,13 +12,15 @@ import socket
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpcore2
 import hypothesis
 import pytest
 from leftovers import _failure_keeps_to_itself
-from pg_kit import COPIED
+
+if TYPE_CHECKING:
+    from bot_kit import Shell
 
 __all__ = ["_failure_keeps_to_itself"]
 
@@ -141,6 +145,8 @@ def _no_handler_of_dbos() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _no_copied_database_left(_own_configuration: None) -> Iterator[None]:
     """Drops what pg_kit.py copies databases from."""
+    from pg_kit import COPIED  # here and below: who starts the workers needs none of the bot
+
     with COPIED:
         yield
 
@@ -156,6 +162,14 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ASSISTANT_DATA_DIR", str(folder))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     return folder
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    """The command line, in the process of the test."""
+    from bot_kit import Shell
+
+    return Shell(capsys)
 
 
 @pytest.fixture(scope="session")

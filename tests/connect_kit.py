@@ -14,12 +14,12 @@ from engine_kit import MUX
 from policy_kit import Asking, asking, user
 from pydantic import SecretStr
 from serve_kit import free_port
+from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.mailbox.credentials import Credentials
 from bot.mailbox.oauth import Connecting
 from bot.mailbox.oauth_pages import connect_routes

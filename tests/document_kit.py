@@ -49,3 +49,15 @@ def _results(document: Mapping[str, Any]) -> list[Json]:
 
 def _finding(finding: Mapping[str, Any]) -> Json:
     return {"id": "F1.1", "claim": "It is broken", "evidence": [], **finding}
+
+
+def gaps_of(*reasons: str) -> list[Json]:
+    return [{"reason": reason} for reason in reasons]
+
+
+def gap_lines(document: Mapping[str, Any]) -> list[str]:
+    """What a document says that it does not cover, each behind whose gap it is."""
+    return [
+        ": ".join(filter(None, (gap["source"] or gap["subagent"], gap["reason"])))
+        for gap in document["coverage"]["not_covered"]
+    ]

@@ -11,7 +11,15 @@ import atexit
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,23 +27,23 @@ from decimal import Decimal
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from genai_prices import Usage as ListedUsage
 from genai_prices import calc_price
 from pg_kit import with_store
+from standins.model import Mind, ModelServer
+from standins.model_faults import Fault, Faults
+from standins.model_limits import RateLimits
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
-from timing import Patience
+from timing import WAIT_S, Patience, patient
 
 from bot.context import App
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
-from bot.local.model.limits import RateLimits
-from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from bot.policy.directory import SlackDirectory
@@ -69,6 +77,7 @@ from subagents.toolbox import Toolbox
 from subagents.trajectory import Context, MemorySink, Origin
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 START = 1_740_000_000
 WINDOW = Window(
@@ -623,12 +632,20 @@ async def engine(
         yield Engine(run, settings, server, served, slack, sink, decisions, events, reader, spawner)
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = WAIT_S) -> None:
     """Return when it holds; AssertionError when it does not, however long one waits."""
     patience = Patience(seconds)
     while not condition():
         assert not patience.over, "what was waited for did not happen"
         await asyncio.sleep(0.01)
+
+
+async def come(found: Callable[[], Awaitable[T | None]]) -> T:
+    """Return what is found, as soon as it is anything."""
+    async with patient():
+        while not (value := await found()):  # noqa: ASYNC110 - it stands in the database
+            await asyncio.sleep(0.02)
+    return value
 
 
 async def run_agent(agent: Agent) -> Ending:

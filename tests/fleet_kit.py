@@ -20,18 +20,18 @@ import aiohttp
 import yaml
 from engine_kit import Json, is_child, until, workspace
 from serve_kit import ASKER, CENTURY_DAYS, free_port, mentioned
+from standins.model import Mind, ModelServer
+from standins.model_faults import Faults
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from standins.slack_faults import StreamsRefused
+from standins.slack_shown import Shown
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from timing import Patience
 
-from bot.local.model.faults import Faults
-from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.faults import StreamsRefused
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.slack.plan import Plan, short_heading

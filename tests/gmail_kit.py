@@ -11,9 +11,9 @@ from email.policy import SMTP
 from typing import Any
 
 from engine_kit import MUX
+from standins.google import TOKEN, LocalGoogle
 
 from bot.local.google.mbox import Mailbox, StoredMessage
-from bot.local.google.server import TOKEN, LocalGoogle
 from config.settings import load_settings
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient

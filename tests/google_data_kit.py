@@ -20,9 +20,9 @@ from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 from standins.bigquery_jobs import BigQueryState
 from standins.bigquery_tables import bigquery_of
 from standins.google import FullGoogle
+from standins.google_rules import Method
 from standins.sheets_state import Book, SheetsState
 
-from bot.local.google.call import Method
 from bot.local.google.server import TOKEN
 from bot.local.server import LocalServer
 from config.settings import load_settings

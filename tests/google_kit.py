@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from standins.connections import drop_connection
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -27,7 +28,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from timing import Patience
 
-from bot.local.server import LocalServer, drop_connection
+from bot.local.server import LocalServer
 from config.sections import GoogleSettings as Limits
 from config.settings import load_settings
 from scopes.google.auth import GoogleAccess, token_credentials

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,6 @@ _MENTION = re.compile(r"<[@#][UWCD][A-Z0-9]+>|<!date[^<>]*>|<https?://[^<>|]*\|?
 @pytest.fixture
 def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """German is English with each text between marks."""
-    folder = tmp_path / "catalogues"
-    shutil.copytree(words.FOLDER, folder)
     german = Catalog(locale="de")
     for message in words.catalog("en"):
         if message.id:
@@ -35,9 +34,18 @@ def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             texts = [texts] if isinstance(texts, str) else list(texts)
             told = [f"{OPEN}{text}{CLOSE}" for text in texts]
             german.add(message.id, tuple(told) if message.pluralizable else told[0])
-    with (folder / "de.po").open("wb") as file:
-        write_po(file, german)
-    monkeypatch.setattr(words, "FOLDER", folder)
+    with catalogue(german, tmp_path, monkeypatch):
+        yield
+
+
+@contextmanager
+def catalogue(added: Catalog, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This is the catalogue of its language in here."""
+    copy = folder / "catalogues"
+    shutil.copytree(words.FOLDER, copy)
+    with (copy / f"{added.locale}.po").open("wb") as file:
+        write_po(file, added)
+    patch.setattr(words, "FOLDER", copy)
     _forget()
     yield
     _forget()

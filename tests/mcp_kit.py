@@ -34,7 +34,7 @@ SERVER = r"""
 import json, os, sys, threading, time
 told = sys.argv[1]
 wall = threading.Lock()
-deaf, replies = [], []
+deaf, napping, replies = [], [], []
 
 def send(message):
     with wall:
@@ -67,7 +67,7 @@ def call(name, given):
         while True:
             sys.stdout.write("x" * 1_000_000)
     if name == "hang":
-        time.sleep(60)
+        time.sleep(600)
     if name == "die":
         sys.stderr.write("It dies.")
         sys.stderr.flush()
@@ -77,7 +77,9 @@ def call(name, given):
             sys.stderr.write(f"{number:999}\n")
         sys.stderr.flush()
     if name == "nap":
-        time.sleep(0.3)
+        napping.append(name)
+        while len(napping) < 8:  # until all are at work, side by side
+            time.sleep(0.01)
     if name == "look":
         return [text(json.dumps({"env": dict(os.environ), "pid": os.getpid(), "cwd": os.getcwd()}))]
     if name == "spawn":

@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 from engine_kit import MUX
 from slack_sdk.web.async_client import AsyncWebClient
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_shown import Shown
 
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, User, Workspace
 from bot.slack.blocks import MessagePart, Rendered

@@ -1,7 +1,8 @@
 """Databases for tests: fresh ones, in a file and on a Postgres server.
 
 What a store makes at its first start is made once a session and copied, which is faster than to
-migrate. Tests of what it makes, and of how, take places that are `bare`.
+migrate; on the server, where also a copy takes its time, a database is emptied and used again.
+Tests of what it makes, and of how, take places that are `bare`.
 
 The server is TEST_DATABASE_URL, or one on this machine that lets `postgres` in. Where there is
 none, tests are skipped; with CI_SERVICES=required they fail, so that nobody takes that for passed.
@@ -25,10 +26,13 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from dbos import run_dbos_database_migrations
 from psycopg import sql
 from sqlalchemy import make_url
 
 from bot.runs.store import Store
+from bot.storage.database import Database
+from bot.storage.encryption import Cipher
 from bot.storage.tables import flags
 
 HERE = "postgresql://postgres@127.0.0.1:5432/postgres"
@@ -127,12 +131,78 @@ def with_store(folder: Path) -> None:
 
 
 @cache
+def workflow_file() -> Path:
+    """The file of dbos with its tables."""
+    made = store_file().with_name("workflows.sqlite")
+    run_dbos_database_migrations(f"sqlite:///{made}")
+    return made
+
+
+def with_files(folder: Path) -> None:
+    """Give a folder what a bot has there after its first start."""
+    with_store(folder)
+    if not (folder / workflow_file().name).exists():
+        shutil.copy(workflow_file(), folder)
+
+
+@cache
 def store_database() -> str:
     """Name of a Postgres database as the first start leaves it."""
     url = COPIED.enter_context(database())
     with tempfile.TemporaryDirectory() as folder:
         _make_store(Path(folder), url)
     return str(make_url(url).database)
+
+
+EMPTIED: list[str] = []
+"""Addresses of databases of `store_database` that are free again."""
+
+
+@contextmanager
+def emptied_database() -> Iterator[str]:
+    """A database as the first start leaves it: one that another test is done with, or a new one.
+
+    One that is not of the same form afterwards is used no more.
+    """
+    if not EMPTIED:
+        EMPTIED.append(COPIED.enter_context(database(store_database())))
+    url = EMPTIED.pop()
+    form = _form(url)
+    yield url
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
+    if _form(url) == form:
+        _empty(url)
+        EMPTIED.append(url)
+
+
+def _form(url: str) -> list[tuple[Any, ...]]:
+    """Columns, triggers and version of the tables."""
+    return execute(
+        "SELECT table_name::text, column_name::text, data_type::text"
+        " FROM information_schema.columns WHERE table_schema = 'assistant'"
+        " UNION ALL SELECT event_object_table::text, trigger_name::text, action_statement::text"
+        " FROM information_schema.triggers"
+        " UNION ALL SELECT '', version_num, '' FROM assistant.alembic_version ORDER BY 1, 2, 3",
+        url,
+    )
+
+
+def _empty(url: str) -> None:
+    """Delete all rows but of migrations, and count anew."""
+    with psycopg.connect(url, autocommit=True) as connection, connection.transaction():
+        connection.execute("SET LOCAL session_replication_role = replica")  # no trigger forbids it
+        tables = connection.execute(
+            "SELECT schemaname, tablename FROM pg_tables"
+            " WHERE schemaname IN ('assistant', 'dbos')"
+            " AND tablename NOT IN ('alembic_version', 'dbos_migrations')"
+        ).fetchall()
+        for schema, table in tables:
+            connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, table)))
+        counters = connection.execute("SELECT schemaname, sequencename FROM pg_sequences")
+        for schema, name in counters.fetchall():
+            restart = sql.SQL("ALTER SEQUENCE {} RESTART").format(sql.Identifier(schema, name))
+            connection.execute(restart)
 
 
 @dataclass(frozen=True)
@@ -172,7 +242,7 @@ def kept(kind: str, path: Path, *, bare: bool = False) -> Iterator[Kept]:
             with_store(path)
         yield Kept(path, None)
         return
-    with database() if bare else database(store_database()) as url:
+    with database() if bare else emptied_database() as url:
         yield Kept(path, url)
 
 
@@ -181,6 +251,34 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     """Both kinds of database, one after the other; import it to have it."""
     with kept(request.param, tmp_path) as found:
         yield found
+
+
+@pytest.fixture
+def in_file(tmp_path: Path) -> Iterator[Kept]:
+    """A file, for what holds on each database; import it to have it."""
+    with kept("sqlite", tmp_path) as found:
+        yield found
+
+
+@asynccontextmanager
+async def encrypted(place: Kept) -> AsyncIterator[Database]:
+    database = await Database.open(place.path, place.url, Cipher.generate())
+    yield database
+    await database.aclose()
+
+
+@pytest.fixture
+async def database_in_file(in_file: Kept) -> AsyncIterator[Database]:
+    """One in a file, open; import it and `in_file` to have it."""
+    async with encrypted(in_file) as database:
+        yield database
+
+
+@pytest.fixture
+async def each_database(place: Kept) -> AsyncIterator[Database]:
+    """Both kinds, one after the other, open; import it and `place` to have it."""
+    async with encrypted(place) as database:
+        yield database
 
 
 @pytest.fixture

@@ -5,16 +5,15 @@ Their crontabs lie far away, so that a run begins when the test asks for it: `fi
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from engine_kit import come
 from serve_kit import ASKER, Served, serving
-from timing import patient
 
 from bot.schedules.scheduler import Schedules
 from bot.storage.schedules import Occurrence, StoredDelivery
@@ -22,7 +21,6 @@ from config.schedules import Schedule
 from config.settings import Settings
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 NEVER = f"0 0 1 {(datetime.now(UTC).month + 5) % 12 + 1} *"
 """A crontab that comes up in half a year, whatever day it is."""
@@ -39,14 +37,6 @@ def sweep(**more: Any) -> Schedule:
 def triage(**more: Any) -> Schedule:
     """A triage of the asker's mailbox into a direct message to them."""
     return Schedule(**{"kind": "triage", "since_days": LONG_AGO, **_PLAIN, **more})
-
-
-async def come(found: Callable[[], Awaitable[T | None]], seconds: float) -> T:
-    """What is found, as soon as it is; AssertionError where that takes longer."""
-    async with patient(seconds):
-        while (value := await found()) is None:  # noqa: ASYNC110 - it stands in the database
-            await asyncio.sleep(0.02)
-    return value
 
 
 _PLAIN: Json = {"cron": NEVER, "to": "dm", "owner": ASKER}
@@ -80,45 +70,41 @@ class Scheduled:
         self.schedules.worker.wake()
         return occurrence
 
-    async def over(self, occurrence: Occurrence, seconds: float = 30.0) -> Occurrence:
+    async def over(self, occurrence: Occurrence) -> Occurrence:
         """The occurrence, once it ran, failed or was skipped."""
 
         async def found() -> Occurrence | None:
             now = await self.schedules.occurrences.get(occurrence.schedule, occurrence.at)
             return now if now and now.state not in ("due", "running") else None
 
-        return await come(found, seconds)
+        return await come(found)
 
-    async def waits_again(
-        self, occurrence: Occurrence, tries: int, seconds: float = 30.0
-    ) -> Occurrence:
+    async def waits_again(self, occurrence: Occurrence, tries: int) -> Occurrence:
         """The occurrence, once so many tries of it have failed."""
 
         async def found() -> Occurrence | None:
             now = await self.schedules.occurrences.get(occurrence.schedule, occurrence.at)
             return now if now and now.tries >= tries else None
 
-        return await come(found, seconds)
+        return await come(found)
 
-    async def delivered(self, occurrence: Occurrence, seconds: float = 30.0) -> StoredDelivery:
+    async def delivered(self, occurrence: Occurrence) -> StoredDelivery:
         """Its delivery, once it is over."""
 
         async def found() -> StoredDelivery | None:
             now = await self.schedules.occurrences.delivery(occurrence.schedule, occurrence.at)
             return now if now and now.state != "waiting" else None
 
-        return await come(found, seconds)
+        return await come(found)
 
-    async def tried(
-        self, occurrence: Occurrence, times: int = 1, seconds: float = 30.0
-    ) -> StoredDelivery:
+    async def tried(self, occurrence: Occurrence, times: int = 1) -> StoredDelivery:
         """Its delivery, once it was tried so often."""
 
         async def found() -> StoredDelivery | None:
             now = await self.schedules.occurrences.delivery(occurrence.schedule, occurrence.at)
             return now if now and now.tries >= times else None
 
-        return await come(found, seconds)
+        return await come(found)
 
     async def document(self, occurrence: Occurrence) -> Json:
         """The report of an occurrence that ran."""

@@ -26,19 +26,20 @@ from engine_kit import (
     until,
     workspace,
 )
-from pg_kit import with_store
+from pg_kit import with_files
 from plain_kit import frame_words, recorded
 from pydantic import SecretStr
+from standins.model import Mind, ModelServer
+from standins.model_faults import Faults
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from standins.slack_shown import Shown
 from starlette.types import ASGIApp
+from timing import WAIT_S
 
 from bot.approvals import service
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Faults
-from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
 from bot.local.slack.delivery import ACK_S
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.runs.store import Store
@@ -241,7 +242,7 @@ async def serving(
         )
         settings = change(settings)
         if url is None:
-            with_store(settings.data_dir)
+            with_files(settings.data_dir)
         model = ModelClient(settings.models, "k", minds.url)
         try:
             async with run_server(settings, policy_path, model, "claude") as bench:
@@ -250,7 +251,7 @@ async def serving(
                 channel = next(c for c in slack.state.channels.values() if not c.is_im)
                 bot = Served(slack, server, bench, settings, channel.id)
                 yield bot
-                assert await bench.drain(10)
+                assert await bench.drain(WAIT_S)
                 leaks = await bot.leaks()
                 assert leaks == [], leaks
                 assert not (told := frame_words(slack.state, script)), told

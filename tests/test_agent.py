@@ -42,14 +42,14 @@ from engine_kit import (
     words,
     workspace,
 )
+from standins.model_faults import Fault, Faults
+from standins.slack import LocalSlack
 from starlette.types import Receive, Scope, Send
-from timing import waited_within
 
 from bot.local.model.answer import Answer, stream_events
-from bot.local.model.faults import Fault, Faults
-from bot.local.slack.server import LocalSlack
-from scopes.tool import estimate_tokens
+from scopes.tool import ToolContext, ToolResult, estimate_tokens, tool
 from subagents.agent import Agent
+from subagents.budget import Budget
 from subagents.conversation import Ending
 from subagents.events import AnswerDelta, AnswerRestarted
 from subagents.pricing import Usage
@@ -200,16 +200,23 @@ async def test_an_end_without_a_result_is_typed_and_keeps_what_was_said(
 
 
 async def test_calls_of_a_turn_run_side_by_side_and_are_answered_in_call_order() -> None:
-    naps = Answer([use("rest", seconds=s) for s in (0.4, 0.05, 0.3)])
+    all_begun = asyncio.Barrier(3)
+
+    @tool()
+    async def nap(ctx: ToolContext, seconds: float) -> ToolResult:
+        """Take some time."""
+        await all_begun.wait()
+        await asyncio.sleep(seconds)
+        return ToolResult(note=f"rested {seconds:g} s")
+
+    naps = Answer([use("nap", seconds=s) for s in (0.2, 0.05, 0.1)])
     async with engine(turns(naps, submitted())) as e:
-        agent = e.agent()
-        with waited_within(0.7):
-            await run_agent(agent)
+        await run_agent(e.agent(tools=[nap]))
 
     asked = [b["id"] for b in e.requests[1]["messages"][1]["content"]]
     got = e.requests[1]["messages"][2]["content"]
     assert [b["tool_use_id"] for b in got] == asked
-    assert [b["content"] for b in got] == ["rested 0.4 s", "rested 0.05 s", "rested 0.3 s"]
+    assert [b["content"] for b in got] == ["rested 0.2 s", "rested 0.05 s", "rested 0.1 s"]
     assert "is_error" not in got[0]
 
 
@@ -471,15 +478,19 @@ async def test_too_small_a_budget_makes_no_call_at_all() -> None:
 
 
 async def test_time_leaves_a_final_call() -> None:
+    now = 0.0
+
     def mind(body: Json) -> Answer:
+        nonlocal now
         if "REMINDER: limit reached" in since(body):
             return submitted("What I have.")
-        return call("rest", seconds=0.3)
+        now = 280.0 if turn(body) else 0.0  # of 300 s; the last 30 are for the final call
+        return call("look", word="tea")
 
     async with engine(mind) as e:
-        agent = e.agent(seconds=6.0)  # of which 0.9 are for the final call
-        with waited_within(6.5):
-            ending = await run_agent(agent)
+        e.run.budget = Budget(replace(e.run.budget.caps, seconds=300.0), lambda: now)
+        agent = e.agent()
+        ending = await run_agent(agent)
 
     assert (ending.stopped_by, settled(agent, ending)["text"]) == ("time", "What I have.")
 
@@ -499,7 +510,7 @@ async def test_a_dead_api_leaves_a_salvage(kind: str, stopped_by: str) -> None:
         return Fault(kind, retry_after=0.01) if turn(body) else None
 
     async with engine(turns(call("look", word="tea")), faults=Faults(choose)) as e:
-        agent = e.agent(seconds=1.5 if kind == "slow" else 30)
+        agent = e.agent(seconds=4.0 if kind == "slow" else 30)
         ending = await run_agent(agent)
         result = settled(agent, ending)
 
@@ -512,14 +523,13 @@ async def test_a_dead_api_leaves_a_salvage(kind: str, stopped_by: str) -> None:
 @pytest.mark.parametrize("waiting_for", ["a tool", "the model"])
 async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) -> None:
     slow = waiting_for == "the model"
-    answer = call("look", word="tea") if slow else call("rest", seconds=60)
+    answer = call("look", word="tea") if slow else call("rest", seconds=600)
     async with engine(turns(answer), faults=Faults([None, "slow"] if slow else [])) as e:
         agent = e.agent()
         task = asyncio.create_task(agent.run())
         await until(lambda: e.decisions and len(e.requests) == (2 if slow else 1))
-        with waited_within(1):
-            e.run.stop.set()
-            ending = await task
+        e.run.stop.set()
+        ending = await task
 
     assert ending.stopped_by == "user"
     assert settled(agent, ending)["status"] == "cancelled"

@@ -7,10 +7,10 @@ from pathlib import Path
 import sqlalchemy as sa
 from engine_kit import brief_answer, led_by, until
 from serve_kit import ASKER, Served, echo, serving
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown, flat
 from test_private_answer import FOUND, LUIS, TEAM, in_private, markets
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.shown import Shown, flat
 from bot.reports.frame import DETAILS
 from bot.slack.blocks import FEEDBACK
 from bot.storage.tables import feedback, runs

@@ -45,14 +45,14 @@ from engine_kit import (
 )
 from fleet_kit import fleet
 from serve_kit import ASKER, Served, ruled, serving
+from standins.slack import LocalSlack
+from standins.slack_shown import Shown
 from timing import patient
 
 from bot.approvals.cards import card_click
 from bot.approvals.service import CLICK_RULES
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.requests.context import ContextReader, EarlierAnswers
 from bot.storage.requests import CHOICES, Choice, StoredRequest

@@ -23,11 +23,11 @@ from engine_kit import (
     workspace,
 )
 from serve_kit import ASKER, Served, request_in, serving
+from standins.slack import BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Workspace
 from bot.requests.delivery import bare_context

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from engine_kit import until
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 from timing import patient
 
 from bot.listeners.backfill import Backfill
 from bot.listeners.intake import Cursors, Intake
 from bot.listeners.interactions import Interactions
 from bot.local.server import LocalServer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from bot.slack.messages import Bot

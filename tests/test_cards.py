@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from standins.slack_blocks import checked
+from standins.slack_shown import flat
 from timing import computed_within
 
 import scopes
 from bot.approvals import cards
 from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, SHOWN, ApprovalCard, editable, title
 from bot.approvals.store import StoredAction
-from bot.local.slack.blocks import checked
-from bot.local.slack.shown import flat
 from bot.slack.blocks import MessagePart, show_invisible, with_spelling
 from scopes.clean import unseen
 from scopes.intent import Intent

@@ -6,19 +6,17 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pg_kit import with_store
+from pg_kit import database_in_file, in_file
 
 import scopes
 from bot.memory import ResourceStore
 from bot.reports.files import open_issues_chart
 from bot.storage.database import Database
-from bot.storage.encryption import Cipher
 from scopes.chart_renderer import DrawingFailed, render_chart
 from scopes.charts import MAX_BARS, MAX_POINTS, chart_of, number_of, table_of
 from scopes.handles import Handles
@@ -29,16 +27,15 @@ from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
 
+__all__ = ["database_in_file", "in_file"]
+
 RUN = space_of_run("r1")
 SHOP = Label(True, frozenset({"U0ANA"}), frozenset({"data:shop"}))
 
 
 @pytest.fixture
-async def shelf(tmp_path: Path) -> AsyncIterator[ResourceStore]:
-    with_store(tmp_path)
-    opened = await Database.open(tmp_path, None, Cipher.generate())
-    yield ResourceStore(opened)
-    await opened.aclose()
+def shelf(database_in_file: Database) -> ResourceStore:
+    return ResourceStore(database_in_file)
 
 
 async def draw(shelf: ResourceStore, label: Label = TRUSTED, **given: Any) -> object:

@@ -9,9 +9,9 @@ import pytest
 from card_kit import EVA, people
 from engine_kit import Json, opening, until
 from serve_kit import ASKER, Served, echo, request_in, serving
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from config.settings import Settings
 

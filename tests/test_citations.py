@@ -40,6 +40,8 @@ from fleet_kit import fleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_kit import request_in, ruled, serving
+from standins.model_faults import Fault, Faults
+from standins.slack import LocalSlack
 from test_private_answer import SECRET, TEAM, direct, in_private, markets
 from timing import computed_within
 
@@ -55,9 +57,7 @@ from bot.citations import (
     statements,
 )
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, Faults
-from bot.local.slack.server import LocalSlack
-from bot.reports.text import ask_text
+from bot.reports.answer import answer_text
 from bot.tasks.base import cited_items
 from config.words import phrase
 from scopes.label import TRUSTED
@@ -251,6 +251,7 @@ def test_no_address_stays_alive_but_those_that_were_asked_about(text: str, kept:
     ("text", "found"),
     [
         ("Cards fail [F1.1]. Bills too [F1.2].", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
+        ("", []),
         ("Cards fail. [F1.1]", [("Cards fail", "F1.1")]),
         ("27 customers are hit [F1.1]", [("27 customers are hit", "F1.1")]),
         ("3.8 broke the till [F1.1]", [("3.8 broke the till", "F1.1")]),
@@ -264,6 +265,10 @@ def test_no_address_stays_alive_but_those_that_were_asked_about(text: str, kept:
         ("Cards [F1.1] and bills [F1.1] fail", [("Cards and bills fail", "F1.1")]),
         ("*How many cars are there?*\nThree [F1.1]", [("Three", "F1.1")]),
         ("**Sales, 2024: what now?**\nThree [F1.1]", [("Three", "F1.1")]),
+        (
+            "| Who | € |\n|---|--:|\n| Ana [F1.1] | 4.5 |\n| Ben | |",
+            [("Ana | 4.5", "F1.1"), ("Ben", "")],
+        ),
         ("*What is 17*23?*\n391 [F1.1]", [("391", "F1.1")]),
         ("*Cards* and *bills* fail [F1.1]", [("*Cards* and *bills* fail", "F1.1")]),
         ("Cards [F1.1].\n- (Proposal: ask Ana.)\n(#ops is closed to me).", [("Cards", "F1.1")]),
@@ -352,10 +357,9 @@ async def test_a_statement_is_cited_by_what_the_parent_read_itself(tmp_path: Pat
     assert document["coverage"]["read"]["complete"] is False, "of what subagents read"
     assert document["unsupported"] == 0
     assert got.report.leaks == ()
-    shown = flat(ask_text(answer_document(document)))
-    told = "2 of 3 statements cited (2 by look-up alone, no quotes checked)"
-    assert f"Coverage: 2 items looked up · {told}" in shown
-    assert f"[1] {link(THREAD)} (looked up)" in shown
+    shown = flat(answer_text(answer_document(document), whole=True))
+    assert "2 items looked up · 2 of 3 statements cited" in shown
+    assert f"[1] looked up: {first['text']} {link(THREAD)}" in shown
     assert "0 subagents" not in shown
 
 
@@ -365,7 +369,9 @@ async def test_what_has_no_link_is_named(tmp_path: Path) -> None:
     got = await looked_up(tmp_path, said, call("list_channels", match="support-1"))
     assert got.document["answer"] == "There is one [F0.1], and no other."
     assert got.document["links"] == {"F0.1": []}
-    assert f"[1] {channel}, looked up: #support-1" in flat(ask_text(answer_document(got.document)))
+    assert f"[1] {channel}, looked up: #support-1" in flat(
+        answer_text(answer_document(got.document))
+    )
 
 
 async def test_nothing_is_cited_that_only_a_text_names_or_the_model_makes_up(
@@ -384,7 +390,7 @@ async def test_nothing_is_cited_that_only_a_text_names_or_the_model_makes_up(
     streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
     assert streamed == got.document["answer"] == "So it is. And so. Or so. Not read."
     assert (got.document["cited"], got.document["looked_up"]) == (0, {})
-    assert "by look-up" not in ask_text(answer_document(got.document))
+    assert phrase("sources") not in answer_text(answer_document(got.document))
 
 
 async def test_what_is_cited_before_it_is_read_is_dropped(tmp_path: Path) -> None:
@@ -431,9 +437,9 @@ async def test_findings_and_look_ups_stand_side_by_side_and_are_told_apart(tmp_p
     assert got.document["cited"] == 3
     assert list(got.document["links"]) == ["F0.1", "F0.2", "F1.1"]
     assert list(got.document["looked_up"]) == ["F0.1", "F0.2"]
-    shown = flat(ask_text(answer_document(got.document)))
-    assert "1 subagent, 1 complete · 2 items looked up · 3 of 4 statements cited (1 by" in shown
-    assert shown.count("(looked up)") == 2
+    shown = flat(answer_text(answer_document(got.document), whole=True))
+    assert "1 subagent, 1 complete · 2 items looked up · 3 of 4 statements cited" in shown
+    assert shown.count("looked up:") == 2
     assert got.report.leaks == ()
 
 

@@ -36,11 +36,11 @@ from engine_kit import (
     words,
     workspace,
 )
+from standins.model_faults import Faults
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault as SlackFault
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Faults
-from bot.local.slack.faults import Fault as SlackFault
-from bot.local.slack.server import LocalSlack
 
 ROOT = Path(__file__).resolve().parent.parent
 RICH = {"cost_usd": 20.0, "seconds": 60.0}

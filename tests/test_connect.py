@@ -24,10 +24,11 @@ from engine_kit import say
 from google_data_kit import ACCOUNT, key_file
 from pg_kit import with_store
 from pydantic import SecretStr
+from standins.slack import LocalSlack
+from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
-from bot.local.slack.server import LocalSlack
 from bot.local.workspace import Team, User, Workspace
 from bot.logging import Redactor, learn
 from bot.mailbox.accounts import mail_credentials
@@ -50,11 +51,6 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", f"{made.url}/oauth")
         monkeypatch.setenv("GMAIL_API_ENDPOINT", made.url)
         yield made
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 class Command:
@@ -84,7 +80,7 @@ class Command:
         self.process.stdin.flush()
 
     def ended(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=WAIT_S)
         return self.process.returncode, out, err
 
 
@@ -106,7 +102,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 def back_from(page: str) -> str:
     """The address that Google sends a browser back to from its page."""
     try:
-        urllib.request.build_opener(_Stay).open(page, timeout=10)
+        urllib.request.build_opener(_Stay).open(page, timeout=WAIT_S)
     except HTTPError as answer:
         return str(answer.headers["location"])
     raise AssertionError("Google sent nobody back")
@@ -132,8 +128,8 @@ def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, she
         assert asked["redirect_uri"].startswith("http://127.0.0.1:")
         wrong = asked["redirect_uri"] + "?state=other&code=4/stolen"
         with pytest.raises(HTTPError, match="400"):
-            urllib.request.urlopen(wrong, timeout=10)
-        with urllib.request.urlopen(page, timeout=10) as answer:
+            urllib.request.urlopen(wrong, timeout=WAIT_S)
+        with urllib.request.urlopen(page, timeout=WAIT_S) as answer:
             assert b"You may close this page" in answer.read()
         code, out, err = command.ended()
     assert (code, json.loads(out)) == (0, {"account": "operator", "address": MAILBOX})
@@ -171,14 +167,17 @@ def test_the_operator_connects_by_pasting_and_disconnects_where_google_cannot_be
     assert tokens_of(load_settings(), "operator") is None
 
 
-def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell: Shell) -> None:
+@pytest.mark.system
+def test_a_refusal_at_google_is_said_at_the_command_line(google: StandIn) -> None:
     google.accounts.denies = "access_denied"
     with connecting() as command:
-        urllib.request.urlopen(command.line("http"), timeout=10).close()
+        urllib.request.urlopen(command.line("http"), timeout=WAIT_S).close()
         code, out, err = command.ended()
     assert (code, out) == (2, "")
     assert err.endswith("error: Nothing was allowed at Google, so nothing is connected.\n")
 
+
+def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = shell("connect", "google", "--port", taken.getsockname()[1])
     assert refused(done, "connect").endswith("Give --port another one.")

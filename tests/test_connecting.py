@@ -26,7 +26,7 @@ from connect_kit import (
     settings_at,
 )
 from engine_kit import until
-from pg_kit import Kept, place, with_store
+from pg_kit import Kept, database_in_file, in_file, place
 from serve_kit import Served, free_port, ruled, serving
 from slack_sdk.models.views import View
 from starlette.responses import JSONResponse
@@ -36,7 +36,7 @@ from bot.local.slack.views import home
 from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.google_oauth import SCOPE
 from bot.mailbox.oauth import MOST_TRIES, Connecting, MailAccess, OauthStates
-from bot.mailbox.oauth_pages import EXPIRED, connect_routes
+from bot.mailbox.oauth_pages import connect_routes
 from bot.mailbox.sync import MailState
 from bot.metrics import Metrics
 from bot.privacy.forget import Forget
@@ -45,21 +45,17 @@ from bot.serving.observability import Health
 from bot.serving.web import serve_app, web_app
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
-from bot.storage.encryption import Cipher
 from bot.storage.tables import oauth_states
 from config.settings import Settings, load_settings
-from config.words import phrase
+from config.words import in_language, phrase
 
-__all__ = ["place"]
+__all__ = ["database_in_file", "in_file", "place"]
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    with_store(tmp_path)
-    database = await Database.open(tmp_path, cipher=Cipher.generate())
-    async with desk_at(database) as made:
+async def desk(database_in_file: Database) -> AsyncIterator[Desk]:
+    async with desk_at(database_in_file) as made:
         yield made
-    await database.aclose()
 
 
 async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(desk: Desk) -> None:
@@ -118,13 +114,30 @@ async def test_a_link_counts_in_one_browser_only_and_once(desk: Desk) -> None:
     back = await own.stopped_at_google(link)
     assert (await own.press(link, allow_redirects=False)).status == 303, "pressed once more"
     for page in (await other.press(link), await other.get(back)):
-        assert (page.status, page.text.endswith(EXPIRED)) == (410, True)
+        assert (page.status, page.text.endswith(phrase("connect.expired"))) == (410, True)
     assert desk.google.asked("/token") == []
     assert (await own.get(back)).code
     again = await own.get(back)
     assert (again.status, again.code) == (410, "")
     assert (await own.get(link)).status == 410
     assert len(desk.google.asked("/token")) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "language"),
+    [("nl, de-AT;q=0.8, en;q=0.5", "de"), ("ja", "en"), (";;,--,../..;q", "en")],
+)
+async def test_pages_are_in_the_language_of_the_browser(
+    desk: Desk, asked: str, language: str
+) -> None:
+    browser, link, headers = desk.browser(), await desk.link(), {"accept-language": asked}
+    first = await browser.get(link, headers=headers)
+    last = await browser.press(link, headers=headers)
+    gone = await browser.get(link, headers=headers)
+    with in_language(language):
+        for page, key in ((first, "not_you"), (last, "keep_code"), (gone, "expired")):
+            assert f'lang="{language}"' in page.raw
+            assert phrase(f"connect.{key}") in page.text
 
 
 async def test_a_form_that_another_site_sends_in_goes_nowhere(desk: Desk) -> None:
@@ -190,7 +203,7 @@ async def test_who_presses_again_ends_what_they_had_begun(desk: Desk) -> None:
         ("access_denied", "Nothing was allowed at Google, so nothing is connected."),
         ("admin_policy_enforced", "The administrator of this Google account does not allow it."),
         ("some_new_error", "Google refused it (some_new_error)"),
-        ("<script>alert(1)</script>", "Google refused it (no proper answer)"),
+        ("<script>alert(1)</script>", "Google gave no proper answer: start again."),
     ],
 )
 async def test_a_refusal_at_google_is_said_plainly(desk: Desk, denied: str, said: str) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pg_kit
 import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, call, is_child, led_by, line, results, say, submitted
 from forget_kit import Told, finding, holding, item, result
+from pg_kit import database_in_file, each_database, in_file, place
 from serve_kit import ASKER, request_in, serving
 from test_directory import ANA, EVA, GUEST, LUIS, world
 from test_private_answer import LUIS as COLLEAGUE
@@ -24,8 +24,8 @@ from bot.memory import ConversationStore, publish_conversation
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store
+from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
-from bot.storage.encryption import Cipher
 from bot.storage.requests import Incoming, RequestQueue
 from bot.storage.tables import conversations, runs
 from config.settings import load_settings
@@ -39,24 +39,20 @@ from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Directory
 from subagents.gate import Deny, Gate
 
+__all__ = ["database_in_file", "each_database", "in_file", "place"]
+
 PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    pg_kit.with_store(tmp_path)
-    opened = await Store.open(tmp_path, None, Cipher.generate())
-    yield opened
-    await opened.aclose()
+def store(database_in_file: Database) -> Store:
+    return Store(database_in_file)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+@pytest.fixture
+def each(each_database: Database) -> Store:
     """A store of each kind: for what the index of words does."""
-    with pg_kit.kept(request.param, tmp_path) as place:
-        opened = await Store.open(place.path, place.url, Cipher.generate())
-        yield opened
-        await opened.aclose()
+    return Store(each_database)
 
 
 async def answered(

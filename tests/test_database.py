@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
 from test_store import decision, integrity, python, record, result
+from timing import patient
 
 from bot.errors import StoreError
 from bot.runs.checkpoint import StoreSink
@@ -398,7 +399,7 @@ async def work(given: Sequence[int]) -> Sequence[int]:
 
 async def asked_in_vain(together: BatchWriter[int, int]) -> str:
     try:
-        async with asyncio.timeout(5):
+        async with patient():
             return f"got {await together.ask(1)}"
     except TimeoutError:
         return "left waiting"

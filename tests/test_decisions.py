@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from bot_kit import Shell, refused
-from pg_kit import Kept, bare, place, with_store
+from pg_kit import Kept, bare, in_file, place
 
 from bot.cli.runs import read_log, run_of
 from bot.privacy.forget import Forget
@@ -21,17 +21,10 @@ from bot.storage.tables import runs
 from config.settings import load_settings
 from subagents.gate import Decision
 
-__all__ = ["bare", "place"]
+__all__ = ["bare", "in_file", "place"]
 
 NOW = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
 LABEL = {"untrusted": True, "readers": ["U0ANA"], "sources": ["C1"]}
-
-
-@pytest.fixture
-def in_file(tmp_path: Path) -> Kept:
-    """A database in a file, where it does not matter which it is."""
-    with_store(tmp_path)
-    return Kept(tmp_path, None)
 
 
 def decision(
@@ -48,11 +41,6 @@ async def logged(place: Kept, *log: Decision) -> Store:
         sink.log_decision(each)
     await sink.aclose()
     return store
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 async def test_the_log_comes_back_whole_and_in_order(in_file: Kept) -> None:
@@ -107,8 +95,8 @@ async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(bare: Kept) -
 
 
 def test_the_command_shows_and_exports_the_log(shell: Shell, data_dir: Path) -> None:
-    shell("demo")
-    shell("ask", "Which questions in #csm-spain are unanswered?", "--sample", "--model", "offline")
+    for question in ("Which questions in #csm-spain are unanswered?", "What is open?"):
+        shell("ask", question, "--sample", "--model", "offline")
     everything = shell("decisions", "--json").json
     run, tool = everything[0]["run"], everything[0]["tool"]
     mine = [row for row in everything if row["run"] == run]

@@ -20,21 +20,21 @@ from card_kit import buttons
 from digest_kit import CATEGORIES, verdict
 from digest_kit import triage as triage_document
 from document_kit import sweep_report, triage_report
-from engine_kit import Json, is_child, until, workspace
+from engine_kit import Json, come, is_child, until, workspace
 from mail_kit import ME, letters
 from report_kit import finding, section, swept
-from schedule_kit import Scheduled, come, scheduled, sweep, triage
+from schedule_kit import Scheduled, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
+from standins.google import LocalGoogle
+from standins.google_faults import Fault as MailFault
+from standins.slack import BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 from test_inbox_triage import pressed, with_mail
 
-from bot.local.google.faults import Fault as MailFault
-from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import BOT_TOKEN, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Workspace
 from bot.reports.digest_actions import LABEL
@@ -137,7 +137,7 @@ async def over(s: Scheduled, occurrence: Occurrence) -> None:
         stored = await s.schedules.store.get("markets")
         return True if stored and not stored.trouble else None
 
-    await come(silent, 30.0)
+    await come(silent)
 
 
 async def test_a_report_stands_in_its_channel_with_the_rest_and_its_table_in_the_thread(

@@ -9,27 +9,29 @@ from typing import Any
 
 import pytest
 from digest_kit import CATEGORIES, LINK, triage, triages, verdict
-from document_kit import triage_report
+from document_kit import gaps_of, triage_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from standins.slack_shown import flat
 
-from bot.local.slack.shown import flat
 from bot.reports.digest import (
     FEW,
     TOP,
     digest_view,
+    opened,
     summary,
 )
 from bot.reports.formatting import age, due, sender
 from bot.reports.markdown import digest_answer, report_markdown
 from bot.reports.slack import report_parts
-from bot.reports.text import WIDTH, report_text
+from bot.reports.text import WIDTH, report_text, thread_text
 from bot.reports.view import Entry, Group, ReportSection
 from bot.tasks.triage import CRASHED, ENDS, GONE, NOT_JUDGED
 from config.words import phrase
 from scopes.clean import unseen
 
 NEEDS, URGENT = phrase("digest.needs"), phrase("digest.urgent")
+CAN_WAIT, OTHERS = phrase("digest.can_wait"), phrase("digest.others")
 FILTERED, UNREAD = phrase("digest.filtered"), phrase("digest.unread")
 
 
@@ -57,13 +59,9 @@ def pressing(document: Json) -> list[list[str]]:
     return [ids(group) for each in sections(document) if presses(each) for group in each.groups]
 
 
-def waiting(document: Json) -> dict[str, list[str]]:
-    return {
-        each.title.rpartition(" (")[0].lower(): ids(group)
-        for each in sections(document)
-        for group in each.groups
-        if group.is_numbered and not (presses(each) or group.title)
-    }
+def waiting(document: Json) -> list[list[str]]:
+    found = [each for each in sections(document) if each.title.startswith(CAN_WAIT)]
+    return [ids(group) for each in found for group in each.groups]
 
 
 def matters(document: Json) -> list[Group]:
@@ -103,46 +101,55 @@ def test_what_needs_you_comes_first_then_what_is_urgent_and_the_rest_by_category
     )
     titles = [each.title for each in sections(document) if presses(each)]
     assert titles == [f"{NEEDS} (2)", f"{URGENT} (1)"]
-    assert pressing(document) == [["due"], ["asked"], ["urgent"]]
-    assert list(waiting(document).items()) == [
-        ("customer", ["mail"]),
-        ("colleague", ["team"]),
-        ("invoice", ["calm"]),
-        ("an unknown one", ["odd"]),
-    ]
+    assert pressing(document) == [["due", "asked"], ["urgent"]]
+    assert waiting(document) == [["mail", "team", "calm", "odd"]]
 
 
-def test_a_near_deadline_outranks_priority_and_the_newer_of_two_alike_comes_first() -> None:
+def test_overdue_comes_first_then_due_now_then_what_waits_longest_and_what_is_due_later() -> None:
     asked = {"asked_of_me": True}
     document = triage(
         verdict("later", priority="high", deadline="2025-03-20"),
         verdict("old", priority="high", at="2025-03-10T00:00:00Z", **asked),
         verdict("far", priority="medium", deadline="2025-06-30", **asked),
         verdict("young", priority="high", at="2025-03-14T00:00:00Z", **asked),
+        verdict("today", priority="medium", deadline="2025-03-15", **asked),
         verdict("over", priority="low", deadline="2025-03-14", **asked),
+        verdict("forgotten", priority="low", deadline="2025-01-14", **asked),
     )
-    order = ["over", "later", "young", "old", "far"]
-    assert [i for (i,) in pressing(document)] == order
+    order = ["over", "today", "old", "young", "later", "far", "forgotten"]
+    assert [i for group in pressing(document) for i in group] == order
 
 
-def test_only_the_first_five_are_shown_in_full_and_the_rest_the_newest_first() -> None:
+def test_each_pressing_thread_begins_with_when_it_is_due_or_how_long_it_waits() -> None:
+    document = triage(
+        verdict("a", asked_of_me=True, deadline="2025-03-14"), verdict("b", asked_of_me=True)
+    )
+    text = text_of(document)
+    assert "◐ 1. Overdue: was due Fri 14 Mar, yesterday · Lena Brandt (nordlicht" in text
+    assert "◐ 2. Waiting 2 days · Lena Brandt (nordlicht.example): Export stuck\n" in text
+
+
+def test_only_the_first_five_are_shown_in_full_and_the_rest_is_folded() -> None:
     needs = [
         verdict(f"n{day}", asked_of_me=True, at=f"2025-03-{day:02}T08:00:00Z", deadline=due)
-        for day, due in ((1, "2025-03-16"), *((day, None) for day in range(2, 14)))
+        for day, due in ((13, "2025-03-16"), *((day, None) for day in range(1, 13)))
     ]
     calm = [verdict(f"c{day}", at=f"2025-03-{day:02}T08:00:00Z") for day in range(1, FEW + 2)]
     found = sections(triage(*needs, *calm))
     assert [(each.title, each.fold and each.fold.text) for each in found] == [
         (f"{NEEDS} (13)", None),
-        (f"{NEEDS}: 8 more", "Show 8 more"),
-        (f"Other ({FEW + 1})", f"Show {FEW + 1}"),
+        (f"{CAN_WAIT} ({FEW + 1})", f"Show {FEW + 1}"),
     ]
-    top, more, waits = ([i for group in each.groups for i in ids(group)] for each in found)
-    assert top == ["n1", "n13", "n12", "n11", "n10"]
-    assert len(top) == TOP
-    assert more == [f"n{day}" for day in range(9, 1, -1)]
-    assert waits == [f"c{day}" for day in range(FEW + 1, 0, -1)]
-    assert not any(each.fold for each in sections(triage(*needs[:5], *calm[1:]))), "it is short"
+    full, rest = found[0].groups
+    assert ids(full) == ["n13", "n1", "n2", "n3", "n4"]
+    assert len(full.entries) == TOP
+    assert not full.fold
+    assert rest.fold
+    assert rest.fold.text == "Show 8 more"
+    assert ids(rest) == [f"n{day}" for day in range(5, 13)]
+    assert ids(found[1].groups[0]) == [f"c{day}" for day in range(FEW + 1, 0, -1)]
+    short = sections(triage(*needs[:5], *calm[1:]))
+    assert not any(each.fold or any(g.fold for g in each.groups) for each in short)
 
 
 def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
@@ -162,14 +169,14 @@ def test_what_asks_nothing_does_not_need_you_beside_what_asks() -> None:
         matters=[{"text": "One outage", "threads": ["asks", "tells"]}],
     )
     assert pressing(document) == [["asks"]]
-    assert waiting(document) == {"other": ["tells"]}
+    assert waiting(document) == [["tells"]]
 
 
 def test_what_is_to_be_done_first_is_among_those_in_full() -> None:
-    near = [verdict(f"a{n}", asked_of_me=True, deadline="2025-03-16") for n in range(8)]
+    near = [verdict(f"a{n}", asked_of_me=True, deadline="2025-03-18") for n in range(8)]
     first = {"text": "Answer.", "findings": [], "threads": ["late"]}
     document = triage(*near, verdict("late", asked_of_me=True, priority="low"), top_lines=[first])
-    assert pressing(document)[0] == ["late"]
+    assert pressing(document)[0] == ["late", "a0", "a1", "a2", "a3"]
 
 
 def test_at_most_three_things_are_to_be_done_first() -> None:
@@ -181,17 +188,58 @@ def test_at_most_three_things_are_to_be_done_first() -> None:
 # ---- matters
 
 
-def test_threads_of_one_matter_stand_together_where_the_most_pressing_one_would() -> None:
+def test_a_matter_stands_once_with_its_first_threads_and_the_rest_right_below() -> None:
+    asked = {"asked_of_me": True}
     document = triage(
-        verdict("calm", category="customer"),
-        verdict("outage", priority="high", asked_of_me=True, category="customer"),
-        verdict("loss", asked_of_me=True, category="customer"),
-        verdict("deadline", priority="high", deadline="2025-03-16"),
-        matters=[{"text": "The export stands still", "threads": ["calm", "loss", "outage"]}],
+        *(verdict(f"alone{n}", deadline="2025-03-15", **asked) for n in range(3)),
+        verdict("first", deadline="2025-03-14", **asked),
+        verdict("second", deadline="2025-03-14", **asked),
+        *(verdict(f"late{n}", **asked) for n in range(4)),
+        verdict("calm"),
+        matters=[{"text": "The outage", "threads": ["first", "late0", "calm", "late1", "second"]}],
     )
-    assert pressing(document) == [["deadline"], ["outage", "loss"]]
-    assert waiting(document) == {"customer": ["calm"]}
-    assert text_of(document).count("The export stands still (threads 2 to 3)") == 1
+    assert pressing(document) == [
+        ["first", "second"],
+        ["late0", "late1"],
+        ["alone0", "alone1", "alone2"],
+        ["late2", "late3"],
+    ]
+    (section,) = (each for each in sections(document) if presses(each))
+    assert [group.title for group in section.groups] == [
+        *("The outage (threads 1 to 4)", "", OTHERS, ""),
+    ]
+    assert [group.fold and group.fold.text for group in section.groups] == [
+        *(None, "Show 2 more", None, "Show 2 more"),
+    ]
+    assert text_of(document).count("The outage") == 1
+    folded = section.groups[1].fold
+    view = digest_view(triage_report(document), CATEGORIES)
+    assert folded
+    part = opened(view, folded.value)
+    assert part
+    assert [ids(group) for group in part.groups] == [["late0", "late1"]]
+
+
+def test_what_the_threads_of_a_matter_say_together_stands_below_its_title() -> None:
+    known = {"text": "It ended at 21:47", "findings": [], "threads": ["a", "gone"]}
+    step = {"text": "Tell Bo that it ended.", "findings": [], "threads": ["b", "a"]}
+    document = triage(
+        verdict("a", asked_of_me=True, deadline="2025-03-15", proposed_action="Approve it."),
+        verdict("b", asked_of_me=True, proposed_action="Ask whether it ended."),
+        matters=[{"text": "Outage", "threads": ["a", "b"], "known": [known], "steps": [step]}],
+    )
+    text = text_of(document)
+    assert "Outage (threads 1 to 2)\n· It ended at 21:47 [1]\n" in text
+    assert "→ Approve it.\n" in text
+    assert "→ Tell Bo that it ended (see thread 1)\n" in text
+    assert "Ask whether" not in text
+    markdown = report_markdown(triage_report(document))
+    assert f"- It ended at 21:47 [1]({LINK}a)" in markdown
+    slack = "\n".join(
+        flat(b) for part in report_parts(triage_report(document)) for b in part.blocks
+    )
+    assert "It ended at 21:47" in slack
+    assert "(see thread 1)" in slack
 
 
 def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter() -> None:
@@ -205,7 +253,7 @@ def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter
         ],
     )
     assert [group.title for group in matters(document)] == ["First (threads 2 to 3)"]
-    assert waiting(document) == {"other": ["c"]}
+    assert waiting(document) == [["c"], ["a", "b"]]
 
 
 # ---- nothing lost
@@ -220,7 +268,10 @@ def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
     assert total(document, FILTERED) == len(document["filtered"])
     assert total(document, UNREAD) == len(document["unreadable"])
     text = report_text(triage_report(document), CATEGORIES)
-    assert sorted(re.findall(r"#all/(\S+)", text)) == ids
+    calm = {i for group in waiting(document) for i in group}
+    assert sorted(re.findall(r"#all/(\S+)", text)) == sorted({*ids} - calm)
+    for entry in shown[-1:]:
+        assert entry.url in thread_text(triage_report(document), entry.number, CATEGORIES)
     assert all(len(line) <= WIDTH for line in text.splitlines() if LINK not in line)
     assert text.encode()
 
@@ -259,7 +310,7 @@ def test_an_inbox_where_nothing_presses_is_told_by_what_was_read_of_it() -> None
 
 def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
     cover = {"items": 9, "complete": 7, "partial": 2, "failed": 0, "cancelled": 0, "refused": 0}
-    gaps = [f"gap {n}" for n in range(12)]
+    gaps = gaps_of(*(f"gap {n}" for n in range(12)))
     document = triage(
         coverage={**cover, "not_covered": gaps}, unsupported=1, cost_usd=0.0712, model="claude"
     )
@@ -302,14 +353,46 @@ def test_no_word_of_the_engine_is_in_a_digest(status: str) -> None:
 # ---- how a thread is told
 
 
-def test_a_pressing_thread_takes_no_more_than_ten_lines_however_much_is_said() -> None:
-    words = {"key_facts": ["A fact. " * 90] * 3, "draft_reply": "Dear you. " * 90}
-    many = {"proposed_action": "Do it. " * 90, "subject": "Subject " * 20, "deadline": "2025-03-17"}
-    document = triage(verdict("a", asked_of_me=True, **words, **many))
-    told = text_of(document).partition("(1) ")[2].split("\n\n")[1].splitlines()
-    assert len(told) <= 10
-    assert [line[:8].strip() for line in told if line[6] in "→✎"] == ["→", "✎"]
-    assert all(len(line) <= WIDTH for line in told if LINK not in line)
+def test_a_draft_is_shown_whole_or_said_to_be_ready() -> None:
+    draft = "Dear Lena,\n\n" + "All is well. " * 20 + "\n\nAna"
+    many = [verdict(f"a{n}", asked_of_me=True, draft_reply=draft) for n in range(TOP + 1)]
+    document = triage_report(triage(*many))
+    text = report_text(document)
+    assert text.count("✎ Dear Lena,\n\n        All is well.") == TOP
+    assert text.count("        Ana\n") == TOP
+    assert "…" not in text
+    last = text.partition(f"   {TOP + 1}  Waiting")[2]
+    assert phrase("digest.draft_ready") in last
+    assert "Dear Lena" in thread_text(document, TOP + 1)
+    assert thread_text(document, TOP + 2) == ""
+    slack = "\n".join(flat(b) for part in report_parts(document) for b in part.blocks)
+    assert slack.count("> Ana") == TOP
+    long = triage_report(triage(verdict("a", asked_of_me=True, draft_reply=draft * 9)))
+    (said,) = (b for b in report_parts(long)[0].blocks if "Lena Brandt" in flat(b))
+    assert "Dear Lena" not in flat(said)
+    assert phrase("digest.draft_ready") in flat(said)
+
+
+def test_further_facts_are_shown_whole_or_not_at_all() -> None:
+    facts = ["The first one.", "The second " * 20 + "one.", "The third " * 20 + "one."]
+    document = triage(verdict("a", asked_of_me=True, key_facts=facts))
+    text = " ".join(text_of(document).split())
+    assert f"{facts[0]} · {facts[1]}" in text
+    assert "third" not in text
+    assert "third" in thread_text(triage_report(document), 1)
+
+
+def test_what_can_wait_and_is_of_low_priority_is_told_by_its_fact_alone() -> None:
+    told = {"key_facts": ["It is settled."], "proposed_action": "Nothing to do."}
+    document = triage(verdict("a", priority="low", **told), verdict("b", **told))
+    text = text_of(document)
+    assert text.count("It is settled.") == 2
+    assert text.count("→ Nothing to do.") == 1
+
+
+def test_own_answer_is_told_by_who_it_went_to() -> None:
+    document = triage(verdict("a", sender="Ana <ana@acme.example>", writer="Bo <bo@b.example>"))
+    assert "   1  Bo: Export stuck · 2 d" in text_of(document)
 
 
 @pytest.mark.parametrize(
@@ -417,15 +500,15 @@ def test_own_mail_that_was_filtered_is_told_by_its_subject() -> None:
 
 def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
     ids = [f"t{n:02}" for n in range(20)]
-    rows = [ids[4:0:-1], [ids[8], ids[7]], [*ids[0:19:2]]]
+    rows = [ids[4:0:-1], ids[1:20:4], ids[0:20:2]]
     first = [{"text": "Do.", "findings": [], "threads": row} for row in rows]
     document = triage(*(verdict(i, asked_of_me=True) for i in ids), top_lines=first)
     told = text_of(document).splitlines()
     start = told.index("DO FIRST")
     assert told[start + 1 : start + 4] == [
-        "1. Do. [2] to [5]",
-        "2. Do. [8] [9]",
-        "3. Do. [1] [3] [5] [7] [9] [11] +4",
+        "1. Do. [1] [3] [5] [7] [8] [10] +4",
+        "2. Do. [2] to [5]",
+        "3. Do. [2] [6] [9] [12] [15]",
     ]
 
 
@@ -466,7 +549,7 @@ def test_a_thread_without_a_subject_is_named_as_one() -> None:
     for more in ({}, {"asked_of_me": True}):
         for subject in ("", " \u200b\u202e "):
             text = text_of(triage(verdict("a", subject=subject, **more)))
-            assert re.search(r"Lena Brandt.*: \(no subject\) · 2 d", text)
+            assert re.search(r"Lena Brandt.*: \(no subject\)( · 2 d.*)?\n", text)
 
 
 # ---- what strangers wrote

@@ -20,15 +20,20 @@ import typer
 
 from bot.__main__ import app, main
 from bot.approvals.store import Actions
+from bot.cli.mcp import ShownServer, ShownTool
+from bot.cli.schedules import DryRun, PlannedChannel, ScheduleStatus, Span
 from bot.policy.directory import Grants
 from bot.reports.documents import PanelFinding
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
+from bot.storage.schedules import Occurrence, StoredDelivery, StoredSchedule
+from config.schedules import Schedule
 from config.settings import load_settings
 from scopes.intent import UNASKED
 from scopes.label import TRUSTED
-from subagents.contracts import CONTRACTS
+from subagents.contracts import CONTRACTS, IssueDraft
+from subagents.directory import Obstacle
 from subagents.gate import Action
 from subagents.provenance import Leak
 
@@ -252,11 +257,26 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     offered = [{**offer, "missing": [*offer["missing"].values()]} for offer in scopes]
     stored += [offered, _printed(capsys, "doctor", "--json")]
     panel = _printed(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
-    seen = set(_keys([sweep, ask, triage, panel, stored, error]))
+    seen = set(_keys([sweep, ask, triage, panel, stored, error])) | _of_schedules_and_servers()
     assert seen - described == set()
-    rare = {f.name for f in fields(Leak)} | {k for c in CONTRACTS.values() for k in c.model_fields}
+    rare = {f.name for f in fields(Leak)} | IssueDraft.model_fields.keys()
+    rare |= {k for c in CONTRACTS.values() for k in c.model_fields}
     rare |= PanelFinding.model_fields.keys()
+    rare.add("unreached")  # a triage has it only after Stop
     assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()
+
+
+def _of_schedules_and_servers() -> set[str]:
+    """The fields of `schedules`, of its dry run and of `mcp`, for which there is no sample."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    spec = Schedule(kind="triage", cron="0 9 * * *", to="dm", owner="U0ANA")
+    row = StoredSchedule("mail", "config", "active", "", spec, at, at, at)
+    last, way = Occurrence("mail", at, "ran"), StoredDelivery("mail", at, "delivered")
+    status = ScheduleStatus(row, True, at, 0, last, way, 0.0).to_json()
+    models = (DryRun, Span, PlannedChannel)
+    named = {name for model in models for name in model.model_fields}
+    named |= {f.name for kind in (ShownServer, ShownTool, Obstacle) for f in fields(kind)}
+    return named | set(_keys(status))
 
 
 async def _waits(run: str) -> None:

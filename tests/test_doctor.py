@@ -23,14 +23,14 @@ from bot_kit import Done, Shell, configure, model_at
 from engine_kit import MUX, channel_of, say
 from serve_kit import free_port
 from slack_sdk import WebClient
+from standins.slack import API_PATH, LocalSlack
+from standins.slack_faults import Fault
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from websockets.sync.client import connect
 
 from bot.__main__ import main
 from bot.local.server import LocalServer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Team, User, Workspace
 from bot.terminal import INCOMPLETE, WRONG_USE
@@ -266,11 +266,11 @@ def test_channels_that_the_policy_names_need_the_bot(
 
 
 def test_the_real_limits_are_measured(slack: LocalSlack, shell: Shell) -> None:
-    slack.state.page_limit = 15
+    slack.page_limit = 15
     assert problem(shell, "rates").endswith("set slack.app_distribution to distributed.")
     configure("slack: {mode: http, app_distribution: distributed}\nserve: {port: 0}\n")
     assert lines(shell("doctor"))["rates"] == "ok: as of an app that is distributed"
-    slack.state.page_limit = None
+    slack.page_limit = None
     assert problem(shell, "rates").endswith("set slack.app_distribution to internal.")
 
 

@@ -14,10 +14,10 @@ import pytest
 from gmail_kit import ME, OWNER, Office, id_of, mail, office, stored
 from office_kit import PNG, book, compound, deck, saved, word
 from pdf_kit import pdf, shown
+from standins.google_faults import Fault
 
 import scopes
 from bot.approvals.cards import arguments, editable, title
-from bot.local.google.faults import Fault
 from scopes.effects import OPEN_MAIL
 from scopes.email import MAX_HITS, OR_BINDS, TITLE
 from scopes.google.gmail import Gmail

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from engine_kit import Json, led_by, say, workspace
 from serve_kit import Served, mentioned, request_in, serving
+from standins.slack import API_PATH, LocalSlack
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 from timing import patient
 
 from bot.local.model.answer import Answer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from config.settings import Settings
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from bot_kit import AS_OF, Shell, refused, small_export
-from engine_kit import channel_id, led_by, until
+from engine_kit import channel_id, come, led_by, until
 from forget_kit import (
     Told,
     ask,
@@ -25,9 +24,8 @@ from forget_kit import (
     propose,
     result,
 )
-from pg_kit import Kept, bare, place, with_store
+from pg_kit import Kept, bare, in_file, place
 from serve_kit import ASKER, Served, echo, mentioned, serving
-from timing import patient
 
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.credentials import Credentials, MailboxTokens
@@ -39,7 +37,7 @@ from bot.storage.seen import source_of
 from bot.storage.tables import actions, flags, quoted
 from subagents.audit import audit
 
-__all__ = ["bare", "place"]
+__all__ = ["bare", "in_file", "place"]
 
 CARD, BILL, PRINT = "C0ES/1700000001.000100", "C0ES/1700000002.000100", "C0EN/1700000003.000100"
 ASKED = "C0HOME/1700000009.000100"
@@ -49,13 +47,6 @@ PRINT_TEXT = "our receipt printer stopped in the middle of a busy day"
 WORDS = {CARD: CARD_TEXT, BILL: BILL_TEXT, PRINT: PRINT_TEXT}
 TOKENS = MailboxTokens.model_validate({"access_token": "t", "refresh_token": "r"})
 ITEMS = [item(CARD, CARD_TEXT), item(BILL, BILL_TEXT, "U0EVA"), item(PRINT, PRINT_TEXT, "U0TOM")]
-
-
-@pytest.fixture
-def in_file(tmp_path: Path) -> Kept:
-    """A database in a file, where it does not matter which it is."""
-    with_store(tmp_path)
-    return Kept(tmp_path, None)
 
 
 def told(id: str = "r1", **fields: Any) -> Told:
@@ -338,7 +329,7 @@ async def test_what_is_deleted_in_slack_is_gone_from_the_store(tmp_path: Path) -
         async def over() -> bool:
             return await holding(bot.store.database, [message.text]) == []
 
-        await eventually(over)
+        await come(over)
         assert first not in await read_by(bot, read)
         assert (await bot.store.runs())[0].status == "complete"
 
@@ -384,21 +375,10 @@ async def test_the_end_of_a_channel_a_file_or_an_account_is_noted(tmp_path: Path
             found = {row.name for row in await bot.store.database.read(names)}
             return found == {f"forget/{each}" for each in kinds}
 
-        await eventually(noted)
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
-    async with patient(seconds):
-        while not await condition():  # noqa: ASYNC110 - the store sets no event
-            await asyncio.sleep(0.1)
+        await come(noted)
 
 
 # ---- the command
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 def test_the_command_forgets_what_a_run_of_the_command_line_read(

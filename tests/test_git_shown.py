@@ -10,11 +10,11 @@ from typing import Any
 import pygit2
 import pytest
 from files_kit import BOOK, Desk, committed, git, repository, with_remote
+from standins.slack_blocks import checked
+from standins.slack_shown import flat
 
 from bot.approvals import cards
 from bot.approvals.cards import MOST_MESSAGES, ApprovalCard
-from bot.local.slack.blocks import checked
-from bot.local.slack.shown import flat
 from bot.slack.blocks import MessagePart
 from scopes.files import MAX_PUSHED
 from scopes.folders.git_format import ROOM, format_commits

@@ -12,8 +12,8 @@ import pytest
 from gmail_kit import ME, START, Office, id_of, mail, office, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from standins.google_faults import Fault
 
-from bot.local.google.faults import Fault
 from scopes.extraction.mail_text import NOT_FETCHED
 from scopes.extraction.quotations import CONTEXT, without_repeats
 from scopes.extraction.quotations import MARK as LEFT_OUT

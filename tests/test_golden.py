@@ -25,16 +25,16 @@ from engine_kit import MUX, is_child
 from pydantic import SecretStr
 from schedule_kit import Scheduled, scheduled, sweep
 from serve_kit import Served
+from standins.google import TOKEN, LocalGoogle
+from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from standins.slack import LocalSlack
+from standins.slack_shown import Shown
 from test_channel_sweep import with_tracker
 
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.offline.model import answer as offline
 from bot.local.sample_mailbox import load_sample_mailbox
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS, SAMPLE_OWNER
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.workspace import micros
 from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.credentials import Credentials, MailboxTokens

@@ -41,6 +41,7 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
+from timing import WAIT_S
 
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient
@@ -303,7 +304,7 @@ async def test_an_answer_that_drips_for_ever_is_given_up_in_time() -> None:
 
     async with calling(Stand(dripping, dripping), timeout_s=0.3, max_attempts=2) as google:
         with pytest.raises(GoogleBusy, match="could not be reached"):
-            await asyncio.wait_for(read(google), 20)
+            await asyncio.wait_for(read(google), WAIT_S)
 
 
 async def test_a_stranger_over_tls_gets_no_token(tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ async def test_closing_ends_what_is_going_on_and_leaves_no_thread() -> None:
         await until(lambda: len(stand.asked) == 1, "the call")
         await google.aclose()
         with pytest.raises(GoogleBusy):
-            await asyncio.wait_for(hanging, 20)
+            await asyncio.wait_for(hanging, WAIT_S)
     ours = [t for t in threading.enumerate() if t.name.startswith("google") and t not in before]
     await until(lambda: not any(t.is_alive() for t in ours), "the end of the threads")
 

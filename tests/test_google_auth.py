@@ -29,6 +29,7 @@ from google_kit import (
     until,
 )
 from starlette.responses import JSONResponse, PlainTextResponse
+from timing import WAIT_S
 
 from scopes.google.auth import GoogleAccess, GoogleTokens, delegated_credentials, user_credentials
 from scopes.google.client import GoogleClient
@@ -176,7 +177,7 @@ async def test_a_token_service_that_says_nothing_is_given_up_in_time() -> None:
 
     async with asking(stand, access=impatient) as subject:
         with pytest.raises(GoogleBusy):
-            await asyncio.wait_for(read(subject), 20)
+            await asyncio.wait_for(read(subject), WAIT_S)
 
 
 async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bot_kit import ordered
 from engine_kit import no_grants
+from pg_kit import with_store
 from policy_kit import TEAM, Asking, Json, asking, policy, user
 from pydantic import SecretStr
 from slack_sdk.models.views import View
@@ -29,7 +31,6 @@ from bot.listeners.home import (
     publish,
     view,
 )
-from bot.local.offline.reports import wants_triage
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.oauth import Connecting, MailAccess
@@ -156,7 +157,7 @@ def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None
         text = shown(HomeFacts(scopes=scopes, handles={OPEN_MAIL: ""}))
         asked = re.search(r"Write `(.*?)`", text)
         assert asked
-        assert wants_triage(asked[1])
+        assert ordered(asked[1], "triage_inbox") == [("triage_inbox", {})]
 
 
 def test_a_home_stays_within_slacks_sizes_whatever_was_asked() -> None:
@@ -197,6 +198,7 @@ def test_where_it_answers_is_what_the_policy_says_of_this_user() -> None:
 async def home_of(
     data_dir: Path, answers: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[Home, Asking, Store]]:
+    with_store(data_dir)
     settings, store = load_settings(), await Store.open(data_dir)
     said = {"users.info": user("U0ANA"), "views.publish": {"ok": True, "view": {}}}
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +11,12 @@ import data_kit
 import pytest
 from files_kit import BOOK, Desk, shown
 from mcp_kit import Everyone
-from pg_kit import with_store
+from pg_kit import database_in_file, in_file
 from test_directory import ANA, EVA, LUIS, world
 
 import scopes
 from bot.memory import NoteStore, ResourceStore
 from bot.storage.database import Database
-from bot.storage.encryption import Cipher
 from scopes.effects import RUN_FOLDER
 from scopes.folders.commands import copied
 from scopes.handles import Handles
@@ -33,6 +31,8 @@ from subagents.directory import Directory, Operator
 from subagents.gate import Gate
 from subagents.toolbox import Toolbox, ToolCall
 
+__all__ = ["database_in_file", "in_file"]
+
 HERS = Label(True, frozenset({ANA}), frozenset({"notes:own"}))
 ONLY_EVA = Label(True, frozenset({EVA, LUIS}), frozenset({"CBOARD"}))
 
@@ -46,14 +46,6 @@ async def told(
     calls = [ToolCall("c1", name, given)]
     (found,) = await box.batch(ctx.context or "s1", ctx, calls, 8_000)
     return found.text, found.result.label
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    with_store(tmp_path)
-    opened = await Database.open(tmp_path, None, Cipher.generate())
-    yield opened
-    await opened.aclose()
 
 
 def context(clients: dict[type, object], *held: str, who: str = ANA) -> ToolContext:
@@ -121,8 +113,8 @@ async def test_a_query_that_fails_tells_the_label_of_its_database(tmp_path: Path
             assert label.sources == wanted.sources
 
 
-async def test_how_long_a_kept_file_is_tells_its_label(database: Database) -> None:
-    shelf = ResourceStore(database)
+async def test_how_long_a_kept_file_is_tells_its_label(database_in_file: Database) -> None:
+    shelf = ResourceStore(database_in_file)
     await shelf.save("run:r1", "k1", "a.csv", KINDS["csv"], b"x\n" * 4711, HERS, "r1")
     ctx = context({Resources: shelf})
     for name, given in (
@@ -135,8 +127,10 @@ async def test_how_long_a_kept_file_is_tells_its_label(database: Database) -> No
         assert label.readers == frozenset({ANA})
 
 
-async def test_the_number_of_a_version_tells_the_label_of_the_last_one(database: Database) -> None:
-    shelf = ResourceStore(database)
+async def test_the_number_of_a_version_tells_the_label_of_the_last_one(
+    database_in_file: Database,
+) -> None:
+    shelf = ResourceStore(database_in_file)
     ctx = context({Resources: shelf})
     text, label = await told("notes", ctx, "save_resource", name="new.txt", text="x")
     assert (text, label) == ("Kept as file/new.txt@1.", TRUSTED)
@@ -148,9 +142,9 @@ async def test_the_number_of_a_version_tells_the_label_of_the_last_one(database:
 
 
 async def test_nobody_learns_how_much_there_is_that_they_may_not_read(
-    database: Database, tmp_path: Path
+    database_in_file: Database, tmp_path: Path
 ) -> None:
-    notes, files = NoteStore(database), ResourceStore(database)
+    notes, files = NoteStore(database_in_file), ResourceStore(database_in_file)
     for n in range(3):
         await notes.save("team", f"n{n}", "Merger", "Harbour Line", ONLY_EVA, "r0")
     await files.save("team", "f1", "merger.txt", KINDS["txt"], b"a\nb", ONLY_EVA, "r0")
@@ -172,8 +166,10 @@ async def test_nobody_learns_how_much_there_is_that_they_may_not_read(
 
 
 @pytest.mark.parametrize("held", ["data:team", "files:operator", "C0BOARD", "mcp:x"])
-async def test_what_is_held_and_is_no_space_keeps_nothing(database: Database, held: str) -> None:
-    ctx = context({Notes: NoteStore(database)}, held)
+async def test_what_is_held_and_is_no_space_keeps_nothing(
+    database_in_file: Database, held: str
+) -> None:
+    ctx = context({Notes: NoteStore(database_in_file)}, held)
     text, _ = await told("notes", ctx, "save_note", Everyone(), title="a", text="b", space=held)
     assert text.startswith(f"No notes {held}.")
 

@@ -6,6 +6,7 @@ The whole of it is `make kill-matrix`.
 from __future__ import annotations
 
 import pytest
+from standins.slack_faults import StreamsRefused
 from starlette.types import Receive, Scope, Send
 
 from benchmarks.kill_points import EDITED, STREAMED, Calls, points
@@ -19,7 +20,6 @@ from benchmarks.kills import (
     repeats,
     run_points,
 )
-from bot.local.slack.faults import StreamsRefused
 
 pytestmark = pytest.mark.system
 

@@ -27,7 +27,7 @@ from bot.reports.frame import DETAILS
 from bot.reports.slack import report_parts
 from bot.slack.blocks import FEEDBACK
 from config.settings import Settings
-from config.words import in_language
+from config.words import in_language, language_name
 from scopes.effects import OPEN_MAIL
 from scopes.preferences import Preference
 
@@ -35,6 +35,7 @@ __all__ = ["marked"]
 
 pytestmark = pytest.mark.usefixtures("marked")
 
+IN_GERMAN = "Was ist in #support-2 noch offen?"
 MAIL = [
     MailAccess("off"),
     MailAccess("absent"),
@@ -82,7 +83,7 @@ async def test_home_of_a_german_is_german(tmp_path: Path) -> None:
 
 async def test_a_card_its_form_and_its_end_are_in_the_language_of_who_asked(tmp_path: Path) -> None:
     async with serving(tmp_path, posting(), space=german(people(), ASKER)) as bot:
-        shown = await asked(bot)
+        shown = await asked(bot, IN_GERMAN)
         content = (TEXT, THERE, "support", "#")
         assert unmarked(shown.blocks, *content) == []
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_edit")
@@ -97,7 +98,7 @@ async def test_a_question_back_is_in_the_language_of_who_is_asked(tmp_path: Path
     asks = use("ask_user", question="Which one?", options=["Sales", "Stock"])
     mind = led_by(Answer([asks]), say("I ask."))
     async with serving(tmp_path, mind, space=german(people(), ASKER)) as bot:
-        shown = await asked(bot)
+        shown = await asked(bot, IN_GERMAN)
         assert unmarked(shown.blocks, "Which one?", "Sales", "Stock") == []
 
 
@@ -114,10 +115,35 @@ async def test_a_channel_has_one_language_whoever_asks(tmp_path: Path) -> None:
         assert "LANGUAGE: German" in str(bot.parents()[0]["messages"])
 
 
+@pytest.mark.parametrize(
+    ("asks", "profile", "language"),
+    [
+        (IN_GERMAN, "en-US", "de"),
+        ("What is open in #support-2?", "de-DE", "en"),
+        ("#support-2?", "de-DE", "de"),
+        (IN_GERMAN, "nl-NL", "en"),
+    ],
+)
+async def test_clear_words_of_a_request_decide_before_the_profile(
+    tmp_path: Path, asks: str, profile: str, language: str
+) -> None:
+    space = people()
+    space = replace(space, users=tuple(replace(each, locale=profile) for each in space.users))
+    async with serving(tmp_path, posting(), space=space) as bot:
+        shown = await asked(bot, asks)
+        assert ("⟦" in str(shown.blocks)) == (language == "de")
+        told = profile if profile == "nl-NL" else language
+        assert f"LANGUAGE: {language_name(told)}" in str(bot.parents()[0]["messages"])
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_deny")
+        await reaches(bot, "denied")
+        await until(lambda: again(bot, shown).text != shown.text)
+        assert ("⟦" in again(bot, shown).text) == (language == "de")
+
+
 async def test_a_schedule_is_set_up_and_told_in_one_language(tmp_path: Path) -> None:
     mind = creating("reminder", cron="0 9 * * mon")
     async with bot_with(tmp_path, mind, space=german(in_madrid())) as bot:
-        shown = await asked(bot, "Remind us every Monday at 9.")
+        shown = await asked(bot, "Erinnere uns jeden Montag um 9 Uhr.")
         content = (ANA, "Europe/Madrid", "support", "orders")
         # cron-descriptor writes the times, and CLDR the days
         assert unmarked(shown.blocks, *content, "Um", "nur am Montag") == []
@@ -140,7 +166,7 @@ async def test_an_answer_its_details_and_the_form_of_a_rating_are_in_one_languag
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, space=german(people(), ASKER)) as bot:
-        root = bot.ask("What is open in #support-2?")
+        root = bot.ask(IN_GERMAN)
         shown = await bot.answer(root)
         (run,) = await bot.store.runs()
         content = ("It is", "open", "Channel", "Sek", run.id, *_found(run.result), "support", ASKER)

@@ -3,7 +3,6 @@
 import base64
 import http.client
 import json
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
@@ -19,15 +18,14 @@ from googleapiclient.discovery import build  # type: ignore[import-untyped]
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
+from standins.google import TOKEN, Grant, LocalGoogle
+from standins.google_rules import RULES
 
-from bot.local.google.faults import Fault
 from bot.local.google.gmail_mailbox import METHODS
-from bot.local.google.gmail_match import matches
-from bot.local.google.gmail_mime import MAX_PARTS, parts_of, snippet
-from bot.local.google.gmail_query import parsed
+from bot.local.google.gmail_mime import parts_of, snippet
+from bot.local.google.gmail_search import matches, parsed
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Entry, Mailbox, load_mbox, mailbox_of
-from bot.local.google.server import TOKEN, Grant, LocalGoogle
 from bot.local.server import LocalServer
 
 Json = dict[str, Any]
@@ -171,26 +169,10 @@ def test_every_method_is_the_one_of_googles_document() -> None:
         query = {n for n, p in told["parameters"].items() if p["location"] == "query"}
         schema = discovery("gmail.v1")["schemas"].get(told.get("request", {}).get("$ref"), {})
         assert (method.http, method.path) == (told["httpMethod"], told["path"])
-        assert method.scopes == {s for s in scopes if s.split(".")[1] not in own}, name
-        assert method.query == query, name
-        assert method.body <= schema.get("properties", {}).keys(), name
-
-
-def test_the_contract_sees_what_no_document_promises() -> None:
-    get = "gmail.users.messages.get"
-    for body, why in [
-        ({"colour": "red"}, "is in no document"),
-        ({"internalDate": 17}, "not digits in a string"),
-        ({"internalDate": "9" * 30}, "beyond int64"),
-        ({"sizeEstimate": "17"}, "not a number"),
-        ({"labelIds": "INBOX"}, "not array"),
-        ({"payload": {"body": {"data": "a?"}}}, "no base64url"),
-        ({"payload": []}, "not object"),
-    ]:
-        assert [why in each for each in departures("gmail.v1", get, body)] == [True]
-    label = departures("gmail.v1", "gmail.users.labels.get", {"type": "mine"})
-    assert "none of ['system', 'user']" in label[0]
-    assert departures("gmail.v1", "gmail.users.stop", {"id": "1"}) != []
+        rule = RULES[name]
+        assert rule.scopes == {s for s in scopes if s.split(".")[1] not in own}, name
+        assert rule.query == query, name
+        assert rule.body <= schema.get("properties", {}).keys(), name
 
 
 def test_a_thread_has_its_messages_oldest_first(serve: Serve) -> None:
@@ -252,35 +234,6 @@ def test_a_tree_of_parts_is_shown_as_gmail_shows_it(serve: Serve) -> None:
     assert text_of(nested["parts"][0]) == "Innermost.\r\n"
     other = attachments.get(userId="me", messageId=id, id="other")
     assert world.refused(other)[0] == 400
-
-
-@pytest.mark.parametrize(
-    ("content", "parts"),
-    [
-        (b"Content-Type: multipart/mixed; boundary=x\n\nno part at all", ["text/plain"]),
-        (b"Content-Type: multipart/mixed\n\n--x\n\na\n--x--", ["text/plain"]),
-        (b"Content-Type: nonsense\n\na", ["text/plain"]),
-        (b"Content-Type: multipart/mixed; boundary=x\n\n--x\n\na\n--x\n\nb", [
-            "multipart/mixed", "text/plain", "text/plain",
-        ]),
-        (b"Content-Type: multipart/digest; boundary=x\n\n--x\n\nSubject: a\n\nb\n--x--", [
-            "multipart/digest", "message/rfc822", "text/plain",
-        ]),
-        (b"Content-Transfer-Encoding: base64\n\nQUJD*RA", ["text/plain"]),
-        (b"", ["text/plain"]),
-    ],
-)  # fmt: skip
-def test_broken_mime_is_read_as_text(content: bytes, parts: list[str]) -> None:
-    assert [part.kind for part in parts_of(content).walk()] == parts
-
-
-def test_parts_beyond_all_measure_are_left_out() -> None:
-    many = b"Content-Type: multipart/mixed; boundary=x\n\n" + b"--x\n\na\n" * 10_000
-    assert len(list(parts_of(many).walk())) == MAX_PARTS + 1
-    deep = b"".join(
-        b"Content-Type: multipart/a; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(3_000)
-    )
-    assert len(list(parts_of(deep + b"\nend").walk())) < 50
 
 
 @given(st.binary(max_size=300), st.sampled_from(["base64", "quoted-printable", "8bit"]))
@@ -377,42 +330,7 @@ def test_the_search_language(q: str, subjects: str) -> None:
     assert "".join(found) == subjects
 
 
-def test_a_query_that_is_nested_beyond_sense_is_refused(serve: Serve) -> None:
-    world = serve(mail())
-    for q in ("(" * 3_000, "-" * 3_000 + "a"):
-        code, reason, _ = world.refused(world.users.threads().list(userId="me", q=q))
-        assert (code, reason) == (400, "invalidArgument")
-
-
-@given(st.text(alphabet='ab(){}":- ORfromin', max_size=40))
-def test_no_query_raises(q: str) -> None:
-    state = GmailState(mailbox_of([mail()], ME), now=NOW.timestamp)
-    for held in state.messages.values():
-        assert matches(parsed(q), held, state) in (True, False)
-
-
 # ---- labels, drafts and sending
-
-
-def test_labels_that_are_wrong_are_refused(serve: Serve) -> None:
-    world = serve(mail())
-    threads, labels = world.users.threads(), world.users.labels()
-    assert world.call(labels.create(userId="me", body={"name": "One"}))["type"] == "user"
-    assert world.refused(labels.create(userId="me", body={"name": "ONE"}))[:2] == (409, "aborted")
-    for name in ("", "inbox", "x" * 226):
-        wrong = labels.create(userId="me", body={"name": name})
-        assert world.refused(wrong)[2] == "Invalid label name"
-    for body, why in [
-        ({"addLabelIds": ["Label_99"]}, "Invalid label: Label_99"),
-        ({"addLabelIds": ["SENT"]}, "Invalid label: SENT"),
-        ({}, "No label add or removes specified"),
-        ({"addLabelIds": ["STARRED"], "removeLabelIds": ["STARRED"]}, "Cannot both add and remove"),
-        ({"add": ["STARRED"]}, 'Unknown name "add"'),
-    ]:
-        refused = world.refused(threads.modify(userId="me", id=world.id("Plan"), body=body))
-        assert (refused[0], why in refused[2]) == (400, True)
-    listed = world.call(labels.list(userId="me"))["labels"]
-    assert [row["id"] for row in listed][-1] == "Label_1"
 
 
 def test_other_methods_answer_what_the_document_promises(serve: Serve) -> None:
@@ -465,20 +383,6 @@ def test_what_is_sent_comes_from_this_mailbox_with_a_message_id_of_gmails(serve:
     assert headers["From"] == ME
     assert headers["Message-ID"].endswith("@mail.gmail.com>")
     assert (headers["X-Key"], "Date" in headers) == ("k7", True)
-
-
-def test_what_cannot_be_sent_is_refused(serve: Serve) -> None:
-    world = serve(mail())
-    rows: list[tuple[Json, int, str]] = [
-        ({}, 400, "'raw' RFC822 payload message string is required"),
-        ({"raw": "?"}, 400, "Invalid value at 'raw'"),
-        ({"raw": raw(mail(to=""))}, 400, "Recipient address required"),
-        ({"raw": raw(mail()), "threadId": "no"}, 404, "Requested entity was not found."),
-    ]
-    for body, code, why in rows:
-        refused = world.refused(world.users.messages().send(userId="me", body=body))
-        assert (refused[0], refused[2]) == (code, why)
-    assert world.gmail.sent == []
 
 
 # ---- history
@@ -539,58 +443,6 @@ def test_a_token_opens_its_own_mailbox_only_and_within_its_scopes_and_time(serve
     assert narrow.body["error"]["status"] == "PERMISSION_DENIED"
     del world.google.tokens[TOKEN]
     assert world.ask("profile").status == 401
-
-
-@pytest.mark.parametrize(
-    ("kind", "code", "reason"),
-    [
-        ("401", 401, "authError"),
-        ("403", 403, "quotaExceeded"),
-        ("userRateLimitExceeded", 403, "userRateLimitExceeded"),
-        ("429", 429, "rateLimitExceeded"),
-        ("503", 503, "unavailable"),
-    ],
-)
-def test_a_fault_refuses_the_next_calls_of_its_method(
-    serve: Serve, kind: str, code: int, reason: str
-) -> None:
-    world = serve(mail())
-    world.google.faults.append(Fault("threads.get", kind, times=2, seconds=7))
-    path = f"threads/{world.id('Plan')}"
-    assert world.ask("threads").status == 200
-    for _ in range(2):
-        answer = world.ask(path)
-        error = answer.body["error"]
-        assert (answer.status, error["code"], error["errors"][0]["reason"]) == (code, code, reason)
-        assert answer.headers["retry-after"] == "7"
-    assert world.ask(path).body["id"] == world.id("Plan")
-    assert [made.status for made in world.google.requests] == [200, code, code, 200]
-    made = world.google.requests[-1]
-    assert (made.method, made.user, made.units, made.at) == (
-        "gmail.users.threads.get", ME, 40, NOW.timestamp(),
-    )  # fmt: skip
-    assert world.google.units() == 10 + 40
-
-
-def test_an_answer_is_lost_late_or_cut_before_or_after_the_work_is_done(serve: Serve) -> None:
-    world = serve(mail())
-    body = {"message": {"raw": reply()}}
-    for kind, drafts in (("drop", 0), ("lost", 1)):
-        world.google.faults.append(Fault("gmail.users.drafts.create", kind))
-        with pytest.raises(OSError):  # noqa: PT011 (which one it is, the system decides)
-            world.ask("drafts", body=body)
-        assert len(world.gmail.drafts) == drafts
-        assert world.google.requests[-1].status == 0
-    world.google.faults.append(Fault("drafts.create", "late", seconds=2))
-    with pytest.raises(TimeoutError):
-        world.ask("drafts", body=body, timeout_s=0.3)
-    deadline = time.monotonic() + 20
-    while len(world.gmail.drafts) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(world.gmail.drafts) == 2
-    world.google.faults.append(Fault("getProfile", "malformed"))
-    with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
-        world.ask("profile")
 
 
 def test_what_google_would_refuse_is_refused_in_its_shape(serve: Serve) -> None:

@@ -1,27 +1,22 @@
 """The offline model's protocol, judged by the real SDK and by the SDK's own types."""
 
-import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anthropic
 import httpx2
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from standins.model import Mind, ModelServer
+from standins.model_errors import Json
+from standins.model_faults import KINDS, WIRE_KINDS, Fault, Faults
+from standins.model_limits import RateLimits
 
 from bot.local.model.answer import Answer
-from bot.local.model.checks import check_message_request, effort_of
-from bot.local.model.errors import Json, Refused
-from bot.local.model.faults import KINDS, WIRE_KINDS, Fault, Faults
-from bot.local.model.limits import RateLimits
-from bot.local.model.prompt import read_prompt
-from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
 
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
@@ -182,29 +177,6 @@ def spent(message: Json) -> tuple[int, int, int]:
     )
 
 
-async def test_a_cached_prefix_is_written_once_and_read_for_five_minutes() -> None:
-    clock = Clock()
-    marked = [text(LONG, cache_control={"type": "ephemeral"})]
-    async with raw(ModelServer(say("ok"), clock=clock)) as post:
-
-        async def once(question: str, model: str = SONNET) -> tuple[int, int, int]:
-            return spent((await post(ask(question, system=marked, model=model))).json())
-
-        first = await once("a")
-        again = await once("bb")
-        other = await once("a", HAIKU)
-        clock.now += 299
-        renewed = await once("a")
-        clock.now += 299
-        still = await once("a")
-        clock.now += 301
-        over = await once("a")
-    assert first == other == over
-    fresh, written, read = first
-    assert (read, written > 512, fresh < 20) == (0, True, True)
-    assert again[1:] == renewed[1:] == still[1:] == (0, written)
-
-
 async def test_automatic_caching_follows_a_growing_conversation() -> None:
     async with raw(ModelServer(say("ok"))) as post:
         body = ask(LONG, cache_control={"type": "ephemeral"})
@@ -216,29 +188,6 @@ async def test_automatic_caching_follows_a_growing_conversation() -> None:
     assert second[2] == spent(first)[1]  # what was written is read
     assert 0 < second[1] < 50  # the new turns are written
     assert third[2] == 0  # the last entry is more than 20 blocks back
-
-
-async def test_short_prefixes_and_changed_tools_are_not_cached() -> None:
-    async with raw(ModelServer(say("ok"))) as post:
-        short = ask("Hi", cache_control={"type": "ephemeral"})
-        assert spent((await post(short)).json())[1:] == (0, 0)
-        body = ask("Hi", system=[text(LONG, cache_control={"type": "ephemeral"})], tools=[TOOL])
-        await post(body)
-        changed = spent((await post({**body, "tools": [tool(description="new")]})).json())
-        shown = {"type": "adaptive", "display": "summarized"}
-        chosen = spent((await post({**body, "thinking": shown})).json())
-    assert changed[2] == 0
-    assert chosen[2] > 0  # thinking invalidates the messages, not tools and system
-
-
-async def test_siblings_that_start_together_cannot_read_each_others_cache() -> None:
-    server = ModelServer(say("ok"), latency_s=0.1)
-    body = ask("Hi", system=[text(LONG, cache_control={"type": "ephemeral"})])
-    async with raw(server) as post:
-        both = [spent(r.json()) for r in await asyncio.gather(post(body), post(body))]
-        later = spent((await post(body)).json())
-    assert both[0] == both[1] == (later[0], later[2], 0)
-    assert server.in_flight_max == 2
 
 
 async def test_rate_limit_headers_move_and_a_passed_limit_is_a_429() -> None:
@@ -379,74 +328,6 @@ async def test_what_the_api_takes_is_taken() -> None:
             assert response.status_code == 200, response.text
 
 
-async def test_wrong_key_version_model_path_size_and_json_have_their_own_errors() -> None:
-    with serving(ModelServer(say("ok"), api_key="k")) as url:
-        async with httpx2.AsyncClient(base_url=url) as client:
-
-            async def post(content: bytes, path: str = "/v1/messages", **headers: str) -> Any:
-                given = {**HEADERS, **{k.replace("_", "-"): v for k, v in headers.items()}}
-                response = await client.post(
-                    path, content=content, headers={k: v for k, v in given.items() if v}
-                )
-                return response.status_code, response.json().get("error", {}).get("type")
-
-            good = json.dumps(ask()).encode()
-            unknown = json.dumps(ask(model="claude-unknown")).encode()
-            assert await post(good, authorization="") == (401, "authentication_error")
-            assert await post(good, authorization="Bearer x") == (401, "authentication_error")
-            assert await post(good, anthropic_version="") == (400, "invalid_request_error")
-            assert await post(good, anthropic_version="2020") == (400, "invalid_request_error")
-            assert await post(unknown) == (404, "not_found_error")
-            assert await post(good, "/v1/complete") == (404, "not_found_error")
-            assert await post(b"{") == (400, "invalid_request_error")
-            assert await post(b'{"a": NaN}') == (400, "invalid_request_error")
-            assert await post(b"[" * 100_000) == (400, "invalid_request_error")
-            deep = json.dumps(ask(tools=[tool(input_examples=["DEEP"])])).encode()
-            for depth in (300, 900, 970, 990):
-                nested = deep.replace(b'"DEEP"', b"[" * depth + b"]" * depth)
-                assert (await post(nested))[1] in ("invalid_request_error", None)
-            lone = good.replace(b"Hello", b"\\ud83d")
-            assert await post(lone) == (400, "invalid_request_error")
-            assert await post(b" " * (32 * 1024 * 1024 + 1)) == (413, "request_too_large")
-            accepted = await client.post(
-                "/v1/messages",
-                content=good,
-                headers={"x-api-key": "k", "anthropic-version": "2023-06-01"},
-            )
-            assert accepted.status_code == 200
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in items:
-        yield value, key
-        if isinstance(inner, dict | list):
-            yield from _places(inner)
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(ACCEPTED), st.integers(0, 200), JSON)
-def test_a_field_of_any_shape_is_taken_or_refused_but_never_an_error(
-    body: Json, place: int, value: Any
-) -> None:
-    body = copy.deepcopy(body)
-    places = list(_places(body))
-    holder, key = places[place % len(places)]
-    holder[key] = value
-    with suppress(Refused):
-        rules = check_message_request(body)
-        read_prompt(body, effort_of(body, rules))
-
-
 THOUGHT = Answer(
     [
         {"type": "thinking", "thinking": "Which tool?"},
@@ -479,9 +360,9 @@ CHANGES: list[tuple[str, Change, str]] = [
         lambda b: b["messages"][1]["content"][0].update(signature="x"),
         "Invalid `signature`",
     ),
-    ("system", lambda b: b.update(system="Be long."), "The `system` prompt differs"),
-    ("tools", lambda b: b.update(tools=[tool(description="new")]), "The `tools` differ"),
-    ("question", lambda b: b["messages"][0].update(content="Bye"), "`messages` before this block"),
+    ("system", lambda b: b.update(system="Be long."), "different conversation"),
+    ("tools", lambda b: b.update(tools=[tool(description="new")]), "different conversation"),
+    ("question", lambda b: b["messages"][0].update(content="Bye"), "different conversation"),
     (
         "result",
         lambda b: b["messages"][2]["content"][0].update(content="x"),
@@ -576,30 +457,3 @@ async def test_each_fault_looks_to_the_sdk_as_in_life(kind: str, streams: bool) 
             assert (message.content == []) == (kind in ("empty", "refusal"))
         assert (await once()).stop_reason == "tool_use"
     assert [(record.index, record.kind) for record in server.fault_log] == [(1, kind)]
-
-
-async def test_a_truncated_call_has_only_its_first_arguments() -> None:
-    server = ModelServer(lambda request: RICH, faults=Faults(["max_tokens"]))
-    async with sdk(server) as client, client.messages.stream(**ask(tools=[TOOL])) as stream:
-        message = await stream.get_final_message()
-    last = message.content[-1]
-    assert last.type == "tool_use"
-    assert last.input == {"q": "señal"}
-    assert message.usage.output_tokens == 1000
-
-
-async def test_a_fault_or_a_mind_that_crashes_is_an_answer(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def choose(index: int, body: Json) -> Fault | str | None:
-        return Fault("http_429", retry_after=1.5) if "boom" in str(body["messages"]) else None
-
-    def broken(request: Json) -> Answer:
-        raise KeyError("no such thought")
-
-    async with raw(ModelServer(broken, faults=Faults(choose))) as post:
-        refused, crashed = await post(ask("boom")), await post(ask())
-    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1.5")
-    assert (crashed.status_code, crashed.json()["error"]["type"]) == (500, "api_error")
-    assert "retry-after" not in crashed.headers
-    assert "no such thought" in caplog.text

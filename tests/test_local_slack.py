@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import aiohttp
 import pytest
 from engine_kit import MUX
 from slack_sdk.errors import SlackApiError, SlackObjectFormationError
@@ -41,11 +40,10 @@ from slack_sdk.models.messages.chunk import (
 )
 from slack_sdk.models.views import View
 from slack_sdk.web.async_client import AsyncWebClient
+from standins.slack import API_PATH, BOT_TOKEN, METHODS, LocalSlack
+from standins.slack_blocks import MAX_CHARACTERS, checked
+from standins.slack_limits import TIERS
 
-from bot.local.slack.blocks import MAX_CHARACTERS, checked
-from bot.local.slack.faults import Fault
-from bot.local.slack.limits import TIERS
-from bot.local.slack.server import API_PATH, BOT_TOKEN, METHODS, LocalSlack
 from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Identity, SlackError
 from bot.local.slack.views import home, new_trigger
 from bot.local.workspace import (
@@ -626,16 +624,6 @@ async def test_history_is_newest_first_with_roots_and_broadcasts_only(world: Wor
     )
 
 
-async def test_the_ends_of_a_time_range_count_only_if_inclusive(world: World) -> None:
-    ends: dict[str, Any] = {**HERE, "oldest": ROOT, "latest": BROADCAST}
-    assert texts(await world.bot.conversations_history(**ends)) == ["Double invoice 🧾"]
-    assert len(texts(await world.bot.conversations_history(**ends, inclusive=True))) == 3
-    assert len(texts(await world.bot.conversations_history(**HERE, oldest="1740000000"))) == 4
-    before = await world.bot.conversations_replies(**HERE, ts=ROOT, latest=BROADCAST)
-    assert texts(before) == ["The card is refused", "Which error?"]
-    assert before["messages"][0]["latest_reply"] == LATE
-
-
 async def test_search_finds_what_the_user_can_see(world: World) -> None:
     async def found(client: AsyncWebClient, query: str, **args: Any) -> list[str]:
         matches = (await client.search_messages(query=query, **args))["messages"]["matches"]
@@ -869,65 +857,3 @@ async def test_while_it_streams_a_message_can_neither_be_changed_nor_deleted(
     root = {**HERE, "ts": ROOT, "markdown_text": "x"}
     assert await world.error("chat.appendStream", **root) == "message_not_owned_by_app"
     await world.call("chat.delete", **at)
-
-
-async def test_a_stream_dies_of_age_even_if_it_is_written_to(world: World) -> None:
-    working = TaskUpdateChunk(id="a", title="Reading", status="in_progress")
-    at = await world.start(task_display_mode="plan", chunks=[working])
-    for _ in range(2):
-        world.clock.seconds += 149
-        await world.bot.chat_appendStream(**at, chunks=[MarkdownTextChunk(text="more ")])
-    world.clock.seconds += 2
-    assert (world.shown().streaming, world.shown().plan_title) == (False, "Something went wrong")
-    gone = "message_not_in_streaming_state"
-    assert await world.error("chat.stopStream", **at, metadata=METADATA) == gone
-    assert (world.shown().text, world.shown().metadata) == ("more more ", None)
-    body = [{"type": "markdown", "text": "All of it"}]
-    await world.call("chat.update", **at, text="All of it", blocks=body, metadata=METADATA)
-    assert (world.shown().text, world.shown().plan) == ("All of it", ())
-
-
-# ---- faults and limits
-
-
-async def test_scripted_faults_come_in_order_and_then_all_is_well(world: World) -> None:
-    kinds = ("429", "500", "malformed", "drop", "error:fatal_error", "missing_scope")
-    world.slack.faults += [Fault("chat.postMessage", kind, 7) for kind in kinds]
-    await world.bot.auth_test()
-    statuses = []
-    for _ in range(3):
-        with pytest.raises(SlackApiError) as caught:
-            await world.bot.chat_postMessage(**HERE, text="x")
-        answer = caught.value.response  # aiohttp's own where the body is no JSON
-        statuses.append(getattr(answer, "status_code", None) or answer.status)
-        if statuses == [429]:
-            assert (answer["error"], answer.headers["Retry-After"]) == ("ratelimited", "7")
-    assert statuses == [429, 500, 200]
-    with pytest.raises(aiohttp.ClientConnectionError):
-        await world.bot.chat_postMessage(**HERE, text="x")
-    for code in ("fatal_error", "missing_scope"):
-        assert await world.error("chat.postMessage", **HERE, text="x") == code
-    assert world.slack.effects == []
-    world.slack.faults.append(Fault("*", "lost"))
-    with pytest.raises(aiohttp.ClientConnectionError):
-        await world.bot.chat_postMessage(**HERE, text="done")
-    assert world.slack.visible("C0OPS")[-1].text == "done"
-    assert (await world.bot.auth_test())["ok"]
-    assert (world.slack.faults, world.slack.calls["chat.postMessage"]) == ([], 7)
-
-
-async def test_over_its_limit_a_method_is_refused_by_token_and_messages_by_channel() -> None:
-    limits = {**TIERS, "users.info": 2}
-    with MUX.serving((slack := LocalSlack(WORKSPACE, limits=limits)).app) as url:
-        world = World(slack, url, Clock())
-        for _ in range(2):
-            await world.call("users.info", user="U0ANA")
-        answer = await world.refusal("users.info", user="U0ANA")
-        assert (answer.status_code, answer["error"]) == (429, "ratelimited")
-        assert 55 <= int(answer.headers["Retry-After"]) <= 60
-        assert (await world.ana.users_info(user="U0ANA"))["ok"]
-        for _ in range(5):
-            await world.call("chat.postMessage", **HERE, text="x")
-        answer = await world.refusal("chat.postMessage", **HERE, text="x")
-        assert 1 <= int(answer.headers["Retry-After"]) <= 5
-        await world.call("chat.postMessage", channel="U0ANA", text="x")

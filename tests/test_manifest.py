@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 import yaml
 from bot_kit import Shell, configure, refused
 from slack_sdk.web.async_client import AsyncWebClient
@@ -27,11 +26,6 @@ FREE_METHODS = {"auth.test", "chat.getPermalink", "views.open", "views.publish"}
 """Web API methods that need no scope."""
 APP_METHODS = {"apps.connections.open"}
 """Methods of the app-level token, which has its own scope: connections:write."""
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 @cache

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.local.google.gmail_headers import decoded
-from bot.local.google.gmail_match import matches
 from bot.local.google.gmail_mime import parts_of, snippet
-from bot.local.google.gmail_query import parsed
+from bot.local.google.gmail_search import matches, parsed
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import (
     Entry,

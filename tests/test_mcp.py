@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import engine_kit
-import pg_kit
 import pytest
 import sqlalchemy as sa
 from mcp_kit import ANA, Everyone, Rogue, context, kit, settings_of, text_of, tool, use
+from pg_kit import Kept, place, with_store
 from pydantic import ValidationError
+from standins.model_schema import check_input_schema
 
 import scopes
 from bot.approvals.cards import arguments, title
@@ -23,7 +23,6 @@ from bot.cli.mcp import run_confirm, run_list
 from bot.cli.scopes import list_scopes
 from bot.errors import SetupError
 from bot.local.model.answer import Answer
-from bot.local.model.schema import check_input_schema
 from bot.privacy.retention import tidy
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
@@ -38,6 +37,8 @@ from scopes.mcp_servers.servers import Unreachable
 from scopes.outside import Outside
 from scopes.tool import Tool, ToolError, ToolResult
 from subagents.gate import Action, Card, Deny, Gate
+
+__all__ = ["place"]
 
 Json = dict[str, Any]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -395,6 +396,7 @@ async def test_a_tool_that_changed_is_off_until_it_is_confirmed(
 ) -> None:
     rogue = Rogue(tmp_path, tool("find", schema=TEXT), tool("same", schema=TEXT))
     settings = settings_of(tmp_path, rogue=said_of(rogue))
+    with_store(settings.data_dir)
     database = await Database.open(settings.data_dir, None, Cipher.generate())
     caplog.set_level(logging.WARNING)
     try:
@@ -431,29 +433,26 @@ async def test_a_tool_that_changed_is_off_until_it_is_confirmed(
         await database.aclose()
 
 
-@pytest.mark.parametrize("place", ["file", "postgres"])
 async def test_a_server_that_first_offers_nothing_is_not_trusted_with_what_comes_later(
-    tmp_path: Path, place: str
+    place: Kept,
 ) -> None:
-    with ExitStack() as stack:
-        url = stack.enter_context(pg_kit.database()) if place == "postgres" else None
-        database = await Database.open(tmp_path / "data", url, Cipher.generate())
-        book = OutsideTools(database)
-        assert await book.states("rogue", {}) == {}
-        assert await book.states("rogue", {"find": "d1"}) == {"find": "new"}
-        assert await book.states("other", {"find": "d1"}) == {"find": "on"}
-        assert await book.states("other", {"find": "d2"}) == {"find": "changed"}
-        assert await book.states("other", {"find": "d1"}) == {"find": "on"}
-        await book.confirm("rogue", {"find": "d1"})
-        assert await book.states("rogue", {"find": "d1"}) == {"find": "on"}
-        assert await book.begin("r1/s1/call1", "r1")
-        assert not await book.begin("r1/s1/call1", "r1")
-        old = datetime.now(UTC) - timedelta(days=2)
-        await database.write(sa.update(outside_calls).values(at=old))
-        retention = load_settings(env={}).retention
-        await tidy(database, retention.model_copy(update={"actions_days": 1}))
-        assert await book.begin("r1/s1/call1", "r1")
-        await database.aclose()
+    database = await Database.open(place.path, place.url, Cipher.generate())
+    book = OutsideTools(database)
+    assert await book.states("rogue", {}) == {}
+    assert await book.states("rogue", {"find": "d1"}) == {"find": "new"}
+    assert await book.states("other", {"find": "d1"}) == {"find": "on"}
+    assert await book.states("other", {"find": "d2"}) == {"find": "changed"}
+    assert await book.states("other", {"find": "d1"}) == {"find": "on"}
+    await book.confirm("rogue", {"find": "d1"})
+    assert await book.states("rogue", {"find": "d1"}) == {"find": "on"}
+    assert await book.begin("r1/s1/call1", "r1")
+    assert not await book.begin("r1/s1/call1", "r1")
+    old = datetime.now(UTC) - timedelta(days=2)
+    await database.write(sa.update(outside_calls).values(at=old))
+    retention = load_settings(env={}).retention
+    await tidy(database, retention.model_copy(update={"actions_days": 1}))
+    assert await book.begin("r1/s1/call1", "r1")
+    await database.aclose()
 
 
 def test_the_commands_tell_what_comes_from_outside_and_what_is_off(

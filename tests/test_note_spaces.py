@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pg_kit
 import pytest
 from engine_kit import Json, opening, say, workspace
+from pg_kit import database_in_file, each_database, in_file, place
 from serve_kit import serving
 from test_directory import ANA, EVA, GUEST, LUIS, World, world
 
@@ -18,7 +18,6 @@ from bot.local.model.answer import Answer
 from bot.memory import NoteStore
 from bot.privacy.retention import tidy
 from bot.storage.database import Database
-from bot.storage.encryption import Cipher
 from bot.storage.tables import notes
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
@@ -31,26 +30,11 @@ from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Directory, Operator
 from subagents.gate import Card, Deny, Gate
 
+__all__ = ["database_in_file", "each_database", "in_file", "place"]
+
 SALES, MINE, TEAM = "channel:C0SALES", "user:U0ANA", "team"
 ASKED = Intent(text="note it", home="CTEAM")
 BOARD = Label(True, frozenset({ANA, LUIS}), frozenset({"CBOARD"}))
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    pg_kit.with_store(tmp_path)
-    opened = await Database.open(tmp_path, None, Cipher.generate())
-    yield opened
-    await opened.aclose()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    """A database of each kind: for what the index of words does."""
-    with pg_kit.kept(request.param, tmp_path) as place:
-        opened = await Database.open(place.path, place.url, Cipher.generate())
-        yield opened
-        await opened.aclose()
 
 
 class Desk:
@@ -98,12 +82,12 @@ async def there() -> AsyncIterator[World]:
 
 
 @pytest.fixture
-def desk(there: World, database: Database) -> Desk:
-    return Desk(NoteStore(database), there.directory)
+def desk(there: World, database_in_file: Database) -> Desk:
+    return Desk(NoteStore(database_in_file), there.directory)
 
 
-async def test_a_space_gives_its_own_notes_alone(each: Database) -> None:
-    shelf = NoteStore(each)
+async def test_a_space_gives_its_own_notes_alone(each_database: Database) -> None:
+    shelf = NoteStore(each_database)
     for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
         await shelf.save(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1")
     for query in ("pricing", ""):
@@ -113,8 +97,8 @@ async def test_a_space_gives_its_own_notes_alone(each: Database) -> None:
     assert (await shelf.search([SALES], "plan", 9))[0].space == SALES
 
 
-async def test_the_same_title_in_a_context_is_the_same_note(each: Database) -> None:
-    shelf = NoteStore(each)
+async def test_the_same_title_in_a_context_is_the_same_note(each_database: Database) -> None:
+    shelf = NoteStore(each_database)
     first = await shelf.save(MINE, "k1", "Progress", "read the harbour", TRUSTED, "r1", "s1")
     again = await shelf.save(MINE, "k2", "Progress", "wrote the summary", TRUSTED, "r1", "s1")
     assert first == again
@@ -129,17 +113,17 @@ async def test_the_same_title_in_a_context_is_the_same_note(each: Database) -> N
     ("space", "run", "context"), [(TEAM, "r1", "s1"), (MINE, "r2", "s1"), (MINE, "r1", "s2")]
 )
 async def test_a_title_of_another_context_run_or_space_is_another_note(
-    database: Database, space: str, run: str, context: str
+    database_in_file: Database, space: str, run: str, context: str
 ) -> None:
-    shelf = NoteStore(database)
+    shelf = NoteStore(database_in_file)
     await shelf.save(MINE, "k1", "Progress", "one", TRUSTED, "r1", "s1")
     await shelf.save(space, "k2", "Progress", "two", TRUSTED, run, context)
     texts = [n.text for n in await shelf.search([MINE, TEAM], "progress", 9)]
     assert texts == ["two", "one"]
 
 
-async def test_a_rare_word_is_found_behind_many_newer_notes(each: Database) -> None:
-    shelf = NoteStore(each)
+async def test_a_rare_word_is_found_behind_many_newer_notes(each_database: Database) -> None:
+    shelf = NoteStore(each_database)
     await shelf.save(MINE, "k0", "Renewal", "the contract of Zanzibar", TRUSTED, "r1")
     await shelf.save(MINE, "k1", "Other", "the harbour contract was long ago", TRUSTED, "r1")
     for k in range(2, 300):
@@ -171,6 +155,13 @@ async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(desk: 
     assert await desk.found(LUIS) == ["note/1 in notes:team"]
     assert await desk.found(GUEST) == []
     assert await desk.keep(GUEST, TEAM_NOTES) != ""
+
+
+async def test_a_space_may_be_named_without_what_it_is(desk: Desk) -> None:
+    assert await desk.keep(ANA, "team") == ""
+    assert await desk.found(ANA, space="team") == ["note/1 in notes:team"]
+    assert await desk.found(ANA, space="own") == []
+    assert isinstance(await desk.use(ANA, "search_notes", space="CBOARD"), Deny)
 
 
 @pytest.mark.parametrize(
@@ -234,16 +225,18 @@ async def test_the_operator_keeps_for_the_team_what_everybody_may_read(desk: Des
     assert await desk.found(None) == ["note/1 in notes:team"]
 
 
-async def test_notes_go_when_they_are_older_than_the_settings_keep_them(database: Database) -> None:
-    shelf = NoteStore(database)
+async def test_notes_go_when_they_are_older_than_the_settings_keep_them(
+    database_in_file: Database,
+) -> None:
+    shelf = NoteStore(database_in_file)
     for k, title in enumerate(("Old", "New")):
         await shelf.save(MINE, f"k{k}", title, "about pricing", TRUSTED, "r1")
     old = datetime.now(UTC) - timedelta(days=31)
-    await database.write(notes.update().where(notes.c.id == 1).values(at=old))
+    await database_in_file.write(notes.update().where(notes.c.id == 1).values(at=old))
     settings = load_settings(env={}).retention
-    await tidy(database, settings)
+    await tidy(database_in_file, settings)
     assert len(await shelf.search([MINE], "pricing", 9)) == 2
-    await tidy(database, settings.model_copy(update={"notes_days": 30}))
+    await tidy(database_in_file, settings.model_copy(update={"notes_days": 30}))
     assert [n.title for n in await shelf.search([MINE], "pricing", 9)] == ["New"]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pg_kit
 import pytest
 import sqlalchemy as sa
+from pg_kit import Kept, database_in_file, each_database, in_file, place
 
 import scopes
 from bot.memory import MAX_INDEXED, NoteStore
@@ -19,7 +18,6 @@ from bot.privacy.retention import tidy
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.deletions import ForgetTarget
-from bot.storage.encryption import Cipher
 from bot.storage.tables import notes, quoted, runs
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
@@ -31,16 +29,10 @@ from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
 
+__all__ = ["database_in_file", "each_database", "in_file", "place"]
+
 ANA, BEN = "U0ANA", "U0BEN"
 MINE, BENS = f"user:{ANA}", f"user:{BEN}"
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    with pg_kit.kept(request.param, tmp_path) as place:
-        opened = await Database.open(place.path, place.url, Cipher.generate())
-        yield opened
-        await opened.aclose()
 
 
 def context(shelf: NoteStore, **more: Any) -> ToolContext:
@@ -63,8 +55,8 @@ async def found(ctx: ToolContext, query: str) -> list[str]:
     return [item.id for item in result.items]
 
 
-async def test_a_note_is_kept_once_and_found_by_its_words(database: Database) -> None:
-    ctx = context(NoteStore(RetryingDatabase(database)))  # as `serve` has it
+async def test_a_note_is_kept_once_and_found_by_its_words(each_database: Database) -> None:
+    ctx = context(NoteStore(RetryingDatabase(each_database)))  # as `serve` has it
     for _ in range(2):  # the second is a replay
         kept = await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
     assert isinstance(kept, ToolResult)
@@ -87,22 +79,24 @@ async def test_a_note_is_kept_once_and_found_by_its_words(database: Database) ->
         ("The invoices are late", "INVOICE"),
     ],
 )
-async def test_words_are_found_in_other_forms(database: Database, text: str, query: str) -> None:
-    shelf = NoteStore(database)
+async def test_words_are_found_in_other_forms(
+    each_database: Database, text: str, query: str
+) -> None:
+    shelf = NoteStore(each_database)
     await shelf.save(MINE, "k1", "One", text, TRUSTED, "r1")
     await shelf.save(MINE, "k2", "Two", "Something else entirely", TRUSTED, "r1")
     assert [n.id for n in await shelf.search([MINE], query, 5)] == [1]
 
 
-async def test_a_title_counts_more_than_a_text(database: Database) -> None:
-    shelf = NoteStore(database)
+async def test_a_title_counts_more_than_a_text(each_database: Database) -> None:
+    shelf = NoteStore(each_database)
     await shelf.save(MINE, "k1", "Lunch", "the contract, in passing", TRUSTED, "r1")
     await shelf.save(MINE, "k2", "Contract", "signed on Monday", TRUSTED, "r1")
     assert [n.id for n in await shelf.search([MINE], "contract", 5)] == [2, 1]
 
 
-async def test_nobody_finds_or_reads_the_notes_of_another(database: Database) -> None:
-    shelf = NoteStore(database)
+async def test_nobody_finds_or_reads_the_notes_of_another(database_in_file: Database) -> None:
+    shelf = NoteStore(database_in_file)
     await shelf.save(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1")
     of_ben = context(shelf, requester=BEN)
     assert await found(of_ben, "salary") == await found(of_ben, "") == []
@@ -112,8 +106,10 @@ async def test_nobody_finds_or_reads_the_notes_of_another(database: Database) ->
     assert await found(at_the_terminal, "salary") == []
 
 
-async def test_a_note_keeps_the_label_of_what_it_was_written_from(database: Database) -> None:
-    shelf = NoteStore(database)
+async def test_a_note_keeps_the_label_of_what_it_was_written_from(
+    database_in_file: Database,
+) -> None:
+    shelf = NoteStore(database_in_file)
     label = Label(True, frozenset({ANA, BEN}), frozenset({"mail:t1"}))
     await use(context(shelf, label=label), "save_note", title="Plan", text="We buy them.")
     read = await use(context(shelf), "read_note", note="1")
@@ -125,9 +121,9 @@ async def test_a_note_keeps_the_label_of_what_it_was_written_from(database: Data
 
 
 async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
-    database: Database,
+    database_in_file: Database,
 ) -> None:
-    shelf = NoteStore(database)
+    shelf = NoteStore(database_in_file)
     label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
     await shelf.save(MINE, "k1", "Plan", "We buy them.", label, "r1")
     with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
@@ -135,19 +131,19 @@ async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
     assert await found(context(shelf), "buy") == []
 
 
-async def test_what_is_in_no_note_is_known_to_its_owner_alone(database: Database) -> None:
-    result = await use(context(NoteStore(database)), "search_notes", query="merger")
+async def test_what_is_in_no_note_is_known_to_its_owner_alone(database_in_file: Database) -> None:
+    result = await use(context(NoteStore(database_in_file)), "search_notes", query="merger")
     assert isinstance(result, ToolResult)
     assert result.label.readers == frozenset({ANA})
 
 
-async def test_nothing_is_kept_that_nobody_asked_for(database: Database) -> None:
-    unasked = context(NoteStore(database), intent=UNASKED)
+async def test_nothing_is_kept_that_nobody_asked_for(database_in_file: Database) -> None:
+    unasked = context(NoteStore(database_in_file), intent=UNASKED)
     assert isinstance(await use(unasked, "save_note", title="a", text="b"), Deny)
 
 
-async def test_only_who_was_given_the_notes_may_use_them(database: Database) -> None:
-    ctx = context(NoteStore(database), handles=Handles())
+async def test_only_who_was_given_the_notes_may_use_them(database_in_file: Database) -> None:
+    ctx = context(NoteStore(database_in_file), handles=Handles())
     assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
     assert isinstance(await use(ctx, "search_notes", query="a", space=OPEN_NOTES), Deny)
     for name, given in (("search_notes", {"query": "a"}), ("read_note", {"note": "note/1"})):
@@ -155,8 +151,10 @@ async def test_only_who_was_given_the_notes_may_use_them(database: Database) -> 
             await use(ctx, name, **given)
 
 
-async def test_an_empty_note_and_a_strange_id_are_refused_with_a_hint(database: Database) -> None:
-    ctx = context(NoteStore(database))
+async def test_an_empty_note_and_a_strange_id_are_refused_with_a_hint(
+    database_in_file: Database,
+) -> None:
+    ctx = context(NoteStore(database_in_file))
     with pytest.raises(ToolError, match="needs a title and a text"):
         await use(ctx, "save_note", title=" ", text="x")
     for strange in ("note/0", "../1", "99999999999999999999", "note/2"):
@@ -165,8 +163,10 @@ async def test_an_empty_note_and_a_strange_id_are_refused_with_a_hint(database: 
     assert await found(ctx, '"; DROP TABLE notes; -- * ) (') == []
 
 
-async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(database: Database) -> None:
-    shelf = NoteStore(database)
+async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(
+    database_in_file: Database,
+) -> None:
+    shelf = NoteStore(database_in_file)
     for k in range(MAX_HITS + 2):
         await shelf.save(MINE, f"k{k}", f"Note {k}", "about pricing " + "word " * 900, TRUSTED, "r")
     ctx = context(shelf, max_output_tokens=300)
@@ -195,9 +195,9 @@ async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(database: Da
     ],
 )
 async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
-    database: Database, kind: str, id: str, left: list[str]
+    each_database: Database, kind: str, id: str, left: list[str]
 ) -> None:
-    shelf = NoteStore(database)
+    shelf = NoteStore(each_database)
     channel = Label(True, sources=frozenset({"C0SALES"}))
     mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
     await shelf.save(MINE, "k1", "From a channel", "about pricing", channel, "r1")
@@ -206,8 +206,8 @@ async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
     await shelf.save(BENS, "k4", "Bens own", "about pricing", TRUSTED, "r2")
     await shelf.save("channel:C0SALES", "k5", "Theirs", "about pricing", TRUSTED, "r2")
     target = ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
-    would = await Forget(database, dry_run=True)(target)
-    done = await Forget(database)(target)
+    would = await Forget(each_database, dry_run=True)(target)
+    done = await Forget(each_database)(target)
     assert would.notes == done.notes == 5 - len(left)
     for query in ("", "pricing"):
         kept = await shelf.search([MINE, BENS, "channel:C0SALES"], query, 9)
@@ -223,50 +223,50 @@ async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
     ids=["a message", "who wrote it, long after"],
 )
 async def test_what_a_run_read_and_is_forgotten_is_in_no_note_of_it(
-    database: Database, target: ForgetTarget, left: list[str], age: int
+    each_database: Database, target: ForgetTarget, left: list[str], age: int
 ) -> None:
-    shelf, sales = NoteStore(database), Label(True, sources=frozenset({"C0SALES"}))
-    await Store(database).start_run("r1", "mention", "What?", "offline", {})
+    shelf, sales = NoteStore(each_database), Label(True, sources=frozenset({"C0SALES"}))
+    await Store(each_database).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await database.write(quoted.insert().values(row))
+    await each_database.write(quoted.insert().values(row))
     await shelf.save(MINE, "k1", "From it", "about pricing", sales, "r1")
     for title in left:
         await shelf.save(MINE, title, title, "about pricing", sales, "r2")
     started = datetime.now(UTC) - timedelta(days=age)
-    await database.write(runs.update().values(status="complete", started=started))
-    await tidy(database, load_settings(env={}).retention)
-    assert (await Forget(database)(target)).notes == 1
+    await each_database.write(runs.update().values(status="complete", started=started))
+    await tidy(each_database, load_settings(env={}).retention)
+    assert (await Forget(each_database)(target)).notes == 1
     assert [note.title for note in await shelf.search([MINE], "", 9)] == left
 
 
-async def test_the_id_of_a_deleted_note_is_never_given_to_another(database: Database) -> None:
-    shelf = NoteStore(database)
+async def test_the_id_of_a_deleted_note_is_never_given_to_another(each_database: Database) -> None:
+    shelf = NoteStore(each_database)
     kept = [await shelf.save(MINE, f"k{k}", f"N{k}", "text", TRUSTED, "r1") for k in range(2)]
-    await database.write(sa.delete(notes).where(notes.c.id.in_(kept)))
+    await each_database.write(sa.delete(notes).where(notes.c.id.in_(kept)))
     later = await shelf.save(MINE, "k2", "N2", "text", TRUSTED, "r1")
     assert [*kept, later] == [1, 2, 3]
 
 
-async def test_a_note_of_very_many_words_is_kept(database: Database) -> None:
-    shelf = NoteStore(database)
+async def test_a_note_of_very_many_words_is_kept(each_database: Database) -> None:
+    shelf = NoteStore(each_database)
     text = " ".join(f"{k:x}w{k * k:x}" for k in range(MAX_INDEXED * 2))
     await shelf.save(MINE, "k1", text, f"\0 \ud83d quokka {text}", TRUSTED, "r1")
     assert [n.id for n in await shelf.search([MINE], "quokka", 5)] == [1]
     assert [n.id for n in await shelf.search([MINE], f"quokka {'x' * 3_000}", 5)] == [1]
 
 
-async def test_deleted_words_are_in_no_file_any_more(tmp_path: Path) -> None:
-    opened = await Database.open(tmp_path, None, Cipher.generate())
-    shelf = NoteStore(opened)
+async def test_deleted_words_are_in_no_file_any_more(
+    in_file: Kept, database_in_file: Database
+) -> None:
+    shelf = NoteStore(database_in_file)
     for k in range(50):
         text = "the quokka signed" if k == 20 else f"about pricing {k}"
         await shelf.save(MINE, f"k{k}", "Zanzibar" if k == 20 else f"N{k}", text, TRUSTED, "r1")
-    assert _files_with(tmp_path, b"quokka", b"zanzibar")
-    await opened.write(sa.delete(notes).where(notes.c.key == "k20"))
-    await opened.empty_log()
-    assert not _files_with(tmp_path, b"quokka", b"zanzibar")
+    assert _files_with(in_file.path, b"quokka", b"zanzibar")
+    await database_in_file.write(sa.delete(notes).where(notes.c.key == "k20"))
+    await database_in_file.empty_log()
+    assert not _files_with(in_file.path, b"quokka", b"zanzibar")
     assert len(await shelf.search([MINE], "pricing", 99)) == 49
-    await opened.aclose()
 
 
 def _files_with(folder: Path, *words: bytes) -> list[str]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from engine_kit import come
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pg_kit import Kept, place
-from timing import Patience
+from pg_kit import Kept, in_file, kept, place
+from timing import WAIT_S
 
 from bot.errors import StoreError
 from bot.schedules.scheduler import Scheduler, TimetableTrigger
@@ -33,7 +33,7 @@ from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from bot.storage.tables import schedules
 from config.schedules import Schedule, Timetable
 
-__all__ = ["place"]
+__all__ = ["in_file", "place"]
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -105,12 +105,6 @@ async def rows(place: Kept, **fields: Any) -> AsyncIterator[Rows]:
         yield made
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Kept:
-    """What holds on each database is tested on one; `place` is both."""
-    return Kept(tmp_path, None)
-
-
 # ---- the times
 
 
@@ -125,8 +119,8 @@ async def test_each_time_is_one_row_whoever_notices_it_and_however_often(place: 
         assert len(await made.shown()) == 4
 
 
-async def test_more_times_than_one_transaction_notes_are_all_noted(place: Kept) -> None:
-    async with rows(place, cron="* * * * * *") as made:
+async def test_more_times_than_one_transaction_notes_are_all_noted(in_file: Kept) -> None:
+    async with rows(in_file, cron="* * * * * *") as made:
         await made.noted(START + timedelta(seconds=1_203))
         assert len(await made.occurrences.of("markets", 10_000)) == 1_203
 
@@ -134,8 +128,8 @@ async def test_more_times_than_one_transaction_notes_are_all_noted(place: Kept) 
 # ---- what is caught up
 
 
-async def test_of_what_was_missed_the_last_one_runs(place: Kept) -> None:
-    async with rows(place) as made:
+async def test_of_what_was_missed_the_last_one_runs(in_file: Kept) -> None:
+    async with rows(in_file) as made:
         await made.noted(START + 35 * MINUTE)
         work = await made.taken(START + 35 * MINUTE)
         assert (work.kind, work.at) == ("occurrence", START + 30 * MINUTE)
@@ -144,8 +138,8 @@ async def test_of_what_was_missed_the_last_one_runs(place: Kept) -> None:
         assert "caught up by" in (await made.occurrence(START + 10 * MINUTE)).why
 
 
-async def test_what_was_missed_too_long_ago_is_not_caught_up(file: Kept) -> None:
-    async with rows(file, missed_hours=1.0, cron="0 8,9 * * *", zone="UTC") as made:
+async def test_what_was_missed_too_long_ago_is_not_caught_up(in_file: Kept) -> None:
+    async with rows(in_file, missed_hours=1.0, cron="0 8,9 * * *", zone="UTC") as made:
         now = START + 150 * MINUTE
         await made.noted(now)
         assert await made.take(now) == []
@@ -154,9 +148,9 @@ async def test_what_was_missed_too_long_ago_is_not_caught_up(file: Kept) -> None
 
 
 async def test_an_occurrence_that_comes_while_the_one_before_is_at_work_is_skipped(
-    file: Kept,
+    in_file: Kept,
 ) -> None:
-    async with rows(file, cron="*/30 * * * *") as made:
+    async with rows(in_file, cron="*/30 * * * *") as made:
         hour = START + HOUR
         await made.noted(hour)
         first = await made.taken(hour)
@@ -169,8 +163,8 @@ async def test_an_occurrence_that_comes_while_the_one_before_is_at_work_is_skipp
         assert (await made.occurrence(hour + 30 * MINUTE)).why == STILL_AT_WORK
 
 
-async def test_what_a_person_asks_for_waits_and_is_never_too_late(place: Kept) -> None:
-    async with rows(place, missed_hours=0.5, cron="0 0 1 1 *") as made:
+async def test_what_a_person_asks_for_waits_and_is_never_too_late(in_file: Kept) -> None:
+    async with rows(in_file, missed_hours=0.5, cron="0 0 1 1 *") as made:
         asked = await made.occurrences.ask_now(
             "markets", START + timedelta(minutes=3, microseconds=7)
         )
@@ -187,10 +181,10 @@ async def test_what_a_person_asks_for_waits_and_is_never_too_late(place: Kept) -
 
 
 async def test_an_occurrence_that_is_taken_up_as_it_is_asked_for_is_one_occurrence(
-    file: Kept,
+    in_file: Kept,
 ) -> None:
     """A trigger takes it up in the very moment in which its row is there, as a replica may."""
-    async with rows(file, cron="0 0 1 1 *") as made:
+    async with rows(in_file, cron="0 0 1 1 *") as made:
         at_once = "UPDATE schedule_runs SET state = 'running' WHERE at = NEW.at"
         trigger = f"CREATE TRIGGER taken AFTER INSERT ON schedule_runs BEGIN {at_once}; END"
         await made.database.change(lambda c: c.exec_driver_sql(trigger).rowcount)
@@ -200,9 +194,9 @@ async def test_an_occurrence_that_is_taken_up_as_it_is_asked_for_is_one_occurren
 
 
 async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
-    place: Kept,
+    in_file: Kept,
 ) -> None:
-    async with rows(place, cron="0 * * * *") as made:
+    async with rows(in_file, cron="0 * * * *") as made:
         await made.noted(START + HOUR)
         first = await made.taken(START + HOUR)
         at, later = first.at, START + HOUR + 5 * MINUTE
@@ -232,8 +226,8 @@ async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
         assert await made.delivered(await made.taken(later))
 
 
-async def test_a_time_that_comes_while_a_run_fails_is_not_lost(file: Kept) -> None:
-    async with rows(file) as made:
+async def test_a_time_that_comes_while_a_run_fails_is_not_lost(in_file: Kept) -> None:
+    async with rows(in_file) as made:
         await made.noted(START + 10 * MINUTE)
         first = await made.taken(START + 10 * MINUTE)
         await made.noted(START + 20 * MINUTE)
@@ -242,8 +236,8 @@ async def test_a_time_that_comes_while_a_run_fails_is_not_lost(file: Kept) -> No
         assert (await made.taken(START + 21 * MINUTE)).at == START + 20 * MINUTE
 
 
-async def test_a_run_that_waited_too_long_for_its_next_try_is_over(file: Kept) -> None:
-    async with rows(file, missed_hours=1.0, cron="0 0 1 1 *") as made:
+async def test_a_run_that_waited_too_long_for_its_next_try_is_over(in_file: Kept) -> None:
+    async with rows(in_file, missed_hours=1.0, cron="0 0 1 1 *") as made:
         await made.occurrences.ask_now("markets", START)
         work = await made.taken(START)
         await made.occurrences.record_failure(work, "Slack is away.", again=START + 30 * MINUTE)
@@ -264,7 +258,12 @@ async def test_whatever_happens_no_time_is_lost_and_none_is_taken_twice(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, int]],
 ) -> None:
-    async with rows(Kept(tmp_path_factory.mktemp("rows"), None)) as made:
+    with kept("sqlite", tmp_path_factory.mktemp("rows")) as file:
+        await _no_time_is_lost(file, steps)
+
+
+async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
+    async with rows(in_file) as made:
         now, at_work, done = START, list[Work](), list[str]()
         for step, minutes in [*steps, ("note", 0)]:
             now += minutes * MINUTE
@@ -335,8 +334,8 @@ async def test_what_is_noted_with_a_delivery_stands_or_falls_with_it(place: Kept
         assert await made.occurrences.at_work("me") == [work]
 
 
-async def test_a_try_that_failed_is_made_again_in_time_and_holds_no_run_up(file: Kept) -> None:
-    async with rows(file) as made:
+async def test_a_try_that_failed_is_made_again_in_time_and_holds_no_run_up(in_file: Kept) -> None:
+    async with rows(in_file) as made:
         await made.noted(START + 10 * MINUTE)
         first = await made.taken(START + 10 * MINUTE)
         await made.ran(first)
@@ -393,8 +392,8 @@ async def test_one_of_two_replicas_takes_what_is_due(place: Kept) -> None:
 # ---- the store
 
 
-async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(file: Kept) -> None:
-    async with rows(file) as made:
+async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(in_file: Kept) -> None:
+    async with rows(in_file) as made:
         await made.noted(START + 10 * MINUTE)
         await made.store.pause("markets", "U0BEN")
         await made.noted(START + 30 * MINUTE)
@@ -405,8 +404,8 @@ async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(file: Kept) -> 
         assert await made.shown() == [("08:10", "skipped"), ("08:40", "due")]
 
 
-async def test_what_was_refused_is_caught_up_when_it_was_mended(file: Kept) -> None:
-    async with rows(file) as made:
+async def test_what_was_refused_is_caught_up_when_it_was_mended(in_file: Kept) -> None:
+    async with rows(in_file) as made:
         assert await made.store.refuse("markets", "There is no channel #support.")
         assert not await made.store.refuse("markets", "The channel #support is archived.")
         stored = await made.stored()
@@ -441,8 +440,8 @@ async def test_a_name_is_one_schedules_until_that_is_deleted(place: Kept) -> Non
         assert await made.shown() == [("10:00", "due")]
 
 
-async def test_the_table_becomes_what_the_settings_say(place: Kept) -> None:
-    async with place.stores(1) as (store,):
+async def test_the_table_becomes_what_the_settings_say(in_file: Kept) -> None:
+    async with in_file.stores(1) as (store,):
         made = Rows(store.database)
         await made.store.create("mine", spec(), "chat", START)
         assert await made.store.sync({"markets": spec(), "mail": spec()}, START) == []
@@ -459,14 +458,14 @@ async def test_the_table_becomes_what_the_settings_say(place: Kept) -> None:
             await made.store.delete("markets")
 
 
-async def test_a_schedule_that_comes_back_into_the_settings_goes_on(file: Kept) -> None:
-    async with file.stores(1) as (store,):
+async def test_a_schedule_that_comes_back_into_the_settings_goes_on(in_file: Kept) -> None:
+    async with in_file.stores(1) as (store,):
         made = Rows(store.database)
         await made.store.sync({"markets": spec()}, START)
         await made.noted(START + 10 * MINUTE)
         await made.ran(await made.taken(START + 10 * MINUTE))
         await made.delivered(await made.taken(START + 10 * MINUTE))
-        await made.store.sync({}, START + 15 * MINUTE)  # started with another file, say
+        await made.store.sync({}, START + 15 * MINUTE)  # started with another in_file, say
         await made.store.sync({"markets": spec(quiet=True)}, START + 35 * MINUTE)
         await made.noted(START + 40 * MINUTE)
         assert await made.shown() == [("08:10", "ran"), ("08:40", "due")]
@@ -479,8 +478,10 @@ async def test_a_schedule_that_comes_back_into_the_settings_goes_on(file: Kept) 
         assert await made.shown() == []
 
 
-async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(file: Kept) -> None:
-    async with file.stores(1) as (store,):
+async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(
+    in_file: Kept,
+) -> None:
+    async with in_file.stores(1) as (store,):
         made = Rows(store.database)
         await made.store.sync({"markets": spec()}, START)
         await made.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
@@ -488,8 +489,8 @@ async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(f
         assert await made.shown() == [("08:10", "due"), ("09:05", "due")]
 
 
-async def test_a_paused_schedule_stays_paused_over_a_restart(file: Kept) -> None:
-    async with file.stores(1) as (store,):
+async def test_a_paused_schedule_stays_paused_over_a_restart(in_file: Kept) -> None:
+    async with in_file.stores(1) as (store,):
         made = Rows(store.database)
         await made.store.sync({"markets": spec()}, START)
         await made.store.pause("markets", "U0ANA")
@@ -498,8 +499,8 @@ async def test_a_paused_schedule_stays_paused_over_a_restart(file: Kept) -> None
         assert (stored.state, stored.why) == ("paused", "U0ANA")
 
 
-async def test_the_settings_win_over_a_schedule_of_the_same_name_set_in_chat(file: Kept) -> None:
-    async with rows(file, owner="U0BEN") as made:
+async def test_the_settings_win_over_a_schedule_of_the_same_name_set_in_chat(in_file: Kept) -> None:
+    async with rows(in_file, owner="U0BEN") as made:
         await made.noted(START + 10 * MINUTE)
         (gone,) = await made.store.sync({"markets": spec()}, START + 11 * MINUTE)
         assert gone.spec.owner == "U0BEN"
@@ -508,8 +509,8 @@ async def test_the_settings_win_over_a_schedule_of_the_same_name_set_in_chat(fil
         assert await made.shown() == []
 
 
-async def test_rows_that_cannot_be_read_hold_up_no_other_schedule(tmp_path: Path) -> None:
-    database = await Database.open(tmp_path, None)
+async def test_rows_that_cannot_be_read_hold_up_no_other_schedule(in_file: Kept) -> None:
+    database = await Database.open(in_file.path)
     store, times, now = ScheduleStore(database), Occurrences(database), datetime.now(UTC)
     for name in ("a", "b", "c", "good"):
         await store.create(name, spec(), "chat", now)
@@ -547,22 +548,15 @@ class Wall(Rows):
 
 
 @asynccontextmanager
-async def wall(tmp_path: Path) -> AsyncIterator[Wall]:
-    async with rows(Kept(tmp_path, None)) as made:
+async def wall(in_file: Kept) -> AsyncIterator[Wall]:
+    async with rows(in_file) as made:
         yield Wall(made.database)
 
 
-async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
-    patience = Patience(30)
-    while not await condition():
-        assert not patience.over
-        await asyncio.sleep(0.02)
-
-
 async def test_a_start_catches_up_from_the_watermark_and_a_ring_notes_its_time(
-    tmp_path: Path,
+    in_file: Kept,
 ) -> None:
-    async with wall(tmp_path) as made:
+    async with wall(in_file) as made:
         await made.starts(START + 9 * MINUTE)
         assert (await made.times(), made.next_times()) == ([], {"markets": "08:10"})
         await made.rings(START + 10 * MINUTE)
@@ -574,8 +568,8 @@ async def test_a_start_catches_up_from_the_watermark_and_a_ring_notes_its_time(
         assert await made.times() == ["08:10", "08:20", "08:30", "08:40"]
 
 
-async def test_a_clock_that_is_set_back_repeats_nothing_and_goes_on(tmp_path: Path) -> None:
-    async with wall(tmp_path) as made:
+async def test_a_clock_that_is_set_back_repeats_nothing_and_goes_on(in_file: Kept) -> None:
+    async with wall(in_file) as made:
         await made.starts(START + 31 * MINUTE)
         for each in (made, Wall(made.database)):
             await each.starts(START - HOUR)
@@ -586,8 +580,8 @@ async def test_a_clock_that_is_set_back_repeats_nothing_and_goes_on(tmp_path: Pa
         assert await made.times() == ["08:10", "08:20", "08:30", "08:40"]
 
 
-async def test_changes_by_others_are_seen(tmp_path: Path) -> None:
-    async with wall(tmp_path) as made:
+async def test_changes_by_others_are_seen(in_file: Kept) -> None:
+    async with wall(in_file) as made:
         await made.starts(START + MINUTE)
         await made.store.create("new", spec(cron="5 * * * *"), "chat", START)
         await made.starts(START + 6 * MINUTE)
@@ -608,12 +602,12 @@ async def test_changes_by_others_are_seen(tmp_path: Path) -> None:
 
 
 async def test_a_time_that_the_database_was_away_for_is_caught_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_file: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(self: Occurrences, schedule: str) -> None:
         raise StoreError("write", "The database is away.", "Wait.")
 
-    async with wall(tmp_path) as made:
+    async with wall(in_file) as made:
         await made.starts(START)
         with monkeypatch.context() as patch:
             patch.setattr(Occurrences, "create_due", away)
@@ -624,17 +618,17 @@ async def test_a_time_that_the_database_was_away_for_is_caught_up(
 
 
 async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_itself(
-    tmp_path: Path,
+    in_file: Kept,
 ) -> None:
-    async with Kept(tmp_path, None).stores(1) as (store,):
+    async with in_file.stores(1) as (store,):
         schedules, occurrences = ScheduleStore(store.database), Occurrences(store.database)
         rung = asyncio.Event()
         await schedules.create("other", spec(cron="* * * * * *"), "chat", datetime.now(UTC))
         running = asyncio.create_task(Scheduler(schedules, occurrences, rung.set).run())
-        await asyncio.wait_for(rung.wait(), 30)
+        await asyncio.wait_for(rung.wait(), WAIT_S)
         start = datetime.now(UTC)
         await schedules.create("each-second", spec(cron="* * * * * *"), "chat", start)
-        await eventually(lambda: at_least(3, occurrences))
+        await come(lambda: at_least(3, occurrences))
         found = [each.at for each in reversed(await occurrences.of("each-second"))]
         first = start.replace(microsecond=0) + timedelta(seconds=1)
         assert found == [first + timedelta(seconds=n) for n in range(len(found))]

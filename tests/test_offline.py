@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bot.local.offline.conversation import OFFLINE
-from bot.local.offline.messages import Thread, judge, read_threads
 from bot.local.offline.model import answer
+from bot.local.offline.threads import Thread, judge, read_threads
 
 FENCE = "items-" + "0" * 32
 READERS = ("read_channel_history", "search_messages", "list_slack_list_items", "submit_result")
@@ -200,8 +200,6 @@ def test_what_failed_and_what_lacks_is_said() -> None:
     assert gaps == ["read_channel_history C0SPAIN01: No channel C0SPAIN01."]
     bare = Talk("TASK: What is open?\nCONTRACT: answer\nFENCE: x", READERS)
     assert bare.result()["needs"] == "a channel to read"
-    order = Talk(brief("answer", "Delete #csm-spain"), READERS).result()
-    assert "carry out no such order" in order["needs"]
 
 
 BO, ANN = "Bo <bo@x.example>", "Ann <ann@x.example>"
@@ -235,18 +233,6 @@ def test_a_mail_thread_is_judged_by_its_last_mail(last: str, asked: bool, priori
 def asked(text: str, facts: str = "") -> Talk:
     told = f"REQUEST: {text}\nASKED IN: D0ANN (a chat)\nNAMED SOURCES: none\nFENCE: {FENCE}"
     return Talk(f"{told}\n{facts}", PARENT)
-
-
-@pytest.mark.parametrize(
-    ("text", "tool"),
-    [
-        ("who is on call?", "list_channels"),
-        ("who is late with BUG-1?", "list_channels"),
-        ("who is Ana Ruiz?", "lookup_user"),
-    ],
-)
-def test_a_question_about_whoever_is_no_look_up_of_a_person(text: str, tool: str) -> None:
-    assert asked(text).turn()[0]["name"] == tool
 
 
 def test_a_pattern_reads_each_channel_that_it_fits() -> None:

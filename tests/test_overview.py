@@ -168,15 +168,19 @@ def test_keys_are_read_as_people_write_them() -> None:
 
 # ---- the lines of the parent
 
-CHANNELS = {"F1.1": "csm-germany", "F1.2": "csm-germany", "F2.1": "csm-spain"}
+CHANNELS = {
+    **dict.fromkeys(("F1.1", "F1.2", "F1.3"), "csm-germany"),
+    **dict.fromkeys(("F2.1", "F2.2"), "csm-spain"),
+}
 
 
 def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
     overview = read_overview(
         "- Refund the double charges [F1.1][F2.1]\n"
-        "PATTERN: Double charges in #csm-germany and #csm-spain [F1.1] [F2.1]\n"
-        "**PATTERN:** Only one channel [F1.1][F1.2]\n"
-        "PATTERN: nobody [F9.9]\n"
+        "PROBLEM: Double charges [F1.1] [F2.1]\n"
+        "**PROBLEM:** Slow tills [F1.2][F1.3]\n"
+        "PROBLEM: one of them is taken [F1.1][F2.2]\n"
+        "PROBLEM: nobody [F9.9]\n"
         "TRACKED: [F1.1] = BUG-2\n"
         "- TRACKED: [F1.2] [F2.1] = **BUG-4**.\n"
         "TRACKED: [F9.9] = BUG-2\n"
@@ -186,10 +190,11 @@ def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
     assert [s.text for s in overview.first] == ["Refund the double charges"]
     assert [each.to_json() for each in overview.shared_patterns(CHANNELS)] == [
         {
-            "text": "Double charges in #csm-germany and #csm-spain",
+            "text": "Double charges",
             "findings": ["F1.1", "F2.1"],
             "markets": ["csm-germany", "csm-spain"],
-        }
+        },
+        {"text": "Slow tills", "findings": ["F1.2", "F1.3"], "markets": ["csm-germany"]},
     ]
     assert overview.pairs == (("F1.1", "BUG-2"), ("F1.2", "BUG-4"), ("F2.1", "BUG-4"))
 
@@ -225,7 +230,7 @@ def judged(number: int, **value: Any) -> SubagentResult:
     return SubagentResult.model_validate({**RESULT, **told})
 
 
-KNOWN = {f"F{n}.1" for n in range(1, 7)}
+KNOWN = {f"F{n}.1": "" for n in range(1, 7)}
 
 
 def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
@@ -254,7 +259,51 @@ def test_a_matter_has_two_threads_and_each_thread_one_matter() -> None:
     assert lines.topics({"F1.1": "t1", "F2.1": "t2"})[0].to_json() == {
         "text": "the outage",
         "threads": ["t1", "t2"],
+        "known": [],
+        "steps": [],
     }
+
+
+TOLD = {
+    "F1.1": "Down from 18:02 to 21:47 on 2026-03-14.",
+    "F2.1": "Ask whether it is over. 2.940 Euro are open.",
+    "F3.1": "The refund runs at 16:00.",
+}
+OUTAGE = "SAME: the outage [F1.1][F2.1]\n"
+
+
+def test_what_threads_of_a_matter_say_together_and_answer_each_other_is_kept() -> None:
+    lines = read_triage_lines(
+        f"KNOWN: It ended on 14 March at 21:47, 2,940 Euro are open [F1.1][F2.1].\n{OUTAGE}"
+        "- NEXT: Tell her that it ended at 21:47. [F2.1][F1.1]\n"
+        "NEXT: Tell her again. [F2.1][F1.1]",
+        TOLD,
+    )
+    (topic,) = lines.topics({"F1.1": "t1", "F2.1": "t2"})
+    assert [(each.text, each.threads) for each in topic.known] == [
+        ("It ended on 14 March at 21:47, 2,940 Euro are open.", ["t1", "t2"])
+    ]
+    assert [(each.text, each.threads) for each in topic.steps] == [
+        ("Tell her that it ended at 21:47.", ["t2", "t1"])
+    ]
+    assert (lines.first, lines.dropped) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "dropped"),
+    [
+        ("KNOWN: It ended at 21:48. [F1.1]", 1),
+        ("KNOWN: It ended at 21:47. [F2.1]", 1),
+        ("KNOWN: The refund runs at 16:00. [F1.1][F3.1]", 0),  # a thread of another matter
+        ("KNOWN: It is over.", 0),
+        ("NEXT: Tell her. [F2.1]", 0),  # nothing answers it
+        ("NEXT: Tell her that 14 customers wait. [F2.1][F3.1]", 1),
+    ],
+)
+def test_what_the_cited_threads_of_a_matter_do_not_say_is_dropped(line: str, dropped: int) -> None:
+    lines = read_triage_lines(OUTAGE + line, TOLD)
+    assert [(each.known, each.steps) for each in lines.matters] == [((), ())]
+    assert lines.dropped == dropped
 
 
 def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:

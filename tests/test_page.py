@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from slack_sdk import WebClient
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from timing import Patience
 
 from bot.local.page import page_routes
 from bot.local.sample_workspace import load_sample
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.views import new_trigger
 from bot.local.workspace import micros

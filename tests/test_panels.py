@@ -29,12 +29,13 @@ from panel_kit import (
     verdicts,
     write_profile,
 )
+from standins.web import Page
 from web_kit import small_web
 
 from bot.local.model.answer import Answer
-from bot.local.web import Page
 from bot.memory import NoteStore
 from bot.privacy.forget import Forget
+from bot.reports.frame import gaps
 from bot.reports.issues import known_findings, panel_key
 from bot.reports.markdown import report_markdown
 from bot.reports.text import report_text
@@ -191,7 +192,7 @@ async def test_silent_specialists_are_counted_and_silent_judges_leave_findings_u
     assert done.report.findings[0].outcome == "unjudged"
     assert (
         "security: 1 of 1 parts were not read (what the language model wrote could not be used)"
-        in done.report.coverage.not_covered
+        in gaps(done.report)
     )
     assert done.report.material.read == 0
     assert done.report.status == "partial"
@@ -325,7 +326,7 @@ async def test_a_specialist_gets_its_own_references_with_versions_as_far_as_they
     assert "Rule: always say please" in by_name["a"]
     assert "Rule: always say please" not in by_name["b"] + by_name["c"]
     assert "REFERENCES:" not in by_name["c"]
-    assert any("long.md@" in gap for gap in done.report.coverage.not_covered)
+    assert any("long.md@" in gap for gap in gaps(done.report))
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
@@ -397,7 +398,7 @@ async def test_a_note_is_a_reference_as_far_as_its_requester_may_read_it(tmp_pat
     assert "[note/1@" in sent["a"]
     assert "Say please" in sent["a"]
     assert "Say please" not in sent["b"] + sent["c"]
-    assert any("note/99" in gap for gap in report.coverage.not_covered)
+    assert any("note/99" in gap for gap in gaps(report))
 
 
 async def test_what_a_persons_reviews_found_is_forgotten_with_the_person(tmp_path: Path) -> None:
@@ -420,7 +421,7 @@ async def test_what_a_specialist_could_not_decide_is_told(tmp_path: Path) -> Non
         return Answer([use(SUBMIT, points=[], not_covered=["whether the rate is per day"])])
 
     done = await held(Minds({"quality": doubting}), tmp_path)
-    assert done.report.coverage.not_covered == ["quality: whether the rate is per day"]
+    assert gaps(done.report) == ["quality: whether the rate is per day"]
     assert done.report.status == "partial"
 
 

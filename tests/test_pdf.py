@@ -16,7 +16,7 @@ from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 import scopes
 from scopes.documents.pdf import text_of
 from scopes.pages.text import PageReader, PageUnreadable
-from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
+from scopes.programs import WorkerDied, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
 URL = "https://a.example.com/"
@@ -126,7 +126,7 @@ def test_bytes_that_are_changed_crash_nothing_and_ask_for_no_password() -> None:
 
 
 def packed_twice() -> bytes:
-    packing = zlib.compressobj()
+    packing = zlib.compressobj(1)
     once = b"".join(packing.compress(bytes(1 << 20)) for _ in range(600)) + packing.flush()
     return one_page(stream(zlib.compress(once), b"/Filter [/FlateDecode /FlateDecode]"))
 
@@ -160,20 +160,6 @@ async def test_a_bomb_ends_the_program_and_nothing_else(made: Callable[[], bytes
     finally:
         await program.aclose()
     assert json.loads(good)["facts"] == "PDF, text of 2 of 2 pages"
-
-
-async def test_one_that_computes_for_too_long_is_ended() -> None:
-    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 5 0 R %s >>" % with_font()
-    many = b"<< /Type /Pages /Kids [%s] /Count 200 >>" % (b"4 0 R " * 200)
-    slow = packed(b"BT /F1 1 Tf " + b"(a) Tj " * 20_000)
-    slow_file = written([CATALOG, many, HELVETICA, page, slow])
-    program = WorkerProcess("scopes.documents.worker", 1)
-    try:
-        with pytest.raises(WorkerTimedOut):
-            await program.ask(b'{"max_chars": 9000000, "source": false}\n' + slow_file)
-        assert program.pid is None
-    finally:
-        await program.aclose()
 
 
 async def test_the_reader_of_pages_goes_on_where_one_ends_its_program() -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from bot_kit import Shell, refused
 from pg_kit import Kept, place
 
@@ -22,11 +21,6 @@ from subagents.gate import Action
 
 NOW = datetime.now(UTC)
 TEXT = "Line one \u202e\n<!channel> line two"
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 def action(id: str) -> Action:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from pg_kit import with_store
 from policy_kit import TEAM, Asking, Clock, asking, channel, policy, user
 
 from bot.policy import policy as policy_module
@@ -347,6 +348,7 @@ async def test_a_file_that_is_being_written_is_not_believed_half_written(
 async def admitting(
     data_dir: Path, answers: dict[str, Any]
 ) -> AsyncIterator[tuple[Admission, Asking]]:
+    with_store(data_dir)
     store = await Store.open(data_dir)
     try:
         async with asking(answers) as at:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from card_kit import EVA, GUEST, LUIS, again, asked, cards, people, posted, posting, reaches, stored
 from engine_kit import Json, channel_id, led_by, opening, say, turn, until, use
 from fleet_kit import fleet
-from pg_kit import Kept, place
+from pg_kit import Kept, in_file, place
 from serve_kit import ASKER, Served, ruled, serving
 from test_schedule_chat import Turning, tool_texts
 
@@ -44,7 +44,7 @@ from scopes.preferences import (
 )
 from scopes.tool import ToolContext, ToolError
 
-__all__ = ["place"]
+__all__ = ["in_file", "place"]
 
 PORTUGUESE = "answer me in Portuguese"
 HERE = channel_id(1)
@@ -132,9 +132,8 @@ async def test_a_preference_said_once_holds_from_then_on_also_after_a_restart(
 
 
 async def test_a_subagent_is_told_no_preference_by_code(tmp_path: Path) -> None:
-    async with serving(tmp_path, remembering(PORTUGUESE)) as bot:
-        await ask(bot, "From now on answer me in Portuguese.")
     async with serving(tmp_path) as bot:
+        await store_of(bot.store.database).add(PORTUGUESE, Authorship(ASKER))
         assert standing(await ask(bot, "What is open in #support-2?"))
         children = [body for body in bot.model.recorded if body not in bot.parents()]
         assert children
@@ -205,26 +204,16 @@ async def test_words_that_the_request_does_not_say_wait_for_a_card_of_their_own(
 async def test_of_two_that_contradict_each_other_the_one_said_last_is_told_last(
     tmp_path: Path,
 ) -> None:
-    german, dutch = "Answer in German", "Answer in Dutch"
-    turning = Turning(remembering(german))
-    async with serving(tmp_path, turning, space=people()) as bot:
-        for said in (german, dutch, "answer in German"):
-            turning.mind = remembering(said)
-            await ask(bot, f"{said} from now on.")
+    async with serving(tmp_path, led_by(say("Fine.")), space=people()) as bot:
+        for said in ("Answer in German", "Answer in Dutch", "answer in German"):
+            await store_of(bot.store.database).add(said, Authorship(ASKER))
         told = await ask(bot, "What is new?")
-        assert standing(told) == [f"- {dutch}", "- answer in German"]
+        assert standing(told) == ["- Answer in Dutch", "- answer in German"]
         assert f"PREFERENCES: {IN_ORDER}" in opening(told)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "always post my answers without asking",
-        "never ask before sending or posting",
-        "skip the approval, I approve of everything",
-    ],
-)
-async def test_the_policy_wins_over_a_preference(tmp_path: Path, text: str) -> None:
+async def test_the_policy_wins_over_a_preference(tmp_path: Path) -> None:
+    text = "always post my answers without asking"
     turning = Turning(remembering(text))
     async with serving(tmp_path, turning, space=people()) as bot:
         await ask(bot, f"From now on {text}.")
@@ -242,20 +231,17 @@ LONG = "Always " + "really " * 30
 TOO_LONG = "A preference has at most 200 characters, this one 216."
 
 
-@pytest.mark.parametrize(
-    ("request_text", "text", "said"),
-    [
-        (LONG, LONG, TOO_LONG),
-        ("What is new?", LONG, TOO_LONG),
-        ("From now on answer \u200b in Dutch", "\u200b", "A preference needs words."),
-    ],
-)
-async def test_what_cannot_be_kept_is_refused_in_one_sentence(
-    tmp_path: Path, request_text: str, text: str, said: str
-) -> None:
-    async with serving(tmp_path, remembering(text), space=people()) as bot:
-        await bot.answers(bot.ask(request_text))
-        assert said in tool_texts(bot)[-1]
+async def test_what_cannot_be_kept_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    turning = Turning(remembering(LONG))
+    async with serving(tmp_path, turning, space=people()) as bot:
+        for request_text, text, said in (
+            (LONG, LONG, TOO_LONG),
+            ("What is new?", LONG, TOO_LONG),
+            ("From now on answer \u200b in Dutch", "\u200b", "A preference needs words."),
+        ):
+            turning.mind = remembering(text)
+            await bot.answers(bot.ask(request_text))
+            assert said in tool_texts(bot)[-1]
         assert (await stored(bot), await kept(bot)) == ([], [])
 
 
@@ -437,8 +423,8 @@ async def test_what_is_forgotten_takes_its_preferences_along(
     await store.aclose()
 
 
-async def test_preferences_end_with_the_retention_of_notes(place: Kept) -> None:
-    store, made = await filled(place)
+async def test_preferences_end_with_the_retention_of_notes(in_file: Kept) -> None:
+    store, made = await filled(in_file)
     kept_for = load_settings(env={}).retention
     await tidy(store.database, kept_for)
     assert len(await made.listed(ASKER)) == 2
@@ -449,9 +435,9 @@ async def test_preferences_end_with_the_retention_of_notes(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_a_deletion_that_is_repeated_after_a_kill_deletes_no_other(place: Kept) -> None:
+async def test_a_deletion_that_is_repeated_after_a_kill_deletes_no_other(in_file: Kept) -> None:
     """The words fit the other one too, once the first is gone."""
-    store = await place.store()
+    store = await in_file.store()
     made = store_of(store.database)
     for text in ("be brief", "be brief in lists"):
         await made.add(text, Authorship(ASKER))

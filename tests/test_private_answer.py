@@ -21,11 +21,11 @@ from engine_kit import (
     workspace,
 )
 from serve_kit import ASKER, Served, request_in, ruled, serving
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.slack.faults import Fault
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, User, Workspace
 from config.words import phrase

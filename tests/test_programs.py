@@ -14,6 +14,7 @@ from select import select
 
 import pytest
 from engine_kit import until
+from timing import WAIT_S
 
 import scopes
 from scopes.confinement import CLONE, CLONE3, DENIED, FORKS, MACHINES, SIGNALS_SINCE, TGKILL
@@ -120,7 +121,7 @@ def test_each_of_them_ends_at_once_where_the_bot_has_ended_before(module: str) -
     argv = [sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getppid()), module]
     numbers = map(str, PROGRAMS[module])
     with subprocess.Popen([*argv, *numbers], stdin=subprocess.PIPE) as program:
-        assert program.wait(60) == 1  # though its input goes on
+        assert program.wait(WAIT_S) == 1  # though its input goes on
 
 
 MACHINE = platform.machine()

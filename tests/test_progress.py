@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from bot_kit import Shell, small_export
 from rich.console import Console
+from timing import WAIT_S
 
 from bot.cli.plan import MAX_ROWS, plan_table, show_progress
 from bot.slack.plan import Plan, clean_line
@@ -91,27 +92,35 @@ def on_a_terminal(work: str) -> tuple[str, str]:
     """What a process of ours writes to its stdout (a pipe) and to its stderr (a terminal)."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", work], stdout=subprocess.PIPE, stderr=theirs, text=True
+        [sys.executable, "-c", work],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
     )
     os.close(theirs)
+    assert process.stdin
     seen = b""
     with suppress(OSError):  # Linux's way to say that the other end is closed
         while part := os.read(ours, 65536):
             seen += part
-    out, _ = process.communicate(timeout=30)
+            if "…".encode() in seen:
+                process.stdin.close()  # it has shown that it is at work, and may go on
+    process.stdin = None
+    out, _ = process.communicate(timeout=WAIT_S)
     os.close(ours)
     return out, seen.decode()
 
 
 WORK = """
-import sys, time
+import sys
 sys.path.insert(0, {root!r})
 from bot.cli.plan import show_progress
 from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
 with show_progress(sys.stderr) as emit:
     emit(SubagentQueued("s1", "Read #support-es", "slack", "fast"))
     emit(SubagentStarted("s1"))
-    time.sleep(0.4)
+    sys.stdin.read()
     emit(SubagentFinished("s1", "complete", "none", 3, 0.0012))
 print("the result")
 """

@@ -28,10 +28,10 @@ from engine_kit import (
     workspace,
 )
 from serve_kit import ASKER, Served, echo, ruled, serving
+from standins.slack import BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from scopes.tool import iso
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from document_kit import WINDOW, answer_document
+from document_kit import WINDOW, answer_document, gaps_of
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -23,11 +23,11 @@ from slack_sdk.models.blocks import (
     TableBlock,
 )
 from slack_sdk.models.views import View
+from standins.slack_blocks import MAX_VIEW_BLOCKS, checked
+from standins.slack_shown import flat
 from timing import computed_within
 
 from bot.citations import neutralize_links
-from bot.local.slack.blocks import MAX_VIEW_BLOCKS, checked
-from bot.local.slack.shown import flat
 from bot.reports.frame import DETAILS, details_view
 from bot.reports.slack import answer_message
 from bot.slack.blocks import (
@@ -153,6 +153,15 @@ def test_quotes_and_code_are_their_own_parts() -> None:
     assert parts(text) == [quote, code, section(text_leaf("End"))]
 
 
+def test_columns_of_figures_are_aligned_to_the_right() -> None:
+    (table,) = made(
+        "| who | sum | share | no | since |\n|---|---|---|---|---|\n"
+        "| A | €1,249.50 [F1.1] | 52 % | – | 2 Mar |\n| B | – | -3.5% | – | 3 |"
+    )
+    sides = [each["align"] for each in table["column_settings"]]
+    assert sides == ["left", "right", "right", "left", "left"]
+
+
 def test_a_table_is_a_block_with_its_sides_and_links() -> None:
     before, table, after = made(
         "Here:\n\n| a | b |\n|:-:|--:|\n| **x** [F1.1] | \\|y |\n| z |\n\nEnd"
@@ -162,7 +171,7 @@ def test_a_table_is_a_block_with_its_sides_and_links() -> None:
         {"align": "right", "is_wrapped": True},
     ]
     assert [[flat(cell) for cell in row] for row in table["rows"]] == [
-        ["a", "b"],
+        ["**a**", "**b**"],
         [f"**x** [1]({PERMALINK})", "|y"],
         ["z", "–"],
     ]
@@ -368,7 +377,7 @@ def test_no_secret_is_shown_in_any_place(shape: str, secret: str) -> None:
     document = ended(
         f"{shape.format(secret)}\n\nIt is so [F1.1].",
         subagents=told,
-        coverage={**cover, "not_covered": [f"{'x' * 190} AKIA23452345FODNN7EX"]},
+        coverage={**cover, "not_covered": gaps_of(f"{'x' * 190} AKIA23452345FODNN7EX")},
     )
     said = every_text(answer_message(answer_document(document), "k", REPLY))
     assert "2345" not in said
@@ -752,14 +761,14 @@ def test_odd_and_large_text_is_rendered_in_time() -> None:
 def test_the_last_part_ends_with_one_line_and_buttons() -> None:
     made = rendered(
         "One [F1.2]. Two [F1.1].",
-        coverage={"failed": 1, "complete": 4, "not_covered": ["s3: #ops: <!channel> & more", "b"]},
+        coverage={"not_covered": gaps_of("#ops: <!channel> & more", "b")},
         windows=[WINDOW],
         unsupported=2,
     )
     line, buttons = made.parts[-1].blocks[-2:]
     assert line["text"]["text"] == (
         "2 sources · messages of 1–14 Mar 2025 · "
-        "not covered: s3: #ops: &lt;!channel&gt; &amp; more and 1 more · $0.012"
+        "not covered: #ops: &lt;!channel&gt; &amp; more and 1 more · $0.012"
     )
     assert (line["accessory"]["action_id"], line["accessory"]["value"]) == (DETAILS, "0123456789ab")
     assert made.parts[0].text == "One [1]. Two [2]."
@@ -782,7 +791,11 @@ def test_the_details_tell_sources_gaps_and_cost() -> None:
     known = {"id": "s3", "status": "partial", "stopped_by": "none", "findings": []}
     stopped = {"id": "s4", "status": "failed", "stopped_by": "model_error", "findings": []}
     results = [*document("")["subagents"], known, stopped]
-    missing = ["s3: #ops: <!channel> & more", "s4: failed, http 529", "#gone: not there"]
+    missing = [
+        {"subagent": "s3", "reason": "#ops: <!channel> & more"},
+        {"subagent": "s4", "stopped_by": "model_error", "reason": "http 529"},
+        {"source": "#gone", "reason": "not there"},
+    ]
     url = PERMALINK.replace("&", "&amp;")
     assert details(
         "One [F1.2]. Two [F1.1].",
@@ -806,11 +819,12 @@ def test_the_details_show_the_whole_statement_that_found_a_source() -> None:
     query = "SELECT sum(amount) -- " + "x" * 7_000 + "\nFROM orders"
     found = {"id": "F1.1", "claim": "Sum", "queries": [query]}
     other = {"id": "F1.2", "claim": "Rows", "queries": [query, "SELECT 1"]}
-    told = details("A [F1.1]. B [F1.2].", subagents=[{"findings": [found, other]}])
+    told = details("A [F1.1]. B [F1.2].", subagents=[{"findings": [found, other]}], links={})
     shown = "".join(line for line in told if line != "```")
-    assert query.replace("\n", "") in shown
-    assert "*Found with* [1][2]" in told
+    assert shown.count(query.replace("\n", "")) == 1, "both sums rest on it"
+    assert "*Found with* [1]" in told
     assert "*Found with* [2]" in told
+    assert "*Found with* [3]" not in told
 
 
 def test_what_was_looked_up_is_told_from_what_was_found() -> None:
@@ -818,7 +832,7 @@ def test_what_was_looked_up_is_told_from_what_was_found() -> None:
         "F0.1": {"item": "note/7", "text": "Lunch: <!here> at *noon*"},
         "F0.2": {"item": "C1/1.1", "text": "Ana: hello"},
     }
-    links = {**LINKS, "F0.1": [], "F0.2": [PERMALINK]}
+    links = {**LINKS, "F0.1": [], "F0.2": [PERMALINK + "2"]}
     told = details(
         "One [F0.1]. Two [F1.1]. Three [F0.2].",
         links=links,
@@ -830,16 +844,16 @@ def test_what_was_looked_up_is_told_from_what_was_found() -> None:
         "*Sources*",
         "[1] note/7, looked up: Lunch: &lt;!here&gt; at *noon*",
         f"<{url}|[2]> Claim of F1.1",
-        f"<{url}|[3]> looked up: Ana: hello",
+        f"<{url}2|[3]> looked up: Ana: hello",
         "2 items looked up, $0.012, 14 secs · Reference: 0123456789ab",
     ]
 
 
 def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
-    links = {f"F1.{n}": [PERMALINK] for n in range(1, 301)}
+    links = {f"F1.{n}": [f"{PERMALINK}{n}"] for n in range(1, 301)}
     found = [{"id": i, "claim": "long " * 100, "queries": [f"SELECT {i}"]} for i in links]
     text = " ".join(f"[{i}]" for i in links)
-    missing = [f"#c{n}: {'long ' * 200}" for n in range(300)]
+    missing = gaps_of(*(f"#c{n}: {'long ' * 200}" for n in range(300)))
     told = details(
         text, links=links, subagents=[{"findings": found}], coverage={"not_covered": missing}
     )
@@ -896,7 +910,7 @@ def test_small_talk_has_nothing_below_it() -> None:
     assert [block["type"] for block in part.blocks] == ["rich_text"]
     others: list[Json] = [
         {"coverage": {**nothing, "looked_up": 1}},
-        {"coverage": {**nothing, "not_covered": ["#ops"]}},
+        {"coverage": {**nothing, "not_covered": gaps_of("#ops")}},
         {"links": LINKS},
         {"status": "partial"},
     ]
@@ -951,7 +965,7 @@ def test_a_statement_stands_in_the_details_and_cannot_act_there() -> None:
         b for b in details_view(shown, REPLY, 1.0)["blocks"] if b["type"] == "rich_text"
     ]  # in which Slack parses nothing
     (part,) = block["elements"]
-    assert part["elements"] == [{"type": "text", "text": query}]
+    assert part["elements"] == [{"type": "text", "text": query.removeprefix("data:shop: ")}]
 
 
 def test_claims_of_strangers_cannot_act_in_the_sources() -> None:

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from digest_kit import CATEGORIES, triage, triages, verdict
 from digest_kit import LINK as MAIL
-from document_kit import sweep_report, triage_report
+from document_kit import gaps_of, sweep_report, triage_report
 from hypothesis import given, settings
 from report_kit import BEFORE, EVIL, finding, section, still, sweeps, swept
 from slack_sdk.models.blocks import Block
+from slack_sdk.models.views import View
+from standins.slack_blocks import checked
+from standins.slack_shown import flat
 
-from bot.local.slack.blocks import checked
-from bot.local.slack.shown import flat
 from bot.reports.digest import digest_view
 from bot.reports.digest_actions import (
     ACTIONS,
@@ -32,8 +33,10 @@ from bot.reports.digest_actions import (
     blocks_after,
     digest_click,
 )
-from bot.reports.slack import MAX_BLOCKS, SHORT, opened_parts, report_parts
+from bot.reports.frame import DETAILS
+from bot.reports.slack import MAX_BLOCKS, SHORT, details_view, opened_parts, report_parts
 from bot.reports.sweep import sweep_view
+from bot.reports.text import report_text
 from bot.requests.delivery import render_answer
 from bot.slack.blocks import MessagePart
 from bot.storage.requests import StoredRequest
@@ -91,6 +94,14 @@ def whole(document: Json) -> str:
     return "\n".join(map(shown, posted(document)))
 
 
+def details(document: Json) -> str:
+    """The details of a sweep, which Slack takes."""
+    view = details_view(sweep_report(document), load_settings(env={}).reply, 1.0)
+    View(**view).validate_json()
+    assert checked(view["blocks"], 100)
+    return "\n".join(map(flat, view["blocks"]))
+
+
 def inside(value: Any) -> Iterator[Json]:
     """Every object of the blocks, however deep."""
     if isinstance(value, Mapping):
@@ -112,14 +123,16 @@ ALLOWED = {
     "rich_text_quote": {"elements"},
     "text": {"text", "style"},
     "link": {"url", "text"},
+    "table": {"rows"},
     "plain_text": {"text", "emoji"},
+    "mrkdwn": {"text", "verbatim"},
     "header": {"text"},
     "context": {"elements"},
+    "section": {"block_id", "text", "accessory"},
+    "button": {"action_id", "value", "text"},
 }
 BUTTONS = {
-    "section": {"block_id", "text", "accessory"},
     "actions": {"elements", "block_id"},
-    "button": {"action_id", "value", "text"},
     "static_select": {"action_id", "placeholder", "options"},
 }
 
@@ -136,8 +149,10 @@ def nothing_acts(parts: Sequence[MessagePart], allowed: Mapping[str, set[str]], 
 
 
 def clickable(part: MessagePart) -> list[Json]:
+    """Its buttons and menus, but that of its details."""
     below = [e for block in part.blocks if block["type"] == "actions" for e in block["elements"]]
-    return below + [block["accessory"] for block in part.blocks if block["type"] == "section"]
+    below += [block["accessory"] for block in part.blocks if "accessory" in block]
+    return [each for each in below if each["action_id"] != DETAILS]
 
 
 def body(element: Json, option: Json | None = None) -> Json:
@@ -168,7 +183,7 @@ def test_slack_takes_any_digest_also_after_each_click_in_it(document: Json) -> N
             blocks = blocks_after(blocks, click, f"{click.what} was done. " * 50)
         check(blocks)
         assert len(blocks) <= MAX_BLOCKS
-        assert not [b for b in blocks if b["type"] == "actions" or "accessory" in b]
+        assert not clickable(MessagePart("", tuple(map(dict, blocks))))
 
 
 @given(triages())
@@ -342,7 +357,7 @@ def test_the_text_for_notifications_is_numbers_alone() -> None:
         notes=[EVIL],
         compared=BEFORE,
     )
-    told = "Sweep, 1 channel: 1 open (1 high) · 1 new · compared with the report up to 1 Mar 2025."
+    told = "Sweep, 1 channel: 1 open · 1 new · compared with the report up to 1 Mar 2025."
     assert sweep_view(sweep_report(document)).notification == told
     others = ["Sweep, part 2 of 3", "Sweep, part 3 of 3"]
     assert [part.text for part in posted(document)] == [told, *others]
@@ -389,26 +404,31 @@ def three_markets() -> Json:
     )
 
 
-def test_the_first_message_says_what_to_do_and_the_thread_tells_each_market() -> None:
-    first, france, spain, quiet, foot = posted(three_markets())
+def test_the_first_message_says_what_to_do_and_the_thread_tells_the_rest() -> None:
+    first, alone, resting, quiet, foot = posted(three_markets())
     text = shown(first)
     assert text.splitlines()[:3] == [
         "Customer issues: weekly-emea",
-        "**4 open (2 high) · 1 new, 2 still open for up to 12 days, 1 solved, 1 reopened"
+        "**4 open (1 urgent) · 1 new, 2 still open for up to 12 days, 1 solved, 1 reopened"
         " · compared with the report up to 1 Mar 2025**",
         "1 Mar 2025 to 15 Mar 2025 · 3 channels · 120 messages in 36 threads read",
     ]
     sections = three_markets()["sections"]
     url = {f["id"]: f["links"][0] for s in sections for f in s["findings"]}
-    assert f"1. Do it (12 customers, 30 messages) [1]({url['F1.1']}) [3]({url['F2.1']})" in text
+    assert f"1. **Issue F2.1** [1]({url['F2.1']})" in text
+    assert "Café Sol · #csm-es · waits since 4 Mar (10 days)\n→ Do it" in text
+    assert f"2. **Issue F1.1** [2]({url['F1.1']})" in text
+    assert "→ nobody yet: Answer Ana." in text
     assert "- New channels: #csm-de" in text
-    assert "- ● **#csm-fr**  1 open (1 high), 1 new · 40 messages in 12 threads read" in text
-    assert "- – **#csm-de**  no open issue · 40 messages in 12 threads read" in text
-    assert shown(france).startswith("#csm-fr\n")
-    assert shown(spain).startswith("#csm-es\n")
+    assert "- ◐ **#csm-fr**  1 open, 1 new [2] · What it found, in a sentence." in text
+    assert "- – **#csm-de**  no open issue · No issues in 12 threads." in text
+    assert shown(alone).startswith(
+        "**Other open issues**\n**● 1. STILL OPEN 12 days** **Issue F2.1"
+    )
+    assert "**– 4.** Issue F1.2 · Café Sol" in shown(resting)
     assert "Still open, no news in this window" in shown(quiet)
     assert "#csm-es** · 12 days · unanswered · The till hangs · nobody" in shown(quiet)
-    assert shown(foot).endswith("$0.1234 · 12,345 tokens · run abc123")
+    assert shown(foot).endswith("3 channels · messages of 1–14 Mar 2025 · $0.123")
 
 
 def test_what_became_of_it_since_the_last_report_stands_before_it() -> None:
@@ -417,9 +437,10 @@ def test_what_became_of_it_since_the_last_report_stands_before_it() -> None:
     still_told = finding("F1.4", change="open", age_days=12, customers=[*"ABCDE"])
     solved = finding("F1.6", "solved", change="solved")
     text = whole(swept(section("a", *found, still_told, finding("F1.5"), solved), compared=BEFORE))
-    marks = ("● 1. NEW", "● 2. CHANGED", "● 3. REOPENED", "● 4. STILL OPEN 12 days", "● 5.")
-    assert [mark for mark in (*marks, "✓ 6. SOLVED") if f"**{mark}**" not in text] == []
-    assert "A, B, C, D and 1 more · 2 messages" in text
+    marks = ("● 1. REOPENED", "◐ 2. STILL OPEN 12 days", "◐ 3. NEW", "◐ 4. CHANGED", "◐ 5.")
+    assert [mark for mark in marks if f"**{mark}**" not in text] == []
+    assert "A, B, C +2 · #a · waits since 4 Mar (10 days)" in text
+    assert "SOLVED: 1" in text
 
 
 def test_in_a_first_report_nothing_is_called_new() -> None:
@@ -432,12 +453,13 @@ def test_what_was_not_read_is_never_called_free_of_issues() -> None:
     bad = section("csm-es", status="failed", summary="Slack gave no answer.")
     tracker = {"title": "Bugs", "status": "failed", "reason": "The bot cannot open the list."}
     document = swept(bad, section("csm-fr", finding("F1.1")), status="partial", tracker=tracker)
-    document["coverage"]["not_covered"] = [f"gap {n}" for n in range(9)]
+    document["coverage"]["not_covered"] = gaps_of(*(f"gap {n}" for n in range(9)))
     text = whole(document)
     assert "no open issue" not in text
-    assert "**#csm-es**  40 messages in 12 threads read (not read)" in text
+    assert "**#csm-es**  not read · Slack gave no answer." in text
     assert "not complete" in text
-    assert [text.count(f"gap {n}") for n in range(9)] == [1] * 9
+    assert "not covered: gap 0 and 8 more" in text
+    assert [details(document).count(f"gap {n}") for n in range(9)] == [1] * 9
     assert "Tracker (Bugs): could not be read: The bot cannot open the list." in text
     assert "not in it" not in text
 
@@ -446,15 +468,38 @@ def test_a_market_with_nothing_but_old_issues_is_never_called_free_of_them() -> 
     old = [still(), still("The printer is dead", severity="high")]
     first = shown(posted(swept(section("csm-es"), compared=BEFORE, still_open=old))[0])
     assert "no open issue" not in first
-    assert "● **#csm-es**  2 open (1 high)" in first
+    assert "**#csm-es**  2 open (1 urgent)" in first
 
 
 def test_a_short_report_is_one_message() -> None:
     (part,) = posted(swept(section("csm-es")))
-    for words in ("0 open", "no open issue", "run abc123"):
+    for words in ("0 open", "no open issue", "1 channel · messages of 1–14 Mar 2025 · $0.123"):
         assert words in shown(part)
+    assert "run abc123" not in shown(part)
     (part,) = digest(triage(verdict("a", priority="high"), verdict("b")))
-    assert shown(part).endswith("run abc123")
+    assert shown(part).endswith("2 threads · messages of 8–15 Mar 2025 · $0.071")
+
+
+def test_a_stopped_report_tells_once_how_far_it_came() -> None:
+    stopped = {"reason": "it was stopped", "stopped_by": "user"}
+    some, rest = section("a"), [section(f"b{n}", status="cancelled") for n in range(2)]
+    sweep = swept(some, *rest, status="cancelled")
+    sweep["coverage"] |= {"items": 3, "complete": 1, "partial": 0, "cancelled": 2}
+    sweep["coverage"]["not_covered"] = [{**stopped, "source": f"b{n}"} for n in range(2)]
+    lost = [{"thread_id": "c", "subject": "C", "reason": "it was stopped"}]
+    read = verdict("a"), verdict("b")
+    mail = triage(*read, unreadable=lost, status="cancelled")
+    mail["coverage"] |= {"unreached": 3, "not_covered": [{**stopped, "source": "C"}]}
+    for text, line in (
+        (whole(sweep), "Stopped after 1 of 3 channels; 2 were not looked at."),
+        (report_text(sweep_report(sweep)), "Stopped after 1 of 3 channels; 2 were not looked at."),
+        (
+            "\n".join(map(shown, digest(mail))),
+            "Stopped after 2 of 6 threads; 4 were not looked at.",
+        ),
+    ):
+        assert text.count("Stopped after") == text.count(line) == 1
+        assert "not covered" not in text.lower()
 
 
 def test_a_document_stored_before_reports_were_compared_is_shown() -> None:
@@ -485,7 +530,7 @@ def two_hundred(**words: str) -> Json:
     ]
     old = [still(f"Old {n}") for n in range(500)]
     document = swept(*sections, compared=BEFORE, still_open=old)
-    document["coverage"]["not_covered"] = [f"market-{k}: some of it" for k in range(200)]
+    document["coverage"]["not_covered"] = gaps_of(*(f"market-{k}: some of it" for k in range(200)))
     return document
 
 
@@ -495,10 +540,11 @@ def test_two_hundred_channels_are_a_short_first_message_and_a_bounded_thread(wor
     parts = posted(document)
     assert weight(parts[0]) <= SHORT
     text = "\n".join(map(shown, parts))
-    told = len(re.findall(r"\*\*● \d+\.\*\*", text))
-    left = sum(map(int, re.findall(r"(\d+) more, left out here: findings.csv", text)))
-    assert told == 200
-    assert told + left == 4_000
+    told = len(set(re.findall(r"\*\*[●◐] (\d+)\.\*\*", text)))
+    (left,) = re.findall(r"([\d,]+) more, left out here: findings.csv", text)
+    assert told == 300
+    assert left == "3,700"
     assert "Old 99" in text
     assert "and 400 more" in text
-    assert "market-0: 40 messages" in text
+    assert "not covered: market-0: some of it and 199 more" in text
+    assert "market-0: 40 messages" in details(document)

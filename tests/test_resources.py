@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-import pg_kit
 import pytest
 import sqlalchemy as sa
+from pg_kit import database_in_file, each_database, in_file, place
 
 import scopes
 from bot.cli.runs import write_files
@@ -36,6 +35,8 @@ from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
 
+__all__ = ["database_in_file", "each_database", "in_file", "place"]
+
 ANA, BEN = "U0ANA", "U0BEN"
 RUN = space_of_run("r1")
 
@@ -47,24 +48,8 @@ class Members(Operator):
         return True
 
 
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    pg_kit.with_store(tmp_path)
-    opened = await Database.open(tmp_path, None, Cipher.generate())
-    yield opened
-    await opened.aclose()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    with pg_kit.kept(request.param, tmp_path) as place:
-        opened = await Database.open(place.path, place.url, Cipher.generate())
-        yield opened
-        await opened.aclose()
-
-
 async def kept(
-    database: Database,
+    database_in_file: Database,
     key: str,
     text: str = "a,b\n1,2\n",
     *,
@@ -73,14 +58,14 @@ async def kept(
     label: Label = TRUSTED,
     run: str = "r1",
 ) -> Resource:
-    shelf = ResourceStore(database)
+    shelf = ResourceStore(database_in_file)
     return await shelf.save(space, key, name, "text/csv", text.encode(), label, run)
 
 
-def context(database: Database, **more: Any) -> ToolContext:
+def context(database_in_file: Database, **more: Any) -> ToolContext:
     made = ToolContext(
         "r1", ANA, Handles({OPEN_NOTES: "", TEAM_NOTES: ""}), TRUSTED, None,
-        {Resources: ResourceStore(database)}, 8000,
+        {Resources: ResourceStore(database_in_file)}, 8000,
         intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="web",
     )  # fmt: skip
     return replace(made, **more)
@@ -98,19 +83,19 @@ async def result(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
     return found
 
 
-async def test_a_file_is_kept_once_for_each_call_and_in_versions(either: Database) -> None:
-    first = await kept(either, "k1", "one")
-    assert await kept(either, "k1", "one") == first  # a replay
-    second = await kept(either, "k2", "two")
+async def test_a_file_is_kept_once_for_each_call_and_in_versions(each_database: Database) -> None:
+    first = await kept(each_database, "k1", "one")
+    assert await kept(each_database, "k1", "one") == first  # a replay
+    second = await kept(each_database, "k2", "two")
     assert (first.version, second.version) == (1, 2)
-    shelf = ResourceStore(either)
+    shelf = ResourceStore(each_database)
     newest, older = await shelf.get(RUN, "sales.csv"), await shelf.get(RUN, "sales.csv", 1)
     assert newest
     assert older
     assert (newest.content, older.content) == (b"two", b"one")
     assert await shelf.get(RUN, "sales.csv", 3) is None
     assert await shelf.get(space_of_run("r2"), "sales.csv") is None
-    await kept(either, "k3", name="notes.md")
+    await kept(each_database, "k3", name="notes.md")
     listed = await shelf.listed(RUN)
     assert [(f.name, f.version, f.size) for f in listed] == [
         ("notes.md", 1, 8),
@@ -119,31 +104,35 @@ async def test_a_file_is_kept_once_for_each_call_and_in_versions(either: Databas
     assert {f.content for f in listed} == {b""}
 
 
-async def test_who_save_one_file_at_the_same_time_each_get_a_version(either: Database) -> None:
-    made = await asyncio.gather(*(kept(either, f"k{n}", str(n)) for n in range(12)))
+async def test_who_save_one_file_at_the_same_time_each_get_a_version(
+    each_database: Database,
+) -> None:
+    made = await asyncio.gather(*(kept(each_database, f"k{n}", str(n)) for n in range(12)))
     assert sorted(f.version for f in made) == list(range(1, 13))
     assert all(f.content == str(n).encode() for n, f in enumerate(made)), "no update is lost"
 
 
-async def test_the_number_of_a_version_tells_of_all_before_it(either: Database) -> None:
+async def test_the_number_of_a_version_tells_of_all_before_it(each_database: Database) -> None:
     secret = Label(True, frozenset({ANA}), frozenset({"C0BOARD"}))
-    await kept(either, "k1", "merger", label=secret)
+    await kept(each_database, "k1", "merger", label=secret)
     for n in ("call2", "call3"):
-        told = await result(context(either, key=n), "save_resource", name="sales.csv", text=n)
+        told = await result(
+            context(each_database, key=n), "save_resource", name="sales.csv", text=n
+        )
     assert told.note == "Kept as file/sales.csv@3."
     assert told.label == secret
-    other = await result(context(either), "save_resource", name="other.csv", text="x")
+    other = await result(context(each_database), "save_resource", name="other.csv", text="x")
     assert other.label == TRUSTED
 
 
-async def test_a_file_and_all_of_a_run_have_bounds(either: Database) -> None:
+async def test_a_file_and_all_of_a_run_have_bounds(each_database: Database) -> None:
     with pytest.raises(ToolError, match="at most 5 MB"):
-        await kept(either, "k0", "x" * (MAX_BYTES + 1))
+        await kept(each_database, "k0", "x" * (MAX_BYTES + 1))
     for n in range(4):
-        await kept(either, f"k{n}", "x" * MAX_BYTES, name=f"f{n}.csv")
+        await kept(each_database, f"k{n}", "x" * MAX_BYTES, name=f"f{n}.csv")
     with pytest.raises(ToolError, match="has kept 20 MB"):
-        await kept(either, "k9", "x")
-    await kept(either, "k10", "x", run="r2", space=space_of_run("r2"))
+        await kept(each_database, "k9", "x")
+    await kept(each_database, "k10", "x", run="r2", space=space_of_run("r2"))
 
 
 @pytest.mark.parametrize(
@@ -158,13 +147,17 @@ def test_a_name_that_is_no_plain_file_name_is_refused_with_a_hint(name: str) -> 
         assert file_name(f" {kept_as_it_is} ", "md", "csv") == kept_as_it_is
 
 
-async def test_one_context_writes_and_another_reads_on_from_a_line(database: Database) -> None:
+async def test_one_context_writes_and_another_reads_on_from_a_line(
+    database_in_file: Database,
+) -> None:
     text = "\n".join(f"line {n} says nothing new at all" for n in range(1, 401))
-    writer = context(database, label=Label(True, frozenset({ANA}), frozenset({"web:x.org"})))
+    writer = context(
+        database_in_file, label=Label(True, frozenset({ANA}), frozenset({"web:x.org"}))
+    )
     assert (await result(writer, "save_resource", name="log.md", text=text)).note == (
         "Kept as file/log.md@1."
     )
-    reader = context(database, key="r1/s2/call1", max_output_tokens=400)
+    reader = context(database_in_file, key="r1/s2/call1", max_output_tokens=400)
     first = await result(reader, "read_resource", name="log.md")
     assert first.items[0].id == "file/log.md@1:1"
     assert first.items[0].text == "line 1 says nothing new at all"
@@ -184,26 +177,30 @@ async def test_one_context_writes_and_another_reads_on_from_a_line(database: Dat
 
 
 async def test_a_line_without_an_end_is_read_in_pieces_and_a_picture_is_described(
-    database: Database,
+    database_in_file: Database,
 ) -> None:
-    await result(context(database), "save_resource", name="a.json", text='{"a": "' + "y" * 2500)
-    read = await result(context(database), "read_resource", name="a.json")
+    await result(
+        context(database_in_file), "save_resource", name="a.json", text='{"a": "' + "y" * 2500
+    )
+    read = await result(context(database_in_file), "read_resource", name="a.json")
     assert [len(item.text) for item in read.items] == [1000, 1000, 507]
-    shelf = ResourceStore(database)
+    shelf = ResourceStore(database_in_file)
     await shelf.save(RUN, "k9", "a.png", "image/png", b"\x89PNG" * 300, TRUSTED, "r1")
-    (item,) = (await result(context(database), "read_resource", name="a.png")).items
+    (item,) = (await result(context(database_in_file), "read_resource", name="a.png")).items
     assert item.text == "a picture, 1.2 kB"
     apart = normalize("NFD", "übersicht.md")  # a name that looks the same is the same
-    await result(context(database, key="r1/s1/call2"), "save_resource", name=apart, text="x")
+    await result(
+        context(database_in_file, key="r1/s1/call2"), "save_resource", name=apart, text="x"
+    )
     for name in (apart, "übersicht.md", f"file/{apart}@1"):
-        read = await result(context(database), "read_resource", name=name)
+        read = await result(context(database_in_file), "read_resource", name=name)
         assert read.items[0].id == "file/übersicht.md@1:1"
 
 
 async def test_what_is_not_there_or_not_to_be_written_is_refused_with_a_hint(
-    database: Database,
+    database_in_file: Database,
 ) -> None:
-    ctx = context(database)
+    ctx = context(database_in_file)
     with pytest.raises(ToolError, match="list_resources"):
         await use(ctx, "read_resource", name="none.csv")
     with pytest.raises(ToolError, match=r"ends with \.md"):
@@ -214,12 +211,12 @@ async def test_what_is_not_there_or_not_to_be_written_is_refused_with_a_hint(
     assert isinstance(refused, Deny)
 
 
-async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database: Database) -> None:
-    ctx = context(database)
+async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database_in_file: Database) -> None:
+    ctx = context(database_in_file)
     await result(ctx, "save_resource", name="plan.md", text="mine", space=OPEN_NOTES)
     team = replace(ctx, key="r1/s1/call2")
     await result(team, "save_resource", name="plan.md", text="ours", space=TEAM_NOTES)
-    of_ben = context(database, requester=BEN)
+    of_ben = context(database_in_file, requester=BEN)
     assert (await result(of_ben, "list_resources", space=OPEN_NOTES)).items == ()
     (theirs,) = (await result(of_ben, "read_resource", name="plan.md", space=TEAM_NOTES)).items
     assert (theirs.text, theirs.label.untrusted) == ("ours", True)
@@ -245,23 +242,23 @@ SALES = Label(True, sources=frozenset({"C0SALES"}))
     ],
 )  # fmt: skip
 async def test_what_is_forgotten_takes_the_files_along_that_rest_on_it(
-    database: Database, kind: str, id: str, left: list[str]
+    database_in_file: Database, kind: str, id: str, left: list[str]
 ) -> None:
-    await Store(database).start_run("r1", "mention", "What?", "offline", {}, requester=ANA)
-    await database.write(runs.update().values(status="complete"))
+    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {}, requester=ANA)
+    await database_in_file.write(runs.update().values(status="complete"))
     mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
     shop = Label(True, sources=frozenset({"data:shop"}))
     mine, his = "user:U0ANA", "user:U0BEN"
-    await kept(database, "k1", name="run.csv")
-    await kept(database, "k2", name="ana.csv", space=mine)
-    await kept(database, "k3", name="mail.csv", space=mine, label=mail)
-    await kept(database, "k4", name="ben.csv", space=his, label=shop, run="r2")
-    await kept(database, "k5", name="channel.csv", space=mine, label=SALES)
-    await kept(database, "k6", name="talk.csv", space="channel:C0SALES", run="r3")
+    await kept(database_in_file, "k1", name="run.csv")
+    await kept(database_in_file, "k2", name="ana.csv", space=mine)
+    await kept(database_in_file, "k3", name="mail.csv", space=mine, label=mail)
+    await kept(database_in_file, "k4", name="ben.csv", space=his, label=shop, run="r2")
+    await kept(database_in_file, "k5", name="channel.csv", space=mine, label=SALES)
+    await kept(database_in_file, "k6", name="talk.csv", space="channel:C0SALES", run="r3")
     target = ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
-    would = await Forget(database, dry_run=True)(target)
-    done = await Forget(database)(target)
-    shelf = ResourceStore(database)
+    would = await Forget(database_in_file, dry_run=True)(target)
+    done = await Forget(database_in_file)(target)
+    shelf = ResourceStore(database_in_file)
     found = [f for s in (RUN, mine, his, "channel:C0SALES") for f in await shelf.listed(s)]
     names = [f.name for f in found]
     if kind == "user":
@@ -271,40 +268,42 @@ async def test_what_is_forgotten_takes_the_files_along_that_rest_on_it(
 
 
 async def test_a_forgotten_message_takes_the_files_of_the_run_that_read_it(
-    database: Database,
+    database_in_file: Database,
 ) -> None:
-    await Store(database).start_run("r1", "mention", "What?", "offline", {})
+    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await database.write(quoted.insert().values(row))
-    await kept(database, "k1", name="of.csv", label=SALES)
-    await kept(database, "k2", name="other.csv", label=SALES, run="r2", space=space_of_run("r2"))
-    busy = await Forget(database)(ForgetTarget("item", "C0SALES/1.000100"))
+    await database_in_file.write(quoted.insert().values(row))
+    await kept(database_in_file, "k1", name="of.csv", label=SALES)
+    await kept(
+        database_in_file, "k2", name="other.csv", label=SALES, run="r2", space=space_of_run("r2")
+    )
+    busy = await Forget(database_in_file)(ForgetTarget("item", "C0SALES/1.000100"))
     assert busy.files == 0, "a run at work keeps its files until it has ended"
-    await database.write(runs.update().values(status="complete"))
-    done = await Forget(database)(ForgetTarget("item", "C0SALES/1.000100"))
+    await database_in_file.write(runs.update().values(status="complete"))
+    done = await Forget(database_in_file)(ForgetTarget("item", "C0SALES/1.000100"))
     assert done.files == 1
-    left = await database.read(sa.select(resources.c.key))
+    left = await database_in_file.read(sa.select(resources.c.key))
     assert [row.key for row in left] == ["k2"]
 
 
 async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(
-    either: Database,
+    each_database: Database,
 ) -> None:
-    await Store(either).start_run("r1", "mention", "What?", "offline", {})
+    await Store(each_database).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await either.write(quoted.insert().values(row))
-    await kept(either, "k1", name="run.csv")
-    await kept(either, "k2", name="own.csv", space="user:U0ANA", label=SALES)
+    await each_database.write(quoted.insert().values(row))
+    await kept(each_database, "k1", name="run.csv")
+    await kept(each_database, "k2", name="own.csv", space="user:U0ANA", label=SALES)
     old = datetime.now(UTC) - timedelta(days=800)
-    await either.write(runs.update().values(status="complete", started=old))
-    await either.write(resources.update().values(at=old))
+    await each_database.write(runs.update().values(status="complete", started=old))
+    await each_database.write(resources.update().values(at=old))
     retention = load_settings(env={}).retention
-    await tidy(either, retention)
-    shelf = ResourceStore(either)
+    await tidy(each_database, retention)
+    shelf = ResourceStore(each_database)
     assert await shelf.listed(RUN) == []
     assert [f.name for f in await shelf.listed("user:U0ANA")] == ["own.csv"]
-    assert (await Forget(either, dry_run=True)(ForgetTarget("author", "U0EVE"))).files == 1
-    await tidy(either, retention.model_copy(update={"notes_days": 700}))
+    assert (await Forget(each_database, dry_run=True)(ForgetTarget("author", "U0EVE"))).files == 1
+    await tidy(each_database, retention.model_copy(update={"notes_days": 700}))
     assert await shelf.listed("user:U0ANA") == []
 
 
@@ -331,11 +330,11 @@ async def test_the_files_of_a_run_are_written_and_nothing_is_overwritten(tmp_pat
     ("name", "waits"), [("plan.md", False), ("pay invoices to DE00 1234.md", True)]
 )
 async def test_a_name_for_the_team_is_judged_as_its_text_is(
-    database: Database, name: str, waits: bool
+    database_in_file: Database, name: str, waits: bool
 ) -> None:
     words = Intent(text="Keep plan.md for the team: prices go up in May", home="D0ANA")
-    ctx = context(database, label=Label(True), intent=words)
+    ctx = context(database_in_file, label=Label(True), intent=words)
     text = "prices go up in May"
     found = await use(ctx, "save_resource", name=name, text=text, space=TEAM_NOTES)
     assert isinstance(found, Card if waits else ToolResult)
-    assert bool(await ResourceStore(database).listed("team")) is not waits
+    assert bool(await ResourceStore(database_in_file).listed("team")) is not waits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from subagents.contracts import CONTRACTS, AnswerContract, FindingDraft
 from subagents.conversation import Ending
 from subagents.evidence import SourceLog
 from subagents.result import SubagentResult, checked_findings, read_submission, settle
-from subagents.summary import parent_view
+from subagents.summary import overview, parent_view
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
 STOPS = (
@@ -269,6 +270,38 @@ def test_a_view_tells_since_when_an_issue_is_there_and_since_when_somebody_waits
     assert line.split(" | ")[1] == f"unsolved, low, since 2025-04-01{later}"
 
 
+@pytest.mark.parametrize(
+    ("text", "amounts"),
+    [
+        ("[Sol] charged 2 x 59 €, [Mar] too.", ["2 x 59 €", "2 x 59 €"]),
+        ("[Sol] owes CHF 1'200.50. [Mar] waits for 45,10 EUR.", ["CHF 1'200.50", "45,10 EUR"]),
+        ("[Sol] charged twice. [Mar] has 140 customers and error 500.", ["", ""]),
+    ],
+)
+def test_each_customer_of_a_finding_has_their_own_wait_amount_and_link(
+    text: str, amounts: list[str]
+) -> None:
+    read = [item(0), item(60)]
+    read[0] = replace(read[0], text=text)
+    read[1] = replace(read[1], text="[Luna] asks.")
+    data = issues([one("C1/0", "C1/60", customers=["Sol", "Mar", "Luna"])])
+    (found,) = result(ending(data=data), reading(*read)).findings
+    assert [case.customer for case in found.cases] == ["Sol", "Mar", "Luna"]
+    assert [case.amount for case in found.cases] == [*amounts, ""]
+    waits = ["2025-04-01T09:00:00Z"] * 2 + ["2025-04-01T10:00:00Z"]
+    assert [case.waits_since for case in found.cases] == waits
+    assert [case.link for case in found.cases] == [read[0].link] * 2 + [read[1].link]
+
+
+def test_the_one_amount_of_a_thread_about_one_customer_is_theirs_in_any_message() -> None:
+    read = [replace(item(0), text="[Sol] was charged twice."), item(1, 0, "U2")]
+    read[1] = replace(read[1], text="That makes 30 €?")
+    (found,) = result(
+        ending(data=issues([one("C1/0", customers=["Sol"])])), reading(*read)
+    ).findings
+    assert [case.amount for case in found.cases] == ["30 €"]
+
+
 def rows_of(count: int) -> SubagentResult:
     """A table of so many rows, as a subagent of another scope hands it in."""
     told = {"columns": ["name", "n"], "rows": [[f"shop\n{k}", str(k)] for k in range(count)]}
@@ -294,6 +327,15 @@ def test_a_view_shows_the_rows_of_a_table_and_counts_those_that_do_not_fit() -> 
     assert 0 < shown < 400
     assert estimate_tokens(view) <= 600
     assert f"(cut: {400 - shown} more rows)" in view
+
+
+def test_short_views_leave_their_room_to_long_ones() -> None:
+    long, short = rows_of(100), rows_of(1)
+    assert "(cut: " in parent_view(long, 600)
+    together = overview([long, short, short], 600, 20_000)
+    assert "(cut: " not in together
+    assert estimate_tokens(together) <= 3 * 600
+    assert estimate_tokens(overview([long] * 3, 600, 20_000)) <= 3 * 600
 
 
 @pytest.mark.parametrize(

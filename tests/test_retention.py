@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from pg_kit import Kept, place
+from pg_kit import Kept, in_file, place
 from pydantic import ValidationError
 from test_store import decision, record, result
 
@@ -20,7 +20,7 @@ from bot.storage.tables import actions, quoted
 from config.sections import RetentionSettings
 from config.settings import load_settings
 
-__all__ = ["place"]
+__all__ = ["in_file", "place"]
 
 KINDS = ("trajectories", "results", "actions", "notes")
 NEVER: dict[str, Any] = dict.fromkeys([f"{kind}_days" for kind in KINDS])
@@ -112,8 +112,8 @@ async def test_old_actions_go_and_the_log_of_decisions_stays(place: Kept) -> Non
     await store.aclose()
 
 
-async def test_without_days_everything_stays(place: Kept) -> None:
-    store = await place.store()
+async def test_without_days_everything_stays(in_file: Kept) -> None:
+    store = await in_file.store()
     await begun(store, "r1", 4_000)
     counted = [t for t in tables.METADATA.sorted_tables if t.name not in ("flags",)]
     before = [await count(store, table) for table in counted]

@@ -12,11 +12,10 @@ import pytest
 from bot_kit import Shell, configure, model_at, refused
 from engine_kit import MUX
 from panel_kit import CODE, SPECIALISTS, Minds, contract, defends, finds, point, write_profile
+from standins.model import ModelServer
 from test_commands import started
 from test_panels import divided
 from timing import Patience
-
-from bot.local.model.server import ModelServer
 
 Json = dict[str, Any]
 
@@ -64,7 +63,7 @@ def test_a_folder_is_read_but_for_what_is_no_text(
     with model_at(monkeypatch, Minds(EACH)) as model:
         done = shell("review", file.parent, "--json")
     assert done.json["material"]["files"] == 1
-    assert any("logo.png" in gap for gap in done.json["coverage"]["not_covered"])
+    assert any("logo.png" in gap["reason"] for gap in done.json["coverage"]["not_covered"])
     assert not any("kestrel" in str(body) for body in model.recorded)
 
 

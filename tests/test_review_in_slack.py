@@ -13,9 +13,9 @@ from fleet_kit import Fleet, fleet
 from panel_kit import Minds, confirming, contract, review, specialist, to_judge, verdicts
 from panel_kit import verdict as verdict_on
 from serve_kit import ASKER, Served, mentioned, serving
+from standins.model import Mind
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
 from bot.local.workspace import File
 
 Json = dict[str, Any]

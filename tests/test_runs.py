@@ -21,7 +21,7 @@ from engine_kit import (
     settings_for,
     turns,
 )
-from pg_kit import Kept, place, with_store
+from pg_kit import Kept, in_file, place
 from serve_kit import serving
 from test_store import result
 
@@ -41,16 +41,9 @@ from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
 from subagents.result import SubagentResult
 
-__all__ = ["place"]
+__all__ = ["in_file", "place"]
 
 NOW = datetime(2025, 4, 15, 9, 30, tzinfo=UTC)
-
-
-@pytest.fixture
-def in_file(tmp_path: Path) -> Kept:
-    """A database in a file, where it does not matter which it is."""
-    with_store(tmp_path)
-    return Kept(tmp_path, None)
 
 
 async def count(store: Store, table: sa.Table) -> int:

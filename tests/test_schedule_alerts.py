@@ -13,11 +13,11 @@ from typing import Any
 import aiohttp
 import sqlalchemy as sa
 from engine_kit import MUX
-from pg_kit import Kept, postgres
+from pg_kit import Kept, postgres, with_store
 from slack_sdk.web.async_client import AsyncWebClient
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import User, Workspace
 from bot.policy.policy import PolicyFile
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success
@@ -86,6 +86,8 @@ async def office(path: Path, url: str | None = None, replicas: int = 1) -> Async
         async with aiohttp.ClientSession() as session:
             databases, tellers = [], []
             for number in range(replicas):
+                if not url:
+                    with_store(path)
                 database = await Database.open(path, url)
                 web = AsyncWebClient(token=BOT_TOKEN, base_url=at + API_PATH, session=session)
                 quick = {"pace": RateLimit(None), "backoff_s": 0.001, "settle_s": 0.002}

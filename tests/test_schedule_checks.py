@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from engine_kit import MUX, channel_id, workspace
+from pg_kit import with_store
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
 from bot.mailbox.accounts import GOOGLE, Mailboxes
@@ -79,6 +80,7 @@ async def desk(
     settings = load_settings(env={})
     limits = settings.slack.model_copy(update={"retry_attempts": 0, "timeout_s": 5})
     rules = settings.policy.model_copy(update=policy)
+    with_store(tmp_path / "data")
     slack, store = LocalSlack(space or world()), await Store.open(tmp_path / "data")
     slack.people.leave(BOT_USER, ELSEWHERE)
     with MUX.serving(slack.app) as url:

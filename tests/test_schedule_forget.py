@@ -9,11 +9,12 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import channel_id, workspace
 from forget_kit import Told, holding, item
+from pg_kit import with_store
 from schedule_kit import Scheduled, scheduled, sweep
 from serve_kit import ASKER
+from standins.slack import LocalSlack
 
 from bot.local.offline.model import answer as offline
-from bot.local.slack.server import LocalSlack
 from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
@@ -69,6 +70,7 @@ async def test_no_table_holds_what_was_forgotten(tmp_path: Path, kind: str) -> N
 
 async def test_an_issue_stays_that_another_run_told_too(tmp_path: Path) -> None:
     first, second, third = (item(f"C1/{n}.000100", f"Message {n}") for n in (1, 2, 3))
+    with_store(tmp_path)
     store = await Store.open(tmp_path)
     await Told("r1", [first, second, third]).store(store)
     await Told("r2", [third]).store(store)
@@ -160,6 +162,7 @@ async def test_who_is_forgotten_is_in_no_schedule_that_was_deleted(tmp_path: Pat
 
 
 async def test_who_is_forgotten_is_in_no_note_though_the_first_try_died(tmp_path: Path) -> None:
+    with_store(tmp_path)
     database = await Database.open(tmp_path, None)
     shelf, sales = NoteStore(database), Label(True, sources=frozenset({"C0SALES"}))
     for run in ("r1", "r2"):

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from document_kit import sweep_report
-from engine_kit import Json, always, channel_id, is_child, turn, until, use, workspace
+from engine_kit import Json, always, channel_id, come, is_child, turn, until, use, workspace
 from hypothesis import given
 from hypothesis import strategies as st
 from mail_kit import ME, judging, letters
-from schedule_kit import Scheduled, come, scheduled, sweep, triage
+from schedule_kit import Scheduled, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
+from standins.model_faults import Faults
+from standins.slack import LocalSlack
 from test_inbox_triage import with_mail
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Faults
 from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.sync import MailState
 from bot.schedules.run import LONGEST, changes, covered_after, windows
@@ -108,7 +108,7 @@ async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_ot
             bad = await schedules.get("bad")
             return bad if bad and bad.state == "refused" else None
 
-        bad = await come(refused, 20)
+        bad = await come(refused)
         assert bad.why == "I am not in #support-6: invite me there with /invite first."
         assert (await s.fire("good")).state == "ran"
         await until(lambda: s.told())
@@ -364,7 +364,7 @@ async def test_without_a_mailbox_it_is_refused_and_says_how_to_connect_one(tmp_p
             found = await s.schedules.store.get("inbox")
             return found if found and found.state == "refused" else None
 
-        why = (await come(refused, 20)).why
+        why = (await come(refused)).why
         occurrence = await s.begin("inbox")
         await s.schedules.worker.look()
         assert (await s.schedules.occurrences.get("inbox", occurrence.at)) == occurrence, (

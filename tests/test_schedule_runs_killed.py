@@ -14,9 +14,9 @@ from engine_kit import until
 from fleet_kit import Fleet, fleet
 from schedule_kit import LONG_AGO
 from serve_kit import ASKER
+from standins.slack_shown import Shown
 
 from bot.local.offline.model import answer as offline
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 
 pytestmark = pytest.mark.system

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pg_kit import Kept, place, postgres
+from pg_kit import Kept, in_file, place, postgres, with_files
 from test_occurrences import spec
-from timing import Patience
+from timing import WAIT_S, Patience
 
 from bot.runs.durable import Durable
 from bot.schedules.store import Occurrences, ScheduleStore
@@ -22,7 +22,7 @@ from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, Work
 from config.words import Text, phrase
 
-__all__ = ["place", "postgres"]
+__all__ = ["in_file", "place", "postgres"]
 
 CRASHED, LOST = phrase("schedule.crashed"), phrase("schedule.lost")
 
@@ -88,7 +88,7 @@ class Bench:
         self, condition: Callable[[], Awaitable[object]], look: Look | None = None
     ) -> None:
         """Wait until it holds; nothing new is taken up meanwhile, but by `look`."""
-        patience = Patience(30)
+        patience = Patience()
         while not await condition():
             assert not patience.over, (self.done, self.failed)
             if look:
@@ -113,10 +113,16 @@ class Bench:
 
 @asynccontextmanager
 async def bench(place: Kept, executor: str = "me", *, most: int = 8) -> AsyncIterator[Bench]:
+    with_files(place.path)
     async with place.stores(1) as (store,):
         database = store.database
         durable = Durable(
-            executor, {}, place.path / "w.sqlite", place.url, max_concurrency=4, max_crashes=3
+            executor,
+            {},
+            place.path / "workflows.sqlite",
+            place.url,
+            max_concurrency=4,
+            max_crashes=3,
         )
         worker = ScheduleWorker(RequestQueue(database), durable, most, Occurrences(database))
         made = Bench(worker, database)
@@ -131,7 +137,7 @@ async def bench(place: Kept, executor: str = "me", *, most: int = 8) -> AsyncIte
             yield made
         finally:
             made.gate.set()
-            await worker.drain(20)
+            await worker.drain(WAIT_S)
             await durable.aclose()
 
 
@@ -151,9 +157,9 @@ async def test_what_is_due_runs_and_then_is_delivered(place: Kept) -> None:
 
 
 async def test_a_schedule_has_one_thing_at_work_and_a_process_so_many_schedules(
-    place: Kept,
+    in_file: Kept,
 ) -> None:
-    async with bench(place, most=2) as made:
+    async with bench(in_file, most=2) as made:
         made.gate.clear()
         await made.due("one", "two", "three")
         await made.look_until(lambda: _holds(len(made.done) == 2))
@@ -166,36 +172,36 @@ async def test_a_schedule_has_one_thing_at_work_and_a_process_so_many_schedules(
             await made.look_until(lambda occurrence=occurrence: made.delivered(occurrence))  # type: ignore[misc]
 
 
-async def test_nothing_is_begun_while_the_bot_is_paused_or_drains(place: Kept) -> None:
-    async with bench(place) as made:
+async def test_nothing_is_begun_while_the_bot_is_paused_or_drains(in_file: Kept) -> None:
+    async with bench(in_file) as made:
         inbox = RequestQueue(made.database)
         await inbox.pause("U0ANA")
         (occurrence,) = await made.due("one")
         await made.worker.look()
         assert await made.state(occurrence) == "due"
         await inbox.resume()
-        assert await made.worker.drain(5)
+        assert await made.worker.drain(WAIT_S)
         await made.worker.look()
         assert await made.state(occurrence) == "due"
         made.worker.draining = False
         await made.look_until(lambda: made.delivered(occurrence))
 
 
-async def test_draining_waits_for_what_is_at_work(place: Kept) -> None:
-    async with bench(place) as made:
+async def test_draining_waits_for_what_is_at_work(in_file: Kept) -> None:
+    async with bench(in_file) as made:
         made.gate.clear()
         (occurrence,) = await made.due("one")
         await made.look_until(lambda: _holds(made.done))
         assert not await made.worker.drain(0.2)
         made.gate.set()
-        assert await made.worker.drain(20)
+        assert await made.worker.drain(WAIT_S)
         assert await made.state(occurrence) == "ran"
 
 
 async def test_an_occurrence_that_falls_over_fails_with_a_sentence_and_the_next_one_runs(
-    place: Kept, caplog: pytest.LogCaptureFixture
+    in_file: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with bench(place) as made:
+    async with bench(in_file) as made:
         made.crash = True
         (occurrence,) = await made.due("one")
         await made.look_until(lambda: made.has_failed(occurrence))
@@ -210,8 +216,8 @@ async def test_an_occurrence_that_falls_over_fails_with_a_sentence_and_the_next_
         await made.look_until(lambda: made.delivered(second))
 
 
-async def test_a_body_that_ends_nothing_does_not_hold_its_schedule(place: Kept) -> None:
-    async with bench(place) as made:
+async def test_a_body_that_ends_nothing_does_not_hold_its_schedule(in_file: Kept) -> None:
+    async with bench(in_file) as made:
         made.idle = True
         (occurrence,) = await made.due("one")
         await made.look_until(lambda: made.has_failed(occurrence))
@@ -219,8 +225,8 @@ async def test_a_body_that_ends_nothing_does_not_hold_its_schedule(place: Kept) 
         assert await made.occurrences.at_work() == []
 
 
-async def test_a_delivery_that_falls_over_is_tried_again_later(place: Kept) -> None:
-    async with bench(place) as made:
+async def test_a_delivery_that_falls_over_is_tried_again_later(in_file: Kept) -> None:
+    async with bench(in_file) as made:
         made.gate.clear()
         (occurrence,) = await made.due("one")
         await made.look_until(lambda: _holds(made.done))
@@ -277,19 +283,19 @@ async def test_another_try_of_a_dead_replica_goes_on_elsewhere(postgres: Kept) -
         assert made.done == ["occurrence one", "occurrence one", "delivery one"]
 
 
-async def test_what_was_taken_up_but_not_begun_is_begun_after_a_restart(place: Kept) -> None:
-    async with bench(place) as made:
+async def test_what_was_taken_up_but_not_begun_is_begun_after_a_restart(in_file: Kept) -> None:
+    async with bench(in_file) as made:
         (occurrence,) = await made.due("one")
         await made.occurrences.take("me", datetime.now(UTC), 5)  # and here the process ends
-    async with bench(place) as made:
+    async with bench(in_file) as made:
         assert await made.state(occurrence) == "running"
         await made.worker.recover()
         await made.look_until(lambda: made.delivered(occurrence))
         assert made.done == ["occurrence one", "delivery one"]
 
 
-async def test_an_earlier_life_that_had_ended_it_is_not_repeated(place: Kept) -> None:
-    async with bench(place) as made:
+async def test_an_earlier_life_that_had_ended_it_is_not_repeated(in_file: Kept) -> None:
+    async with bench(in_file) as made:
         (occurrence,) = await made.due("one")
         (work,) = await made.occurrences.take("me", datetime.now(UTC), 5)
         await made.occurrences.record_run(
@@ -302,8 +308,8 @@ async def test_an_earlier_life_that_had_ended_it_is_not_repeated(place: Kept) ->
         assert made.done == ["delivery one"]
 
 
-async def test_what_is_lost_for_good_fails_aloud_and_the_schedule_goes_on(place: Kept) -> None:
-    async with bench(place) as made:
+async def test_what_is_lost_for_good_fails_aloud_and_the_schedule_goes_on(in_file: Kept) -> None:
+    async with bench(in_file) as made:
         (occurrence,) = await made.due("one")
         (work,) = await made.occurrences.take("me", datetime.now(UTC), 5)
         made.crash = made.worker.draining = True  # so that its workflow ends, and tells nobody

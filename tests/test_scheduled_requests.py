@@ -17,6 +17,7 @@ from engine_kit import (
     brief,
     brief_answer,
     channel_id,
+    come,
     is_child,
     led_by,
     line,
@@ -26,8 +27,11 @@ from engine_kit import (
     until,
     use,
 )
-from schedule_kit import NEVER, Scheduled, come, scheduled
+from schedule_kit import NEVER, Scheduled, scheduled
 from serve_kit import ASKER, Served, serving
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 from test_preferences import shown_home, store_of
 from test_schedule_chat import (
     Turning,
@@ -45,9 +49,6 @@ from test_schedule_chat import (
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.views import home
 from bot.privacy.retention import tidy
@@ -195,7 +196,7 @@ async def is_done(s: Scheduled, name: str) -> StoredSchedule:
         row = await s.schedules.store.get(name)
         return row if row and row.state == "done" else None
 
-    return await come(found, 30)
+    return await come(found)
 
 
 async def test_a_reminder_that_was_missed_comes_late_or_not_at_all_and_says_so(
@@ -360,10 +361,9 @@ async def test_a_question_that_finds_no_model_is_tried_again_and_answered_once(
     async with scheduled(tmp_path, {"orders": question()}, turning) as s:
         s.schedules.runner.backoff = (timedelta(),)
         occurrence = await s.begin("orders")
-        waits = await s.waits_again(occurrence, 1, 60)
-        assert waits.tries >= 1
+        await s.waits_again(occurrence, 1)
         turning.mind = answering
-        assert (await s.over(occurrence, 60)).state == "ran"
+        assert (await s.over(occurrence)).state == "ran"
         await s.delivered(occurrence)
         found = [text for text in s.told() if "It is **open**" in text]
         assert len(found) == 1

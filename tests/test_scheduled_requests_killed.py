@@ -17,9 +17,9 @@ from engine_kit import Json, brief_answer, channel_id, led_by, say, until
 from fleet_kit import Fleet, fleet
 from pg_kit import Kept, execute, postgres
 from serve_kit import ASKER
+from standins.slack_faults import Fault
 from test_schedule_runs_killed import run_now, tomorrow
 
-from bot.local.slack.faults import Fault
 from bot.local.slack.state import BOT_USER
 
 pytestmark = pytest.mark.system

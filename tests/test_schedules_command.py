@@ -15,9 +15,9 @@ from bot_kit import Shell, configure, refused, slack_at
 from card_kit import people
 from pg_kit import Kept, place
 from sqlalchemy import make_url
+from standins.slack import LocalSlack
 
 from bot.cli.schedules import is_served
-from bot.local.slack.server import LocalSlack
 from bot.runs.durable import LOCKS
 from bot.schedules.store import Occurrences, ScheduleStore
 from bot.slack.client import only_process

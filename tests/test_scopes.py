@@ -20,12 +20,13 @@ from engine_kit import (
     turns,
     workspace,
 )
+from pg_kit import with_store
+from standins.model_checks import check_message_request
+from standins.slack import LocalSlack
 
 import scopes
 from bot.cli.scopes import list_scopes
 from bot.local.model.answer import Answer
-from bot.local.model.checks import check_message_request
-from bot.local.slack.server import LocalSlack
 from bot.mailbox.accounts import GOOGLE, OPERATOR
 from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.runs.store import Store
@@ -273,6 +274,7 @@ def test_a_mailbox_counts_where_its_owner_may_ask_about_it(
 ) -> None:
     async def connect() -> None:
         settings = load_settings()
+        with_store(settings.data_dir)
         store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
         tokens = MailboxTokens.model_validate({"access_token": "a", "refresh_token": "r"})
         await Credentials(store.database).put(GOOGLE, account, tokens)

@@ -8,8 +8,9 @@ from pathlib import Path
 import engine_kit as kit
 import pytest
 import web_kit
+from pg_kit import with_store
+from standins.web import Page
 
-from bot.local.web import Page
 from bot.storage.database import Database
 from bot.tooling.provider import Options
 from bot.tooling.web import ModelSearch, WebTools, bind
@@ -208,6 +209,7 @@ async def test_a_search_is_offered_where_one_is_configured_and_else_it_is_said_w
 ) -> None:
     base = load_settings(env=env)
     settings = base.model_copy(update={"web": base.web.model_copy(update=web)})
+    with_store(tmp_path)
     database = await Database.open(tmp_path)
     made = WebTools(settings, database, Options(model=model))
     opened, again = await made.open("r1", None), await made.open("r2", None)

@@ -11,7 +11,19 @@ from pathlib import Path
 import aiohttp
 import pytest
 import sqlalchemy as sa
-from engine_kit import Json, brief, child, is_child, led_by, opening, say, since, until, workspace
+from engine_kit import (
+    Json,
+    brief,
+    child,
+    come,
+    is_child,
+    led_by,
+    opening,
+    say,
+    since,
+    until,
+    workspace,
+)
 from engine_kit import workspace as small
 from serve_kit import (
     ASKER,
@@ -25,12 +37,12 @@ from serve_kit import (
     serving,
 )
 from slack_sdk.signature import SignatureVerifier
+from standins.model_faults import Fault as ModelFault
+from standins.model_faults import Faults
+from standins.slack import SIGNING_SECRET, LocalSlack
 from timing import patient
 
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault as ModelFault
-from bot.local.model.faults import Faults
-from bot.local.slack.server import SIGNING_SECRET, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
 from config.settings import Settings
@@ -371,11 +383,7 @@ async def test_a_stop_says_nothing_to_those_who_did_not_ask(tmp_path: Path) -> N
 
 
 async def stored(bot: Served, ts: str) -> None:
-    for _ in range(500):
-        if await state(bot, ts):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{ts} was not heard")
+    await come(lambda: state(bot, ts))
 
 
 async def test_a_mention_alone_and_a_broadcast_reply_are_requests(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_kit import channel_id, led_by, until, workspace
+from engine_kit import channel_id, come, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
+from standins.slack_faults import Fault
 
 from bot.listeners.home import PAUSE, RESUME
-from bot.local.slack.faults import Fault
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
@@ -89,12 +89,11 @@ async def test_a_guest_who_replies_in_a_thread_of_ours_is_told_nothing(tmp_path:
 
 
 async def ignored(bot: Served, key: str) -> None:
-    for _ in range(500):
+    async def is_ignored() -> bool:
         request = await bot.inbox.request(key)
-        if request and request.state == "ignored":
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{key} is not ignored")
+        return bool(request and request.state == "ignored")
+
+    await come(is_ignored)
 
 
 async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ from urllib.request import urlopen
 
 import pg_kit
 import pytest
-from engine_kit import Json, led_by, until, workspace
+from engine_kit import Json, come, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, free_port, serving
-from timing import patient, waited_within
+from standins.model import ModelServer
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
+from timing import WAIT_S, patient
 
 from bot.listeners.socket_mode import SocketRefused
-from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.serving.serve import run_serve
 from config.settings import Settings
@@ -142,7 +142,7 @@ def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
         break_it(there)
         for name, value in there.env.items():
             monkeypatch.setenv(name, value)
-        with waited_within(10), pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as ended:
             run_serve(model=None, port=None)
     said = capsys.readouterr()
     errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
@@ -167,31 +167,33 @@ def unpaced(settings: Settings) -> Settings:
 def ready(bot: Served) -> tuple[int, Json]:
     """What /readyz says."""
     try:
-        with urlopen(f"{bot.bench.url}/readyz", timeout=10) as response:
+        with urlopen(f"{bot.bench.url}/readyz", timeout=WAIT_S) as response:
             return response.status, json.loads(response.read())
     except HTTPError as error:
         with error:
             return error.code, json.loads(error.read())
 
 
-async def told(bot: Served, part: str, seconds: float = 20.0) -> str:
+async def told(bot: Served, part: str) -> str:
     """What /readyz says of a part that does not work, as soon as it says it."""
-    async with patient(seconds):
-        while True:
-            code, report = await asyncio.to_thread(ready, bot)
-            if report["parts"].get(part, "ok") != "ok":
-                assert code == 503
-                return str(report["parts"][part])
-            await asyncio.sleep(0.2)
+
+    async def trouble() -> str:
+        code, report = await asyncio.to_thread(ready, bot)
+        said = str(report["parts"].get(part, "ok"))
+        return "" if said == "ok" else f"{code}: {said}"
+
+    code, _, said = (await come(trouble)).partition(": ")
+    assert code == "503"
+    return said
 
 
-async def well(bot: Served, seconds: float = 30.0) -> None:
+async def well(bot: Served) -> None:
     """Returns when /readyz says that all is well."""
-    async with patient(seconds):
-        while True:
-            if (await asyncio.to_thread(ready, bot))[0] == 200:
-                return
-            await asyncio.sleep(0.2)
+
+    async def ok() -> bool:
+        return (await asyncio.to_thread(ready, bot))[0] == 200
+
+    await come(ok)
 
 
 def traced(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -199,7 +201,7 @@ def traced(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [f"{r.name}: {r.getMessage()[:300]}" for r in caplog.records if r.exc_info]
 
 
-async def once_each(bot: Served, asked: Iterable[str], seconds: float = 60.0) -> None:
+async def once_each(bot: Served, asked: Iterable[str], seconds: float = WAIT_S) -> None:
     """Each of these was answered, properly, and once."""
     for thread in asked:
         (shown,) = await bot.answers(thread, seconds=seconds)
@@ -324,7 +326,7 @@ async def test_a_disk_that_is_full_at_the_start_is_one_sentence_and_code_2(tmp_p
         started = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", code), cwd=tmp_path, env=env, stderr=asyncio.subprocess.PIPE
         )
-        async with patient(30):
+        async with patient():
             _, err = await started.communicate()
     assert started.returncode == 2, err
     assert b"Traceback" not in err

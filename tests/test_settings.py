@@ -73,25 +73,12 @@ def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> 
     ("text", "words"),
     [
         ("limits: {cost_us: 2}", "unknown key 'limits.cost_us'. Did you mean 'limits.cost_usd'?"),
-        ("limit: {}", "unknown key 'limit'. Did you mean 'limits'?"),
         ("seconds: 3", "unknown key 'seconds'. Did you mean 'limits.seconds'?"),
         ("qwertz: 1", "unknown key 'qwertz'. config/default.yaml lists the valid ones."),
-        ("7: 1", "unknown key '7'. config/default.yaml lists the valid ones."),
-        (
-            "limits: {cost_usd: cheap}",
-            "'limits.cost_usd' is 'cheap', but it must be a valid",
-        ),
         ("limits: {tokens: true}", "'limits.tokens' is True, but it must be a valid integer"),
         ("limits: {cost_usd: -1}", "'limits.cost_usd' is -1, but it must be greater than or"),
         ("limits: [1]", "'limits' is [1], but it must be a section with keys below it"),
-        (
-            "models: {roles: {parent: {effort: huge}}}",
-            "it must be 'low', 'medium', 'high',",
-        ),
-        (
-            "models: {base_url: localhost}",
-            "'models.base_url' is 'localhost', but it must be an",
-        ),
+        ("models: {base_url: localhost}", "'models.base_url' is 'localhost', but it must be an"),
         ("report: {language: no}", "'report.language' is False, but it must be text in quotes"),
         ("report: {language: German please}", "a language code such as en or pt-BR"),
         ("limits: {remind_at: 0.9}", "'limits': remind_at must be smaller than handoff_at"),
@@ -114,10 +101,6 @@ def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> 
         (
             "mcp: {servers: {crm: {command: [x], scope: web, readers: memebers}}}",
             "'mcp.servers.crm.readers' is 'memebers', but it must be `public` or a list",
-        ),
-        (
-            "mcp: {servers: {crm: {command: [x], scope: web, readers: [memebers]}}}",
-            "'mcp.servers.crm.readers.0' is 'memebers', but it must be `members`",
         ),
         ("data: {databases: {Sales: {path: x}}}", "the key 'data.databases.Sales' must be small"),
         (

@@ -15,25 +15,20 @@ import pytest
 from bot_kit import Shell, configure, model_at, refused, slack_at
 from engine_kit import MUX, say
 from engine_kit import workspace as small
-from timing import Patience
+from standins.model import ModelServer
+from standins.slack import LocalSlack
+from timing import WAIT_S, Patience
 from typer.testing import CliRunner, Result
 
 from bot.__main__ import app
 from bot.cli.setup import set_variables, storable, write_env
 from bot.errors import SetupError
-from bot.local.model.server import ModelServer
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from config.settings import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = "0123456789abcdef0123456789abcdef"
 ENV = Path(".env")
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 @pytest.fixture
@@ -140,7 +135,7 @@ def test_ctrl_c_at_a_prompt_ends_it_with_a_sentence(slack: LocalSlack) -> None:
     os.write(controller, b"xoxb-typ")
     process.send_signal(signal.SIGINT)
     seen += _until(controller, "written.")
-    assert process.wait(10) == 2
+    assert process.wait(WAIT_S) == 2
     os.close(controller)
     assert "Traceback" not in seen
     assert "xoxb-typ" not in seen
@@ -194,7 +189,7 @@ def test_a_file_that_git_does_not_ignore_is_warned_about(slack: LocalSlack) -> N
 
 
 def git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], check=True, capture_output=True, timeout=10)
+    subprocess.run(["git", *arguments], check=True, capture_output=True, timeout=WAIT_S)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from google_data_kit import SHEET, spreadsheet
 from standins.google import FullGoogle
+from standins.google_faults import Fault
 from standins.sheets_state import Book, Tab, Value, book_of
 
 from bot.approvals.cards import arguments, title
-from bot.local.google.faults import Fault
 from bot.tooling.data import SheetTools
 from bot.tooling.provider import OpenedTools, Options
 from config.settings import load_settings

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from engine_kit import MUX, until
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 from test_slack_scope import DAY, START, WINDOW, message, ts
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Message, Reaction, Team, User, Workspace
 from config.settings import load_settings

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from engine_kit import brief_answer, led_by, say, workspace
+from engine_kit import brief_answer, come, led_by, say, workspace
 from serve_kit import ASKER, Served, ruled, serving
 from slack_codes import codes
+from standins.slack import API_PATH, LocalSlack
+from standins.slack_faults import Fault, StreamsRefused
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import kept
 from test_attaching import working as keeping
 
-from bot.local.slack.faults import Fault, StreamsRefused
-from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.workspace import Channel, User, Workspace
 from config.settings import Settings
 from config.words import phrase
@@ -268,15 +268,13 @@ async def asked(bot: Served, write: Write) -> str:
     thread = bot.ask("Write the plan" if write.has_file else "What is open?", user=user)
     key = f"T0ACME/{bot.channel}/{thread}"
 
-    async def state() -> str:
+    async def is_over() -> bool:
         request = await bot.inbox.request(key)
-        return request.state if request else ""
+        ended = request and request.state in ("done", "failed", "ignored")
+        return bool(ended and not bot.bench.dispatch.at_work)
 
-    for _ in range(1_500):
-        if await state() in ("done", "failed", "ignored") and not bot.bench.dispatch.at_work:
-            return thread
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{await state()}: {[m.text for m in bot.replies(thread)]}")
+    await come(is_over)
+    return thread
 
 
 def outcome(bot: Served, write: Write, thread: str, told: int) -> str:

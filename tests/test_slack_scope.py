@@ -13,9 +13,9 @@ import pytest
 from engine_kit import MUX, no_grants
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 
 import scopes
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import (
     Channel,

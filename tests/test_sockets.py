@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from engine_kit import until
 from slack_bolt.response import BoltResponse
+from standins.slack import API_PATH, LocalSlack
+from standins.slack_faults import Fault
 from timing import patient
 
 from bot.listeners.socket_mode import Sockets
 from bot.local.server import LocalServer
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.workspace import Channel, Team, User, Workspace
 from config.settings import load_settings
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from engine_kit import WINDOW, Engine, Json, engine, workspace
 from hypothesis import given
 from hypothesis import strategies as st
+from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
-from bot.local.slack.server import LocalSlack
 from bot.tasks.sources import SweepSource, split
 from bot.tasks.sweep import SweepPlanner
 from config.settings import load_settings

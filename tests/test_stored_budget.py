@@ -14,7 +14,8 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pg_kit import Kept, place, postgres
+from pg_kit import Kept, in_file, place, postgres
+from timing import patient
 
 from bot.runs.store import Store
 from bot.storage.budget import StoredBudget, settle_dead_calls
@@ -24,7 +25,7 @@ from bot.storage.tables import budgets, reservations
 from subagents.budget import Amount, Caps
 from subagents.errors import BudgetExceeded
 
-__all__ = ["place", "postgres"]
+__all__ = ["in_file", "place", "postgres"]
 
 FIELDS = [f.name for f in fields(Amount)]
 NOTHING = Amount()
@@ -81,8 +82,8 @@ async def die(store: Store, owner: str) -> None:
 # ---- one budget
 
 
-async def test_what_is_reserved_is_settled_once(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
+async def test_what_is_reserved_is_settled_once(in_file: Kept) -> None:
+    async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store)
         await mine.reserve("a", all_of(40))
         await mine.reserve("a", all_of(30))  # another attempt of the same call
@@ -107,8 +108,8 @@ async def test_what_would_pass_a_cap_is_refused_and_changes_nothing(place: Kept)
         await mine.reserve("final", all_of(100))  # what was held is there to be used
 
 
-async def test_the_caps_that_a_run_began_with_hold(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
+async def test_the_caps_that_a_run_began_with_hold(in_file: Kept) -> None:
+    async with in_file.stores(1, "r1") as (store,):
         await (await budget(store)).keep("a", all_of(10))
         later = await budget(store, caps=Caps(10**9, 10**9, 10**9, 60.0))
 
@@ -140,8 +141,8 @@ async def test_two_hundred_at_once_share_few_transactions_and_the_cap(place: Kep
         assert await books(store.database) == (all_of(100), Amount())
 
 
-async def test_who_is_cancelled_while_reserving_leaves_nothing_reserved(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
+async def test_who_is_cancelled_while_reserving_leaves_nothing_reserved(in_file: Kept) -> None:
+    async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store)
         waiting = [asyncio.create_task(mine.reserve(f"{n}", all_of(5))) for n in range(20)]
         await asyncio.sleep(0)
@@ -189,8 +190,8 @@ async def test_what_was_held_is_free_and_what_was_sent_is_paid_after_a_crash(pla
         assert await books(database) == (spent, reserved)
 
 
-async def test_a_call_that_is_made_again_is_paid_again(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
+async def test_a_call_that_is_made_again_is_paid_again(in_file: Kept) -> None:
+    async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store)
         await mine.reserve("a", all_of(20))
         await mine.settle("a", all_of(8))  # paid, but its reply was lost
@@ -206,8 +207,8 @@ async def test_a_call_that_is_made_again_is_paid_again(place: Kept) -> None:
         assert await books(store.database) == (all_of(44), Amount())
 
 
-async def test_a_final_call_is_held_again_though_it_was_given_back(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
+async def test_a_final_call_is_held_again_though_it_was_given_back(in_file: Kept) -> None:
+    async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store)
         await mine.hold({"final": all_of(30)})
         await mine.settle("final", Amount())  # as a process does that is told to end
@@ -327,6 +328,6 @@ async def test_a_call_waits_for_what_another_process_settles(place: Kept) -> Non
         assert not asked.done()
         await other.settle("s1/0/1", all_of(10))
         await other.settle("s1/final", NOTHING)
-        async with asyncio.timeout(5):
+        async with patient():
             await asked
         assert await books(mine._database) == (all_of(10), all_of(60))

@@ -27,7 +27,10 @@ from bot_kit import (
     small_export,
     ts,
 )
+from document_kit import gap_lines
 from engine_kit import call, line, opening, results, say, submitted, use
+from standins.slack import LocalSlack
+from standins.slack_faults import Fault
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -36,8 +39,6 @@ from bot.local.export import load_export
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.tasks.base import Request
 from bot.tasks.sources import chosen
@@ -329,7 +330,7 @@ def test_a_share_whose_output_is_cut_off_is_read_again_in_halves_and_loses_nothi
         assert evidence(document, name) == evidence(whole, name), "a finding was lost"
         assert placed(document, name) == placed(whole, name)
         assert section(document, name)["coverage"] == section(whole, name)["coverage"]
-    assert document["coverage"]["not_covered"] == []
+    assert gap_lines(document) == []
     readers = [body for body in asked if body.get("tools")]
     assert max(len(roots_in(body)) for body in readers) == 15
     assert {len(roots_in(body)) for body in readers if roots_in(body)} == {15, 7, 8, 3, 4}
@@ -350,7 +351,7 @@ def test_a_single_thread_that_no_answer_can_tell_is_named(sweep: Swept, tmp_path
     assert done.code == 1
     document = done.json
     assert section(document, "busy")["status"] == "partial"
-    assert document["coverage"]["not_covered"] == [
+    assert gap_lines(document) == [
         f"busy: what there is to say of the thread {long} does not fit into one answer"
     ]
     roots = {f"C0BUSY/{m['ts']}" for m in many_threads(6) if "thread_ts" not in m}
@@ -370,7 +371,7 @@ def test_channels_are_chosen_by_name_id_and_pattern_up_to_a_limit(
     assert done.code == 0  # they are named, and left out as was asked
     assert done.json["coverage"]["left_out"] == 2
     assert [s["item"] for s in done.json["sections"]] == ["a-1", "a-2"]
-    assert done.json["coverage"]["not_covered"] == [
+    assert gap_lines(done.json) == [
         "b-1: left out by --limit 2",
         "c-1: left out by --limit 2",
     ]
@@ -432,7 +433,7 @@ def test_a_channel_that_slack_does_not_give_fails_alone(
     (failed,) = [each for each in document["sections"] if each["status"] == "failed"]
     assert (failed["subagents"], failed["findings"]) == ([], [])
     assert not failed["coverage"]["complete"]
-    (missing,) = document["coverage"]["not_covered"]
+    (missing,) = gap_lines(document)
     assert missing.startswith(f"{failed['item']}: ")
     assert len(missing.splitlines()) == 1
     assert document["coverage"]["failed"] == 1
@@ -443,7 +444,7 @@ def test_a_channel_that_slack_does_not_give_fails_alone(
 def test_a_channel_without_the_bot_is_named_with_what_to_do(on_slack: OnSlack) -> None:
     code, document = on_slack(lambda slack: slack.state.members["C0SUPPORTEN"].pop(BOT_USER))
     assert code == 1
-    (missing,) = document["coverage"]["not_covered"]
+    (missing,) = gap_lines(document)
     assert missing == "support-en: I am not in #support-en. Invite me: /invite @assistant"
     unharmed(document)
 
@@ -452,7 +453,7 @@ def test_a_missing_scope_is_named(on_slack: OnSlack) -> None:
     narrow = {"xoxb-local": Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"channels:history"})}
     code, document = on_slack(lambda slack: None, tokens=narrow)
     assert (code, document["status"]) == (1, "failed")
-    assert all("channels:history" in each for each in document["coverage"]["not_covered"])
+    assert all("channels:history" in each for each in gap_lines(document))
 
 
 def test_a_damaged_day_is_named_and_the_rest_is_reported(shell: Shell, tmp_path: Path) -> None:
@@ -465,7 +466,7 @@ def test_a_damaged_day_is_named_and_the_rest_is_reported(shell: Shell, tmp_path:
     args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
     done = shell("sweep", "--channels", "*", *args, "--json")
     assert done.code == 1
-    (missing,) = done.json["coverage"]["not_covered"]
+    (missing,) = gap_lines(done.json)
     assert missing.startswith("support-es/2025-03-11.json: ")
     assert missing in done.err
     assert done.json["sections"][0]["findings"]
@@ -485,7 +486,7 @@ def test_a_subagent_that_fails_is_a_section_that_says_why(sweep: Swept, shell: S
     assert failed["status"] == "failed"
     assert failed["summary"].startswith("Read 2 items, then stopped. (")
     assert "the language model failed" in failed["summary"]
-    assert f"support-en: {failed['summary']}" in document["coverage"]["not_covered"]
+    assert f"support-en: {failed['summary']}" in gap_lines(document)
     unharmed(document)
     shown = " ".join(shell("show", document["run_id"]).out.split())
     assert re.search(r"s\d failed/\w+ \([^)]*refused to answer", shown)
@@ -546,7 +547,7 @@ def test_a_tracker_that_cannot_be_read_spoils_no_section(
 ) -> None:
     document = shell.sweep(small_export(tmp_path), "*", "--tracker", "F0NOTHING")
     assert {s["status"] for s in document["sections"]} == {"complete"}
-    assert any("F0NOTHING" in each for each in document["coverage"]["not_covered"])
+    assert any("F0NOTHING" in each for each in gap_lines(document))
 
 
 def test_hostile_channels_forge_nothing(shell: Shell, tmp_path: Path) -> None:
@@ -613,10 +614,10 @@ def test_a_channel_that_makes_no_sense_harms_no_other(
     assert by_name["support-es"]["status"] == "complete"
     assert by_name["support-en"]["status"] == "failed"
     assert "fire" not in done.out
-    assert [n for n in done.json["coverage"]["not_covered"] if "support-en" in n] == [
+    assert [n for n in gap_lines(done.json) if "support-en" in n] == [
         "support-en: reading it failed: ValueError"
     ]
-    assert "(not read)" in read.out
+    assert "– #support-en  not read · " in read.out
     assert "no open issue" not in read.out
 
 

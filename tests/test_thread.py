@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from engine_kit import MUX
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
 from bot.requests.thread import OWN, Thread, ThreadLines, rebuild

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from bot_kit import Done, Shell, configure, model_at, refused, small_export
+from document_kit import gap_lines
 from engine_kit import MUX, call, is_child, say
 from mail_kit import ME, judging, letters, mail, mbox, verdict
+from standins.model import Mind, ModelServer
 from test_commands import started, waited_for
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind, ModelServer
 
 Json = dict[str, Any]
 
@@ -77,7 +78,17 @@ def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(triage:
     assert subjects == {f"Order {n}" for n in range(1026, 1031)}
     assert len(done.json["filtered"]) == 20
     assert done.code == 0  # they are named, and left out as was asked
-    assert done.json["coverage"]["not_covered"] == ["25 older threads left out by the limit of 5"]
+    assert gap_lines(done.json) == ["25 older threads left out by the limit of 5"]
+
+
+def test_over_a_damaged_mbox_a_triage_is_partial_and_names_it(shell: Shell, tmp_path: Path) -> None:
+    file = mbox(tmp_path / "m.mbox", *letters(2))
+    with file.open("ab") as whole:
+        whole.write(b"\nFrom nobody Mon Mar 10 09:00:00 2025\n\nNo headers.\n")
+    done = shell(*OFFLINE, "--mbox", file, "--me", ME, "--json")
+    assert (done.json["status"], done.code) == ("partial", 1)
+    (missing,) = gap_lines(done.json)
+    assert "has no headers" in missing
 
 
 def test_a_subagent_that_fails_costs_its_own_thread_only(triage: Triage) -> None:
@@ -253,3 +264,15 @@ def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell, tmp_path: Path) ->
     sweep = shell.sweep(small_export(tmp_path))
     done = shell("triage", "--resume", sweep["run_id"], "--model", "offline", "--json")
     assert "is no triage" in refused(done, "no_triage")
+
+
+def test_a_thread_of_a_stored_digest_is_shown_in_full(shell: Shell) -> None:
+    digest = shell(*OFFLINE, "--sample", "--limit", "3").json
+    run = digest["run_id"]
+    shown = shell("show", run, "--thread", "1")
+    assert shown.code == 0
+    whole = " ".join(shown.out.split())
+    (told,) = (v for v in digest["verdicts"] if v["link"] in shown.out)
+    for text in (*told["key_facts"], told["draft_reply"] or ""):
+        assert " ".join(text.split()) in whole
+    assert "no thread 9" in refused(shell("show", run, "--thread", "9", "--json"), "no_thread")

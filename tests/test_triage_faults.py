@@ -17,17 +17,17 @@ from bot_kit import Done, Shell, configure, model_at, refused
 from engine_kit import MUX, is_child, opening, until
 from mail_kit import ME, judging, letters, mail, mbox
 from serve_kit import ASKER, Served
+from standins.google import TOKEN, Grant, LocalGoogle
+from standins.google_faults import Fault
+from standins.model import ModelServer
+from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Receive, Scope, Send
 from test_inbox_triage import with_mail
 from test_triage import threads
 
-from bot.local.google.faults import Fault
 from bot.local.google.mbox import load_mbox
 from bot.local.google.oauth import CLIENT_ID
-from bot.local.google.server import TOKEN, Grant, LocalGoogle
 from bot.local.model.answer import Answer
-from bot.local.model.server import ModelServer
-from bot.local.slack.shown import Shown
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED
 from config.words import phrase

@@ -20,15 +20,15 @@ from fleet_kit import Fleet, fleet
 from mail_kit import ME, judging, letters, mbox
 from pg_kit import Kept, kept
 from serve_kit import ASKER
+from standins.connections import drop_connection
+from standins.google import TOKEN, LocalGoogle
+from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import Patience
 
 from bot.local.google.mbox import load_mbox
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.google.server import TOKEN, LocalGoogle
-from bot.local.server import drop_connection
 from bot.local.slack.server import API_PATH
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.actions import GIVEN_UP_AFTER

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bot_kit import Shell, model_at
+from document_kit import gap_lines
 from engine_kit import call, is_child, say, since, submitted, turn, use
 from gmail_kit import id_of, office, stored
 from mail_kit import ITEM, ME, judging, mail, mbox
@@ -101,18 +102,13 @@ READ = {
 }
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
 def triaged(shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path) -> tuple[Json, list[Json]]:
     """The document of a triage and the requests that it made; it ends as it says."""
     with model_at(monkeypatch, judging) as model:
         done = shell("triage", "--mbox", file, "--me", ME, "--json")
     document = done.json
     assert done.code == (document["status"] != "complete")
-    assert bool(document["coverage"]["not_covered"]) == bool(done.code)
+    assert bool(gap_lines(document)) == bool(done.code)
     return document, [body for body in model.recorded if is_child(body)]
 
 
@@ -129,6 +125,9 @@ def test_a_mail_that_cannot_be_read_is_unreadable_with_the_reason(
     digest = shell("triage", "--mbox", file, "--me", ME, "--model", "offline").out
     assert reason[:40] in " ".join(digest.split())
     assert reduce(raw).unread, "read without Gmail"
+
+
+def test_a_long_mail_is_not_unread() -> None:
     assert reduce(one("text/plain", "It is long. \n" * 340_000)).unread == ()
 
 
@@ -159,7 +158,7 @@ def test_a_thread_of_which_one_mail_cannot_be_read_says_so_in_its_verdict(
     assert verdict["messages"] == 2
     assert verdict["not_read"] == [f"{reason} (Kim <kim@client.example>, 2026-03-02)"]
     assert document["status"] == "partial"
-    (gap,) = document["coverage"]["not_covered"]
+    (gap,) = gap_lines(document)
     assert gap == f"Offer: not read: {verdict['not_read'][0]}"
     why = reason.partition(": ")[0]
     assert f"could not be read: {why}; it may" in json.dumps(asked["messages"])
@@ -219,7 +218,7 @@ def test_an_answer_about_mail_names_the_mail_that_was_not_read(
     with model_at(monkeypatch, mind):
         done = shell("ask", "What does Kim want?", "--mbox", file, "--me", ME, "--json")
     assert shell("audit", done.json["run_id"]).code == 0
-    (gap,) = done.json["coverage"]["not_covered"]
+    (gap,) = gap_lines(done.json)
     assert f"encrypted (S/MIME): {OPEN}" in gap
     assert (done.json["status"], done.code) == ("partial", 1)
 

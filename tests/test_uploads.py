@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from outbox_kit import ASKED, CHANNEL, Desk, desk, workspace
+from standins.slack import BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault
 
-from bot.local.slack.faults import Fault
-from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import File
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed
@@ -46,7 +46,7 @@ async def test_a_failure_on_the_way_neither_loses_nor_doubles_it(method: str, ki
 
 async def test_a_file_that_slack_takes_and_does_not_show_is_not_sent_again_at_once() -> None:
     async with desk() as made:
-        made.slack.state.unshared = 1
+        made.slack.unshared = 1
         with pytest.raises(OutcomeUnknown, match="not_shown"):
             await share(made)
         assert made.slack.calls[DONE] == 1
@@ -69,7 +69,7 @@ async def test_a_file_that_slack_took_once_is_looked_for_and_not_put_up_again() 
     async with desk() as made:
         uploads = made.writer.uploads
         id = await uploads.hand_over(NAME, CONTENT)
-        made.slack.state.unshared = 1
+        made.slack.unshared = 1
         with pytest.raises(OutcomeUnknown, match="not_shown"):
             await uploads.show(CHANNEL, ASKED, id, NAME)
         looks = made.slack.calls["conversations.replies"]

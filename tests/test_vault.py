@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
-from pg_kit import Kept, execute, place, postgres
+from pg_kit import Kept, execute, in_file, place, postgres
 from test_preferences import store_of as preferences_of
 from test_store import record
+from timing import patient
 
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
@@ -30,7 +31,7 @@ from config.keys import keys_of
 from config.settings import Settings, SettingsError, load_settings
 from scopes.preferences import Authorship
 
-__all__ = ["place", "postgres"]
+__all__ = ["in_file", "place", "postgres"]
 
 CANARY = "canary-7d1f"
 CIPHER = Cipher.generate()
@@ -102,8 +103,8 @@ def test_a_key_file_among_the_data_is_refused(tmp_path: Path) -> None:
     inside = tmp_path / "data" / "keys" / "key"
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "data")
-    for file in (inside, link / "key"):
-        chosen = settings(assistant_data_dir=str(tmp_path / "data"), assistant_key_file=str(file))
+    for each in (inside, link / "key"):
+        chosen = settings(assistant_data_dir=str(tmp_path / "data"), assistant_key_file=str(each))
         with pytest.raises(SettingsError, match=r"inside the data directory .* ASSISTANT_KEY_FILE"):
             keys_of(chosen)
     assert not inside.exists()
@@ -192,25 +193,25 @@ async def test_of_replicas_that_start_together_with_different_keys_one_wins(
     assert [type(each) for each in opened if each not in won] == [WrongKey] * 3
 
 
-async def test_a_key_can_be_changed_and_the_old_one_taken_away(place: Kept) -> None:
+async def test_a_key_can_be_changed_and_the_old_one_taken_away(in_file: Kept) -> None:
     old, new = new_key(), new_key()
     tokens = MailboxTokens.model_validate({"access_token": CANARY, "refresh_token": "r"})
-    database = await Database.open(place.path, place.url, Cipher([old], "file"))
+    database = await Database.open(in_file.path, in_file.url, Cipher([old], "in_file"))
     await Credentials(database).put("google", "ana", tokens)
     await preferences_of(database).add(CANARY, Authorship("U0ANA"))
     await database.aclose()
     for keys in ([new, old], [new]):
-        database = await Database.open(place.path, place.url, Cipher(keys, "file"))
+        database = await Database.open(in_file.path, in_file.url, Cipher(keys, "in_file"))
         assert await Credentials(database).get("google", "ana") == tokens
         assert [each.text for each in await preferences_of(database).listed("U0ANA")] == [CANARY]
         await database.aclose()
 
     with pytest.raises(WrongKey):
-        await Database.open(place.path, place.url, Cipher([old], "file"))
+        await Database.open(in_file.path, in_file.url, Cipher([old], "in_file"))
 
 
-async def test_one_value_of_another_key_is_refused_and_not_waited_for(place: Kept) -> None:
-    database = await Database.open(place.path, place.url)
+async def test_one_value_of_another_key_is_refused_and_not_waited_for(in_file: Kept) -> None:
+    database = await Database.open(in_file.path, in_file.url)
     store = Store(RetryingDatabase(database))
     await store.start_run("r1", "ask", "?", "offline", {})
     sink = StoreSink(store)
@@ -220,7 +221,7 @@ async def test_one_value_of_another_key_is_refused_and_not_waited_for(place: Kep
     await database.write(sa.update(blocks).values(body=foreign))
 
     with pytest.raises(WrongKey):
-        async with asyncio.timeout(10):
+        async with patient():
             await store.trajectory("r1")
     await database.aclose()
 
@@ -270,8 +271,8 @@ def tokens(access: str) -> MailboxTokens:
     return MailboxTokens.model_validate({"access_token": access, "refresh_token": "1//again"})
 
 
-async def test_tokens_are_kept_by_provider_and_account(place: Kept) -> None:
-    database = await Database.open(place.path, place.url)
+async def test_tokens_are_kept_by_provider_and_account(in_file: Kept) -> None:
+    database = await Database.open(in_file.path, in_file.url)
     kept = Credentials(database)
     await kept.put("google", "bea@acme.example", tokens(TOKEN))
     await kept.put("google", "ana@acme.example", tokens(TOKEN))

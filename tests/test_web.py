@@ -12,9 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 import sqlalchemy as sa
+from engine_kit import until
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from timing import waited_within
+from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.metrics import OTHER, Metrics
@@ -22,7 +23,7 @@ from bot.serving.observability import DatabaseProbe, Health, LoopLag
 from bot.serving.web import EVENTS_PATH, MOST_BYTES, serve_app, web_app
 from bot.storage.database import Database
 
-SESSION_TIMEOUT = aiohttp.ClientTimeout(total=10)
+SESSION_TIMEOUT = aiohttp.ClientTimeout(total=WAIT_S)
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ async def test_a_check_that_fails_or_hangs_counts_as_a_fault_of_its_part(
 
     health = Health(check_s=0.1)
     health.add("broken", breaks)
-    health.add("hanging", lambda: asyncio.sleep(0.3, None))
+    health.add("hanging", lambda: asyncio.sleep(600, None))
     report = await health.ready()
     assert report.parts == {
         "broken": "It could not be checked (KeyError).",
@@ -92,11 +93,11 @@ async def test_a_check_that_fails_or_hangs_counts_as_a_fault_of_its_part(
 
 async def test_a_blocked_loop_is_told_of_for_a_while() -> None:
     told: list[float] = []
-    lag = LoopLag(told.append, bad_s=1.0)
+    lag = LoopLag(told.append, bad_s=0.2)
     async with lag.sampled():
         await asyncio.sleep(0.01)
         assert lag.check() is None
-        time.sleep(1.6)  # noqa: ASYNC251
+        time.sleep(0.8)  # noqa: ASYNC251
         await asyncio.sleep(0.01)
     assert lag.check() == f"The event loop was blocked for {told[-1]:.1f} s a moment ago."
 
@@ -105,10 +106,15 @@ async def test_a_stuck_database_thread_is_not_asked_again_and_recovers(data_dir:
     database = await Database.open(data_dir)
     probe, release = DatabaseProbe(database, answer_s=0.3), threading.Event()
     assert list(await asyncio.gather(probe.thread(), probe.reachable())) == [None, None]
-    stuck = asyncio.create_task(database.change(lambda connection: release.wait(10)))
-    await asyncio.sleep(0.05)
-    with waited_within(2, least=0.2):
-        said = list(await asyncio.gather(probe.thread(), probe.reachable()))
+    begun = threading.Event()
+
+    def hold(connection: sa.Connection) -> None:
+        begun.set()
+        release.wait(WAIT_S)
+
+    stuck = asyncio.create_task(database.change(hold))
+    await until(begun.is_set)
+    said = list(await asyncio.gather(probe.thread(), probe.reachable()))
     assert said == ["The database did not answer within 0.3 s."] * 2
     release.set()
     await stuck
@@ -182,7 +188,7 @@ async def test_a_body_that_does_not_come_is_given_up() -> None:
         port = port_of(url)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /slack/events HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
-        assert b"408" in await asyncio.wait_for(reader.readline(), 5)
+        assert b"408" in await asyncio.wait_for(reader.readline(), WAIT_S)
         writer.close()
         await writer.wait_closed()
         _, gone = await asyncio.open_connection("127.0.0.1", port)
@@ -245,7 +251,7 @@ async def test_a_request_at_work_is_finished_before_the_stop(http: aiohttp.Clien
 async def test_who_connects_as_it_stops_is_not_left_waiting() -> None:
     for rounds in range(6):
         async with serve_app(web_app(Health(), Metrics()), "127.0.0.1", 0) as url:
-            late = socket.create_connection(("127.0.0.1", port_of(url)), timeout=2)
+            late = socket.create_connection(("127.0.0.1", port_of(url)), timeout=WAIT_S)
             for _ in range(rounds):
                 await asyncio.sleep(0)
         with late, contextlib.suppress(ConnectionResetError):

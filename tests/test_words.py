@@ -8,6 +8,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from babel.messages.catalog import Catalog
+from language_kit import catalogue
 
 from config.words import (
     ENGLISH,
@@ -18,12 +20,11 @@ from config.words import (
     language_name,
     languages,
     phrase,
+    spoken_language,
     words_of,
 )
 
 ROOT = Path(__file__).parents[1]
-WHOLE = ("de", "en", "es", "fr", "it")
-"""Languages in which no text may be missing."""
 
 
 def forms(language: str) -> dict[str, tuple[str, ...]]:
@@ -41,9 +42,10 @@ def names(text: str) -> set[str]:
     return set(re.findall(r"{(\w+)}", text))
 
 
-@pytest.mark.parametrize("language", WHOLE)
+@pytest.mark.parametrize("language", languages())
 def test_every_text_exists_in_five_languages(language: str) -> None:
     texts = forms(language)
+    assert languages() == ("de", "en", "es", "fr", "it")
     missing = [key for key in forms(ENGLISH) if not all(texts.get(key) or ("",))]
     assert missing == []
 
@@ -87,9 +89,14 @@ def test_a_language_without_a_catalogue_is_english(language: str | None) -> None
         assert phrase("button.approve") == "Approve"
 
 
-def test_a_text_that_a_language_lacks_is_english() -> None:
-    assert words_of("nl")("button.approve") == "Approve"
-    assert words_of("nl")("solved") != words_of("en")("solved")
+def test_a_text_that_a_language_lacks_is_english(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dutch = Catalog(locale="nl")
+    dutch.add("solved", "opgelost")
+    with catalogue(dutch, tmp_path, monkeypatch):
+        told = words_of("nl-BE")
+        assert (told("solved"), told("button.approve")) == ("opgelost", "Approve")
 
 
 def test_an_unknown_key_is_a_mistake_of_ours() -> None:
@@ -127,8 +134,31 @@ def test_numbers_days_and_lists_are_those_of_the_language(
 
 
 def test_a_plural_has_the_forms_of_its_language() -> None:
-    czech = words_of("cs")
-    assert [czech("channels", n=n) for n in (1, 3, 5)] == ["1 kanál", "3 kanály", "5 kanálů"]
+    told = {code: [words_of(code)("channels", n=n) for n in (0, 1, 2)] for code in ("de", "fr")}
+    assert told["de"] == ["0 Kanäle", "1 Kanal", "2 Kanäle"]
+    assert told["fr"] == ["0 canal", "1 canal", "2 canaux"]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Was ist in #support-es noch offen?", "de"),
+        ("<@U0BOT> Wer ist für <#C1|the-and-is> zuständig?", "de"),
+        ("Which of our customers wait for us?", "en"),
+        ('In which channel did Ana write "la carta no funciona en el terminal"?', "en"),
+        ("¿Qué está pendiente en #soporte?", "es"),
+        ("Qu'est-ce qui est ouvert ?", "fr"),
+        ("Quali clienti aspettano una risposta?", "it"),
+        ("Übersetze `what is the status of the order`", ""),
+        ("> what is the status of the order\nDanke", ""),
+        ("triage my inbox", ""),
+        ("Que problemas estão em aberto?", ""),
+        ("ist the", ""),
+        ("", ""),
+    ],
+)
+def test_a_request_tells_its_language_only_where_it_is_clear(text: str, language: str) -> None:
+    assert spoken_language(text) == language
 
 
 @pytest.mark.parametrize(

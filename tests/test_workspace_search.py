@@ -7,9 +7,9 @@ from pathlib import Path
 from card_kit import GUEST, people
 from engine_kit import Json, call, is_child, led_by, line, opening, results, submitted, use, words
 from serve_kit import ASKER, Served, ruled, serving
+from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
-from bot.local.slack.faults import Fault
 from bot.local.slack.state import BOT_USER
 from config.settings import Settings
 

@@ -24,12 +24,12 @@ from mcp_kit import TEXT, Rogue
 from mcp_kit import tool as offer
 from serve_kit import ASKER
 from standins.google import FullGoogle
+from standins.google_oauth import LocalGoogleOauth
+from standins.model_faults import Fault, refuse
 from standins.sheets_state import SheetsState, book_of
 from timing import Patience
 
-from bot.local.google.oauth import LocalGoogleOauth
 from bot.local.model.answer import Answer
-from bot.local.model.faults import Fault, refuse
 from bot.local.server import LocalServer
 from bot.local.slack.delivery import Delivery
 

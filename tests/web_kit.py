@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from standins.web import LocalWeb, Page
+
 from bot.local.server import LocalServer
-from bot.local.web import LocalWeb, Page
 from scopes import scope
 from scopes.handles import Handles
 from scopes.intent import Intent

@@ -280,7 +280,7 @@ MOST_SOURCES = 20
 """Sources that a card names; the rest is counted."""
 MOST_MESSAGES = 20
 """Messages for the texts of one card; an action that needs more cannot be approved."""
-WHY = ("consequence", "draft", "flood")
+WHY = ("audience", "consequence", "draft", "flood")
 """Rules of the gate with an explanation for people."""
 DONE_BY = {
     "approved": "card.approved_by",

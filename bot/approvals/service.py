@@ -287,13 +287,13 @@ class CardPoster:
             if place.messages and not place.batch and place.drawn != row.state:
                 await self.draw(row.id)
 
-    async def language(self, user: str, channel: str) -> str:
-        return await self.admission.people.language(user, channel)
+    async def language(self, user: str, channel: str, said: str = "") -> str:
+        return await self.admission.people.language(user, channel, said)
 
     async def language_of(self, row: StoredAction) -> str:
-        """Return the language of a card: its requester's, or that of the channel where it is."""
+        """Return the language of a card: that of the answer that it belongs to."""
         channel = row.place.messages[0][0] if row.place.messages else ""
-        return await self.language(row.requester, channel)
+        return await self.language(row.requester, channel, row.action.intent.text)
 
     def _until(self, action: Action) -> datetime:
         minutes = timedelta(minutes=self.settings.expires_minutes)

@@ -24,7 +24,7 @@ from bot.errors import SetupError
 from bot.local.samples import SALES, SAMPLE_OWNER
 from bot.local_mode import no_workspace
 from bot.memory import add_files
-from bot.reports.documents import Answer, AnswerDocument, Document, SweepReport
+from bot.reports.documents import Answer, AnswerDocument, Document, Gap, SweepReport
 from bot.reports.markdown import report_markdown
 from bot.slack.people import person_of
 from bot.tasks.ask import Ask
@@ -292,7 +292,7 @@ async def sweep(
             language=(spec and spec.language) or "",
         )
         document = await task.work()
-        missing = [f"{c.name}: left out by --limit {limit}" for c in left_out]
+        missing = [Gap(source=c.name, reason=f"left out by --limit {limit}") for c in left_out]
         document.coverage.not_covered += missing
         document.coverage.left_out = len(missing)
         await app.finish(run, document)
@@ -355,10 +355,7 @@ def report_outcome(document: Document, fault: str) -> int:
     if why := _model_fault(document):
         hint = "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models` in assistant.yaml."
         tell(f"error: The model answered nothing: {why}. {hint}")
-    coverage = document.coverage
-    gaps = len(coverage.not_covered) - (coverage.left_out or 0)
-    whole = document.status == "complete" and not gaps
-    return DONE if whole and not fault else INCOMPLETE
+    return DONE if document.status == "complete" and not fault else INCOMPLETE
 
 
 def _stop_by_ctrl_c(app: App) -> None:

@@ -8,8 +8,9 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from bot.reports.answer import answer_text
 from bot.reports.documents import AnswerDocument, AnswerPart, Document, DocumentPart
-from bot.reports.text import ask_text, report_text
+from bot.reports.text import report_text
 from bot.runs.store import RunNotFound
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
@@ -62,10 +63,13 @@ def present(document: D, as_json: bool, text: Callable[[D], str]) -> None:
         say(text(document))
 
 
-def result_text(document: Document) -> str:
-    """Return a result as it was printed, or as much of it as Slack was sent."""
+def result_text(document: Document, *, whole: bool = False) -> str:
+    """Return a result as it was printed, or as much of it as Slack was sent.
+
+    `whole`: an answer with its links and statements, and how it was made.
+    """
     if isinstance(document, AnswerDocument):
-        return ask_text(document)
+        return answer_text(document, whole=whole)
     shown = isinstance(document, AnswerPart) and printable(document.lead)
     lead = f"{shown}\n\n" if shown else ""
     return lead + report_text(document, load_settings().triage.categories)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import count
@@ -17,15 +17,15 @@ from bot.cli.output import name_or_default, on_database, result_text
 from bot.errors import SetupError
 from bot.memory import ResourceStore
 from bot.privacy.forget import Forget, Forgotten, at_work
-from bot.reports.documents import parse_document
-from bot.reports.text import run_text
+from bot.reports.documents import TriageReport, parse_document
+from bot.reports.text import run_text, thread_text
 from bot.runs.store import RunNotFound, Store
 from bot.slack.blocks import FEEDBACK_BAD, FEEDBACK_GOOD
 from bot.slack.plan import clean_line, shorten
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import RequestQueue
-from bot.storage.tables import decisions
+from bot.storage.tables import StoredRun, decisions
 from bot.terminal import DONE, INCOMPLETE, dump, say, tell
 from config.settings import Settings
 from scopes.resources import Resource, space_of_run
@@ -86,24 +86,41 @@ def list_feedback(limit: int, only_bad: bool, as_json: bool) -> int:
     return on_database(work, as_json)
 
 
-def show_run(run_id: str, as_json: bool, folder: Path | None = None) -> int:
-    """Show a stored run; its files are written if a folder is given."""
+def show_run(
+    run_id: str, as_json: bool, folder: Path | None = None, thread: int | None = None
+) -> int:
+    """Show a stored run, or one thread of its digest; write its files if a folder is given."""
 
     async def work(settings: Settings, database: Database) -> int:
         store = Store(database)
         run = await store.run(run_id)
         if folder is not None:
             return await _write(store, run.id, folder, as_json)
+        if thread is not None:
+            say(_thread(run, thread, settings.triage.categories))
+            return DONE
         subagents = await store.subagents(run.id)
         if as_json:
             dump({**asdict(run), "subagents": [asdict(each) for each in subagents]})
             return DONE
         say(run_text(run, subagents))
         if run.result:
-            say("\n" + result_text(parse_document(run.result)))
+            say("\n" + result_text(parse_document(run.result), whole=True))
         return DONE
 
     return on_database(work, as_json)
+
+
+def _thread(run: StoredRun, number: int, categories: Iterable[str]) -> str:
+    """Return a thread of a digest as text. Raises SetupError if there is none."""
+    document = parse_document(run.result) if run.result else None
+    text = ""
+    if isinstance(document, TriageReport):
+        text = thread_text(document, number, categories)
+    if not text:
+        hint = f"`assistant show {run.id}` shows what it has."
+        raise SetupError("no_thread", f"The run {run.id} has no thread {number}.", hint)
+    return text
 
 
 async def _write(store: Store, run: str, folder: Path, as_json: bool) -> int:

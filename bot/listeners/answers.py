@@ -7,8 +7,9 @@ import logging
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.listeners.events import FeedbackGiven
-from bot.reports.documents import AnswerDocument, parse_document
-from bot.reports.frame import details_view, feedback_form, message_view
+from bot.reports.documents import AnswerDocument, SweepReport, TriageAnswer, parse_document
+from bot.reports.frame import feedback_form, message_view
+from bot.reports.slack import details_view
 from bot.runs.store import RunNotFound, Store
 from bot.slack.assistant_pane import attempt
 from bot.slack.blocks import Block
@@ -46,7 +47,9 @@ class AnswerButtons:
         except RunNotFound:
             return message_view(phrase("answer.details_gone"))
         document = parse_document(stored.result) if stored.result else None
-        if not isinstance(document, AnswerDocument) or not document.label:
+        if not isinstance(document, AnswerDocument | SweepReport | TriageAnswer) or not (
+            document.label
+        ):
             return message_view(phrase("answer.details_gone"))
         if await self._directory.obstacles(Label.of(document.label), user):
             return message_view(phrase("answer.details_hidden"))

@@ -45,7 +45,7 @@ from bot.manifest import SHORTCUTS
 from bot.slack.messages import Bot, edited_at, first, ts_of
 from bot.slack.writer import MessageWriter
 from bot.storage.deletions import ForgetTarget, forget_later
-from bot.storage.requests import BAD, Incoming, RequestQueue
+from bot.storage.requests import BAD, CHOSEN, Incoming, RequestQueue
 from config.words import in_language, phrase
 
 log = logging.getLogger(__name__)
@@ -345,6 +345,7 @@ class Intake:
             return
         kind = "dm" if chosen.channel.startswith("D") else "mention"
         event = {"text": words, "user": chosen.user, "ts": chosen.at, "thread_ts": root}
+        event |= {CHOSEN: chosen.by}
         place = (chosen.team, chosen.channel, chosen.at, root)
         await self._add(Incoming(*place, chosen.user, kind, event))
 

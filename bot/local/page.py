@@ -19,7 +19,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER, SlackError
 from bot.local.slack.views import home, modal
 from bot.local.workspace import SLACKBOT, Channel, Message, User, micros
@@ -30,6 +29,7 @@ MOST_SHOWN = 200
 """Top-level messages of a channel that are sent; the page says how many came before."""
 _PING_LOOKS = 60
 ACT_S = 20.0
+_STREAMING = "in_progress"
 
 Json = dict[str, Any]
 
@@ -310,9 +310,10 @@ class _Seen:
         if not channel:
             return {"home": self._home_view(user), "modal": form}
         with self._state.lock:
-            shown = self._slack.visible(channel)
-            top = [each for each in shown if not each.thread_ts]
-            inside = [each for each in shown if thread and thread in (each.ts, each.thread_ts)]
+            timeline = self._state.timelines[channel]
+            every = sorted(timeline.all(), key=lambda each: micros(each.ts))
+            top = [each for each in every if not each.is_reply]
+            inside = [each for each in every if thread and thread in (each.ts, each.thread_ts)]
             return {
                 "modal": form,
                 "earlier": max(0, len(top) - MOST_SHOWN),
@@ -323,21 +324,20 @@ class _Seen:
                 "prompts": self._prompts(channel),
             }
 
-    def _message(self, channel: str, shown: Shown) -> Json:
+    def _message(self, channel: str, message: Message) -> Json:
         timeline = self._state.timelines[channel]
-        stored = timeline.get(micros(shown.ts)) or Message(shown.ts)
-        replies = [timeline[at] for at in timeline.replies(micros(shown.ts))]
+        replies = [timeline[at] for at in timeline.replies(micros(message.ts))]
         return {
-            "ts": shown.ts,
-            "user": shown.user,
-            "name": stored.username,
-            "text": stored.text,
-            "blocks": list(shown.blocks),
-            "streaming": shown.streaming,
-            "edited": bool(stored.edited) and stored.user != BOT_USER,
-            "subtype": stored.subtype,
-            "files": [file.name or file.title or file.id for file in stored.files],
-            "reactions": [[reaction.name, reaction.count] for reaction in stored.reactions],
+            "ts": message.ts,
+            "user": message.user or message.bot_id,
+            "name": message.username,
+            "text": message.text,
+            "blocks": list(message.blocks),
+            "streaming": message.streaming == _STREAMING,
+            "edited": bool(message.edited) and message.user != BOT_USER,
+            "subtype": message.subtype,
+            "files": [file.name or file.title or file.id for file in message.files],
+            "reactions": [[reaction.name, reaction.count] for reaction in message.reactions],
             "replies": len(replies),
             "repliers": list(dict.fromkeys(reply.user or reply.bot_id for reply in replies))[:4],
             "latest": replies[-1].ts if replies else "",
@@ -350,11 +350,11 @@ class _Seen:
             if (each.user, each.channel) == (user, channel)
         ]
 
-    def _working(self, channel: str, thread: str, shown: list[Shown]) -> bool:
+    def _working(self, channel: str, thread: str, shown: list[Message]) -> bool:
         """Whether the assistant is at work in the thread; then it can be stopped."""
         session = self._state.sessions.get((channel, thread))
         processing = session is not None and session.status == "processing"
-        return processing or any(each.streaming for each in shown)
+        return processing or any(each.streaming == _STREAMING for each in shown)
 
     def _prompts(self, channel: str) -> list[Json]:
         pane = self._state.panes.get((channel, ""))

@@ -18,7 +18,8 @@ START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
 GRACE_S = 0.5
 
-_CONNECTIONS = "local.connections"
+CONNECTIONS = "local.connections"
+"""Key in a scope's extensions: a function that returns the open connections of the server."""
 
 
 def listen(port: int = 0) -> socket.socket:
@@ -99,7 +100,7 @@ class LocalServer:
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["extensions"] = {
             **scope.get("extensions", {}),
-            _CONNECTIONS: self._server.connections,
+            CONNECTIONS: self._server.connections,
         }
         try:
             await self._app(scope, receive, send)
@@ -108,39 +109,10 @@ class LocalServer:
                 raise
 
 
-async def drop_connection(scope: Scope) -> None:
-    """Reset the TCP connection of a request that a LocalServer serves, as a broken network does.
-
-    Whatever the app sends afterwards goes nowhere.
-    """
-    await _abort(_connections(scope))
-
-
-def sever_connection(scope: Scope) -> None:
-    """The same at once, from a function; the loss is noticed later."""
-    for connection in _connections(scope):
-        connection.transport.abort()
-
-
-def mute_connection(scope: Scope) -> None:
-    """Read nothing more from a websocket and ping it no more, as behind a dead network.
-
-    What the app sends still arrives: the app has to keep silent itself.
-    """
-    for connection in _connections(scope):
-        connection.stop_keepalive()
-        connection.transport.pause_reading()
-
-
 async def _abort(connections: Sequence[Any]) -> None:
     for connection in connections:
         connection.transport.abort()
     await asyncio.sleep(0)  # lets the loss be noticed
-
-
-def _connections(scope: Scope) -> list[Any]:
-    connections = scope["extensions"][_CONNECTIONS]()
-    return [each for each in connections if each.client == scope["client"]]
 
 
 class _Server(uvicorn.Server):

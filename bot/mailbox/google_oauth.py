@@ -23,6 +23,7 @@ from pydantic import SecretStr
 from bot.errors import SetupError
 from bot.mailbox.credentials import MailboxTokens
 from config.settings import Settings
+from config.words import Text
 
 log = logging.getLogger(__name__)
 
@@ -32,33 +33,21 @@ PERMISSIONS_PAGE = "https://myaccount.google.com/permissions"
 _GMAIL = "https://gmail.googleapis.com"
 _CODE = re.compile(r"[a-z][a-zA-Z_]{1,40}")
 _BOGUS = {"code": "doctor", "code_verifier": "0" * 43, "redirect_uri": "http://127.0.0.1/"}
-_FAULTS = {
-    "access_denied": "Nothing was allowed at Google, so nothing is connected.",
-    "invalid_client": "Google does not know this OAuth client: fix google.client_id and "
-    "GOOGLE_CLIENT_SECRET.",
-    "unauthorized_client": "Google does not let this OAuth client do that: fix its set-up as "
-    "described in docs/google.md.",
-    "redirect_uri_mismatch": "The address to come back to is not registered with the OAuth client: "
-    "add it as described in docs/google.md.",
-    "invalid_grant": "Google's answer is too old or was used already: start again.",
-    "admin_policy_enforced": "The administrator of this Google account does not allow it.",
-    "org_internal": "The OAuth client takes accounts of its own organisation only.",
-    "accessNotConfigured": "The Gmail API is not enabled in the Google Cloud project: enable it.",
-    "unreachable": "Google cannot be reached: try again in a minute.",
-    "no_scope": "Access to the mail was left out at Google: start again, and allow it.",
-    "no_refresh_token": "Google gave access for an hour only: remove the assistant at "
-    f"{PERMISSIONS_PAGE}, and start again.",
-}
-"""Error code of Google's, or ours -> what it means, with what to do."""
+_FAULTS = frozenset(
+    "access_denied invalid_client unauthorized_client redirect_uri_mismatch invalid_grant "
+    "admin_policy_enforced org_internal accessNotConfigured unreachable no_scope "
+    "no_refresh_token no_proper_answer".split()
+)
+"""Codes of Google's, or ours, for which there is a text that says what to do."""
 
 
 class ConnectFailed(Exception):
     """An account could not be connected; the text is a sentence that says what to do."""
 
     def __init__(self, code: str) -> None:
-        self.code = code if _CODE.fullmatch(code) else "no proper answer"
-        unknown = f"Google refused it ({self.code}): start again, or look that up in Google's help."
-        super().__init__(_FAULTS.get(self.code, unknown))
+        self.code = code if _CODE.fullmatch(code) else "no_proper_answer"
+        key = f"connect.{self.code if self.code in _FAULTS else 'refused'}"
+        super().__init__(Text(key, {"code": self.code, "page": PERMISSIONS_PAGE}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +104,7 @@ class GoogleOauth:
         answer = await self._request("GET", url, headers=bearer)
         address = answer.get("emailAddress")
         if not isinstance(address, str) or "@" not in address:
-            raise ConnectFailed("no proper answer")
+            raise ConnectFailed("no_proper_answer")
         return address
 
     async def revoke(self, tokens: MailboxTokens) -> None:

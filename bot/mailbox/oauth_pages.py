@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
+from babel import negotiate_locale
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -17,6 +18,7 @@ from starlette.routing import Route
 from bot.errors import StoreError
 from bot.mailbox.google_oauth import ConnectFailed
 from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, Owner, OwnerUnknown
+from config.words import current, in_language, languages, phrase
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +38,6 @@ _HEADERS = {
     "x-frame-options": "DENY",
     "cross-origin-opener-policy": "same-origin",
 }
-EXPIRED = (
-    "This link has expired: it works for ten minutes, once, in the browser that it was opened in. "
-    "Open the Home tab of the assistant in Slack and press Connect Gmail."
-)
-LATER = "This cannot be done just now. Try it again in a few minutes."
-
 Page = Callable[[Request], Awaitable[Response]]
 
 
@@ -56,21 +52,29 @@ def connect_routes(connecting: Connecting) -> list[Route]:
 
 
 def _with_errors(page: Page) -> Page:
-    """Answer with a plain page whatever goes wrong."""
+    """Answer in the language of the browser, with a plain page whatever goes wrong."""
 
     async def answer(request: Request) -> Response:
-        try:
-            return await page(request)
-        except OwnerUnknown:
-            return _message_page("Slack does not answer", LATER, 503)
-        except StoreError as error:
-            log.error("%s", error)
-            return _message_page("Not now", LATER, 503)
-        except Exception:  # top-level boundary: one visit to a page
-            log.exception("a page on which a mailbox is connected failed")
-            return _message_page("Something went wrong", LATER, 500)
+        with in_language(_language(request)):
+            try:
+                return await page(request)
+            except OwnerUnknown:
+                return _message_page("connect.slack_silent", phrase("connect.later"), 503)
+            except StoreError as error:
+                log.error("%s", error)
+                return _message_page("connect.not_now", phrase("connect.later"), 503)
+            except Exception:  # top-level boundary: one visit to a page
+                log.exception("a page on which a mailbox is connected failed")
+                return _message_page("connect.wrong", phrase("connect.later"), 500)
 
     return answer
+
+
+def _language(request: Request) -> str | None:
+    """Return the first language of the browser that has a catalogue."""
+    asked = request.headers.get("accept-language", "")[:MOST_CHARS].split(",")
+    codes = [each.partition(";")[0].strip() for each in asked]
+    return negotiate_locale(filter(None, codes), languages(), sep="-")
 
 
 class _Pages:
@@ -86,11 +90,11 @@ class _Pages:
             return _expired_page()
         oauth = self._connecting.oauth
         page = _page(
-            "Connect a mailbox",
-            _paragraph("The assistant will read the mailbox that you choose at Google for ")
+            "connect.title",
+            _paragraph(phrase("connect.reads"))
             + _owner(owner)
-            + "<p>If that is not you, close this page: the sender of the link would read your mail."
-            '</p><form method="post"><button>Go on to Google</button></form>',
+            + _paragraph(phrase("connect.not_you"))
+            + f'<form method="post"><button>{html.escape(phrase("connect.go_on"))}</button></form>',
             form_action=f"'self' {_origin(oauth.auth_url)}" if oauth else "'none'",
         )
         if not self._browser(request):
@@ -117,10 +121,10 @@ class _Pages:
             owner = await self._connecting.find_owner(asking)
             address, code = await self._connecting.fetch(state, asking, _query(request, "code"))
         except ConnectFailed as failed:
-            return _message_page("Nothing is connected", str(failed), 400)
+            return _message_page("connect.nothing", str(failed), 400)
         if not code:
             return _expired_page()
-        return _page("One more step", _last_step(owner, address, code))
+        return _page("connect.last_step", _last_step(owner, address, code))
 
     def _browser(self, request: Request) -> str:
         return request.cookies.get(self._cookie, "")[:MOST_CHARS]
@@ -139,19 +143,20 @@ class _Pages:
 
 def _last_step(owner: Owner, address: str, code: str) -> str:
     return (
-        _paragraph("Nothing is connected yet. The mailbox")
-        + f"<p><strong>{html.escape(address)}</strong></p><p>will be read by the assistant for "
-        + _owner(owner).removeprefix("<p>")
-        + "<p>If that is you, type this code within ten minutes in the Home tab of the assistant "
-        f'in Slack:</p><p><strong class="code">{code[:4]} {code[4:]}</strong></p>'
-        "<p>If it is not, close this page, and do not give the code to anybody: "
-        "without the code nothing is connected, and what Google gave is deleted.</p>"
+        _paragraph(phrase("connect.not_yet"))
+        + f"<p><strong>{html.escape(address)}</strong></p>"
+        + _paragraph(phrase("connect.will_be_read"))
+        + _owner(owner)
+        + _paragraph(phrase("connect.type_code"))
+        + f'<p><strong class="code">{code[:4]} {code[4:]}</strong></p>'
+        + _paragraph(phrase("connect.keep_code"))
     )
 
 
 def _owner(owner: Owner) -> str:
-    name, workspace = html.escape(owner.name), html.escape(owner.workspace)
-    return f"<p><strong>{name}</strong> of {workspace}, and for nobody else.</p>"
+    name = f"<strong>{html.escape(owner.name)}</strong>"
+    workspace = html.escape(owner.workspace)
+    return f"<p>{phrase('connect.owner', name=name, workspace=workspace)}</p>"
 
 
 def _paragraph(text: str) -> str:
@@ -163,19 +168,22 @@ def _message_page(title: str, text: str, status: int) -> Response:
 
 
 def _expired_page() -> Response:
-    return _message_page("This link has expired", EXPIRED, 410)
+    return _message_page("connect.is_expired", phrase("connect.expired"), 410)
 
 
 def _page(title: str, body: str, status: int = 200, form_action: str = "'none'") -> HTMLResponse:
-    """Return a page of this `body`, which is HTML, with headers that restrict the browser."""
+    """Return a page of this `body`, which is HTML, with headers that restrict the browser.
+
+    `title` is the key of its heading.
+    """
     policy = (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {form_action}; "
         "base-uri 'none'; frame-ancestors 'none'"
     )
     text = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="{current().language}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>Assistant</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>{body}</body></html>"
+        f"<style>{_STYLE}</style></head><body><h1>{html.escape(phrase(title))}</h1>{body}</body></html>"
     )
     return HTMLResponse(text, status, {**_HEADERS, "content-security-policy": policy})
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import count as counting
+from itertools import groupby
+from math import inf
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -29,20 +31,23 @@ from bot.reports.documents import (
     STATUSES,
     EarlierDigest,
     FilteredThread,
+    SharedTopic,
     ThreadVerdict,
     TriageLine,
     TriageReport,
 )
 from bot.reports.formatting import (
-    Due,
+    NEAR,
     Sender,
     age,
     clean_text,
     day,
     days_between,
     due,
+    prose,
     sender,
 )
+from bot.reports.frame import gap_text, gaps, stopped_line
 from bot.reports.view import (
     DOTS,
     Bold,
@@ -61,9 +66,13 @@ from config.words import current, in_language, phrase, words_of
 
 MAIL = "https://mail.google.com/"
 """Prefix of the only links in a digest."""
-FIRST, MATTER, FACT, ACTION, REPLY, REASON = 400, 300, 260, 200, 280, 200
+FIRST, MATTER, FACT, ACTION, REASON = 400, 300, 400, 400, 200
 SUBJECT, WARNING, CATEGORY_NAME = 100, 100, 60
-"""Maximum characters of each."""
+"""Maximum characters of each; of facts and actions the model writes less than half of it."""
+FACTS = 260
+"""Characters up to which further facts of a thread are shown beside its first one."""
+REPLY = 4_000
+"""Maximum characters of a proposed reply."""
 MOST_FIRST = 3
 """Maximum number of things to do first."""
 MOST_REFERENCES = 6
@@ -73,16 +82,17 @@ MOST_SENDERS = 12
 """Senders that are named for one reason to filter; the rest is counted."""
 MOST_UNREAD = 20
 """Threads that are named for one reason why they could not be read."""
-MOST_GAPS = 10
 TOP = 5
 """Threads that are shown in full, with their buttons."""
 FEW = 5
 """Rows of what can wait, or of another list, that are shown without asking for them."""
+SOON = 1
+"""Days from now on in which a deadline decides the order; so does one that is over."""
 NOT_NEAR = 1_000
 """Days that count for a verdict without a near deadline."""
 
-Matter = tuple[str, Sequence[ThreadVerdict]]
-"""Shared topic of verdicts (empty for a single one), and the verdicts."""
+Matter = tuple[SharedTopic | None, Sequence[ThreadVerdict]]
+"""Shared topic of verdicts (None for a single one), and the verdicts."""
 Rank = Callable[[ThreadVerdict], tuple[Any, ...]]
 """Key that sorts verdicts."""
 
@@ -102,6 +112,7 @@ def _view(document: TriageReport, categories: Iterable[str]) -> ReportView:
     else:
         sections = [*_sections(document, tuple(categories)), *_lists(document)]
     entries = {entry.id: entry for s in sections for g in s.groups for entry in g.entries}
+    first = (_highlight(line, entries) for line in document.top_lines[:MOST_FIRST])
     return ReportView(
         words=current(),
         name=phrase("digest.name"),
@@ -109,83 +120,226 @@ def _view(document: TriageReport, categories: Iterable[str]) -> ReportView:
         title=phrase("digest.title", mailbox=clean_text(document.mailbox, 100)),
         counts="",
         lead=tuple(filter(None, _lead(document))),
-        first=tuple(_highlight(line, entries) for line in document.top_lines[:MOST_FIRST]),
+        first=tuple(sorted(first, key=_first_number)),
         sections=tuple(sections),
+        gaps=tuple(_gaps(document)),
         foot=tuple(filter(None, (_coverage_line(document), _cost_line(document)))),
     )
 
 
+def _first_number(line: Highlight) -> int:
+    """Return the number of the most pressing thread of a line; it decides the order of lines."""
+    return min((int(each.label) for each in line.references), default=NOT_NEAR)
+
+
 @dataclass(frozen=True, slots=True)
-class _Threads:
-    """The verdicts of a section, in groups, before they are numbered."""
+class _Block:
+    """Verdicts that become a group, before they are numbered."""
 
-    id: str
+    verdicts: Sequence[ThreadVerdict]
+    topic: SharedTopic | None = None
+    """Stands above them."""
+    follows: int = 0
+    """How many further threads of the topic stand in the next block."""
+    title: str = ""
+    """Stands above them if no topic does."""
+    is_full: bool = True
+    fold: Button | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A section before its threads are numbered."""
+
     title: str
-    matters: Sequence[Matter]
-    more: bool = False
-    """Whether the first ones of the same title stand above."""
-    is_full: bool = False
-    is_folded: bool = False
+    blocks: Sequence[_Block]
+    fold: Button | None = None
 
 
-def _sections(document: TriageReport, categories: Sequence[str]) -> list[ReportSection]:
-    """Return the first threads in full, the rest of what presses, then what can wait.
-
-    What can wait comes by category, then by topic; in each section the newest is first.
-    """
+def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[ReportSection]:
+    """Yield what presses, its first threads in full; then what can wait."""
     needs, urgent, waiting = _split(document)
-    first = [*_ranked(needs, document), *_ranked(urgent, document)][:TOP]
-    top, below = list[_Threads](), list[_Threads]()
-    for id, title, verdicts in (
-        ("needs", phrase("digest.needs"), needs),
-        ("urgent", phrase("digest.urgent"), urgent),
-    ):
-        shown = [v for v in first if v in verdicts]
-        rest = [v for v in verdicts if v not in shown]
-        total = f"{title} ({len(verdicts):,})"
-        more = phrase("digest.more_of", n=len(rest), title=title) if shown else total
-        top.append(_Threads(id, total, _by_matter(shown, document), is_full=True))
-        matters = _by_matter(_newest_first(rest), document)
-        below.append(_Threads(id, more, matters, bool(shown), is_full=True, is_folded=True))
-    found = [*top, *below, *_waiting(waiting, document, categories)]
-    numbers = counting(1)
-    return [_section(each, numbers, document, categories) for each in found if each.matters]
+    ranked = {"needs": _ranked(needs, document), "urgent": _ranked(urgent, document)}
+    top = {verdict.thread_id for verdict in [*ranked["needs"], *ranked["urgent"]][:TOP]}
+    layouts, topics = list[_Layout](), list(document.matters)
+    for id, some in ranked.items():
+        if some:
+            matters = _by_matter(some, topics)
+            topics = [t for t in topics if all(t is not topic for topic, _ in matters)]
+            blocks = _pressing(id, matters, top, document)
+            layouts.append(_Layout(f"{phrase(f'digest.{id}')} ({len(some):,})", blocks))
+    if waiting:
+        layouts.append(_waiting(waiting, topics, document, categories))
+    order = [v for each in layouts for block in each.blocks for v in block.verdicts]
+    threads = _Threads(document, categories, {v.thread_id: n for n, v in enumerate(order, 1)})
+    for layout in layouts:
+        groups = tuple(threads.group(block) for block in layout.blocks)
+        yield ReportSection(layout.title, groups, is_urgent=True, fold=layout.fold)
+
+
+def _pressing(
+    id: str, matters: Sequence[Matter], top: Collection[str], document: TriageReport
+) -> list[_Block]:
+    """Return a topic or a single thread after the other, those of the first threads first.
+
+    The rest of a topic is folded right below its first threads; other single threads come last.
+    """
+    split = [
+        (
+            topic,
+            [v for v in some if v.thread_id in top],
+            [v for v in some if v.thread_id not in top],
+        )
+        for topic, some in matters
+    ]
+    blocks: list[_Block] = []
+    others = phrase("digest.others") if any(topic for topic, *_ in split) else ""
+    ordered = sorted(split, key=lambda each: not each[1])
+    for number, (is_single, some) in enumerate(groupby(ordered, key=lambda each: not each[0])):
+        if is_single:
+            first = [v for _, shown, _ in some for v in shown]
+            blocks += [_Block(first, title=others if blocks else "")] if first else []
+            continue
+        for place, (topic, first, rest) in enumerate(some):
+            blocks += [_Block(first, topic, len(rest))] if first else []
+            if rest:
+                fold = _fold(document, f"{id}-{number}-{place}", len(rest), bool(first))
+                blocks.append(_Block(rest, None if first else topic, fold=fold))
+    if alone := [v for topic, _, rest in split if not topic for v in rest]:
+        title = others if blocks and blocks[-1].title != others else ""
+        blocks.append(
+            _Block(alone, title=title, fold=_fold(document, id, len(alone), bool(blocks)))
+        )
+    return blocks
 
 
 def _waiting(
-    verdicts: Sequence[ThreadVerdict], document: TriageReport, categories: Sequence[str]
-) -> Iterator[_Threads]:
-    matters = _by_matter(_newest_first(verdicts), document)
-    alone = [some[0] for text, some in matters if not text]
-    is_folded, known = len(verdicts) > FEW, sorted({v.category for v in document.verdicts})
-    for name in dict.fromkeys([*categories, *known]):
-        if some := [v for v in alone if v.category == name]:
-            title = f"{clean_text(name, CATEGORY_NAME)} ({len(some):,})"
-            id = f"category{known.index(name)}"
-            title = f"{title[:1].upper()}{title[1:]}"
-            yield _Threads(id, title, [("", some)], is_folded=is_folded)
-    together = [matter for matter in matters if matter[0]]
-    total = sum(len(some) for _, some in together)
-    yield _Threads(
-        "matters", f"{phrase('digest.together')} ({total:,})", together, is_folded=is_folded
-    )
-
-
-def _section(
-    threads: _Threads,
-    numbers: Iterator[int],
+    verdicts: Sequence[ThreadVerdict],
+    topics: Sequence[SharedTopic],
     document: TriageReport,
     categories: Sequence[str],
-) -> ReportSection:
-    groups = []
-    for topic, verdicts in threads.matters:
-        entries = tuple(_entry(v, next(numbers), document, categories) for v in verdicts)
-        first, last = entries[0].number, entries[-1].number
-        title = phrase("digest.topic", topic=topic, first=first, last=last) if topic else ""
-        groups.append(Group(entries, title, is_full=threads.is_full, is_numbered=True))
-    total = sum(len(group.entries) for group in groups)
-    fold = _fold(document, threads.id, total, threads.more) if threads.is_folded else None
-    return ReportSection(threads.title, tuple(groups), is_urgent=True, fold=fold)
+) -> _Layout:
+    """Return what can wait: single threads by category, the newest first; then topics."""
+    names = list(dict.fromkeys([*categories, *sorted({v.category for v in verdicts})]))
+    ordered = sorted(_newest_first(verdicts), key=lambda v: names.index(v.category))
+    matters = _by_matter(ordered, topics)
+    alone = [v for topic, some in matters if not topic for v in some]
+    blocks = [_Block(alone, is_full=False)] if alone else []
+    blocks += [_Block(some, topic, is_full=False) for topic, some in matters if topic]
+    fold = _fold(document, "waiting", len(verdicts)) if len(verdicts) > FEW else None
+    return _Layout(f"{phrase('digest.can_wait')} ({len(verdicts):,})", blocks, fold)
+
+
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """Makes the groups of a digest."""
+
+    document: TriageReport
+    categories: Sequence[str]
+    numbers: Mapping[str, int]
+    """Id of a thread -> its number in reading order."""
+
+    def group(self, block: _Block) -> Group:
+        title, topic = block.title, block.topic
+        known: tuple[Highlight, ...] = ()
+        if topic:
+            first = self.numbers[block.verdicts[0].thread_id]
+            last = first + len(block.verdicts) + block.follows - 1
+            name = prose(topic.text, MATTER) or phrase("digest.one_matter")
+            title = phrase("digest.topic", topic=name, first=first, last=last)
+            known = tuple(_highlight(line, self.references()) for line in topic.known)
+        entries = tuple(self._entry(verdict, block.is_full) for verdict in block.verdicts)
+        return Group(
+            entries,
+            title,
+            known,
+            is_full=block.is_full,
+            is_numbered=True,
+            is_short=not block.is_full,
+            fold=block.fold,
+        )
+
+    def references(self) -> Mapping[str, Entry]:
+        """Return by thread what a line that cites it shows: number and link."""
+        return {
+            v.thread_id: Entry(
+                row=(),
+                url=_link(v),
+                id=v.thread_id,
+                number=self.numbers[v.thread_id],
+                finding=v.finding or "",
+            )
+            for v in self.document.verdicts
+        }
+
+    def _entry(self, verdict: ThreadVerdict, is_pressing: bool) -> Entry:
+        document, number = self.document, self.numbers[verdict.thread_id]
+        now = datetime.fromisoformat(document.as_of).astimezone(UTC)
+        from_, old = self._sender(verdict), age(verdict.at, now)
+        until, subject = due(verdict.deadline, now.date()), subject_text(verdict.subject)
+        warnings = tuple(_warnings(verdict))[:MOST_WARNINGS]
+        fact, step, draft = _facts(verdict), self._step(verdict), _draft(verdict)
+        when = until.sentence if until else ""
+        if not when and verdict.thread_id in _to_do_first(document):
+            when = phrase("first")
+        if not when and verdict.asked_of_me and verdict.at:
+            when = phrase("digest.waiting", age=old)
+        short = from_.full if warnings else from_.plain
+        told = [f" · ⚠ {warning}" for warning in warnings]
+        if not is_pressing:
+            fact = prose(next(iter(verdict.key_facts), ""), FACT)
+            is_low = verdict.priority == "low" and fact and not warnings
+            further = (f"\n{each}" for each in (fact, "" if is_low else f"→ {step}") if each)
+            row: Line = (Bold(short), f": {subject}", *told, f" · {old}", *further)
+            return Entry(
+                row, _link(verdict), verdict.thread_id, number, finding=verdict.finding or ""
+            )
+        after = "" if when else f" · {old}"
+        lead = f"{when} · " if when else ""
+        first = prose(next(iter(verdict.key_facts), ""), FACT)
+        ready = phrase("digest.draft_ready") if draft else ""
+        todo = " · ".join(filter(None, (f"→ {step}" if step else "", ready)))
+        return Entry(
+            id=verdict.thread_id,
+            number=number,
+            row=(
+                Bold(f"{lead}{short}"),
+                f": {subject}",
+                *told,
+                after,
+                *(f"\n{each}" for each in (first, todo) if each),
+            ),
+            url=_link(verdict),
+            title=(
+                Bold(f"{DOTS[verdict.priority]} {number}. {lead}{from_.full}"),
+                f": {subject}{after}",
+            ),
+            details=(
+                *(f"\n⚠ {warning}" for warning in warnings),
+                *(f"\n{each}" for each in (fact, f"→ {step}" if step else "") if each),
+            ),
+            draft=draft,
+            name=from_.plain,
+            buttons=tuple(_buttons(verdict, bool(draft), document.run_id, self.categories)),
+            finding=verdict.finding or "",
+        )
+
+    def _sender(self, verdict: ThreadVerdict) -> Sender:
+        """Return who wrote last; of others who did if the reader answered."""
+        last = sender(verdict.sender, self.document.mailbox)
+        is_own = last.address == self.document.mailbox.lower() and verdict.writer
+        return sender(verdict.writer, self.document.mailbox) if is_own else last
+
+    def _step(self, verdict: ThreadVerdict) -> str:
+        """Return the next step, with the threads of its topic that answer a part of it."""
+        steps = (step for topic in self.document.matters for step in topic.steps)
+        found = next((s for s in steps if s.threads[:1] == [verdict.thread_id]), None)
+        if found is None:
+            return prose(verdict.proposed_action, ACTION)
+        others = sorted(self.numbers[id] for id in set(found.threads[1:]) & self.numbers.keys())
+        see = phrase("digest.see", n=len(others), threads=", ".join(map(str, others)))
+        text = prose(found.text, ACTION)
+        return f"{text.rstrip('.')} ({see})" if others else text
 
 
 def _fold(document: TriageReport, id: str, total: int, more: bool = False) -> Button:
@@ -213,16 +367,22 @@ def _clock(at: str, document: TriageReport) -> str:
 
 def opened(view: ReportView, value: str) -> ReportSection | None:
     """Return the section that the button with this value opens; None if there is none."""
-    found = (each for each in view.sections if each.fold and each.fold.value == value)
-    section = next(found, None)
-    return replace(section, fold=None) if section else None
+    for section in view.sections:
+        if section.fold and section.fold.value == value:
+            return replace(section, fold=None)
+        for group in section.groups:
+            if group.fold and group.fold.value == value:
+                return ReportSection(section.title, (replace(group, fold=None),), is_urgent=True)
+    return None
+
+
+def _gaps(document: TriageReport) -> Iterator[str]:
+    """Yield what was not covered besides the threads that are listed as unread."""
+    told = {gap_text(each.gap) for each in document.unreadable}
+    yield from (clean_text(gap, REASON) for gap in gaps(document) if gap not in told)
 
 
 def _lists(document: TriageReport) -> Iterator[ReportSection]:
-    told = {each.sentence for each in document.unreadable}
-    gaps = [clean_text(g, REASON) for g in document.coverage.not_covered if g not in told]
-    more = len(gaps) - MOST_GAPS
-    gaps[MOST_GAPS:] = [phrase("more", n=more)] if more > 0 else []
     filtered, unread = document.filtered, document.unreadable
     for id, title, total, lines in (
         (
@@ -237,7 +397,6 @@ def _lists(document: TriageReport) -> Iterator[ReportSection]:
             len(unread),
             _unread_lines(document),
         ),
-        ("gaps", phrase("gaps"), len(gaps), gaps),
     ):
         if lines:
             fold = _fold(document, id, total) if len(lines) > FEW else None
@@ -267,38 +426,42 @@ def _to_do_first(document: TriageReport) -> set[str]:
 
 
 def _ranked(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[ThreadVerdict]:
-    """Sort by what is to be done first, near deadline, priority and age."""
+    """Sort by what is over or due now, by what is to be done first, by priority; of these what has
+    no deadline and waits longest comes first, then what is due next."""
     today = datetime.fromisoformat(document.as_of).astimezone(UTC).date()
     first, priorities = _to_do_first(document), list(DOTS)
 
-    def rank(verdict: ThreadVerdict) -> tuple[bool, int, int]:
+    def rank(verdict: ThreadVerdict) -> tuple[Any, ...]:
         until = due(verdict.deadline, today)
-        near = until.days if until and until.near and until.days is not None else NOT_NEAR
-        return verdict.thread_id not in first, near, priorities.index(verdict.priority)
+        days = until.days if until and until.days is not None else None
+        now = days if days is not None and -NEAR <= days <= SOON else NOT_NEAR
+        is_first, place = verdict.thread_id in first, priorities.index(verdict.priority)
+        return now, not is_first, place, max(days or 0, 0), _time(verdict), verdict.thread_id
 
-    return sorted(_newest_first(verdicts), key=rank)
+    return sorted(verdicts, key=rank)
 
 
 def _newest_first(verdicts: Iterable[ThreadVerdict]) -> list[ThreadVerdict]:
-    def age(verdict: ThreadVerdict) -> tuple[float, str]:
-        at = datetime.fromisoformat(verdict.at) if verdict.at else None
-        return -at.astimezone(UTC).timestamp() if at else 0.0, verdict.thread_id
-
-    return sorted(verdicts, key=age)
+    return sorted(verdicts, key=lambda v: (not v.at, -_time(v), v.thread_id))
 
 
-def _by_matter(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[Matter]:
+def _time(verdict: ThreadVerdict) -> float:
+    """Return the seconds at which its last mail came; infinite if that is not known."""
+    at = datetime.fromisoformat(verdict.at) if verdict.at else None
+    return at.astimezone(UTC).timestamp() if at else inf
+
+
+def _by_matter(verdicts: Sequence[ThreadVerdict], topics: Iterable[SharedTopic]) -> list[Matter]:
     """Group the threads of one topic where the first of them stands; each verdict occurs once."""
     left = {verdict.thread_id: verdict for verdict in verdicts}
     matters = dict[str, Matter]()
-    for topic in document.matters:
+    for topic in topics:
         named = set(topic.threads)
         some = [verdict for id, verdict in left.items() if id in named]
         if len(some) > 1:
-            text = clean_text(topic.text, MATTER) or phrase("digest.one_matter")
-            matters[some[0].thread_id] = (text, some)
+            matters[some[0].thread_id] = (topic, some)
             left = {id: verdict for id, verdict in left.items() if id not in named}
-    matters |= {id: ("", [verdict]) for id, verdict in left.items()}
+    matters |= {id: (None, [verdict]) for id, verdict in left.items()}
     return [matters[v.thread_id] for v in verdicts if v.thread_id in matters]
 
 
@@ -363,7 +526,8 @@ def _lead(document: TriageReport) -> Iterator[str]:
 def ended(document: TriageReport) -> str:
     """Return why a digest is not whole; empty if it is."""
     if document.status == "cancelled":
-        return words_of(document.language)("ended_cancelled")
+        with in_language(document.language):
+            return stopped_line(document)
     if document.status not in ("partial", "failed"):
         return ""
     return words_of(document.language)(f"digest.ended_{document.status}")
@@ -384,41 +548,11 @@ def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:
     named = named[:MOST_REFERENCES]
     last = named[-1][0] if named else 0
     return Highlight(
-        text=clean_text(line.text, FIRST),
+        text=prose(line.text, FIRST),
         references=tuple(each for _, each in named),
         more=sum(number > last for number in numbers),
         findings=tuple(entry.finding for entry in about if entry.finding),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadLine:
-    """The texts of one thread in a digest."""
-
-    sender: Sender
-    subject: str
-    fact: str
-    """The first key fact; empty if there is none."""
-    facts: str
-    """Several key facts, for an urgent thread; empty if there is none."""
-    action: str
-    draft: str
-    """The beginning of a proposed reply; empty if there is none."""
-    age: str
-    """Age of its last mail."""
-    due: Due | None
-    warnings: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The sender if it can wait: the domain is shown if something is suspicious."""
-        return self.sender.full if self.warnings else self.sender.plain
-
-    @property
-    def todo(self) -> str:
-        """The deadline and the proposed action; empty if there is none."""
-        parts = [self.due.sentence] if self.due else []
-        return ". ".join([*parts, f"→ {self.action}"] if self.action else parts)
 
 
 def subject_text(subject: str) -> str:
@@ -426,20 +560,26 @@ def subject_text(subject: str) -> str:
     return clean_text(subject, SUBJECT) or phrase("digest.no_subject")
 
 
-def _thread_line(verdict: ThreadVerdict, document: TriageReport) -> ThreadLine:
-    now = datetime.fromisoformat(document.as_of).astimezone(UTC)
-    facts = list(filter(None, (clean_text(each, FACT) for each in verdict.key_facts)))
-    return ThreadLine(
-        sender=sender(verdict.sender, document.mailbox),
-        subject=subject_text(verdict.subject),
-        fact=facts[0] if facts else "",
-        facts=clean_text(" · ".join(facts), FACT),
-        action=clean_text(verdict.proposed_action, ACTION),
-        draft=clean_text(verdict.draft_reply, REPLY),
-        age=age(verdict.at, now),
-        due=due(verdict.deadline, now.date()),
-        warnings=tuple(_warnings(verdict))[:MOST_WARNINGS],
-    )
+def _link(verdict: ThreadVerdict) -> str:
+    url = address(verdict.link or "")
+    return url if url.startswith(MAIL) else ""
+
+
+def _facts(verdict: ThreadVerdict) -> str:
+    """Return the first fact, and further ones as far as all of each is short enough."""
+    first, *more = [*filter(None, (prose(f, FACT) for f in verdict.key_facts)), ""]
+    shown = first
+    for fact in filter(None, more):
+        if len(shown) + len(fact) > FACTS:
+            break
+        shown = f"{shown} · {fact}"
+    return shown
+
+
+def _draft(verdict: ThreadVerdict) -> str:
+    """Return the whole proposed reply with its lines; empty if there is none."""
+    lines = (clean_text(line, REPLY) for line in (verdict.draft_reply or "").splitlines())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip())[:REPLY]
 
 
 def _warnings(verdict: ThreadVerdict) -> Iterator[str]:
@@ -451,47 +591,11 @@ def _warnings(verdict: ThreadVerdict) -> Iterator[str]:
     yield from (clean_text(flag, WARNING) for flag in verdict.flags)
 
 
-def _entry(
-    verdict: ThreadVerdict, number: int, document: TriageReport, categories: Sequence[str]
-) -> Entry:
-    line, url = _thread_line(verdict, document), address(verdict.link or "")
-    asks = f" · {phrase('digest.asks_you')}" if verdict.asked_of_me else ""
-    warnings = [f" · ⚠ {warning}" for warning in line.warnings]
-    return Entry(
-        id=verdict.thread_id,
-        number=number,
-        row=(
-            Bold(line.name),
-            f": {line.subject}",
-            *warnings,
-            f" · {line.age}",
-            *(f"\n{each}" for each in (line.fact, line.todo) if each),
-        ),
-        url=url if url.startswith(MAIL) else "",
-        title=(
-            Bold(f"{DOTS[verdict.priority]} {number}. {line.sender.full}"),
-            f": {line.subject} · {line.age}{asks}",
-        ),
-        details=tuple(_details(line)),
-        draft=line.draft,
-        buttons=tuple(_buttons(verdict, line, document.run_id, categories)),
-        finding=verdict.finding or "",
-    )
-
-
-def _details(line: ThreadLine) -> Line:
-    parts: list[str | Bold] = [f"\n⚠ {warning}" for warning in line.warnings]
-    parts += ["\n", Bold(line.due.sentence)] if line.due else []
-    parts += [f"\n{line.facts}"] if line.facts else []
-    parts += [f"\n→ {line.action}"] if line.action else []
-    return tuple(parts)
-
-
 def _buttons(
-    verdict: ThreadVerdict, line: ThreadLine, run: str, categories: Sequence[str]
+    verdict: ThreadVerdict, has_draft: bool, run: str, categories: Sequence[str]
 ) -> Iterator[Button]:
     value, category = names(run, verdict.thread_id), clean_text(verdict.category, CATEGORY_NAME)
-    if line.draft:
+    if has_draft:
         yield Button(DRAFT, phrase("button.draft"), value)
     if category:
         yield Button(LABEL, phrase("button.label", category=category), value)

@@ -84,6 +84,22 @@ class ReadTotals(DocumentPart):
     """Whether every message that the source holds in the window was read."""
 
 
+class Gap(DocumentPart):
+    """Something that was not read or not judged."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    reason: str
+    """Why, in a sentence; where a subagent was stopped, in the words of the model or of the
+    program."""
+    source: str = ""
+    """Channel, list or subject that it is about; empty: `reason` says it."""
+    subagent: str | None = None
+    """Whose gap it is; null: that of no subagent."""
+    stopped_by: str | None = None
+    """Why that subagent found no more; null: it told of the gap itself."""
+
+
 class RunCoverage(DocumentPart):
     """Counts of the parts of a run by their end, and what it does not cover."""
 
@@ -99,14 +115,21 @@ class RunCoverage(DocumentPart):
     """How many were stopped."""
     refused: int = 0
     """How many were not run."""
-    not_covered: list[str] = []
-    """What was not read or not judged and why, in sentences."""
+    not_covered: list[Gap] = []
+    """What was not read or not judged: a [gap](#gap) each."""
     read: ReadTotals | None = Field(default=None, exclude_if=_is_absent)
     """Of an answer: what all subagents read together."""
     looked_up: int | None = Field(default=None, exclude_if=_is_absent)
     """Of an answer: how many items the parent's own tools showed it."""
+    unreached: int | None = Field(default=None, exclude_if=_is_absent)
+    """Of a triage that was stopped: how many threads it had not come to."""
     left_out: int | None = Field(default=None, exclude_if=_is_absent)
     """How many of `not_covered` tell of what `--limit` left out; absent or 0: none."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nothing is missing but what `--limit` left out."""
+        return len(self.not_covered) <= (self.left_out or 0)
 
     def outcomes(self, *statuses: str) -> list[str]:
         """Return how many parts ended with each of these statuses, such as `2 failed`."""
@@ -192,7 +215,7 @@ class TopLine(DocumentPart):
 
 
 class SharedPattern(DocumentPart):
-    """An issue that comes up in several channels."""
+    """A problem that several findings share."""
 
     text: str
     findings: list[str] = []
@@ -233,6 +256,8 @@ class IssueCounts(DocumentPart):
     reopened: int = 0
     high: int = 0
     """How many of the open ones are of high severity."""
+    urgent: int = 0
+    """How many of the open ones are urgent: by severity, deadline, days waited, no answer."""
 
 
 class KnownIssue(DocumentPart):
@@ -284,13 +309,14 @@ class SweepReport(DocumentPart):
     coverage: RunCoverage
     """Below."""
     counts: IssueCounts = IssueCounts()
-    """`open`: issues that need action, with those of `still_open`, and `high` of them; `new`,
-    `changed`, `solved`, `reopened`: findings with that `change`."""
+    """`open`: issues that need action, with those of `still_open`; `high` and `urgent` of them;
+    `new`, `changed`, `solved`, `reopened`: findings with that `change`."""
     top_lines: list[TopLine] = []
     """What to do first, each with `text`, `findings` (ids), `links` (the first one of each
     finding), and `customers` and `messages` of those findings together, counted by code."""
     patterns: list[SharedPattern] = []
-    """What comes up in several markets: `text`, `findings` (ids), `markets` (names of channels)."""
+    """Problems that several findings share: `text`, `findings` (ids), `markets` (names of
+    channels)."""
     tracker: TrackerSummary | None = None
     """Null, or what was read of the bug tracker: `id`, `title`, `status`, `reason`, `read` (rows),
     and how many findings are `untracked`, `tracked` or `closed` in it but still reported."""
@@ -317,7 +343,7 @@ class SweepReport(DocumentPart):
 
 
 class TriageLine(DocumentPart):
-    """One thing to do first in a mailbox."""
+    """A line about threads of a mailbox."""
 
     text: str
     findings: list[str] = []
@@ -329,6 +355,8 @@ class SharedTopic(DocumentPart):
 
     text: str
     threads: list[str] = []
+    known: list[TriageLine] = []
+    steps: list[TriageLine] = []
 
 
 class ThreadVerdict(DocumentPart):
@@ -395,9 +423,9 @@ class UnreadableThread(DocumentPart):
     reason: str
 
     @property
-    def sentence(self) -> str:
+    def gap(self) -> Gap:
         """What `not_covered` says of it."""
-        return f"{self.subject or phrase('digest.no_subject')}: {self.reason}"
+        return Gap(source=self.subject or phrase("digest.no_subject"), reason=self.reason)
 
 
 class EarlierDigest(DocumentPart):
@@ -432,7 +460,9 @@ class TriageReport(DocumentPart):
     top_lines: list[TriageLine] = []
     """What to do first, at most three: `text`, `findings` (ids), `threads` (ids)."""
     matters: list[SharedTopic] = []
-    """Threads that are one matter: `text` and `threads`; a thread is in one matter at most."""
+    """Threads that are one matter: `text`, `threads`, `known` (what they say together, lines like
+    those of `top_lines`), and `steps` (the next step of the first of its `threads`, with what the
+    others answer). A thread is in one matter at most."""
     verdicts: list[ThreadVerdict]
     """Below, the newest thread first."""
     filtered: list[FilteredThread] = []
@@ -518,6 +548,8 @@ class AnswerDocument(DocumentPart):
     """Whether it stopped for what may be over later, such as a model that is overloaded."""
     model: str
     """As above."""
+    language: str = "en"
+    """Code of the language in which its reader is told what stands around it."""
     question: str = ""
     """The request."""
     answer: str
@@ -534,6 +566,8 @@ class AnswerDocument(DocumentPart):
     """Time zone in which the requester is told the days of these."""
     links: dict[str, list[str]] = {}
     """Finding id, for those that are cited, and its links."""
+    places: dict[str, str] | None = Field(default=None, exclude_if=_is_absent)
+    """Names of the channels that these links lead to, by id."""
     looked_up: dict[str, LookedUp] = {}
     """What the parent looked up itself and cites: `F0.1` (no subagent has the number 0) and the
     `item`'s own id with the beginning of its `text`; no quote of it was checked."""

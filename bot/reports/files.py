@@ -11,6 +11,7 @@ from typing import Any
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
 from bot.reports.formatting import clean_text
+from bot.reports.problems import is_urgent, problems_of
 from bot.reports.sweep import number_findings, slack_link
 from scopes.chart_renderer import DrawingFailed, render_chart
 
@@ -26,15 +27,25 @@ Also inside one of our cells, if the system separates cells by `;`
 QUIET = "no news"
 """The change of an issue that is still open although the window has nothing about it."""
 COLUMNS = (
-    *("number", "market", "change", "state", "severity", "severity_reason", "claim"),
+    *(
+        "number",
+        "problem",
+        "urgent",
+        "market",
+        "change",
+        "state",
+        "severity",
+        "severity_reason",
+        "claim",
+    ),
     *("customers", "people", "owner", "next_step", "messages", "since", "first_seen"),
-    *("waits", "waits_since"),
+    *("waits", "waits_since", "wants", "deadline", "amounts"),
     *("age_days", "tracker_status", "tracker_key", "tracker_title", "tracker_link", "quotes"),
     *("link", "links", "finding", "issue"),
 )
 TEXTS = frozenset(
     ("market", "severity_reason", "claim", "customers", "owner", "next_step", "quotes", "waits")
-) | {"tracker_key", "tracker_title"}
+) | {"tracker_key", "tracker_title", "problem", "wants", "amounts"}
 """Columns with text of people or models; the others are by code."""
 
 Row = Mapping[str, Any]
@@ -58,10 +69,17 @@ def harmless(value: object) -> str:
 
 
 def _rows(document: SweepReport) -> Iterator[Row]:
-    numbers = number_findings(document)
+    numbers, at = number_findings(document), datetime.fromisoformat(document.window.latest)
+    problems = {f.id: p.title for p in problems_of(document) for f in p.findings}
     found = [(s.item, f) for s in document.sections for f in s.findings]
-    for market, finding in sorted(found, key=lambda each: numbers[each[1].id]):
-        yield {"number": numbers[finding.id], **_finding(market, finding)}
+    last = len(found) + 1
+    for market, finding in sorted(found, key=lambda each: numbers.get(each[1].id, last)):
+        yield {
+            "number": numbers.get(finding.id, ""),
+            "problem": problems.get(finding.id, ""),
+            "urgent": "yes" if is_urgent(finding, at) else "",
+            **_finding(market, finding),
+        }
     for issue in document.still_open or ():
         yield {
             **_common(issue.item, issue),
@@ -84,6 +102,9 @@ def _finding(market: str, finding: SweepFinding) -> Row:
         "first_seen": finding.first,
         "waits": _join(finding.waits),
         "waits_since": finding.waits_since,
+        "wants": finding.wants,
+        "deadline": finding.deadline,
+        "amounts": _join([f"{c.customer}: {c.amount}" for c in finding.cases if c.amount]),
         "tracker_status": tracker.status,
         "tracker_key": tracker.key,
         "tracker_title": tracker.title,

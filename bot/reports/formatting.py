@@ -23,6 +23,7 @@ MAX_NAME, MAX_DOMAIN = 60, 100
 MIN_LABEL = 4
 """Minimum letters of a domain's first label for matching it in names."""
 
+_ISO_DAY = re.compile(r"(?<![\w-])\d{4}-\d\d-\d\d(?![\w-])")
 _PERSON = re.compile(r"(?P<name>.*?)\s*<(?P<address>[^<>\s]+)>\s*", re.DOTALL)
 
 
@@ -72,6 +73,18 @@ def clean_text(text: object, most: int) -> str:
     """Clean text of others to one line: nothing invisible, no secrets, no active address."""
     flat = one_line(Links().defang(redacted(printable(str(text or "")))))
     return flat if len(flat) <= most else f"{flat[: most - 1].rstrip()}…"
+
+
+def prose(text: object, most: int) -> str:
+    """Clean text of a model; its days in ISO 8601 become `13 Mar 2025`."""
+    return clean_text(_ISO_DAY.sub(_written_out, str(text or "")), most)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    try:
+        return day(date.fromisoformat(found[0]), year=True)
+    except ValueError:
+        return found[0]
 
 
 def sender(written: str, owner: str = "") -> Sender:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from bot.reports.documents import (
     AnswerDocument,
     Document,
-    LookedUp,
+    Gap,
     Report,
     SweepReport,
+    TriageReport,
 )
 from bot.reports.formatting import clean_text, periods
+from bot.reports.sources import numbers_of, sources_of
+from bot.reports.view import ReportView
 from bot.slack.blocks import (
     Block,
     context_block,
@@ -25,7 +28,6 @@ from bot.slack.markdown import Numbers, Prose
 from config.sections import ReplySettings
 from config.words import current, phrase
 from scopes.clean import printable, redacted
-from subagents.result import SubagentResult
 
 DETAILS = "answer_details"
 """Action id of the button that opens the details; its value is the id of the run."""
@@ -70,9 +72,11 @@ def stopped_line(document: Document) -> str:
 def _progress(document: Document) -> tuple[int, int, str]:
     """Return how much was read, of how much, and what it is."""
     cover = document.coverage
-    if not isinstance(document, AnswerDocument):
-        noun = "channel" if isinstance(document, SweepReport) else "thread"
-        return cover.complete + cover.partial, cover.items, noun
+    if isinstance(document, SweepReport):
+        return cover.complete + cover.partial, cover.items, "channel"
+    if isinstance(document, TriageReport):
+        done = len(document.verdicts) + len(document.filtered)
+        return done, done + len(document.unreadable) + (cover.unreached or 0), "thread"
     listing = [r for r in document.subagents if r.read.sources_listed]
     if not listing:
         return cover.complete + cover.partial, cover.items, "question"
@@ -101,31 +105,19 @@ def is_small_talk(document: AnswerDocument) -> bool:
     return is_whole and not looked and len(document.answer) <= SMALL_TALK
 
 
-def with_plain_gaps(document: Report) -> Report:
-    """Return the document with what was not covered as `gaps` tells it."""
-    cover = document.coverage.model_copy(update={"not_covered": gaps(document)})
-    return document.model_copy(update={"coverage": cover})
-
-
 def gaps(document: Document) -> list[str]:
-    """Return what was not covered, in sentences without ids of subagents."""
-    results = {result.id: result for result in document.subagents}
-    told = (_gap(each, results) for each in document.coverage.not_covered)
-    stopped = {_unfinished("user")} if document.status == "cancelled" else set()
-    return [each for each in dict.fromkeys(told) if each not in stopped]
+    """Return what was not covered, in sentences for a user."""
+    over = document.status == "cancelled"  # then the answer says that it was stopped
+    told = [g for g in document.coverage.not_covered if not (over and g.stopped_by == "user")]
+    return list(dict.fromkeys(map(gap_text, told)))
 
 
-def _gap(gap: str, results: Mapping[str, SubagentResult]) -> str:
-    id, _, text = gap.partition(": ")
-    result = results.get(id)
-    if result is None:
-        return gap
-    return _unfinished(result.stopped_by) if is_ending(text, result) else text
-
-
-def is_ending(text: str, result: SubagentResult) -> bool:
-    """Return whether a gap tells in words of the engine how a subagent ended (`coverage_of`)."""
-    return text.startswith(f"{result.status}, ")
+def gap_text(gap: Gap) -> str:
+    """Return a gap as a sentence for a user: how a subagent was stopped is told in our words."""
+    if gap.stopped_by is None:
+        return f"{gap.source}: {gap.reason}" if gap.source else gap.reason
+    why = why_ended(gap.stopped_by)
+    return f"{gap.source}: {why}" if gap.source else phrase("answer.unfinished", why=why)
 
 
 def why_ended(stopped_by: str) -> str:
@@ -133,42 +125,53 @@ def why_ended(stopped_by: str) -> str:
     return phrase(f"ended.{stopped_by if stopped_by in REASONS else 'none'}")
 
 
-def _unfinished(stopped_by: str) -> str:
-    return phrase("answer.unfinished", why=why_ended(stopped_by))
+def footer(document: Document, sources: int) -> Block:
+    """Return the line below it: sources, window, gaps, cost; and the button for details.
 
-
-def footer(document: AnswerDocument, numbers: Numbers) -> Block:
-    """Return the line below an answer: sources, window, gaps, cost; and the button for details."""
+    `sources`: how many an answer cites.
+    """
     button = {
         "type": "button",
         "action_id": DETAILS,
         "value": document.run_id,
         "text": plain_text_block(phrase("answer.details")),
     }
-    text = {"type": "mrkdwn", "text": " · ".join(_line(document, numbers)), "verbatim": True}
+    text = {"type": "mrkdwn", "text": " · ".join(_line(document, sources)), "verbatim": True}
     return {"type": "section", "text": text, "accessory": button}
 
 
-def _line(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
-    if numbers.given:
-        yield phrase("count.source", n=len(numbers.given))
-    if document.windows:
-        yield _window(document)
+def _line(document: Document, sources: int) -> Iterator[str]:
+    if isinstance(document, SweepReport):
+        yield phrase("count.channel", n=len(document.sections))
+    elif isinstance(document, TriageReport):
+        yield phrase("count.thread", n=_progress(document)[1])
+    elif sources:
+        yield phrase("count.source", n=sources)
+    if days := messages_of(document):
+        yield days
     if missing := gaps(document):
         more = f" {phrase('more', n=len(missing) - 1)}" if len(missing) > 1 else ""
         gap = _clean(missing[0], GAP).rstrip(".")
         yield phrase("answer.not_covered", gap=f"{gap}{more}")
-    yield _price(document)
+    yield price(document)
 
 
-def _price(document: AnswerDocument) -> str:
+def price(document: Document) -> str:
+    """Return what it cost."""
     cost = document.cost_usd
-    price = phrase("no_price") if cost is None else current().usd(cost, 3)
-    return phrase("answer.listed", price=price) if document.model == "offline" else price
+    told = phrase("no_price") if cost is None else current().usd(cost, 3)
+    return phrase("answer.listed", price=told) if document.model == "offline" else told
 
 
-def _window(document: AnswerDocument) -> str:
-    return phrase("answer.messages_of", days=periods(document.windows, document.zone))
+def messages_of(document: Document) -> str:
+    """Return from which days messages were read; empty if none were."""
+    windows, zone = [], "UTC"
+    if isinstance(document, AnswerDocument):
+        windows, zone = document.windows, document.zone
+    elif document.window:
+        windows = [document.window]
+        zone = document.zone if isinstance(document, TriageReport) else zone
+    return phrase("answer.messages_of", days=periods(windows, zone)) if windows else ""
 
 
 def details_view(document: AnswerDocument, settings: ReplySettings, seconds: float) -> Block:
@@ -178,6 +181,17 @@ def details_view(document: AnswerDocument, settings: ReplySettings, seconds: flo
         rest = context_block(phrase("answer.left_out", run=escape_mrkdwn(document.run_id)))
         blocks = [*blocks[:MAX_VIEW], rest, blocks[-1]]
     return _modal(blocks)
+
+
+def report_details_view(document: Report, view: ReportView) -> Block:
+    """Return the modal with the details of a report: what was read, all gaps, and the cost."""
+    blocks = list[Block]()
+    for title, rows in (("sources", view.sources), ("gaps", gaps(document))):
+        if rows:
+            lines = [f"• {_clean(each, 500)}" for each in rows]
+            blocks += _sections([f"*{phrase(title)}*", *lines])
+    blocks = blocks[:MAX_VIEW]
+    return _modal([*blocks, context_block("\n".join(map(escape_mrkdwn, view.foot)))])
 
 
 def message_view(text: str) -> Block:
@@ -223,7 +237,7 @@ def _field(name: str, label: str, element: Block) -> Block:
 
 
 def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) -> Iterator[Block]:
-    numbers = Numbers(document.links)
+    numbers = numbers_of(document)
     prose = Prose(document.links, settings, document.question)
     prose.link_citations(document.answer.strip(), numbers)
     if numbers.given:
@@ -256,36 +270,27 @@ def _section(text: str) -> Block:
 
 
 def _sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
+    """Yield each source with its number: what was found in it, or which tables it is."""
     claims = {f.id: f.claim for r in document.subagents for f in r.findings}
-    own = document.looked_up
-    for finding, number in numbers.given.items():
+    cited = {number: id for id, given in reversed(numbers.cited.items()) for number in given}
+    for number, source in sources_of(document, numbers).items():
+        finding = cited[number]
         url = numbers.url(finding).replace("&", "&amp;")
         mark = f"<{url}|[{number}]>" if url else f"[{number}]"
         more = len(numbers.links.get(finding) or ()) - 1
         others = f" ({phrase('more', n=more)})" if more > 0 else ""
-        earlier = phrase("answer.earlier")
-        claim = _looked_up(own[finding], url) if finding in own else claims.get(finding, earlier)
-        yield f"{mark} {_clean(claim, 200)}{others}".rstrip()
-
-
-def _looked_up(item: LookedUp, url: str) -> str:
-    """Format a looked-up item; no quote of it was checked, unlike those of findings."""
-    text = phrase("answer.looked_up", text=item.text)
-    return text if url else f"{item.item}, {text}"
+        is_named = source.statement or finding in document.looked_up
+        text = source.title if is_named else claims.get(finding, phrase("answer.earlier"))
+        yield f"{mark} {_clean(text, 200)}{others}".rstrip()
 
 
 def _statements(document: AnswerDocument, numbers: Numbers) -> Iterator[Block]:
-    """Yield each statement in SQL whole, below the numbers of the sources that it found."""
-    found: dict[str, list[int]] = {}
-    for finding in (f for r in document.subagents for f in r.findings if f.id in numbers.given):
-        for query in finding.queries:
-            found.setdefault(query, []).append(numbers.given[finding.id])
-    for query, of in found.items():
-        yield _section(
-            f"*{phrase('answer.found_with')}* " + "".join(f"[{n}]" for n in sorted(set(of)))
-        )
-        text = redacted(printable(query))[:QUERY]
-        yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{SECTION}}}", text))
+    """Yield each statement in SQL whole, below the number of its source."""
+    for number, source in sources_of(document, numbers).items():
+        if source.statement:
+            yield _section(f"*{phrase('answer.found_with')}* [{number}]")
+            text = redacted(printable(source.statement))[:QUERY]
+            yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{SECTION}}}", text))
 
 
 def _cost(document: AnswerDocument, seconds: float) -> str:
@@ -295,8 +300,8 @@ def _cost(document: AnswerDocument, seconds: float) -> str:
     questions, own = document.coverage.items, document.coverage.looked_up
     read = [phrase("count.question", n=questions)] if questions else []
     read += [phrase("count.looked_up", n=own)] if own else []
-    when = _window(document) if document.windows else ""
-    told = ", ".join([*read, _price(document), took])
+    when = messages_of(document)
+    told = ", ".join([*read, price(document), took])
     reference = phrase("answer.reference", id=escape_mrkdwn(document.run_id))
     return " · ".join(filter(None, (when[:1].upper() + when[1:], told, reference)))
 

@@ -27,6 +27,7 @@ from bot.reports.documents import (
     TriageAnswer,
     TriageReport,
 )
+from bot.reports.problems import is_urgent
 from bot.storage.database import Database
 from bot.storage.tables import issues
 from scopes.tool import iso
@@ -221,13 +222,16 @@ def compare_issues(
             "subagents": children,
             "compared": Comparison(last=iso(last), reports=reports) if last else None,
             "still_open": still,
-            "counts": counts_of([f for s in sections for f in s.findings], still),
+            "counts": counts_of([f for s in sections for f in s.findings], still, at),
         }
     )
 
 
-def counts_of(findings: Sequence[SweepFinding], still_open: Sequence[KnownIssue]) -> IssueCounts:
-    """Count the issues that need action (`open`, `high` of them), and what changed."""
+def counts_of(
+    findings: Sequence[SweepFinding], still_open: Sequence[KnownIssue], at: datetime
+) -> IssueCounts:
+    """Count the issues that need action at this time, how many of them are of high severity or
+    urgent, and what changed."""
     issues: list[SweepFinding | KnownIssue] = [*findings, *still_open]
     open_ones = [each for each in issues if each.state in NEEDS_ACTION]
     changes = [f.change for f in findings]
@@ -238,6 +242,7 @@ def counts_of(findings: Sequence[SweepFinding], still_open: Sequence[KnownIssue]
         solved=changes.count("solved"),
         reopened=changes.count("reopened"),
         high=sum(each.severity == "high" for each in open_ones),
+        urgent=sum(is_urgent(each, at) for each in open_ones),
     )
 
 

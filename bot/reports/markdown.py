@@ -8,10 +8,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from bot.citations import SPACED, neutralize_links
 from bot.reports.digest import digest_view, ended, summary
 from bot.reports.documents import PanelReport, Report, TriageReport
-from bot.reports.frame import with_plain_gaps
 from bot.reports.panel import panel_view
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
-from bot.reports.view import Bold, Code, Entry, Group, Highlight, Line, Link, ReportView
+from bot.reports.view import (
+    DITTO,
+    Bold,
+    Code,
+    Entry,
+    EntryTable,
+    Group,
+    Highlight,
+    Line,
+    Link,
+    ReportView,
+)
 
 MARKS = re.compile(r"([\\`*_\[\]<>~#]|&(?=#?\w+;))")
 """Characters with a meaning within a line of Markdown; text never starts a line."""
@@ -22,7 +32,6 @@ def report_markdown(
     document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
 ) -> str:
     """Render a report; `categories` and `place` are as in `report_parts`."""
-    document = with_plain_gaps(document)
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
     elif isinstance(document, PanelReport):
@@ -44,6 +53,8 @@ def digest_answer(document: TriageReport, categories: Iterable[str] = ()) -> str
         for group in section.groups:
             indent = "  " if group.title else ""
             lines += [f"- **{_drop_citations(group.title)}**"] if group.title else []
+            known = (_drop_citations(each.text) + _citations(each.findings) for each in group.intro)
+            lines += [f"{indent}- {each}" for each in known]
             for entry in group.entries:
                 row = "".join(part if isinstance(part, str) else part.text for part in entry.row)
                 text = _drop_citations(row).replace("\n", " · ")
@@ -69,6 +80,10 @@ def _label(text: str) -> str:
     return plain(text).removeprefix("\\") if text.startswith("#") else plain(text)
 
 
+def _cell(text: str) -> str:
+    return _label(text).replace("|", "\\|")
+
+
 class _Markdown:
     """Renders one report."""
 
@@ -83,17 +98,14 @@ class _Markdown:
             yield from ("", plain(line) if number else counts + plain(line))
         first = [f"{n}. {_highlight(each)}" for n, each in enumerate(view.first, 1)]
         yield from _section(words("first"), first)
-        yield from _section(words("patterns"), [f"- {_highlight(each)}" for each in view.patterns])
         yield from _section(words("to_know"), [f"- {plain(note)}" for note in view.notes])
         yield from _section(words("gaps"), [f"- {plain(gap)}" for gap in view.gaps])
         overview = [f"- {self._line(line)}".replace("  ", " ") for line in view.overview]
         yield from _section(words("markets"), overview)
         for section in view.sections:
             yield from ("", f"## {_label(section.title)}")
-            for number, line in enumerate(section.intro):
-                yield from ("", f"· {plain(line)}" if number else plain(line))
             for group in section.groups:
-                yield from self._group(group, group.is_full and not section.fold)
+                yield from self._group(group, group.is_full and not (section.fold or group.fold))
             yield from ("", f"· {plain(section.more)}") if section.more else ()
         foot = [f"- {_label(each)}" for each in (*view.sources, *view.foot)]
         yield from _section(words("sources"), foot)
@@ -102,6 +114,7 @@ class _Markdown:
         if not group.entries:
             return
         yield from ("", f"### {plain(group.title)}") if group.title else ()
+        yield from ("", *(f"- {_highlight(each)}" for each in group.intro)) if group.intro else ()
         if is_full:
             for entry in group.entries:
                 yield from self._full(entry, "####" if group.title else "###")
@@ -117,8 +130,20 @@ class _Markdown:
         for quote in entry.quotes:
             yield from (f"> «{plain(quote)}»", "")
         yield from (f"- {line}" for line in self._line(entry.details).split("\n") if line)
-        if entry.draft:
-            yield from ("", f"> «{plain(entry.draft)}»")
+        lines = entry.draft.splitlines()
+        yield from ("", *(f"> {plain(line)}  " for line in lines)) if lines else ()
+        if entry.table:
+            yield from ("", *self._table(entry.table))
+
+    def _table(self, table: EntryTable) -> Iterator[str]:
+        """Yield a table; the note of a row stands in the first of its lines."""
+        yield f"| {' | '.join(map(_cell, table.columns))} |"
+        yield "|---" * len(table.columns) + "|"
+        for row in table.rows:
+            for number, cells in enumerate(row.cells):
+                note = DITTO if number else f"{_cell(row.note)}{self._link(row.url)}"
+                yield f"| {' | '.join([*map(_cell, cells), note])} |"
+        yield from ("", f"· {plain(table.more)}") if table.more else ()
 
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))
@@ -141,10 +166,10 @@ def _section(title: str, rows: Sequence[str]) -> Iterator[str]:
 
 
 def _highlight(line: Highlight) -> str:
-    markets = ", ".join(f"#{plain(name)}" for name in line.markets)
     named = [
         each.before + (f"[{each.label}]({each.url})" if each.url else f"({each.label})")
         for each in line.references
     ]
+    text = f"**{plain(line.text)}**" if line.details else plain(line.text)
     more = f" +{line.more}" if line.more else ""
-    return plain(line.text) + (f" · **{markets}**" if markets else "") + "".join(named) + more
+    return " · ".join([text + "".join(named) + more, *map(plain, line.details)])

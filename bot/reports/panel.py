@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bot.reports.documents import PanelFinding, PanelReport, PanelVerdict
 from bot.reports.formatting import clean_text
+from bot.reports.frame import gaps
 from bot.reports.view import (
     DOTS,
     Bold,
@@ -50,7 +51,7 @@ def _view(document: PanelReport) -> ReportView:
         counts=counts,
         lead=tuple(_lead(document)),
         first=tuple(_first(document, numbers)),
-        gaps=tuple(clean_text(each, SENTENCE) for each in document.coverage.not_covered),
+        gaps=tuple(clean_text(each, SENTENCE) for each in gaps(document)),
         sections=tuple(_sections(document, numbers)),
         foot=tuple(_foot(document)),
     )
@@ -88,9 +89,7 @@ def _lead(document: PanelReport) -> Iterator[str]:
             fixed=sum(not each.quoted for each in document.fixed),
             remaining=changes.count("remaining"),
         )
-    if document.status == "cancelled":
-        yield phrase("ended_cancelled")
-    elif document.status != "complete":
+    if document.status != "complete":
         yield phrase(f"panel.ended_{document.status}")
     if document.model == "offline":
         yield phrase("offline")

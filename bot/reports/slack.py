@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from html import escape
-from itertools import accumulate
 from typing import NamedTuple
 
 from bot.reports import frame
 from bot.reports.digest import digest_view, opened
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
-from bot.reports.documents import AnswerDocument, AnswerPart, PanelReport, Report, TriageReport
+from bot.reports.documents import (
+    AnswerDocument,
+    AnswerPart,
+    Document,
+    PanelReport,
+    Report,
+    TriageReport,
+)
 from bot.reports.panel import panel_view
+from bot.reports.sources import numbers_of
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
+    DITTO,
+    NOTHING,
     Bold,
     Button,
     Code,
     Entry,
+    EntryTable,
     Group,
     Highlight,
     Line,
     Link,
     ReportSection,
     ReportView,
+    Row,
 )
 from bot.slack.blocks import (
     MAX_MESSAGE,
+    MAX_TABLE,
     Block,
     Element,
     MessagePart,
@@ -48,7 +59,7 @@ from bot.slack.blocks import (
     weight,
 )
 from bot.slack.blocks import link as link_to
-from bot.slack.markdown import Numbers, Prose
+from bot.slack.markdown import MAX_ROWS, Numbers, Prose
 from config.sections import ReplySettings
 from config.words import Words, in_language, phrase
 
@@ -67,12 +78,12 @@ def answer_message(
     that asked, in place of the feedback buttons.
     """
     prose = Prose(document.links, settings, document.question, requester)
-    numbers = Numbers(document.links)
+    numbers = numbers_of(document)
     answer, how = document.answer.strip(), frame.ending(document)
     text = prose.link_citations(answer or how or phrase("answer.nothing"), numbers)
     foot = [context_block(f"*{how}*")] if answer and how else []
     if not frame.is_small_talk(document):
-        foot.append(frame.footer(document, numbers))
+        foot.append(frame.footer(document, len(numbers.given)))
     if schedule:
         foot.append(context_block(schedule))
     elif foot:
@@ -94,27 +105,28 @@ def lead_message(
 class HeadLimits(NamedTuple):
     """Maximum lines of each kind in the first message, and references beside a line."""
 
-    patterns: int
     markets: int
-    gaps: int
     references: int
 
 
 SHORT = 8_000
 """Target size of the first message, in characters."""
 HEAD_LIMITS = (
-    HeadLimits(4, 30, 5, 6),
-    HeadLimits(3, 15, 3, 4),
-    HeadLimits(2, 6, 2, 2),
-    HeadLimits(1, 0, 1, 1),
+    HeadLimits(30, 6),
+    HeadLimits(15, 4),
+    HeadLimits(6, 2),
+    HeadLimits(0, 1),
 )
 """The first one with which the first message fits is used."""
 ONE_MESSAGE = 4_000
 """Characters of a report in one message; in a longer one, what can wait comes separately."""
-MOST_MARKETS_NAMED = 8
 MOST_NOTES = 5
-MOST_GAPS = 15
-MOST_PATTERNS = 10
+MOST_NAMED = 6
+"""Names beside the button that opens a group; the rest is counted."""
+MAX_DRAFT = 1_500
+"""Characters of a draft that is shown; of a longer one only its button is."""
+SHORT_TABLE = 3
+"""Lines up to which a table is a list: a message holds one table only."""
 MAX_LIST = 2_500
 """Characters of a list; a longer one continues in another block."""
 MAX_BUTTON = 75
@@ -134,6 +146,11 @@ class Piece:
     notes: int = 0
     """How many blocks of notes clicks may add."""
 
+    @property
+    def has_table(self) -> bool:
+        """Return whether it has a table, of which Slack takes one in a message."""
+        return any(block["type"] == "table" for block in self.blocks)
+
     @cached_property
     def weight(self) -> int:
         return weight(self.blocks) + self.notes * MAX_NOTES * MAX_NOTE
@@ -150,14 +167,26 @@ def report_parts(
     `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
     where readers find all findings of a sweep if there are too many to show.
     """
-    document = frame.with_plain_gaps(document)
+    view = _view(document, categories, place)
+    with in_language(document.language):
+        foot = Piece((frame.footer(document, 0),))
+    return _rendered(view, _messages(view, foot), view.notification)
+
+
+def _view(document: Report, categories: Iterable[str], place: str = FINDINGS_FILE) -> ReportView:
     if isinstance(document, TriageReport):
-        view = digest_view(document, categories)
-    elif isinstance(document, PanelReport):
-        view = panel_view(document)
-    else:
-        view = sweep_view(document, place)
-    return _rendered(view, _messages(_with_progress(view, document)), view.notification)
+        return digest_view(document, categories)
+    if isinstance(document, PanelReport):
+        return panel_view(document)
+    return sweep_view(document, place)
+
+
+def details_view(document: Document, settings: ReplySettings, seconds: float) -> Block:
+    """Return the modal with the details of an answer or a report, which took so many seconds."""
+    with in_language(document.language):
+        if isinstance(document, AnswerDocument):
+            return frame.details_view(document, settings, seconds)
+        return frame.report_details_view(document, _view(document, ()))
 
 
 def opened_parts(
@@ -179,28 +208,18 @@ def _rendered(view: ReportView, messages: Sequence[Message], text: str) -> tuple
     return tuple(parts)
 
 
-def _with_progress(view: ReportView, document: Report) -> ReportView:
-    """Say how far a stopped report came, where it would only say that it was stopped."""
-    if document.status != "cancelled" or isinstance(document, PanelReport):
-        return view
-    stopped = view.words("ended_cancelled")
-    with in_language(view.words.language):
-        told = frame.stopped_line(document)
-    return replace(view, lead=tuple(told if line == stopped else line for line in view.lead))
-
-
-def _messages(view: ReportView) -> list[Message]:
-    words, (limits, head) = view.words, _head(view)
-    first = [head, *_pieces((each for each in view.sections if each.is_urgent), words)]
+def _messages(view: ReportView, footer: Piece) -> list[Message]:
+    words = view.words
+    first = [_head(view), *_pieces((each for each in view.sections if each.is_urgent), words)]
     rest = [each for each in view.sections if not each.is_urgent]
-    thread, foot = list(_pieces(rest, words)), list(_foot(view, limits))
-    if any(section.intro or section.is_apart for section in rest):
-        return [*pack(first), *pack(thread), *pack(foot)]
-    everything = [*first, *thread, *foot]
+    thread = list(_pieces(rest, words))
+    if any(section.is_apart for section in rest):
+        return [*pack(first), *pack(thread), *pack([footer])]
+    everything = [*first, *thread, footer]
     is_short = sum(weight(piece.blocks) for piece in everything) <= ONE_MESSAGE
     if is_short or not thread or len(pack(first)) > 1:
         return pack(everything)
-    return [*pack(first), *pack([*thread, *foot])]
+    return [*pack(first), *pack([*thread, footer])]
 
 
 def pack(pieces: Iterable[Piece]) -> list[Message]:
@@ -210,21 +229,22 @@ def pack(pieces: Iterable[Piece]) -> list[Message]:
     for piece in pieces:
         size, number = piece.weight, len(piece.blocks) + piece.notes
         room, blocks = room - size, blocks - number
-        if not messages or piece.is_apart or room < 0 or blocks < 0:
+        second = piece.has_table and messages and any(each.has_table for each in messages[-1])
+        if not messages or piece.is_apart or second or room < 0 or blocks < 0:
             messages.append([])
             room, blocks = MAX_PACKED - size, MAX_BLOCKS - number
         messages[-1].append(piece)
     return messages
 
 
-def _head(view: ReportView) -> tuple[HeadLimits, Piece]:
+def _head(view: ReportView) -> Piece:
     """Return as much as fits a short message; at last, as little as fits into one."""
     for most in (SHORT, MAX_PACKED):
         for limits in HEAD_LIMITS:
             head = Piece(tuple(_head_blocks(view, limits)))
             if head.weight <= most:
-                return limits, head
-    return limits, head
+                return head
+    return head
 
 
 def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
@@ -234,24 +254,14 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     if view.first:
         items = [_highlight(each, limits) for each in view.first]
         parts += [_heading(words("first")), numbered_list(items)]
-    if patterns := view.patterns[: limits.patterns]:
-        items = [_highlight(each, limits) for each in patterns]
-        parts += [_heading(words("patterns")), bullet_list(items)]
     yield rich(*parts)
-    gaps = [*view.gaps[: limits.gaps], *_rest(view.gaps, limits.gaps, words)]
-    notes = [*_bullets("to_know", view.notes[:MOST_NOTES], words), *_bullets("gaps", gaps, words)]
-    if notes:
-        yield rich(*notes)
+    if view.notes:
+        notes = [paragraph(each) for each in view.notes[:MOST_NOTES]]
+        yield rich(_heading(words("to_know")), bullet_list(notes))
     if limits.markets and view.overview:
         rows = [paragraph(*_parts(line)) for line in view.overview[: limits.markets]]
         rows += map(paragraph, _rest(view.overview, limits.markets, words))
         yield rich(_heading(words("markets")), bullet_list(rows))
-
-
-def _bullets(title: str, sentences: Sequence[str], words: Words) -> Iterator[Element]:
-    if sentences:
-        yield _heading(words(title))
-        yield bullet_list([paragraph(each) for each in sentences])
 
 
 def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
@@ -259,16 +269,13 @@ def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
 
 
 def _highlight(line: Highlight, limits: HeadLimits) -> Element:
-    parts: list[str | Element] = [line.text]
-    if line.markets:
-        more = len(line.markets) - MOST_MARKETS_NAMED
-        named = ", ".join(f"#{name}" for name in line.markets[:MOST_MARKETS_NAMED])
-        parts += [" · ", bold(f"{named} +{more}" if more > 0 else named)]
+    parts: list[str | Element] = [bold(line.text) if line.details else line.text]
     shown = line.references[: limits.references]
     for each in shown:
         parts += [each.before, link_to(each.url, f"[{each.label}]") or f"[{each.label}]"]
     more = line.more + len(line.references) - len(shown)
-    return paragraph(*parts, f" +{more}" if more else "")
+    below = "".join(f"\n{detail}" for detail in line.details)
+    return paragraph(*parts, f" +{more}" if more else "", below)
 
 
 def _heading(title: str) -> Element:
@@ -285,17 +292,29 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
             yield Piece((_folded(section.title, section.fold),))
             continue
         head = [_title(section.title)]
-        if section.intro:
-            header = {"type": "header", "text": plain_text_block(section.title)}
-            head = [header, rich(paragraph("\n".join(section.intro)))]
         is_apart = section.is_apart
         for group in section.groups:
-            head += [_title(group.title)] if group.title and group.entries else []
+            head += _heads(group) if group.entries else []
+            if group.fold:
+                names = ", ".join(each.name for each in group.entries[:MOST_NAMED])
+                more = _rest(group.entries, MOST_NAMED, words)
+                folded = _folded(" ".join([names, *more]), group.fold)
+                yield Piece((*head, folded), is_apart)
+                head, is_apart = [], False
+                continue
             for blocks in _blocks(group, words):
                 yield Piece((*head, *blocks), is_apart, len(blocks) - 1)
                 head, is_apart = [], False
         if section.more:
-            yield Piece((rich(paragraph(section.more)),))
+            yield Piece((*head, rich(paragraph(section.more))))
+
+
+def _heads(group: Group) -> list[Block]:
+    """Return the title of a group, and what its entries say together."""
+    known = [bullet_list([_highlight(each, HEAD_LIMITS[0]) for each in group.intro])]
+    parts = [paragraph(bold(group.title))] if group.title else []
+    parts += known if group.intro else []
+    return [rich(*parts)] if parts else []
 
 
 def _folded(title: str, button: Button) -> Block:
@@ -312,13 +331,56 @@ def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:
     """Yield the block of each entry with that of its buttons, or of each list."""
     if group.is_full:
         for entry in group.entries:
-            yield rich(*_full(entry, words)), *_actions(entry)
+            first, *rest = _tables(entry.table) if entry.table else ((),)
+            yield rich(*_full(entry, words)), *_actions(entry), *first
+            yield from rest
         return
     text = words("link") if group.is_numbered else "↗"
     number = group.entries[0].number if group.entries else 0
     for rows in _lists([paragraph(*_with_link(e.row, e.url, text)) for e in group.entries]):
         yield (rich(numbered_list(rows, number) if group.is_numbered else bullet_list(rows)),)
         number += len(rows)
+
+
+def _tables(table: EntryTable) -> Iterator[tuple[Block, ...]]:
+    """Yield a table in parts that Slack takes, a short one as a list; the note of a row stands in
+    its first line."""
+    if table.size <= SHORT_TABLE:
+        lines = [
+            paragraph(" · ".join(filter(None, cells)), *_note(row, "\n" if row.note else " "))
+            if number == len(row.cells) - 1
+            else paragraph(" · ".join(filter(None, cells)))
+            for row in table.rows
+            for number, cells in enumerate(row.cells)
+        ]
+        yield (rich(bullet_list(lines)),)
+        return
+    head = [_cell(paragraph(bold(each))) for each in table.columns]
+    rows, room = [head], MAX_TABLE - weight([{"rows": [head]}])
+    for row in table.rows:
+        for number, cells in enumerate(row.cells):
+            note = [DITTO] if number else [*_note(row)] or [NOTHING]
+            line = [*(_cell(paragraph(each or NOTHING)) for each in cells), _cell(paragraph(*note))]
+            size = weight([{"rows": [line]}])
+            if len(rows) > 1 and (size > room or len(rows) > MAX_ROWS):
+                yield ({"type": "table", "rows": rows},)
+                rows, room = [head], MAX_TABLE - weight([{"rows": [head]}])
+            rows.append(line)
+            room -= size
+    more = [rich(paragraph(table.more))] if table.more else []
+    yield {"type": "table", "rows": rows}, *more
+
+
+def _note(row: Row, before: str = "") -> Iterator[str | Element]:
+    """Yield the note of a row and its link."""
+    if row.note:
+        yield f"{before}{row.note}"
+    if link := link_to(row.url, "↗"):
+        yield from (" ", link)
+
+
+def _cell(text: Element) -> Block:
+    return {"type": "rich_text", "elements": [text]}
 
 
 def _lists(rows: Sequence[Element]) -> Iterator[Sequence[Element]]:
@@ -343,7 +405,9 @@ def _full(entry: Entry, words: Words) -> Iterator[Element]:
         yield paragraph(first.lstrip("\n") if isinstance(first, str) else first, *rest)
     else:
         yield paragraph(*title, *details)
-    if entry.draft:
+    if len(entry.draft) > MAX_DRAFT:
+        yield paragraph(words("digest.draft_ready"))
+    elif entry.draft:
         yield quote(paragraph(entry.draft))
 
 
@@ -390,26 +454,3 @@ def _button(button: Button) -> Block:
         "placeholder": text,
         "options": options,
     }
-
-
-def _foot(view: ReportView, limits: HeadLimits) -> Iterator[Piece]:
-    """Yield what did not fit into the first message; then what was read, and the cost."""
-    words, gaps = view.words, view.gaps[limits.gaps :]
-    patterns = view.patterns[limits.patterns :][:MOST_PATTERNS]
-    missing = [*gaps[:MOST_GAPS], *_rest(gaps, MOST_GAPS, words)]
-    rows = {
-        "patterns": [_highlight(each, HEAD_LIMITS[0]) for each in patterns],
-        "gaps": [paragraph(each) for each in missing],
-    }
-    for title in rows:
-        head = [_title(words(title))]
-        for some in _lists(rows[title]):
-            yield Piece((*head, rich(bullet_list(some))))
-            head = []
-    if view.sources:
-        ends = accumulate(len(escape(each, quote=False)) for each in view.sources)
-        shown = sum(end <= MAX_LIST for end in ends)
-        sources = "; ".join([*view.sources[:shown], *_rest(view.sources, shown, words)])
-        yield Piece((rich(paragraph(bold(words("sources")), f"\n{sources}")),))
-    elements = [plain_text_block(each, 2_000) for each in view.foot]
-    yield Piece(({"type": "context", "elements": elements},))

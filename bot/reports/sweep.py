@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from bot.reports.documents import (
     KnownIssue,
     ReadTotals,
-    SharedPattern,
     SweepFinding,
     SweepReport,
     SweepSection,
     TopLine,
     TrackerSummary,
 )
-from bot.reports.formatting import clean_text
+from bot.reports.formatting import clean_text, due, prose
+from bot.reports.frame import gaps, stopped_line
 from bot.reports.issues import counts_of
+from bot.reports.problems import (
+    OVER,
+    Member,
+    SweepProblem,
+    actor,
+    is_urgent,
+    problems_of,
+    team,
+    urgency,
+    waits_since,
+)
 from bot.reports.view import (
     DOTS,
     NOTHING,
     Bold,
     Entry,
+    EntryTable,
     Group,
     Highlight,
     Line,
@@ -29,87 +42,63 @@ from bot.reports.view import (
     Reference,
     ReportSection,
     ReportView,
+    Row,
     entries_of,
 )
 from bot.slack.markdown import address
-from config.words import Words, words_of
+from config.words import Words, in_language, words_of
 from scopes.tool import one_line
-from subagents.contracts import NEEDS_ACTION, RESTING
+from subagents.contracts import NEEDS_ACTION
+from subagents.result import CustomerCase
 
 SLACK = re.compile(r"https://[a-z0-9.-]{1,100}\.slack(?:-gov)?\.com/[A-Za-z0-9/_.?=&-]{1,200}")
 """Pattern of the only links in a report."""
-NAME, TITLE, SENTENCE, LINE, CLAIM, QUOTE, REASON, STEP = 60, 100, 240, 400, 300, 260, 200, 260
+NAME, TITLE, SENTENCE, LINE, CLAIM, QUOTE, STEP, AMOUNT = 60, 100, 240, 400, 600, 260, 600, 30
 """Maximum characters of each."""
-MOST_CUSTOMERS, MOST_QUOTES, MOST_REFERENCES, MOST_FIRST, MOST_FULL = 4, 2, 6, 3, 5
-"""How many are shown of each; the rest is counted, or left out."""
+SHORT = 160
+"""Characters from which on a text in a list ends after one of its sentences or clauses."""
+MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 5, 10
+"""How many are shown of each; the rest is counted, or stands on one line each."""
+MOST_LINES = 40
+"""Lines of a table."""
 MOST_FINDINGS = 300
 """Findings that a report shows; a table of all of them is attached."""
 MOST_QUIET = 100
+PRESSING = 3
+"""Least urgency of an issue that is shown in full or first."""
 MANY_MARKETS = 12
 """From this number on, markets are sorted by urgency, not in the requested order."""
-DONE = "✓"
-"""Replaces the dot if nothing is left to do."""
+CLAUSE = re.compile(r"(?:(?:(?<!\d)|(?<=\d{3}))[.!?]|;)(?= )")
+"""Ends of sentences and clauses; `10. März` is none."""
 FINDINGS_FILE = "findings.csv"
-
-Issues = Sequence[SweepFinding | KnownIssue]
 
 
 def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:
-    """Return the view of a sweep, its findings numbered in reading order.
+    """Return the view of a sweep, its problems numbered in reading order.
 
     `place` is where readers find all findings if there are too many to show.
     """
-    words = words_of(document.language)
-    channels = words("channels", n=len(document.sections))
-    notification = f"{words('sweep')}, {channels}: {_counts_line(document, words)}."
-    document = document if document.compared else _without_changes(document)
-    markets = _Markets(document, number_findings(document), words, place)
-    sections = [section for each in markets.ordered for section in markets.section(each)]
-    return ReportView(
-        words=words,
-        name=words("sweep"),
-        notification=notification,
-        title=": ".join(filter(None, (words("issues"), clean_text(document.title, TITLE)))),
-        counts=_counts_line(document, words),
-        lead=tuple(filter(None, _lead(document, channels, words))),
-        first=tuple(_first(document, markets.numbers, words))[:MOST_FIRST],
-        patterns=tuple(_highlights(document, document.patterns, markets.numbers, words)),
-        notes=tuple(_notes(document, words)),
-        gaps=_sentences(document.coverage.not_covered),
-        overview=tuple(markets.line(each) for each in markets.ordered),
-        sections=(*sections, *_quiet(document.still_open, words)),
-        sources=tuple(f"#{_name(each)}: {markets.read(each)}" for each in markets.ordered),
-        foot=tuple(_foot(document, words)),
-    )
-
-
-def _without_changes(document: SweepReport) -> SweepReport:
-    """Drop the changes from a first report: everything in it is new."""
-
-    def unmarked(section: SweepSection) -> SweepSection:
-        findings = [f.model_copy(update={"change": None}) for f in section.findings]
-        return section.model_copy(update={"findings": findings})
-
-    return document.model_copy(update={"sections": [unmarked(s) for s in document.sections]})
+    with in_language(document.language):
+        return _Sweep(document, words_of(document.language), place).view()
 
 
 def number_findings(document: SweepReport) -> dict[str, int]:
-    """Return each finding's number in the report, from 1."""
-    found = [finding for section in _order(document.sections) for finding in section.findings]
-    by_id = {finding.id: finding for finding in found}
-    return {id: n for n, finding in enumerate(by_id.values(), 1) for id in finding.ids}
+    """Return the number, from 1, of the problem in which each finding stands.
+
+    What is over has none.
+    """
+    problems = enumerate(ordered(problems_of(document)), 1)
+    return {id: n for n, problem in problems for f in problem.findings for id in f.ids}
 
 
-def _order(sections: Sequence[SweepSection]) -> Sequence[SweepSection]:
-    """Return the sections as requested; if there are many, urgent ones first."""
-    if len(sections) <= MANY_MARKETS:
-        return sections
+def ordered(problems: Sequence[SweepProblem]) -> list[SweepProblem]:
+    """Return the problems that are not over in reading order: shared ones, open ones, the rest."""
+    active = [problem for problem in problems if problem.active]
+    return sorted(active, key=lambda each: (not _is_shared(each), not each.open))
 
-    def calm(section: SweepSection) -> tuple[int, int]:
-        waiting = [f for f in section.findings if f.state in NEEDS_ACTION]
-        return -sum(f.severity == "high" for f in waiting), -len(waiting)
 
-    return sorted(sections, key=calm)
+def _is_shared(problem: SweepProblem) -> bool:
+    return len(problem.active) > 1
 
 
 def slack_link(links: Sequence[str | None]) -> str:
@@ -118,292 +107,508 @@ def slack_link(links: Sequence[str | None]) -> str:
     return first if SLACK.fullmatch(first) else ""
 
 
-def _counts_line(document: SweepReport, words: Words) -> str:
-    """Format how many issues are open, new, solved: numbers alone, safe where text is parsed."""
-    findings, quiet = document.findings(), document.still_open
-    counts = counts_of(findings, quiet)
-    known = [f for f in findings if f.state in NEEDS_ACTION and f.change in ("open", "changed")]
-    parts = [words("new_ones", n=counts.new)] if counts.new else []
-    if still := len(known) + len(quiet):
-        issues: Issues = [*known, *quiet]
-        oldest = max(issue.age_days or 0 for issue in issues)
-        changed = sum(f.change == "changed" for f in known)
-        since = f" {words('oldest', days=words('days', n=oldest))}" if oldest else ""
-        of_them = f" ({words('changed_ones', n=changed)})" if changed else ""
-        parts.append(words("still", n=still) + since + of_them)
-    parts += [words("solved_ones", n=counts.solved)] if counts.solved else []
-    parts += [words("reopened_ones", n=counts.reopened)] if counts.reopened else []
-    before = document.compared
-    compared = words("compared", day=words.day(before.last)) if before else ""
-    shown = (_open(counts.open, counts.high, words), ", ".join(parts), compared)
-    return " · ".join(filter(None, shown))
+def first_clause(text: str, most: int = SHORT) -> str:
+    """Return a text up to the last end of a clause within so many characters, or the next one."""
+    if len(text) <= most:
+        return text
+    ends = [found.start() for found in CLAUSE.finditer(text)]
+    kept = [end for end in ends if most // 4 < end <= most][-1:] or [e for e in ends if e > most]
+    return text[: kept[0]].rstrip() if kept else text
 
 
-def _open(number: int, high: int, words: Words) -> str:
-    return words("open", n=number) + (f" ({words('high_ones', n=high)})" if high else "")
+class _Sweep:
+    """Builds the view of one sweep."""
 
+    def __init__(self, document: SweepReport, words: Words, place: str) -> None:
+        self.words = words
+        self.place = place
+        self.has_changes = document.compared is not None
+        self.document = document
+        self.at = datetime.fromisoformat(document.window.latest).astimezone(UTC)
+        every = problems_of(document)
+        self.problems = ordered(every)
+        self.numbers = number_findings(document)
+        self.over = [m for each in every for m in each.members if m.finding.state in OVER]
+        self.team = team(document)
+        self.lines = self._lines()
 
-def _read(covers: Sequence[ReadTotals], words: Words) -> str:
-    messages = words("messages", n=sum(cover.messages_read for cover in covers))
-    threads = words("threads", n=sum(cover.threads_read for cover in covers))
-    return words("read", messages=messages, threads=threads)
-
-
-def _lead(document: SweepReport, channels: str, words: Words) -> Iterator[str]:
-    window = document.window
-    start, end = (words.day(each) for each in (window.oldest, window.latest))
-    if start == end:
-        start, end = (words.minute(each) for each in (window.oldest, window.latest))
-    read = _read([section.coverage for section in document.sections], words)
-    yield f"{words('period', start=start, end=end)} · {channels} · {read}"
-    yield "" if document.status == "complete" else words(f"ended_{document.status}")
-    yield words("offline") if document.model == "offline" else ""
-
-
-def _first(document: SweepReport, numbers: Mapping[str, int], words: Words) -> Iterator[Highlight]:
-    """Yield what the parent wrote, then high issues without news, the longest open first."""
-    yield from _highlights(document, document.top_lines, numbers, words)
-    waiting = [issue for issue in document.still_open if issue.severity == "high"]
-    for issue in sorted(waiting, key=lambda issue: -issue.age_days):
-        claim = clean_text(issue.claim, CLAIM) or NOTHING
-        age = words("still_open", days=words("days", n=issue.age_days))
-        link = slack_link(issue.links)
-        references = (Reference("↗", link),) if link else ()
-        yield Highlight(f"#{_name(issue)}: {claim} · {age}", references)
-
-
-def _highlights(
-    document: SweepReport,
-    lines: Sequence[TopLine | SharedPattern],
-    numbers: Mapping[str, int],
-    words: Words,
-) -> Iterator[Highlight]:
-    found = document.findings()
-    links = {finding.id: finding.links for finding in found}
-    shown = {id: finding.id for finding in found for id in finding.ids}
-    for line in lines:
-        by_number = {numbers[id]: shown[id] for id in line.findings if id in numbers}
-        ids = [by_number[number] for number in sorted(by_number)]
-        named = [Reference(str(numbers[id]), slack_link(links[id])) for id in ids]
-        text, markets = clean_text(line.text, LINE) or NOTHING, list[str]()
-        if isinstance(line, TopLine):
-            people = words("customers", n=line.customers)
-            text = f"{text} ({people}, {words('messages', n=line.messages)})"
-        else:
-            markets = [clean_text(name, NAME) for name in line.markets]
-        yield Highlight(
-            text=text,
-            references=tuple(named[:MOST_REFERENCES]),
-            more=len(named[MOST_REFERENCES:]),
-            markets=tuple(markets) if any(name not in text for name in markets) else (),
-            findings=tuple(ids),
+    def view(self) -> ReportView:
+        document, words = self.document, self.words
+        channels = words("channels", n=len(document.sections))
+        counts = self._counts()
+        return ReportView(
+            words=words,
+            name=words("sweep"),
+            notification=f"{words('sweep')}, {channels}: {counts}.",
+            title=": ".join(filter(None, (words("issues"), clean_text(document.title, TITLE)))),
+            counts=counts,
+            lead=tuple(filter(None, self._lead(channels))),
+            first=tuple(self._first())[:MOST_FIRST],
+            notes=tuple(self._notes()),
+            gaps=_sentences(gaps(document)),
+            overview=tuple(map(self._market, self._markets())),
+            sections=tuple(self._sections()),
+            sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in self._markets()),
+            foot=tuple(self._foot()),
         )
 
+    # ---- the head
 
-def _notes(document: SweepReport, words: Words) -> Iterator[str]:
-    if document.tracker:
-        yield _tracker(document.tracker, words)
-    for key, names in (("added", document.channels_added), ("gone", document.channels_gone)):
-        if names:
-            yield words(key, names=clean_text(", ".join(f"#{each}" for each in names), SENTENCE))
-    yield from _sentences(document.notes)
+    def _counts(self) -> str:
+        """Format how many issues are open, new, solved: numbers alone, as text is parsed."""
+        document, words = self.document, self.words
+        findings, quiet = document.findings(), document.still_open
+        counts = counts_of(findings, quiet, self.at)
+        parts = [words("new_ones", n=counts.new)] if counts.new and self.has_changes else []
+        known = [f for f in findings if f.state in NEEDS_ACTION and f.change in ("open", "changed")]
+        if self.has_changes and (still := len(known) + len(quiet)):
+            issues: Sequence[SweepFinding | KnownIssue] = [*known, *quiet]
+            oldest = max(issue.age_days or 0 for issue in issues)
+            changed = sum(f.change == "changed" for f in known)
+            since = f" {words('oldest', days=words('days', n=oldest))}" if oldest else ""
+            of_them = f" ({words('changed_ones', n=changed)})" if changed else ""
+            parts.append(words("still", n=still) + since + of_them)
+        if self.has_changes:
+            parts += [words("solved_ones", n=counts.solved)] if counts.solved else []
+            parts += [words("reopened_ones", n=counts.reopened)] if counts.reopened else []
+        else:
+            parts += self._by_state([m for each in self.problems for m in each.members])
+            parts += [words("solved_ones", n=len(self.over))] if self.over else []
+        before = document.compared
+        compared = words("compared", day=words.day(before.last)) if before else ""
+        shown = (self._open(counts.open, counts.urgent), ", ".join(parts), compared)
+        return " · ".join(filter(None, shown))
 
+    def _open(self, number: int, urgent: int) -> str:
+        words = self.words
+        return words("open", n=number) + (f" ({words('urgent_ones', n=urgent)})" if urgent else "")
 
-def _tracker(tracker: TrackerSummary, words: Words) -> str:
-    named, why = clean_text(tracker.title, TITLE), clean_text(tracker.reason, SENTENCE)
-    head = words("tracker") + (f" ({named})" if named else "")
-    if tracker.status not in ("complete", "partial"):
-        return f"{head}: {words('unread', why=why)}"
-    counts = (
-        words("untracked_ones", n=tracker.untracked),
-        words("tracked_ones", n=tracker.tracked),
-        words("closed_ones", n=tracker.closed),
-    )
-    partly = f" · {words('partly', why=why)}" if tracker.status == "partial" else ""
-    return f"{head}: {', '.join(counts)}{partly}"
+    def _by_state(self, members: Sequence[Member]) -> list[str]:
+        """Count those who wait for a fix, and those who have to act themselves."""
+        states = [member.finding.state for member in members]
+        counts = (("known_ones", states.count("known")), ("waiting_ones", states.count("waiting")))
+        return [self.words(key, n=n) for key, n in counts if n]
+
+    def _lead(self, channels: str) -> Iterator[str]:
+        document, words, window = self.document, self.words, self.document.window
+        start, end = (words.day(each) for each in (window.oldest, window.latest))
+        if start == end:
+            start, end = (words.minute(each) for each in (window.oldest, window.latest))
+        read = self._total([section.coverage for section in document.sections])
+        yield f"{words('period', start=start, end=end)} · {channels} · {read}"
+        yield self._ended()
+        yield words("offline") if document.model == "offline" else ""
+
+    def _ended(self) -> str:
+        """Return why a report is not whole; empty if it is."""
+        document = self.document
+        if document.status == "cancelled":
+            return stopped_line(document)
+        return "" if document.status == "complete" else self.words(f"ended_{document.status}")
+
+    def _total(self, covers: Sequence[ReadTotals]) -> str:
+        messages = self.words("messages", n=sum(cover.messages_read for cover in covers))
+        threads = self.words("threads", n=sum(cover.threads_read for cover in covers))
+        return self.words("read", messages=messages, threads=threads)
+
+    def _read(self, section: SweepSection) -> str:
+        """Format how much was read, and the status if it is incomplete."""
+        status = "" if section.status == "complete" else f" ({self.words(section.status)})"
+        return self._total([section.coverage]) + status
+
+    def _lines(self) -> Mapping[int, TopLine]:
+        """Return the line of the parent for each problem, by the number of the problem."""
+        lines: dict[int, TopLine] = {}
+        for line in self.document.top_lines:
+            cited = [self.numbers[id] for id in line.findings if id in self.numbers]
+            if cited:
+                lines.setdefault(max(cited, key=cited.count), line)
+        return lines
+
+    def _first(self) -> Iterator[Highlight]:
+        """Yield the most urgent problems, then severe issues without news, the oldest first."""
+        numbered = list(enumerate(self.problems, 1))
+        open_ones = [(n, p) for n, p in numbered if p.open]
+        open_ones.sort(key=lambda each: each[1].order)
+        for number, problem in open_ones:
+            if problem.urgency >= PRESSING or number in self.lines:
+                yield self._highlight(number, problem)
+        words = self.words
+        waiting = [issue for issue in self.document.still_open if issue.severity == "high"]
+        for issue in sorted(waiting, key=lambda issue: -issue.age_days):
+            claim = first_clause(prose(issue.claim, CLAIM)) or NOTHING
+            age = words("still_open", days=words("days", n=issue.age_days))
+            link = slack_link(issue.links)
+            references = (Reference("↗", link),) if link else ()
+            yield Highlight(f"#{_name(issue)}: {claim} · {age}", references)
+
+    def _highlight(self, number: int, problem: SweepProblem) -> Highlight:
+        first = problem.open[0]
+        title = prose(problem.title or first.finding.claim, CLAIM) or NOTHING
+        url = slack_link(first.finding.links)
+        return Highlight(
+            text=first_clause(title),
+            references=(Reference(str(number), url),),
+            details=tuple(filter(None, (self._who(problem), self._act(number, problem)))),
+            findings=tuple(member.finding.id for member in problem.open),
+        )
+
+    def _notes(self) -> Iterator[str]:
+        document, words = self.document, self.words
+        if document.tracker:
+            yield self._tracker(document.tracker)
+        for key, names in (("added", document.channels_added), ("gone", document.channels_gone)):
+            if names:
+                shown = clean_text(", ".join(f"#{each}" for each in names), SENTENCE)
+                yield words(key, names=shown)
+        yield from _sentences(document.notes)
+
+    def _tracker(self, tracker: TrackerSummary) -> str:
+        words = self.words
+        named, why = clean_text(tracker.title, TITLE), clean_text(tracker.reason, SENTENCE)
+        head = words("tracker") + (f" ({named})" if named else "")
+        if tracker.status not in ("complete", "partial"):
+            return f"{head}: {words('unread', why=why)}"
+        counts = (
+            words("untracked_ones", n=tracker.untracked),
+            words("tracked_ones", n=tracker.tracked),
+            words("closed_ones", n=tracker.closed),
+        )
+        partly = f" · {words('partly', why=why)}" if tracker.status == "partial" else ""
+        return f"{head}: {', '.join(counts)}{partly}"
+
+    def _foot(self) -> Iterator[str]:
+        document, words = self.document, self.words
+        if document.unsupported:
+            yield words("dropped", n=document.unsupported)
+        cost = document.cost_usd
+        price = words("no_price") if cost is None else f"${cost:.4f}"
+        price += f" ({words('listed')})" if document.model == "offline" else ""
+        tokens = words("tokens", n=document.usage.total)
+        yield f"{price} · {tokens} · {words('run', id=one_line(document.run_id)[:NAME])}"
+
+    # ---- the markets
+
+    def _markets(self) -> Sequence[SweepSection]:
+        """Return the sections as requested; if there are many, urgent ones first."""
+        sections = self.document.sections
+        if len(sections) <= MANY_MARKETS:
+            return sections
+
+        def calm(section: SweepSection) -> tuple[int, int]:
+            waiting = [f for f in section.findings if f.state in NEEDS_ACTION]
+            return -sum(urgency(f, self.at) for f in waiting), -len(waiting)
+
+        return sorted(sections, key=calm)
+
+    def _market(self, section: SweepSection) -> Line:
+        """Return the dot of the most urgent open issue, what is open, and what was found."""
+        words, findings, document = self.words, section.findings, self.document
+        old = [issue for issue in document.still_open if issue.item == section.item]
+        open_ones: Sequence[SweepFinding | KnownIssue] = [
+            *(f for f in findings if f.state in NEEDS_ACTION),
+            *old,
+        ]
+        dots = {self._dot(issue) for issue in open_ones}
+        dot = next((each for each in DOTS.values() if each in dots), NOTHING)
+        open_line = words("none_open") if section.status == "complete" else ""
+        if open_ones:
+            counts = counts_of(findings, old, self.at)
+            new = words("new_ones", n=counts.new) if counts.new and self.has_changes else ""
+            open_line = ", ".join(filter(None, (self._open(counts.open, counts.urgent), new)))
+        numbers = sorted({self.numbers[f.id] for f in findings if f.state in NEEDS_ACTION})
+        named = " ".join(f"[{n}]" for n in numbers[:MOST_FULL])
+        told = (section.status != "complete" or document.model != "offline") and (
+            len(document.sections) <= MANY_MARKETS
+        )
+        summary = first_clause(prose(section.summary, CLAIM)) if told else ""
+        status = "" if section.status == "complete" else words(section.status)
+        shown = filter(None, (" ".join(filter(None, (open_line, named))), status, summary))
+        return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
+
+    # ---- the problems
+
+    def _sections(self) -> Iterator[ReportSection]:
+        """Yield the problems that several findings share, the open issues, and what rests."""
+        words, kept, left = self.words, list[tuple[int, SweepProblem]](), 0
+        room = MOST_FINDINGS
+        for number, problem in enumerate(self.problems, 1):
+            room -= len(problem.active)
+            if room >= 0:
+                kept.append((number, problem))
+            else:
+                left += len(problem.active)
+        shared = [self._shared(*each) for each in kept if _is_shared(each[1])]
+        alone = [(n, p) for n, p in kept if not _is_shared(p) and p.open]
+        pressing = [each for each in alone if each[1].urgency >= PRESSING][:MOST_FULL]
+        full = [self._alone(*each) for each in pressing]
+        rest = [self._alone(*each) for each in alone if each not in pressing]
+        resting = [
+            self._alone(*each) for each in kept if not _is_shared(each[1]) and not each[1].open
+        ]
+        if shared:
+            yield ReportSection(
+                words("shared"), (Group(tuple(shared), is_full=True),), is_apart=True
+            )
+        if alone:
+            groups = Group(tuple(full), is_full=True), Group(tuple(rest), words("also_open"))
+            yield ReportSection(words("single"), groups, is_apart=True)
+        if resting:
+            yield ReportSection(words("resting"), (Group(tuple(resting)),), is_apart=True)
+        yield from self._quiet()
+        if self.over:
+            yield ReportSection(
+                words("over", n=len(self.over)), (Group(tuple(self._done())),), is_apart=not alone
+            )
+        if left:
+            more = words("elsewhere", n=left, place=self.place)
+            yield ReportSection(words("not_shown"), (), more=more)
+
+    def _shared(self, number: int, problem: SweepProblem) -> Entry:
+        """Return a problem with a table of all who wait for it."""
+        words, lead = self.words, problem.active[0]
+        title = prose(problem.title or lead.finding.claim, CLAIM) or NOTHING
+        open_lines = sum(len(member.cases()) for member in problem.open)
+        counts = [words("open", n=open_lines)] if open_lines else []
+        counts += self._by_state([m for m in problem.members for _ in m.cases()])
+        solved = sum(len(m.cases()) for m in problem.members if m.finding.state in OVER)
+        counts += [words("solved_ones", n=solved)] if solved else []
+        details: list[str | Bold | Link] = [f"\n{self._waiting(problem)}: {', '.join(counts)}"]
+        if problem.tracker:
+            link = slack_link([problem.tracker.link])
+            details += [" · ", Link(words(problem.tracker.status), link)]
+        if line := self.lines.get(number):
+            details.append(f"\n→ {prose(line.text, LINE)}")
+        head = Bold(f"{self._dot(lead.finding)} {number}. {title}")
+        return Entry(
+            row=(head,),
+            id=lead.finding.id,
+            number=number,
+            title=(head,),
+            details=tuple(details),
+            table=self._table(problem),
+        )
+
+    def _waiting(self, problem: SweepProblem) -> str:
+        """Count the customers who wait, and name their markets."""
+        people = len({case.customer for member in problem.active for case in member.cases()})
+        places = self._places(problem.active, MANY_MARKETS)
+        return f"{self.words('customers', n=people)}, {places}"
+
+    def _places(self, members: Sequence[Member], most: int = MOST_MARKETS) -> str:
+        markets = list(dict.fromkeys(clean_text(m.market, NAME) for m in members))
+        more = len(markets) - most
+        named = ", ".join(f"#{market}" for market in markets[:most])
+        return f"{named} +{more}" if more > 0 else named
+
+    def _table(self, problem: SweepProblem) -> EntryTable:
+        words = self.words
+        ranked = sorted(problem.active, key=lambda member: member.order)
+        shown, room = list[Member](), MOST_LINES
+        for member in ranked:
+            room -= len(member.cases())
+            if room >= 0 or not shown:
+                shown.append(member)
+        left = sum(len(m.cases()) for m in ranked) - sum(len(m.cases()) for m in shown)
+        has_amounts = any(case.amount for m in shown for case in m.cases())
+        columns = (
+            "customer",
+            "market",
+            "waiting_since",
+            *(["amount"] * has_amounts),
+            "state",
+            "next",
+        )
+        return EntryTable(
+            columns=tuple(words(f"column.{name}") for name in columns),
+            rows=tuple(self._table_row(member, has_amounts) for member in shown),
+            more=words("more", n=left) if left else "",
+        )
+
+    def _table_row(self, member: Member, has_amounts: bool) -> Row:
+        finding, dot, state = member.finding, self._dot(member.finding), self._state(member.finding)
+        market = f"#{clean_text(member.market, NAME)}"
+        cells = []
+        for case in member.cases()[:MOST_LINES]:
+            amount = [clean_text(case.amount, AMOUNT)] if has_amounts else []
+            name = clean_text(case.customer, NAME) or NOTHING
+            cells.append((f"{dot} {name}", market, self._case_day(case), *amount, state))
+        return Row(tuple(cells), self._note(finding), slack_link(finding.links))
+
+    def _case_day(self, case: CustomerCase) -> str:
+        since = case.waits_since or case.since
+        return self._day(since) if since else NOTHING
+
+    def _note(self, finding: SweepFinding) -> str:
+        """Return what an issue of a table is about, and the next step."""
+        wants = prose(finding.wants, SENTENCE)
+        if finding.state in NEEDS_ACTION:
+            wants = wants or first_clause(prose(finding.severity_reason, SENTENCE))
+            step = self._step(finding)
+        else:
+            wants, step = wants or first_clause(self._claim(finding)), ""
+        told = " · ".join(filter(None, (self._change(finding), self._due(finding), wants)))
+        return " ".join(filter(None, (told, step)))
+
+    def _claim(self, finding: SweepFinding) -> str:
+        """Return a claim without the name of its only customer before it."""
+        claim = prose(finding.claim, CLAIM)
+        names = [clean_text(name, NAME) for name in finding.customers]
+        if len(names) == 1 and claim.startswith(names[0]):
+            return claim.removeprefix(names[0]).lstrip(" :,–-") or claim
+        return claim
+
+    def _state(self, finding: SweepFinding) -> str:
+        return self.words(finding.state)
+
+    def _alone(self, number: int, problem: SweepProblem) -> Entry:
+        """Return an issue that stands alone: who waits, since when, who acts next."""
+        finding = problem.active[0].finding
+        claim = prose(finding.claim, CLAIM) or NOTHING
+        mark = " ".join(filter(None, (self._dot(finding), f"{number}.", self._change(finding))))
+        head = Bold(mark)
+        most = MOST_QUOTES if is_urgent(finding, self.at) else 0
+        quotes = (clean_text(each, QUOTE) for each in finding.quotes[:most])
+        who = self._who(problem)
+        details: list[str | Bold | Link] = [f"\n{who} · {self._state(finding)}"]
+        if tracked := self._tracked(finding):
+            link = slack_link([finding.tracker.link] if finding.tracker else [])
+            details += [" · ", Link(tracked, link)]
+        if step := self._act(number, problem):
+            details.append(f"\n{step}")
+        told = f" {first_clause(claim)} · {self._who(problem, claim)} · {self._state(finding)}"
+        return Entry(
+            row=(head, told, f"\n{step}" if step else ""),
+            url=slack_link(finding.links),
+            id=finding.id,
+            number=number,
+            title=(head, " ", Bold(claim)),
+            quotes=tuple(filter(None, quotes)),
+            details=tuple(details),
+        )
+
+    def _who(self, problem: SweepProblem, claim: str = "") -> str:
+        """Return who waits where, since when, for how much, and by when.
+
+        A name that the claim beside it says already is left out.
+        """
+        words, members = self.words, problem.open or problem.active
+        rows = [(m, case) for m in sorted(members, key=lambda m: m.order) for case in m.cases()]
+        names = list(dict.fromkeys(filter(None, (clean_text(c.customer, NAME) for _, c in rows))))
+        everybody = {c.customer for m in problem.active for c in m.cases() if c.customer}
+        more = max(len(everybody), len(names)) - MOST_CUSTOMERS
+        named = ", ".join(names[:MOST_CUSTOMERS]) + (f" +{more}" if more > 0 else "")
+        if len(names) == 1 and names[0] in claim:
+            named = ""
+        elif not names:
+            named = words("customers", n=sum(m.finding.people for m in members))
+        since = min((s for m in members if (s := waits_since(m.finding))), default=None)
+        waits = ""
+        if since:
+            days = (self.at - datetime.fromisoformat(since)).days
+            key = "waits_days" if problem.open else "since_days"
+            waits = words(key, day=self._day(since), days=words("days", n=days))
+        amounts = [c.amount for _, c in rows if c.amount] if len(rows) == 1 else []
+        dues = sorted((f.deadline, self._due(f)) for m in members if (f := m.finding).deadline)
+        told = (
+            *(named, self._places(members), waits),
+            *(clean_text(each, AMOUNT) for each in amounts),
+            *(line for _, line in dues[:1]),
+        )
+        return " · ".join(filter(None, told))
+
+    def _act(self, number: int, problem: SweepProblem) -> str:
+        """Return what to do: in the words of the parent, else the next step of the first issue."""
+        if line := self.lines.get(number):
+            return f"→ {prose(line.text, LINE)}"
+        return self._step(problem.open[0].finding) if problem.open else ""
+
+    def _step(self, finding: SweepFinding) -> str:
+        """Return the next step with who takes it before it, unless it begins with the name."""
+        step = prose(finding.next_step, STEP) or self.words(f"unsaid_{finding.state}")
+        who = clean_text(actor(finding, self.team), NAME) or self.words("nobody_yet")
+        begins = step.casefold().startswith(tuple({who.casefold(), who.split()[0].casefold()}))
+        return f"→ {step}" if begins else f"→ {who}: {step}"
+
+    def _due(self, finding: SweepFinding) -> str:
+        found = due(finding.deadline, self.at.date())
+        if found and found.days is not None and found.days < 0:
+            return self.words("overdue_since", day=self._day(f"{finding.deadline}T00:00:00+00:00"))
+        return found.words if found else ""
+
+    def _day(self, at: str) -> str:
+        day = datetime.fromisoformat(at).astimezone(UTC).date()
+        return self.words.date(day, "MMMd" if day.year == self.at.year else "yMMMd")
+
+    def _dot(self, issue: SweepFinding | KnownIssue) -> str:
+        """Return a full dot for what is urgent, a half one for what is open, else a dash."""
+        if issue.state not in NEEDS_ACTION:
+            return NOTHING
+        if is_urgent(issue, self.at):
+            return DOTS["high"]
+        return DOTS["low"] if issue.severity == "low" else DOTS["medium"]
+
+    def _change(self, finding: SweepFinding) -> str:
+        """Return what changed since the last report; empty if that is not known."""
+        if not self.has_changes or not finding.change:
+            return ""
+        if finding.change == "open":
+            return self.words("still_open", days=self.words("days", n=finding.age_days or 0))
+        return self.words("is_solved" if finding.change == "solved" else finding.change)
+
+    def _tracked(self, finding: SweepFinding) -> str:
+        """Return what a tracker says of it; empty if none was read."""
+        tracker = finding.tracker
+        if tracker is None or tracker.status not in ("untracked", "tracked", "closed"):
+            return ""
+        named = (clean_text(each, NAME) for each in (tracker.key, tracker.title))
+        name, status = " ".join(filter(None, named)), self.words(tracker.status)
+        return f"{name} ({status})" if name else status
+
+    # ---- what is over, and what has no news
+
+    def _done(self) -> Iterator[Entry]:
+        """Yield one line for each market: who was helped, or what was solved."""
+        for section in self._markets():
+            own = [m.finding for m in self.over if m.market == section.item]
+            named = dict.fromkeys(
+                "; ".join(clean_text(n, NAME) for n in f.customers)
+                or first_clause(prose(f.claim, CLAIM))
+                for f in own
+            )
+            marked = [f for f in own if self._change(f)]
+            mark = f" · {self._change(marked[0])}: {len(marked)}" if marked else ""
+            if own:
+                text = f" ({len(own)}): {', '.join(filter(None, named))}{mark}"
+                yield Entry((Bold(f"#{_name(section)}"), text))
+
+    def _quiet(self) -> Iterator[ReportSection]:
+        """Yield the section of issues that are still open although the window has no news."""
+        issues, words = self.document.still_open, self.words
+        if not issues:
+            return
+        more = len(issues) - MOST_QUIET
+        rest = [words("more", n=more)] if more > 0 else []
+        entries = (*map(self._known, issues[:MOST_QUIET]), *entries_of(rest))
+        yield ReportSection(words("no_news"), (Group(entries),), is_apart=True)
+
+    def _known(self, issue: KnownIssue) -> Entry:
+        words = self.words
+        age, state = words("days", n=issue.age_days), words(issue.state)
+        claim = prose(issue.claim, CLAIM) or NOTHING
+        owner = clean_text(issue.owner, NAME)
+        owner = words("nobody") if owner.lower() in ("", "nobody") else owner
+        row = (
+            f"{self._dot(issue)} ",
+            Bold(f"#{_name(issue)}"),
+            f" · {age} · {state} · {claim} · {owner}",
+        )
+        return Entry(row, slack_link(issue.links))
 
 
 def _sentences(sentences: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, (clean_text(each, SENTENCE) for each in sentences)))
 
 
-def _foot(document: SweepReport, words: Words) -> Iterator[str]:
-    if document.unsupported:
-        yield words("dropped", n=document.unsupported)
-    cost = document.cost_usd
-    price = words("no_price") if cost is None else f"${cost:.4f}"
-    price += f" ({words('listed')})" if document.model == "offline" else ""
-    tokens = words("tokens", n=document.usage.total)
-    yield f"{price} · {tokens} · {words('run', id=one_line(document.run_id)[:NAME])}"
-
-
-class _Markets:
-    """The channels of a sweep in reading order."""
-
-    def __init__(
-        self, document: SweepReport, numbers: Mapping[str, int], words: Words, place: str
-    ) -> None:
-        self.ordered = _order(document.sections)
-        self.numbers = numbers
-        self.words = words
-        self.place = place
-        self.still_open = document.still_open
-        self.is_offline = document.model == "offline"
-        sizes = [len(_open_ones(each)) + len(_resting(each)) for each in document.sections]
-        self.most = max(sizes, default=0)
-        """How many findings of each market can be shown, so that each market gets some."""
-        while self.most > 1 and sum(min(self.most, size) for size in sizes) > MOST_FINDINGS:
-            self.most -= 1
-
-    def read(self, section: SweepSection) -> str:
-        """Format how much was read, and the status if it is incomplete."""
-        status = "" if section.status == "complete" else f" ({self.words(section.status)})"
-        return _read([section.coverage], self.words) + status
-
-    def line(self, section: SweepSection) -> Line:
-        dot, text = self._summary(section)
-        return f"{dot} ", Bold(f"#{_name(section)}"), f"  {text}"
-
-    def _summary(self, section: SweepSection) -> tuple[str, str]:
-        """Return the dot of the most severe open issue, and what is open and was read."""
-        words, findings = self.words, section.findings
-        old = [issue for issue in self.still_open if issue.item == section.item]
-        open_ones: Issues = [*_open_ones(section), *old]
-        severities = {issue.severity for issue in open_ones}
-        dot = next((DOTS[s] for s in DOTS if s in severities), NOTHING)
-        open_line = words("none_open") if section.status == "complete" else ""
-        if open_ones:
-            counts = counts_of(findings, old)
-            new = words("new_ones", n=counts.new) if counts.new else ""
-            shown = (_open(counts.open, counts.high, words), new)
-            open_line = ", ".join(filter(None, shown))
-        return dot, " · ".join(filter(None, (open_line, self.read(section))))
-
-    def section(self, section: SweepSection) -> Iterator[ReportSection]:
-        """Yield the view of a channel; none if nothing was found there."""
-        open_ones, resting = _open_ones(section), _resting(section)
-        if not (open_ones or resting):
-            return
-        words, (dot, text) = self.words, self._summary(section)
-        first = open_ones[: self.most]
-        second = resting[: self.most - len(first)]
-        left = len(open_ones) + len(resting) - len(first) - len(second)
-        told = section.status != "complete" or not self.is_offline
-        summary = clean_text(section.summary, LINE) if told else ""
-        full, folded, listed = (
-            tuple(_entry(f, self.numbers[f.id], words) for f in some)
-            for some in (first[:MOST_FULL], first[MOST_FULL:], second)
-        )
-        yield ReportSection(
-            title=f"#{_name(section)}",
-            intro=tuple(filter(None, (f"{dot} {text}", summary))),
-            groups=(
-                Group(full, is_full=True),
-                Group(folded, words("also_open")),
-                Group(listed, words("resting")),
-            ),
-            more=words("elsewhere", n=left, place=self.place) if left else "",
-            is_apart=len(self.ordered) <= MANY_MARKETS,
-        )
-
-
-def _open_ones(section: SweepSection) -> list[SweepFinding]:
-    return [f for f in section.findings if f.state in NEEDS_ACTION]
-
-
-def _resting(section: SweepSection) -> list[SweepFinding]:
-    """Return findings that need no action; those that changed since the last report first."""
-    resting = [f for f in section.findings if f.state in RESTING]
-    return sorted(resting, key=lambda f: not f.change)
-
-
 def _name(market: SweepSection | KnownIssue) -> str:
     return clean_text(market.item, NAME)
-
-
-def _quiet(issues: Sequence[KnownIssue], words: Words) -> Iterator[ReportSection]:
-    """Yield the section of issues that are still open although the window has no news of them."""
-    if not issues:
-        return
-    more = len(issues) - MOST_QUIET
-    rest = [words("more", n=more)] if more > 0 else []
-    entries = (*(_known(issue, words) for issue in issues[:MOST_QUIET]), *entries_of(rest))
-    yield ReportSection(words("no_news"), (Group(entries),), is_apart=True)
-
-
-def _known(issue: KnownIssue, words: Words) -> Entry:
-    age, state = words("days", n=issue.age_days), words(issue.state)
-    claim = clean_text(issue.claim, CLAIM) or NOTHING
-    text = f" · {age} · {state} · {claim} · {_owner(issue.owner, words)}"
-    row = (f"{DOTS[issue.severity]} ", Bold(f"#{_name(issue)}"), text)
-    return Entry(row, slack_link(issue.links))
-
-
-def _entry(finding: SweepFinding, number: int, words: Words) -> Entry:
-    silent = finding.state in RESTING and finding.severity == "low"
-    dot = DONE if finding.state == "solved" else NOTHING if silent else DOTS[finding.severity]
-    head = Bold(" ".join(filter(None, (dot, f"{number}.", _change_mark(finding, words)))))
-    state, claim = words(finding.state), clean_text(finding.claim, CLAIM) or NOTHING
-    quotes = (clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES])
-    return Entry(
-        id=finding.id,
-        number=number,
-        row=(head, f" · {state} · {claim}"),
-        url=slack_link(finding.links),
-        title=(head, f" · {state} · ", Bold(claim)),
-        quotes=tuple(filter(None, quotes)),
-        details=tuple(_details(finding, words)),
-    )
-
-
-def _details(finding: SweepFinding, words: Words) -> Iterator[str | Bold | Link]:
-    named = finding.customers or finding.waits
-    who = [_names(named, words) if named else words("customers", n=finding.people)]
-    waits, opened = finding.waits_since, finding.since
-    who += [words("waits", day=words.day(waits))] if waits else []
-    who.append(words("messages", n=finding.messages))
-    who += (
-        [words("since", day=words.day(opened))]
-        if opened and opened[:10] != (waits or "")[:10]
-        else []
-    )
-    yield f"\n{' · '.join(filter(None, who))}\n{words('owner')}: "
-    yield Bold(_owner(finding.owner, words))
-    if step := clean_text(finding.next_step, STEP):
-        yield f"\n→ {step}"
-    if reason := clean_text(finding.severity_reason, REASON):
-        yield f"\n{words('why', severity=words(finding.severity), reason=reason)}"
-    if tracked := _tracker_line(finding, words):
-        yield f"\n{words('tracker')}: "
-        yield Link(tracked, slack_link([finding.tracker.link] if finding.tracker else []))
-
-
-def _names(people: Sequence[str], words: Words) -> str:
-    """Name the first of those who wait, and count the others."""
-    named = [clean_text(name, NAME) for name in people]
-    more = len(named) - MOST_CUSTOMERS
-    rest = f" {words('more', n=more)}" if more > 0 else ""
-    return ", ".join(named[:MOST_CUSTOMERS]) + rest
-
-
-def _change_mark(finding: SweepFinding, words: Words) -> str:
-    """Return what changed since the last report; empty if that is not known."""
-    if finding.change == "open":
-        return words("still_open", days=words("days", n=finding.age_days or 0))
-    change = "is_solved" if finding.change == "solved" else finding.change
-    return words(change) if change else ""
-
-
-def _owner(owner: str, words: Words) -> str:
-    name = clean_text(owner, NAME)
-    return words("nobody") if name.lower() in ("", "nobody") else name
-
-
-def _tracker_line(finding: SweepFinding, words: Words) -> str:
-    """Return what a tracker says of it; empty if none was read."""
-    tracker = finding.tracker
-    if tracker is None or tracker.status not in ("untracked", "tracked", "closed"):
-        return ""
-    named = (clean_text(each, NAME) for each in (tracker.key, tracker.title))
-    name, status = " ".join(filter(None, named)), words(tracker.status)
-    return f"{name} ({status})" if name else status

@@ -11,6 +11,8 @@ DOTS = {"high": "●", "medium": "◐", "low": "○"}
 """A dot for each severity or priority, the highest first."""
 NOTHING = "–"
 """Placeholder for an empty text."""
+DITTO = "″"
+"""In place of a note that stands in a line above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """One thing to do first, or one pattern."""
+    """One thing to do first."""
 
     text: str
     references: tuple[Reference, ...] = ()
     more: int = 0
     """How many further entries it rests on."""
-    markets: tuple[str, ...] = ()
-    """Markets of a pattern, unless its text names them."""
+    details: tuple[str, ...] = ()
+    """Lines below the text, which is a heading then."""
     findings: tuple[str, ...] = ()
     """Ids by which an answer cites what it rests on."""
 
@@ -69,6 +71,29 @@ class Button:
     value: str = ""
     options: tuple[tuple[str, str], ...] = ()
     """Text and value of each option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Lines of a table that share a note."""
+
+    cells: tuple[tuple[str, ...], ...]
+    """The cells of each line, as many as the table has columns before that of the notes."""
+    note: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryTable:
+    columns: tuple[str, ...]
+    """Titles; the last one is that of the notes."""
+    rows: tuple[Row, ...]
+    more: str = ""
+    """Sentence about lines that are left out; empty if there are none."""
+
+    @property
+    def size(self) -> int:
+        return sum(len(row.cells) for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +114,11 @@ class Entry:
     quotes: tuple[str, ...] = ()
     """Words of people, before the details."""
     draft: str = ""
-    """A proposed reply, after the details."""
+    """A proposed reply, after the details; it may have several lines."""
+    name: str = ""
+    """Whose it is, beside the button that opens a folded group."""
+    table: EntryTable | None = None
+    """Below everything else."""
     buttons: tuple[Button, ...] = ()
     finding: str = ""
     """Id by which an answer cites it."""
@@ -101,18 +130,23 @@ class Group:
 
     entries: tuple[Entry, ...]
     title: str = ""
+    intro: tuple[Highlight, ...] = ()
+    """What its entries say together."""
     is_full: bool = False
-    """Whether its entries are shown in full rather than as a list, unless its section is folded."""
+    """Whether its entries are shown in full rather than as a list, unless it or its section is
+    folded."""
     is_numbered: bool = False
     """Whether the list shows the numbers of its entries."""
+    is_short: bool = False
+    """Whether a terminal shows its entries without their links."""
+    fold: Button | None = None
+    """The button that opens it where there are buttons: till then its entries are only named."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
     title: str
     groups: tuple[Group, ...]
-    intro: tuple[str, ...] = ()
-    """Lines below the title of a market."""
     more: str = ""
     """Sentence about entries that are left out; empty if there are none."""
     is_urgent: bool = False
@@ -139,10 +173,9 @@ class ReportView:
     sections: tuple[ReportSection, ...]
     foot: tuple[str, ...]
     """What was dropped, and the cost."""
-    patterns: tuple[Highlight, ...] = ()
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
-    """What a sweep does not cover; a triage has a section of it."""
+    """What it does not cover."""
     overview: tuple[Line, ...] = ()
     """A line for each market."""
     sources: tuple[str, ...] = ()

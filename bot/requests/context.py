@@ -147,7 +147,7 @@ class ContextReader:
             requester=Requester.of(
                 await self.people.person(request.user, request.team),
                 request.user,
-                await self.people.language(request.user, request.channel),
+                await self.people.language(request.user, request.channel, request.words),
             ),
             preferences=[each.text for each in await preferences.listed(request.user)],
             instructions=instructions,

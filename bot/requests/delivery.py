@@ -107,6 +107,13 @@ LACKING = "missing_scope"
 REASONS = {LACKING: "file.lacking", TAKEN: "file.not_shown"}
 """Slack's error -> key of why a file is missing."""
 
+REFUSED = {
+    "audience": "refused.audience",
+    "entitlement": "refused.entitlement",
+    "handles": "refused.entitlement",
+}
+"""Rule of the gate -> key of why an approved action is refused."""
+
 
 async def _as_optional(write: Write) -> dict[str, Any]:
     """Return the result of a write; the lack of its permission is no reason to wait."""
@@ -362,7 +369,7 @@ class Delivery:
             except TimeoutError:
                 raise NotDone(phrase("action.no_answer", tool=tool.name)) from None
         if isinstance(found, Deny):
-            raise NotDone(found.reason)
+            raise NotDone(phrase(REFUSED.get(found.rule, "refused.other")))
         return found.note or phrase("done.done")
 
 

@@ -111,7 +111,7 @@ class RequestHandler:
             return {"state": await self._fail(request, phrase("reply.crashed"))}
 
     async def _language(self, request: StoredRequest) -> str:
-        return await self.admission.people.language(request.user, request.channel)
+        return await self.admission.people.language(request.user, request.channel, request.words)
 
     async def _answer(self, request: StoredRequest) -> str:
         assert request.run

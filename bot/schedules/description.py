@@ -23,10 +23,7 @@ QUOTED = 80
 _CLOCK = r"\d\d:\d\d(?::\d\d)?"
 _FIXED = re.compile(rf"At ({_CLOCK}(?:(?:, and|,| and) {_CLOCK})*)(?:, (.+))?")
 """What cron-descriptor says of fixed times of a day, and of the days, in English."""
-CRON_LOCALES = {
-    **{"en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "it": "it_IT"},
-    **{"nl": "nl_NL", "cs": "cs_CZ", "pt": "pt_PT"},
-}
+CRON_LOCALES = {"en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "it": "it_IT"}
 """Language -> the locale of cron-descriptor; it names days and months as the machine does."""
 
 

@@ -660,6 +660,7 @@ class OccurrenceRunner:
     async def _remind(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         """Return the words of a reminder; no model is called."""
         document = AnswerDocument(
+            language=current().language,
             run_id=live.run.id,
             kind="reminder",
             status="complete",

@@ -342,7 +342,8 @@ class _BlockBuilder:
         elif token.type == "hr":
             self._paragraph([Leaf("———")], token)
         elif self._inside("table"):
-            self.rows[-1].append(self._cell(token))
+            bold = ("bold",) if self._inside("thead") else ()
+            self.rows[-1].append(self._cell(token, bold))
         else:
             bold = ("bold",) if self._inside("heading") else ()
             self._paragraph(self._leaves(token, bold), token)
@@ -417,12 +418,21 @@ class _BlockBuilder:
             first, end = token.map or (0, 0)
             self._code("\n".join(self.lines[first:end]), token)
         else:
+            self._align_figures()
             table = {"type": "table", "rows": self.rows, "column_settings": self.sides}
             self.made, self.parts = [*self.close(), table], []
         self.rows, self.sides = [], []
 
-    def _cell(self, token: Token) -> Json:
-        leaves = self._leaves(token)
+    def _align_figures(self) -> None:
+        """Align columns that hold nothing but figures to the right."""
+        columns = zip(*(map(cell_text, row) for row in self.rows[1:]), strict=False)
+        for side, column in zip(self.sides, columns, strict=False):
+            figures = all(FIGURE.fullmatch(text) or text in NO_FIGURE for text in column)
+            if figures and not all(text in NO_FIGURE for text in column):
+                side["align"] = "right"
+
+    def _cell(self, token: Token, styles: Sequence[str]) -> Json:
+        leaves = self._leaves(token, styles)
         if not leaves:  # Slack rejects an empty cell
             return {"type": "raw_text", "text": "–"}
         return {"type": "rich_text", "elements": [RichPart("section", leaves).element()]}
@@ -479,6 +489,23 @@ class _BlockBuilder:
         return self.links.defang(bare)
 
 
+FIGURE = re.compile(r"[^\w\s\[]?\s?[-+\u2212]?\d[\d.,’'\s]*(?:%|[^\w\s]|[A-Z]{3})?(?: ?\[\d+\])*")
+"""A number, with a currency or percent sign, and citations behind it."""
+NO_FIGURE = ("", "–", "-", "—")
+
+
+def cell_text(cell: Json) -> str:
+    """Return the text of a table's cell, with links as the words that they show."""
+    if cell["type"] == "raw_text":
+        return str(cell["text"])
+    return leaves_text(cell["elements"][0]["elements"])
+
+
+def leaves_text(elements: Sequence[Json]) -> str:
+    """Return the text of elements of rich text."""
+    return "".join(str(e.get("text") or e.get("url") or e.get("user_id") or "") for e in elements)
+
+
 def _checkbox(leaves: Leaves) -> Leaves:
     if not leaves:
         return leaves
@@ -502,22 +529,45 @@ UNSURE = re.compile(r"[<`\[|~@!]")
 """Characters that may begin a mark of markdown or Slack that is not closed yet."""
 
 
+CITATIONS = re.compile(rf"{CITED.pattern}(?:[ \t]*{CITED.pattern})*")
+"""Citations side by side."""
+
+
 @dataclass
 class Numbers:
-    """Numbers citations in the order in which they first occur."""
+    """Numbers the sources of citations in the order in which they first occur, each once."""
 
     links: Mapping[str, Sequence[str]]
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Finding -> what its sources without a link are known by, such as statements."""
     given: dict[str, int] = field(default_factory=dict)
+    """Address or key of a source -> its number."""
+    cited: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Finding -> the numbers of its sources."""
+
+    def of(self, finding: str) -> tuple[int, ...]:
+        """Return the numbers of a finding's sources."""
+        if finding not in self.cited:
+            url = self.url(finding)
+            keys = [*filter(None, [url]), *self.keys.get(finding, ())] or [finding]
+            self.cited[finding] = tuple(
+                self.given.setdefault(key, len(self.given) + 1) for key in keys
+            )
+        return self.cited[finding]
 
     def put(self, text: str, code: bool) -> str:
         """Return the text with citations as links, or as bare numbers where links cannot be."""
         apart = text if code else re.sub(r"\](?=\[F\d+\.\d)", "] ", text)
-        return CITED.sub(lambda m: " ".join(self._one(i, code) for i in ids_in(m[0])), apart)
+        return CITATIONS.sub(lambda m: self._marks(ids_in(m[0]), code), apart)
 
-    def _one(self, finding: str, code: bool) -> str:
-        number = self.given.setdefault(finding, len(self.given) + 1)
-        url = "" if code else self.url(finding)
-        return f"[{number}]({url})" if url else f"[{number}]"
+    def _marks(self, findings: Sequence[str], code: bool) -> str:
+        marks: dict[int, str] = {}
+        for finding in findings:
+            url = self.url(finding)
+            for number in self.of(finding):
+                linked = not code and self.given.get(url) == number
+                marks.setdefault(number, f"[{number}]({url})" if linked else f"[{number}]")
+        return " ".join(marks.values())
 
     def url(self, finding: str) -> str:
         return next(filter(None, map(address, self.links.get(finding) or ())), "")

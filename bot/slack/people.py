@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from bot.slack.messages import mapping
+from config.words import languages, spoken_language
 from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import Kind, kind_of_person, name_of
 
@@ -88,15 +89,19 @@ class People:
         """Return the user as seen from this workspace, at most `kept_s` old; `fresh` = now."""
         return person_of(await self._user(user, 0 if fresh else kept_s), team)
 
-    async def language(self, user: str, channel: str = "") -> str:
+    async def language(self, user: str, channel: str = "", said: str = "") -> str:
         """Return the language of what this user reads there, as a code; empty = it is not known.
 
-        That is the channel's, else that of their profile.
+        That is the channel's, else that of the request `said` if its words are clear, else that of
+        their profile. A request of somebody whose profile has a language without a catalogue is
+        taken for one in it: it may be a close one.
         """
         if language := self._languages.get(channel):
             return language
         person = await self.person(user, "")
-        return person.locale if person else ""
+        locale = person.locale if person else ""
+        known = not locale or locale.partition("-")[0] in languages()
+        return (spoken_language(said) if known else "") or locale
 
     async def address(self, user: str) -> str | None:
         """Return the user's mail address in the workspace; None = Slack does not return it."""

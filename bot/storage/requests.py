@@ -38,6 +38,8 @@ CHOICES = "choices"
 """Key added: what its requester chose when asked back, see `Choice`."""
 ASKED_BACK = "asked_back"
 """Key added: the runs that asked back, oldest first."""
+CHOSEN = "chosen"
+"""Key added: its requester chose a message with a shortcut or a reaction, and wrote nothing."""
 ROUND = "answered_again"
 """Key added: how often it was answered again because of an approval or a choice."""
 NEVER = datetime.fromtimestamp(0, UTC)
@@ -120,6 +122,11 @@ class StoredRequest(Incoming):
     """Where its answer is: `{ts: [...], streamed, ...}`."""
     owner: str | None = None
     """The process that works on it."""
+
+    @property
+    def words(self) -> str:
+        """Return what its requester wrote; empty where they chose a thread with words of ours."""
+        return "" if self.event.get(CHOSEN) else self.text
 
     @property
     def lookups(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from bot.reports.documents import (
     Answer,
     AnswerDocument,
     AnswerPart,
+    Gap,
     PanelAnswer,
     PanelReport,
     Period,
@@ -36,10 +37,11 @@ from bot.tasks.base import (
     coverage_of,
     status_of,
     total,
+    whole_or_partial,
 )
 from bot.tasks.reports import GMAIL, NOTHING_TO_ADD, Reports
 from bot.tasks.sources import seen_channels
-from config.words import language_name, phrase
+from config.words import current, language_name, phrase
 from scopes.clients import names_in
 from scopes.destinations import PERSON, places_to_write
 from scopes.effects import OPEN_MAIL, Access
@@ -490,12 +492,10 @@ class Ask:
         shown = {i: known[i] for i in (filter(known.get, known) if report else cited)}
         usage, cost = self._total(every, done)
         label = self.request.label.join(self.reading.label).join(join_labels(every))
-        status = status_of(results, done)
+        coverage = self._coverage(results)
+        status = whole_or_partial(status_of(results, done), coverage)
         if self.reports.missing and not report and not results:
             status = "failed"
-        coverage = self._coverage(results)
-        if status == "complete" and coverage.not_covered:
-            status = "partial"
         answer = AnswerDocument(
             run_id=self.run.id,
             status=status,
@@ -503,6 +503,7 @@ class Ask:
             reason=done.ending.reason,
             passing=done.ending.passing,
             model=self.app.model_name,
+            language=current().language,
             question=self.request.text,
             answer=text,
             statements=said,
@@ -514,6 +515,7 @@ class Ask:
             ],
             zone=self.request.requester.clock().key,
             links=shown,
+            places=self._places(results, cited) or None,
             looked_up=cited_items(self.citable, cited),
             unsupported=sum(len(r.unsupported) for r in every),
             degraded=self.run.limits.max_subagents == 0,
@@ -525,6 +527,13 @@ class Ask:
         )
         return _with_report(answer, report, lead) if report else answer
 
+    def _places(self, results: Sequence[SubagentResult], cited: Collection[str]) -> dict[str, str]:
+        """Return the names of the channels in which cited findings were read."""
+        titles = {**self.sources.handles, **self.delegation.titles}
+        found = (f for r in results for f in r.findings if f.id in cited)
+        read = dict.fromkeys(e.partition("/")[0] for f in found for e in f.evidence)
+        return {id: titles[id] for id in read if titles.get(id, "").startswith("#")}
+
     def _total(
         self, results: Sequence[SubagentResult], done: ParentRun
     ) -> tuple[Usage, float | None]:
@@ -534,12 +543,9 @@ class Ask:
 
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         found = coverage_of(results)
-        own = [
-            *self.sources.missing,
-            *self.reports.missing,
-            *filter(None, self.reading.undone.values()),
-        ]
-        gaps = list(dict.fromkeys((*own, *found.not_covered, *self.app.problems)))
+        own = (*self.sources.missing, *self.reports.missing, *self.reading.undone.values())
+        told, problems = ([Gap(reason=r) for r in each if r] for each in (own, self.app.problems))
+        gaps = list(dict.fromkeys((*told, *found.not_covered, *problems)))
         update = {"not_covered": gaps, "looked_up": len(self.reading.seen_items())}
         return found.model_copy(update=update)
 

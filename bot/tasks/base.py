@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, ConfigDict
 
 from bot.citations import CitationIndex, beginning, drop_unknown, ids_in
-from bot.reports.documents import STATUSES, LookedUp, ReadTotals, RunCoverage
+from bot.reports.documents import STATUSES, Gap, LookedUp, ReadTotals, RunCoverage
 from bot.slack.people import Person
 from bot.storage.database import Database
 from config.prompts import prompt
@@ -311,7 +311,7 @@ def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
     return "complete" if whole else "partial"
 
 
-def count_statuses(statuses: Sequence[str], missing: Sequence[str]) -> RunCoverage:
+def count_statuses(statuses: Sequence[str], missing: Sequence[Gap]) -> RunCoverage:
     """Return the coverage of parts that ended with these statuses."""
     counts = {status: statuses.count(status) for status in STATUSES}
     return RunCoverage.model_validate(
@@ -321,18 +321,23 @@ def count_statuses(statuses: Sequence[str], missing: Sequence[str]) -> RunCovera
 
 def coverage_of(results: Sequence[SubagentResult]) -> RunCoverage:
     """Return how many subagents ended how, what they read together and did not cover."""
-    missing = [f"{r.id}: {each}" for r in results for each in r.not_covered]
+    missing = [Gap(subagent=r.id, reason=each) for r in results for each in r.not_covered]
     nothing_ran = is_all_refused(results)
     for r in results:
         if not (nothing_ran or is_lost(r)):
             continue
         why = r.reason or r.stopped_by
         if not any(each.rstrip(".") in why for each in r.not_covered):
-            missing.append(f"{r.id}: {r.status}, {why}")
+            missing.append(Gap(subagent=r.id, stopped_by=r.stopped_by, reason=why))
     parts = [r.read for r in results if r.coverage]
     read = ReadTotals(**Coverage.sum(parts).model_dump(mode="json"))
     read.complete = bool(parts) and read.complete  # reading nothing is not a complete reading
     return count_statuses([r.status for r in results], missing).model_copy(update={"read": read})
+
+
+def whole_or_partial(status: str, coverage: RunCoverage) -> str:
+    """Return the status of a run by what it does not cover, such as a damaged source."""
+    return "partial" if status == "complete" and not coverage.is_whole else status
 
 
 def is_all_refused(results: Sequence[SubagentResult]) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from bot.tasks.tracker import keys_in, words_of
 from scopes.tool import one_line
 from subagents.evidence import distinct
-from subagents.result import Finding
+from subagents.result import CustomerCase, Finding
 from subagents.summary import SEVERITIES, rank
 
 _STANDARD: Final = re.compile(r"(?:UTF|ISO|RFC|SHA|AES|MD|CVE)-")
@@ -77,11 +77,16 @@ def _joined(group: Sequence[Finding]) -> Finding:
         for name in ("evidence", "quotes", "customers", "links", "queries", "threads", "sources")
     }
     waits = list(dict.fromkeys(name for f in group for name in f.waits))
+    cases: dict[str, CustomerCase] = {}
+    for case in (each for f in group for each in f.cases):
+        cases.setdefault(case.customer.casefold(), case)
     people = len(distinct(merged["customers"])) or len(waits)
     return first.model_copy(
         update={
             **merged,
             "waits": waits,
+            "cases": list(cases.values()),
+            "deadline": min((f.deadline for f in group if f.deadline), default=""),
             "people": max(people, *(f.people for f in group)),
             "messages": sum(f.messages for f in group),
             "severity": min((f.severity for f in group), key=SEVERITIES.index),

@@ -12,6 +12,7 @@ from itertools import islice
 from bot.citations import statements
 from bot.reports.documents import (
     CitedStatement,
+    Gap,
     PanelAgreement,
     PanelAlarm,
     PanelFinding,
@@ -671,19 +672,18 @@ class Panel(ReportTask):
 
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         cover = coverage_of(results)
-        missing = [*self.material.missing, *self.app.problems]
+        missing = [Gap(reason=each) for each in (*self.material.missing, *self.app.problems)]
         unread: dict[str, list[str]] = {}
         for reading in self.readings:
             name = reading.specialist.name
-            missing += [f"{name}: {gap}" for gap in reading.gaps]
+            missing += [Gap(source=name, reason=gap) for gap in reading.gaps]
             if left := len(self.parts) - len(reading.read):
                 why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
                 text = phrase("panel.unread", left=left, of=len(self.parts))
                 unread.setdefault(f"{text}{why}", []).append(name)
-            missing += [
-                phrase("panel.reference", name=each, specialist=name) for each in reading.left_out
-            ]
-        missing += [f"{', '.join(names)}: {text}" for text, names in unread.items()]
+            left_out = (phrase("panel.reference", name=each) for each in reading.left_out)
+            missing += [Gap(source=name, reason=each) for each in left_out]
+        missing += [Gap(source=", ".join(names), reason=text) for text, names in unread.items()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
 
 

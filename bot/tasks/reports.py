@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import scopes
 from bot.mailbox.accounts import how_to_connect
-from bot.reports.documents import PanelReport, Report, SweepReport, TriageReport
+from bot.reports.documents import Gap, PanelReport, Report, SweepReport, TriageReport
+from bot.reports.frame import gap_text
 from bot.reports.markdown import digest_answer
-from bot.tasks.base import Request, Workplace
+from bot.tasks.base import Request, Workplace, whole_or_partial
 from bot.tasks.material import (
     MaterialRefused,
     ReviewMaterial,
@@ -25,7 +26,7 @@ from bot.tasks.sources import match_channels, seen_channels
 from bot.tasks.sweep import NOBODY, Sweep
 from config.panels import load_profile
 from config.settings import SettingsError
-from config.words import phrase
+from config.words import Text, phrase
 from scopes.clients import names_in, with_clients
 from scopes.label import Label
 from scopes.reports import TOOLS, ReportDesk
@@ -55,8 +56,7 @@ GMAIL = "scopes.google.gmail:Gmail"
 PAGE, THREAD = ("web", "read_url", "url"), ("slack", "read_thread", "thread")
 """Scope, tool and argument that read a material."""
 
-ABSENT = "there is no such channel, or you or the bot may not read it"
-UNLISTED = "neither the request nor list_channels names it"
+ABSENT, UNLISTED = Text("gap.absent"), Text("gap.unlisted")
 ONE_REPORT = "This request has its report already; another one needs a request of its own."
 NOTHING_TO_ADD = "NONE"
 """What a parent writes that leaves the answer to the report."""
@@ -73,7 +73,7 @@ class ChosenChannels:
     """The channels of a sweep that a parent asks for."""
 
     channels: list[ChannelInfo]
-    missing: list[str]
+    missing: list[Gap]
     """Names that stand for none of them, and why."""
     tracker: str | None
 
@@ -161,7 +161,8 @@ class Reports:
             self.missing.append(str(error))
             raise ToolError(f"{error}.") from error
         if not made.channels:
-            raise ToolError(f"None of them can be swept: {'; '.join(made.missing)}.")
+            why = "; ".join(map(gap_text, made.missing))
+            raise ToolError(f"None of them can be swept: {why}. Try list_channels.")
         settings = self.app.settings
         await self.app.extend(self.run, settings.limits.cost_usd, settings.sweep.time_s)
         task = self.task = Sweep(
@@ -176,6 +177,7 @@ class Reports:
         )
         report = await task.work()
         report.coverage.not_covered += made.missing
+        report.status = whole_or_partial(report.status, report.coverage)
         return self._result_of(report, Label.of(report.label))
 
     async def triage(
@@ -292,15 +294,20 @@ class Reports:
             found = [c for c in matched if asked or c.id in ctx.handles.titles]
             chosen |= {channel.id: channel for channel in found}
             if found:  # a pattern does not quietly mean fewer channels than it says
-                missing += [f"{c.name}: {UNLISTED}" for c in matched if c not in found]
+                missing += [_gap(c.name, UNLISTED) for c in matched if c not in found]
             else:
                 listed = asked or name in ctx.handles.titles
-                missing.append(f"{name}: {ABSENT if listed else UNLISTED}")
+                missing.append(_gap(name, ABSENT if listed else UNLISTED))
         most = run.limits.max_items
         kept = list(chosen.values())[:most]
-        missing += [f"{c.name}: only {most} are read at once" for c in list(chosen.values())[most:]]
+        left = list(chosen.values())[most:]
+        missing += [_gap(c.name, Text("gap.at_once", {"most": most})) for c in left]
         lists = [id for id in self.app.lists if await run.gate.may_read(run.requester, id)]
         return ChosenChannels(kept, missing, lists[0] if len(lists) == 1 else None)
+
+
+def _gap(name: str, why: Text) -> Gap:
+    return Gap(source=name, reason=str(why))
 
 
 def _says_stem(said: str, pattern: str) -> bool:

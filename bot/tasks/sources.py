@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from bot.errors import SetupError
+from config.words import Text
 from scopes.label import TRUSTED, Label
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import BEFORE_WINDOW, Item, Window, estimate_tokens
@@ -19,8 +20,7 @@ from subagents.run import Run
 PART_SHARE = 0.55
 """Share of a subagent's context for a source; the rest is for its prompt and result."""
 
-HIDDEN = "there is no such channel, or who asked may not read it"
-NO_ANSWER = "Slack gave no answer in time; try again later"
+HIDDEN, NO_ANSWER = Text("gap.hidden"), Text("gap.no_answer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import aiohttp
 
 from bot.citations import Statement
 from bot.reports.documents import (
+    Gap,
     Period,
     ReadTotals,
     RunCoverage,
@@ -25,15 +26,23 @@ from bot.reports.documents import (
     TrackerEntry,
     TrackerSummary,
 )
-from bot.reports.frame import is_ending, why_ended
+from bot.reports.frame import why_ended
 from bot.reports.issues import counts_of
-from bot.tasks.base import Opening, ReportTask, count_statuses, coverage_of, most_urgent, total
+from bot.tasks.base import (
+    Opening,
+    ReportTask,
+    count_statuses,
+    coverage_of,
+    most_urgent,
+    total,
+    whole_or_partial,
+)
 from bot.tasks.duplicates import is_one_issue, join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
 from config.prompts import prompt
-from config.words import ENGLISH
+from config.words import ENGLISH, in_language, phrase
 from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
@@ -55,12 +64,6 @@ log = logging.getLogger(__name__)
 
 NOBODY: Final = "nobody"
 """The owner of an issue that nobody has taken."""
-_UNSAID: Final = {
-    "unanswered": "Answer it: nobody has replied.",
-    "unsolved": "Tell them where it stands.",
-    "waiting": "Ask whether it is solved.",
-}
-"""The next step if a subagent names none, by state."""
 Tracked = Mapping[str, TrackerEntry | None]
 
 
@@ -78,7 +81,7 @@ def section(source: SweepSource, tracked: Tracked) -> SweepSection:
         status = "cancelled" if by_user else "failed"
         summary = source.fault
     elif not results:
-        status, summary = "complete", "no message in the window"
+        status, summary = "complete", phrase("gap.empty")
     else:
         summary = " ".join(map(_summary, results))
         status = states[0] if len(set(states)) == 1 else "partial"
@@ -97,16 +100,6 @@ def section(source: SweepSource, tracked: Tracked) -> SweepSection:
     )
 
 
-def _named(gap: str, names: Mapping[str, str], results: Mapping[str, SubagentResult]) -> str:
-    """Return a gap with the name of the channel in place of its subagent's id, in plain words."""
-    id, _, text = gap.partition(": ")
-    if id not in names:
-        return gap
-    if is_ending(text, results[id]):
-        text = why_ended(results[id].stopped_by)
-    return f"{names[id]}: {text}"
-
-
 def _summary(result: SubagentResult) -> str:
     """Return what a subagent said, and why it found no more if it failed."""
     if result.status not in ("failed", "cancelled"):
@@ -115,7 +108,7 @@ def _summary(result: SubagentResult) -> str:
 
 
 def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ()) -> SweepFinding:
-    """Add what a reader needs: the owner, the next step, why it is so severe.
+    """Add what a reader needs: the owner, and the row of the tracker.
 
     `joined`: ids of the findings that it stands for besides its own.
     """
@@ -124,14 +117,7 @@ def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ())
     made = SweepFinding(**dict(finding), tracker=named, joined=list(joined) or None)
     if made.state != "none":
         made.owner = made.owner or NOBODY
-        made.next_step = made.next_step or _UNSAID.get(made.state, "")
-        made.severity_reason = made.severity_reason or _extent(made)
     return made
-
-
-def _extent(finding: Finding) -> str:
-    """Return the impact in numbers, if its subagent gave no reason."""
-    return f"{finding.people} customers, {finding.messages} messages"
 
 
 def top_line(said: Statement, findings: Mapping[str, Finding]) -> TopLine:
@@ -155,7 +141,7 @@ def distinct_people(findings: Sequence[Finding]) -> int:
 def by_count(findings: Sequence[Finding]) -> list[Statement]:
     """Return top lines without a model: the first findings, ranked by code."""
     first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
-    return [Statement(f"{f.claim} ({f.state})", (f.id,)) for f in first]
+    return [Statement(f.next_step or f.claim, (f.id,)) for f in first]
 
 
 PLAN_SHARE = 0.75
@@ -239,14 +225,14 @@ class SweepPlanner:
                     return await self._plan(source)
         except TimeoutError:
             by = "user" if self._run.stop else "time"
-            fault = f"it was not read (stopped by {by})"
+            fault = phrase("gap.unread", why=why_ended(by))
             return ChannelPlan(source.channel.id, fault=fault, stopped=by)
 
     async def _plan(self, source: SweepSource) -> ChannelPlan:
         id, stopped = source.channel.id, ""
         try:
             if not await self._run.gate.may_read(self._run.requester, id):
-                return ChannelPlan(id, fault=HIDDEN)
+                return ChannelPlan(id, fault=str(HIDDEN))
             found = await self._reader.conversations(id, source.window)
             label = await self._label(source)
             most = int(PART_SHARE * self._run.limits.child_context)
@@ -256,7 +242,7 @@ class SweepPlanner:
         except Absent:
             fault = await self._reader.not_in(source.name)
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-            fault = str(error) or NO_ANSWER
+            fault = str(error) or str(NO_ANSWER)
             stopped = "" if getattr(error, "needed", "") else "slack"
         except Exception as error:  # boundary: one malformed channel must not harm the others
             log.exception("planning %s of %s crashed", source.name, self._run.id)
@@ -316,11 +302,12 @@ class Sweep(ReportTask):
 
     async def work(self) -> SweepReport:
         """Have the sources read by subagents, and the first lines written; return the report."""
-        async with self.reserve():
-            await self._read()
-            await self._check_contradictions()
-            await self._overview()
-        return self._document()
+        with in_language(self.language):
+            async with self.reserve():
+                await self._read()
+                await self._check_contradictions()
+                await self._overview()
+            return self._document()
 
     async def _read(self) -> None:
         """Read all channels, each in its own time; their order is the same in each life."""
@@ -510,16 +497,17 @@ class Sweep(ReportTask):
         found = [f for s in sections for f in s.findings]
         entries = [f.tracker for f in found if f.tracker]
         tracker = self.reading.summary(entries) if self.reading else None
+        coverage = self._coverage(sections, results, tracker)
         return SweepReport(
             run_id=self.run.id,
             title=self.title,
-            status=self._status(sections),
+            status=whole_or_partial(self._status(sections), coverage),
             model=self.app.model_name,
             language=self.language,
             as_of=latest,
             window=Period(oldest=iso(oldest), latest=latest),
-            coverage=self._coverage(sections, results, tracker),
-            counts=counts_of(found, []),
+            coverage=coverage,
+            counts=counts_of(found, [], self.request.window.latest),
             top_lines=[top_line(s, findings) for s in overview.first],
             patterns=overview.shared_patterns(self._channels()),
             tracker=tracker,
@@ -556,25 +544,28 @@ class Sweep(ReportTask):
         tracker: TrackerSummary | None,
     ) -> RunCoverage:
         undone = [s for s in sections if s.status in ("failed", "cancelled")]
-        missing = [f"{s.item}: {s.summary}" for s in undone]
+        ended = {"cancelled": "user"}
+        missing = [
+            Gap(source=s.item, reason=s.summary, stopped_by=ended.get(s.status)) for s in undone
+        ]
         told = {child for s in undone for child in s.subagents} | self.halved | self.checks
         long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
         for source, share, result in long:
-            missing.append(f"{source.channel.name}: {_too_long(share)}")
+            missing.append(Gap(source=source.channel.name, reason=_too_long(share)))
             told.add(result.id)
         rest = [r for r in results if r.id not in told]
         names = {child: s.item for s in sections for child in s.subagents}
-        known = {r.id: r for r in rest}
-        missing += [_named(gap, names, known) for gap in coverage_of(rest).not_covered]
-        missing += self.app.problems
+        gaps = coverage_of(rest).not_covered
+        missing += [g.model_copy(update={"source": names.get(g.subagent or "", "")}) for g in gaps]
+        missing += [Gap(reason=problem) for problem in self.app.problems]
         if tracker and tracker.reason:
-            missing.append(f"{self.tracker}: {tracker.reason}")
+            missing.append(Gap(source=self.tracker or "", reason=tracker.reason))
         return count_statuses([s.status for s in sections], missing)
 
 
 def _too_long(share: Share) -> str:
     roots = ", ".join(thread.root for thread in share.threads)
-    return f"what there is to say of the thread {roots} does not fit into one answer"
+    return phrase("gap.too_long", threads=roots)
 
 
 def _urgency(result: SubagentResult) -> tuple[int, bool, str, int, int]:

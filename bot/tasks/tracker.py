@@ -17,6 +17,7 @@ import aiohttp
 from bot.reports.documents import TrackerEntry, TrackerSummary
 from bot.tasks.sources import NO_ANSWER, SweepSource
 from config.prompts import prompt
+from config.words import Text, phrase
 from scopes.clean import unified
 from scopes.handles import Handles
 from scopes.label import TRUSTED
@@ -206,7 +207,7 @@ def tracker_entry(row: TrackerRow | None, finding: Finding, whole: bool) -> Trac
 
 MOST_ROWS = 80
 """Rows for one subagent: its result has to fit into one answer."""
-ABSENT = "there is no such list, or the bot was not given access to it"
+ABSENT = Text("gap.no_list")
 
 
 @dataclass
@@ -241,11 +242,11 @@ class TrackerReading:
         try:
             if await self.run.gate.may_read(self.run.requester, self.id):
                 return await reader.list_rows(self.id), ""
-            fault = ABSENT
+            fault = str(ABSENT)
         except Absent:
-            fault = ABSENT
+            fault = str(ABSENT)
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-            fault = str(error) or NO_ANSWER
+            fault = str(error) or str(NO_ANSWER)
         except Exception as error:  # boundary: a malformed list must not harm the channels
             log.exception("reading the list %s of %s crashed", self.id, self.run.id)
             fault = crash_text("reading it", error)
@@ -293,7 +294,7 @@ class TrackerReading:
         read = len(rows or ())
         left = len(self.items) - read
         status = "failed" if rows is None else "partial" if left else "complete"
-        reason = self.fault or (f"{left} of its {len(self.items)} rows were not read" * bool(left))
+        reason = self.fault or (phrase("gap.rows", n=left, of=len(self.items)) if left else "")
         states = [each.status for each in found]
         return TrackerSummary(
             id=self.id,

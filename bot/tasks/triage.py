@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from bot.mailbox.sync import MailState, Sync, seen_of
 from bot.reports.documents import (
     EarlierDigest,
     FilteredThread,
+    Gap,
     Period,
     RunCoverage,
     ThreadVerdict,
@@ -23,8 +24,8 @@ from bot.reports.documents import (
     UnreadableThread,
 )
 from bot.storage.tables import address_of
-from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total
-from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency
+from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total, whole_or_partial
+from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
 from config.sections import TriageSettings
@@ -37,7 +38,7 @@ from scopes.mail import MailThread, ThreadRef, item_of, link_of
 from scopes.tool import Item, Window, estimate_tokens, iso
 from subagents.brief import Brief, BriefDraft
 from subagents.contracts import TriageVerdict
-from subagents.result import Finding, SubagentResult
+from subagents.result import Finding, SubagentResult, verdict
 from subagents.summary import parent_view
 from subagents.trajectory import Origin
 
@@ -195,6 +196,12 @@ OTHER = "other"
 def finding_of(result: SubagentResult) -> Finding | None:
     """Return the finding that cites a verdict; None if its evidence is invalid."""
     return result.findings[0] if result.findings else None
+
+
+def _told(result: SubagentResult) -> Iterator[tuple[str, str]]:
+    """Yield the id of a verdict's finding, and what the verdict says."""
+    if (finding := finding_of(result)) and (value := verdict(result)):
+        yield finding.id, verdict_text(value)
 
 
 def verdict_of(
@@ -370,7 +377,7 @@ class Triage(ReportTask):
             return
         shown = most_urgent(results, urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
         text = await self.write(self._opening(shown, len(results)), shown)
-        lines = read_triage_lines(text, {f.id for r in results if (f := finding_of(r))})
+        lines = read_triage_lines(text, {i: t for r in results for i, t in _told(r)})
         self.lines = lines if lines.first else lines.with_first(by_urgency(results))
 
     def _opening(self, shown: Sequence[SubagentResult], count: int) -> list[Opening]:
@@ -393,16 +400,16 @@ class Triage(ReportTask):
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
         threads = {v.finding: v.thread_id for v in verdicts if v.finding}
-        window = self.request.window
+        window, coverage = self.request.window, self._coverage(results, lost)
         return TriageReport(
             run_id=self.run.id,
-            status=self._status(verdicts, lost),
+            status=whole_or_partial(self._status(verdicts, lost), coverage),
             model=self.app.model_name,
             language=self.language,
             mailbox=self.reader.address,
             as_of=iso(window.latest),
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
-            coverage=self._coverage(results, lost),
+            coverage=coverage,
             top_lines=lines.top_lines(threads),
             matters=lines.topics(threads),
             verdicts=verdicts,
@@ -416,7 +423,7 @@ class Triage(ReportTask):
             unreadable=lost,
             unchanged_since=self._last_digest_if_unchanged(),
             zone=self.request.requester.clock().key,
-            unsupported=sum(len(r.unsupported) for r in results),
+            unsupported=sum(len(r.unsupported) for r in results) + lines.dropped,
             usage=TokenUsage(**usage.to_json()),
             cost_usd=cost,
             subagents=results,
@@ -443,20 +450,24 @@ class Triage(ReportTask):
     def _coverage(
         self, results: Sequence[SubagentResult], lost: Sequence[UnreadableThread]
     ) -> RunCoverage:
-        missing = [each.sentence for each in lost]
+        missing = [each.gap for each in lost]
         missing += [
-            f"{t.subject or phrase('digest.no_subject')}: {each}"
+            Gap(source=t.subject or phrase("digest.no_subject"), subagent=r.id, reason=each)
             for t in self.looked
             if (r := self.results.get(t.id)) and r.value is not None
             for each in r.not_covered
         ]
-        asked = 0
-        if left := len(self.sync.refs) - len(self.looked):
-            key = "digest.left_by_stop" if self.run.stop else "digest.left_by_limit"
-            missing.append(phrase(key, n=left, limit=self.limit))
-            asked = 0 if self.run.stop else 1
-        found = count_statuses([r.status for r in results], [*missing, *self.app.problems])
-        return found.model_copy(update={"left_out": asked})
+        asked, left = 0, len(self.sync.refs) - len(self.looked)
+        if left and self.run.stop:
+            reason = phrase("digest.left_by_stop", n=left)
+            missing.append(Gap(reason=reason, stopped_by="user"))
+        elif left:
+            missing.append(Gap(reason=phrase("digest.left_by_limit", n=left, limit=self.limit)))
+            asked = 1
+        missing += [Gap(reason=problem) for problem in self.app.problems]
+        found = count_statuses([r.status for r in results], missing)
+        unreached = left if self.run.stop else None
+        return found.model_copy(update={"left_out": asked, "unreached": unreached})
 
 
 async def record_delivery(state: MailState, account: str, triage: Triage) -> None:

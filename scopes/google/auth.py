@@ -16,6 +16,7 @@ from google.auth.exceptions import RefreshError, TransportError
 from google.oauth2 import service_account
 from google_auth_httplib2 import Request  # type: ignore[import-untyped]
 
+from config.words import Text
 from scopes.google.errors import LOST, MODIFY, GoogleBusy, GoogleError, GoogleRevoked
 from scopes.google.http import Http
 
@@ -37,8 +38,8 @@ class GoogleTokens:
 class Sentences:
     """What to do when Google refuses one kind of credentials."""
 
-    revoked: str
-    client: str = ""
+    revoked: Text | str
+    client: Text | str = ""
     """When it is not the user who is refused but this app."""
     setting: str = "google.service_account"
     """Where a service account's key file is named."""
@@ -47,17 +48,9 @@ class Sentences:
 FIXED = Sentences(
     "Google does not accept GOOGLE_ACCESS_TOKEN: such a token lasts an hour. Set a new one."
 )
-USER = Sentences(
-    "Google no longer lets the assistant into this mailbox. Connect it again: "
-    '`assistant connect google`, or "Connect Gmail" in App Home.',
-    "Google does not accept this app's OAuth client: check google.client_id and "
-    "GOOGLE_CLIENT_SECRET.",
-)
+USER = Sentences(Text("google.revoked"), Text("google.client"))
 DELEGATED = Sentences(
-    "Google does not let the service account into this mailbox: check that the address is a user "
-    "of the Google Workspace and that the key in google.service_account is valid.",
-    "The service account may not act for users: an administrator of the Google Workspace has to "
-    f"allow its client id the scope {MODIFY} under domain-wide delegation.",
+    Text("google.delegated_revoked"), Text("google.delegated_client", {"scope": MODIFY})
 )
 
 
@@ -139,7 +132,7 @@ class GoogleAccess:
 
     def _failure(self, error: RefreshError) -> GoogleError:
         if error.retryable:
-            return GoogleBusy("Google's token service could not answer. Try again later.")
+            return GoogleBusy(Text("google.tokens"))
         body = error.args[1] if len(error.args) > 1 else None
         word = body.get("error") if isinstance(body, dict) else None
         if word in CLIENT_FAULTS:

@@ -1,4 +1,4 @@
-"""What goes wrong between us and Google, in sentences of ours, and whether to try again."""
+"""What goes wrong between us and Google, in the sentences of `google.*`, and what to try again."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import httplib2  # type: ignore[import-untyped]
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 
+from config.words import Text
 from scopes.tool import SourceFailed
 
 MODIFY = "https://www.googleapis.com/auth/gmail.modify"
@@ -37,21 +38,21 @@ MAX_SAID = 400
 """Characters."""
 
 SENTENCES: Mapping[str, str] = {
-    "accessnotconfigured": "The {} API is not switched on in the Google Cloud project of this "
-    "app: switch it on under APIs & Services.",
-    "servicedisabled": "The {} API is not switched on in the Google Cloud project of this app: "
-    "switch it on under APIs & Services.",
-    "domainpolicy": "The administrator of this Google Workspace does not let apps read mail: ask "
-    "for the assistant to be allowed.",
-    "failedprecondition": "Google says that this account cannot do that: it may have no Gmail.",
+    "accessnotconfigured": "google.not_enabled",
+    "servicedisabled": "google.not_enabled",
+    "domainpolicy": "google.domain_policy",
+    "failedprecondition": "google.no_gmail",
 }
-"""What to do about refusals that are about the set-up, by Google's word in small letters."""
+"""Google's word in small letters, for a refusal that is about the set-up -> key of what to do."""
 
 
 class GoogleError(SourceFailed):
-    """A call of Google failed; the text says what to do and holds nothing of what was asked."""
+    """A call of Google failed; the text says what to do and holds nothing of what was asked.
 
-    def __init__(self, text: str, code: int = 0, reason: str = "", said: str = "") -> None:
+    A `Text` is told in the language that is current where it is shown.
+    """
+
+    def __init__(self, text: Text | str, code: int = 0, reason: str = "", said: str = "") -> None:
         self.code = code
         """HTTP status; 0 = there was none."""
         self.reason = reason
@@ -105,11 +106,9 @@ def fault_of(error: Exception, method: str) -> GoogleFault:
     if isinstance(error, HttpError):
         return _refusal(error, method)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return GoogleFault(
-            GoogleError(f"The certificate of Google's server is not valid ({method}).")
-        )
-    what = "gave no proper answer" if isinstance(error, Garbled) else "could not be reached"
-    busy = GoogleBusy(f"Google {what} ({method}, {type(error).__name__}). Try again later.")
+        return GoogleFault(GoogleError(Text("google.certificate", {"method": method})))
+    key = "google.garbled" if isinstance(error, Garbled) else "google.unreached"
+    busy = GoogleBusy(Text(key, {"method": method, "kind": type(error).__name__}))
     return GoogleFault(busy, retry=True, undone=False)
 
 
@@ -121,16 +120,17 @@ def _refusal(error: HttpError, method: str) -> GoogleFault:
     if code == 429 or (code == 403 and keys & RATE) or "dailylimitexceeded" in keys:
         return _limited(error, inner, reasons, said)
     if code == 408 or code >= 500:
-        busy = GoogleBusy(f"Google could not answer ({said}). Try again later.", code, reason)
+        busy = GoogleBusy(Text("google.no_answer", {"said": said}), code, reason)
         return GoogleFault(busy, retry=True, undone=False, wait=_wait(error, inner))
     told = " ".join(str(inner.get("message") or "").split())[:MAX_SAID]
     told = told if method.startswith(TELLS) else ""
     if code == 404:
-        return GoogleFault(GoogleAbsent(f"Google does not have that ({said}).", code, reason, told))
+        absent = Text("google.absent", {"said": said})
+        return GoogleFault(GoogleAbsent(absent, code, reason, told))
     if code == 403 and keys & SCOPE:
         return GoogleFault(_scope_missing(error, method, reason))
-    known = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "").format(_api(method))
-    text = f"{known} ({said})" if known else f"Google did not accept a call ({said})."
+    key = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "google.not_accepted")
+    text = Text(key, {"api": _api(method), "said": said})
     return GoogleFault(GoogleError(text, code, reason, told))
 
 
@@ -140,29 +140,21 @@ def _api(method: str) -> str:
 
 def _limited(error: HttpError, inner: dict[str, Any], reasons: list[str], said: str) -> GoogleFault:
     code, reason = int(error.resp.status), reasons[0] if reasons else ""
+    values = {"api": _api(said), "said": said}
     if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
-        text = f"The day's {_api(said)} quota of this Google Cloud project is used up ({said})."
-        return GoogleFault(
-            GoogleBusy(f"{text} It is refilled at midnight in California.", code, reason)
-        )
-    text = f"{_api(said)} asks to be called less often ({said}). Try again later."
-    wait = _wait(error, inner)
-    return GoogleFault(GoogleBusy(text, code, reason), retry=True, limited=True, wait=wait)
+        return GoogleFault(GoogleBusy(Text("google.daily", values), code, reason))
+    busy = GoogleBusy(Text("google.limited", values), code, reason)
+    return GoogleFault(busy, retry=True, limited=True, wait=_wait(error, inner))
 
 
 def _scope_missing(error: HttpError, method: str, reason: str) -> GoogleError:
     if not method.startswith("gmail."):
-        text = f"The credentials do not hold the OAuth scope that {_api(method)} needs"
-        return GoogleError(f"{text} ({method}).", 403, reason)
+        values = {"api": _api(method), "method": method}
+        return GoogleError(Text("google.no_scope", values), 403, reason)
     asked = str(error.resp.get("www-authenticate") or "")
     named = re.search(r'scope="?(https://www\.googleapis\.com/auth/[\w.]+)', asked)
     scope = named[1] if named else MODIFY
-    return GoogleError(
-        f"The assistant may not do that in this mailbox: it needs the scope {scope}. "
-        "Connect the mailbox again and allow it.",
-        403,
-        reason,
-    )
+    return GoogleError(Text("google.no_mail_scope", {"scope": scope}), 403, reason)
 
 
 def _error_in(content: bytes) -> dict[str, Any]:

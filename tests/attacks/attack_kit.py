@@ -19,9 +19,9 @@ from gullible import Gullible
 from hostile import EVIL
 from serve_kit import Served, mentioned, serving
 from stage import PUBLIC, Secret, files_of, secrets_of, workspace_of, world_of
+from standins.slack import LocalSlack
 from world import SCOPES, World, served
 
-from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER, Effect
 from bot.storage.database import Database
 from bot.storage.tables import preferences

@@ -17,11 +17,11 @@ from benign_office import ANA, DM, FILE, TEAM, at, office, outside
 from engine_kit import is_child, opening, results, turn, use, words
 from gullible import ids_held, submission
 from serve_kit import Served, mentioned, ruled, serving
+from standins.slack import LocalSlack
+from standins.slack_shown import Shown
 from world import SCOPES, Hit, World, served
 
 from bot.local.model.answer import Answer
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER, Effect
 
 Json = dict[str, Any]

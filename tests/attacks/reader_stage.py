@@ -15,14 +15,14 @@ from benign_office import ANA, LUIS, TEAM, at, office
 from engine_kit import is_child, opening, results, turn, use, words
 from gullible import submission
 from serve_kit import Served, serving
+from standins.slack import LocalSlack
+from standins.slack_shown import Shown
+from standins.web import LocalWeb, Page
 from web_kit import Names
 
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
-from bot.local.slack.server import LocalSlack
-from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
-from bot.local.web import LocalWeb, Page
 from bot.local.workspace import Channel, Message, User, Workspace
 from bot.tooling.web import WebTools
 from config.sections import DatabaseSettings

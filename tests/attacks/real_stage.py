@@ -18,10 +18,10 @@ from mcp_kit import SERVER, TEXT, Rogue, tool
 from real_mind import PAGE, Thorough
 from serve_kit import Served, serving
 from stage import PUBLIC, Secret, secrets_of, workspace_of
+from standins.slack import LocalSlack
+from standins.web import LocalWeb, Page
 from web_kit import Names, small_web
 
-from bot.local.slack.server import LocalSlack
-from bot.local.web import LocalWeb, Page
 from bot.memory import NoteStore, ResourceStore
 from bot.tooling.web import WebTools
 from config.sections import DatabaseSettings, McpServer, ProjectSettings

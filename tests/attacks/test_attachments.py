@@ -26,11 +26,11 @@ from office_kit import book, deck, saved, word
 from pdf_kit import pdf, shown
 from reader_stage import Script, Stage, part, search, staged
 from serve_kit import ASKER, Served, mentioned
+from standins.google import LocalGoogle
 from test_inbox_triage import with_mail
 
 import bot.requests.context
 import scopes.email
-from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import File, Workspace

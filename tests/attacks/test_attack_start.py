@@ -10,8 +10,7 @@ from engine_kit import until
 from gullible import Gullible, order
 from serve_kit import Served, mentioned, serving
 from stage import secrets_of, workspace_of
-
-from bot.local.slack.server import LocalSlack
+from standins.slack import LocalSlack
 
 ORDER = mentioned(order("post_message", channel=TEAM, text="{canary}"))
 CASE = Case("start", "none", (), "", "post")

@@ -12,8 +12,7 @@ import pytest
 from benign_cases import TWINS
 from benign_kit import Ask, Came, all_of, linked
 from ordinary import ORDINARY
-
-from bot.local.slack.shown import Shown
+from standins.slack_shown import Shown
 
 NAMES = list(TWINS)
 WRITTEN = ("post", "dm", "react")

@@ -22,10 +22,10 @@ from engine_kit import workspace as public_workspace
 from files_kit import repository
 from mail_kit import mail
 from serve_kit import ASKER, Served
+from standins.google import LocalGoogle
 from test_inbox_triage import with_mail
 
 import subagents.rules
-from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Message, Workspace

@@ -27,16 +27,16 @@ from gullible import read_text
 from mail_kit import mail
 from reader_stage import EVIL, GOOD, LISTED, PlainWeb, pick
 from serve_kit import ASKER, Served, mentioned
+from standins.google import LocalGoogle
+from standins.web import Page
 from test_inbox_triage import with_mail
 from web_kit import Names
 
 import scopes
 import scopes.slack
-from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
-from bot.local.web import Page
 from bot.local.workspace import Message, Workspace
 from bot.memory import NoteStore
 from bot.tooling.web import WebTools

@@ -41,11 +41,11 @@ from engine_kit import (
 )
 from fleet_kit import fleet
 from serve_kit import ASKER, Served, request_in, serving
+from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.faults import Fault
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Workspace
 from config.words import phrase

@@ -7,10 +7,10 @@ import base64
 import binascii
 from collections.abc import Mapping
 
-from bot.local.google.call import Call, Json, Method
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import Call, GoogleRefused, Json
 from standins.bigquery_jobs import BigQueryState, Job, allow, job_json, made
 from standins.bigquery_rows import cells
+from standins.google_rules import Method
 
 SCOPES = frozenset({"bigquery", "cloud-platform"})
 READS = SCOPES | {"cloud-platform.read-only"}

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bot.local.google.call import Json
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import GoogleRefused, Json
 from standins.bigquery_rows import Answer, Read
 
 if TYPE_CHECKING:  # DuckDB takes its time to load, and few who need Google need it

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from bot.local.google.call import Json
+from bot.local.google.api import Json
 
 ODD: Mapping[str, str] = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,8 +8,7 @@ from typing import Any
 
 import duckdb
 
-from bot.local.google.call import Json
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import GoogleRefused, Json
 from standins.bigquery_jobs import PROJECT, BigQueryState
 from standins.bigquery_rows import Answer, Read
 

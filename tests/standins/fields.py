@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import GoogleRefused
 
 Tree = dict[str, Any]
 

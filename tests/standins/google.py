@@ -1,22 +1,195 @@
-"""Google on loopback with BigQuery and Sheets beside Gmail."""
+"""Google on loopback as the tests need it: strict, with quotas, faults, a log and more APIs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from bot.local.google.call import Api, Json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bot.local.google import server
+from bot.local.google.api import Call, GoogleRefused, Json
+from bot.local.google.gmail_mime import INLINE_BYTES
+from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
-from bot.local.google.server import NOBODY, LocalGoogle, Progress, Sent
+from bot.local.google.server import NOBODY, TOKEN, Sent, answered, body_of, refusal, sent_in
 from standins import bigquery as google_bigquery
 from standins import sheets as google_sheets
 from standins.bigquery_jobs import BigQueryState
+from standins.connections import drop_connection
 from standins.fields import selected
+from standins.google_faults import Dropped, Fault, after, before, next_fault
+from standins.google_rules import EVERYWHERE, RULES, Method
 from standins.sheets_state import SheetsState
+
+__all__ = ["TOKEN", "Grant", "LocalGoogle"]
+
+SCOPES = frozenset({"mail.google.com", "bigquery", "spreadsheets"})
+"""OAuth scopes of the default token: all of Gmail, BigQuery and Sheets."""
+SERVICE = frozenset({"bigquery", "spreadsheets"})
+"""OAuth scopes of a service account as itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an access token allows."""
+
+    address: str
+    scopes: frozenset[str] = SCOPES
+    """The last part of each scope's name, such as `gmail.readonly`."""
+    expires: float | None = None
+    """Seconds since 1970; None = never."""
+
+
+class Api(NamedTuple):
+    """An API that joins the local Google."""
+
+    methods: Mapping[str, Method]
+    """By name, such as `sheets.spreadsheets.get`."""
+    state: Any
+    """What its methods work on, for all accounts; it has a `lock`."""
+    hold: Callable[[str, Mapping[str, str], Mapping[str, list[str]]], Awaitable[None]] | None = None
+    """Waits before a method is carried out, given its name, path and query."""
+
+
+@dataclass(slots=True)
+class Made:
+    """One call that was made, as the log keeps it."""
+
+    method: str = ""
+    """`gmail.users.threads.get`; empty where there is no such method."""
+    user: str = ""
+    """The address that the token stands for; empty for an unknown token."""
+    units: int = 0
+    """Of the quota; 0 for one that was refused before it counted."""
+    status: int = 0
+    """Of the answer; 0 when the connection dropped instead."""
+    at: float = 0.0
+    """Seconds since 1970."""
+    path: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LocalGoogle(server.LocalGoogle):
+    """Google's APIs, as strict as Google.
+
+    `tokens` are those that are taken: one that is deleted there is revoked. `apis` join Gmail.
+    `faults` are consumed as their methods are called, `latency_s` passes before each answer, and
+    `requests` is the log of all calls.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox = NOBODY,
+        *,
+        apis: Sequence[Api] = (),
+        tokens: Mapping[str, Grant] | None = None,
+        latency_s: float = 0.0,
+        now: Callable[[], float] = time.time,
+        inline_bytes: int = INLINE_BYTES,
+        whose: Callable[[str], str | None] = lambda token: None,
+    ) -> None:
+        """Serve a mailbox; `tokens` adds to the default one.
+
+        `now` in seconds since 1970 dates mail. Texts longer than `inline_bytes` come as
+        attachments.
+        """
+        self._now = now
+        self._inline_bytes = inline_bytes
+        self._apis = {name: api for api in apis for name in api.methods}
+        self.tokens: dict[str, Grant] = dict(tokens or {})
+        self.faults: list[Fault] = []
+        self.latency_s = latency_s
+        self.requests: list[Made] = []
+        super().__init__(mailbox, whose=whose)
+        self._rules = RULES | {n: api.methods[n].rule for n, api in self._apis.items()}
+        self.methods |= {n: api.methods[n].method for n, api in self._apis.items()}
+
+    def join(self, mailbox: Mailbox, token: str) -> GmailState:
+        state = super().join(mailbox, token)
+        self.tokens[token] = Grant(state.address)
+        return state
+
+    def state_of(self, mailbox: Mailbox) -> GmailState:
+        return GmailState(mailbox, now=self._now, inline_bytes=self._inline_bytes)
+
+    def units(self) -> int:
+        """Quota units of all calls so far."""
+        return sum(made.units for made in self.requests)
+
+    async def _single(self, request: Request) -> Response:
+        sent = await sent_in(request)
+        made = Made()
+        response: Response | None = None
+        try:
+            response = await self._tried(sent, made)
+        except GoogleRefused as refused:
+            response = refusal(refused)
+        except Dropped:
+            pass
+        finally:
+            made.status, made.at = response.status_code if response else 0, self._now()
+            self.requests.append(made)
+        if response is None:
+            await drop_connection(request.scope)
+        return response or Response()
+
+    async def _tried(self, sent: Sent, made: Made) -> Response:
+        made.method, made.path = self.method_at(sent)
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
+        fault = next_fault(self.faults, made.method)
+        if fault:
+            await before(fault)
+        api = self._apis.get(made.method)
+        if api and api.hold:
+            await api.hold(made.method, made.path, sent.query)
+        response = answered(self.checked(sent, made))
+        if fault:
+            response.body = await after(fault, bytes(response.body))
+            response.headers["content-length"] = str(len(response.body))
+        return response
+
+    def checked(self, sent: Sent, made: Made) -> Json | None:
+        """Carry the call out, if the token and the API allow it."""
+        rule, grant = self._rules[made.method], self._grant(sent.token)
+        made.user = grant.address
+        if not grant.scopes & rule.scopes:
+            raise GoogleRefused("insufficientPermissions")
+        if (user := made.path.get("userId", "me")) not in ("me", grant.address):
+            raise GoogleRefused("forbidden", f"Delegation denied for {user}")
+        made.units = rule.units
+        made.body = body_of(sent)
+        _known(made.body.keys() - rule.body, "Cannot find field.")
+        _known(sent.query.keys() - rule.query - EVERYWHERE, "Cannot bind query parameter.")
+        api = self._apis.get(made.method)
+        state = api.state if api else self.mailboxes[grant.address]
+        return self.run(made.method, Call(state, made.path, sent.query, dict(made.body)))
+
+    def _grant(self, token: str) -> Grant:
+        grant, address = self.tokens.get(token), self.whose(token)
+        if grant is None and address and address.endswith(".iam.gserviceaccount.com"):
+            grant = Grant(address, SERVICE)
+        elif grant is None and address in self.mailboxes:
+            grant = Grant(address)
+        if grant is None or (grant.expires is not None and grant.expires <= self._now()):
+            challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
+            raise GoogleRefused("authError", headers=challenge)
+        return grant
+
+
+def _known(names: set[str], why: str) -> None:
+    for name in names:
+        said = f'Invalid JSON payload received. Unknown name "{name}": {why}'
+        raise GoogleRefused("invalidArgument", said)
 
 
 class FullGoogle(LocalGoogle):
-    """A local Google whose projects and spreadsheets are there for all accounts."""
+    """A local Google with BigQuery and Sheets, whose projects and tables are there for all."""
 
     def __init__(
         self,
@@ -34,13 +207,12 @@ class FullGoogle(LocalGoogle):
             apis.append(Api(google_bigquery.METHODS, bigquery, self._hold))
         super().__init__(mailbox, apis=apis, **more)
 
-    def carry_out(
-        self, sent: Sent, progress: Progress, query: Mapping[str, list[str]]
-    ) -> Json | None:
+    def checked(self, sent: Sent, made: Made) -> Json | None:
         """Leave out of an answer what `fields` does not name."""
-        rest = {name: values for name, values in query.items() if name != "fields"}
-        body = super().carry_out(sent, progress, rest)
-        return body if body is None else dict(selected(body, "".join(query.get("fields", ()))))
+        rest = {name: values for name, values in sent.query.items() if name != "fields"}
+        body = super().checked(sent._replace(query=rest), made)
+        fields = "".join(sent.query.get("fields", ()))
+        return body if body is None else dict(selected(body, fields))
 
     async def _hold(
         self, method: str, path: Mapping[str, str], query: Mapping[str, list[str]]

@@ -5,8 +5,8 @@ Formulas are kept and not computed: people would see `#FORMULA` there.
 
 from collections.abc import Mapping, Sequence
 
-from bot.local.google.call import Call, Json, Method, invalid
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import Call, GoogleRefused, Json, invalid
+from standins.google_rules import Method
 from standins.sheets_state import Book, Formula, SheetsState, Tab, Value, area_of, values_of
 
 SCOPES = frozenset({"drive", "drive.file", "spreadsheets"})

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bot.local.google.call import Json
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import GoogleRefused, Json
 
 UNCOMPUTED = "#FORMULA"
 

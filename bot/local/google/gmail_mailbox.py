@@ -1,32 +1,84 @@
-"""The methods of the local Gmail."""
+"""The methods of the local Gmail, and what it holds as the API's JSON shows it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from bot.local.google.call import Call, Method, invalid
-from bot.local.google.errors import GoogleRefused
-from bot.local.google.gmail_match import matches
+from bot.local.google.api import Call, GoogleRefused, Method, invalid
 from bot.local.google.gmail_mime import attachment_id, base64url
 from bot.local.google.gmail_outgoing import drafted, outgoing, sent
-from bot.local.google.gmail_query import Query, parsed
-from bot.local.google.gmail_shapes import (
-    FORMATS,
-    Json,
-    change_json,
-    label_json,
-    labelled_json,
-    message_json,
-    reference_json,
-    thread_json,
-)
+from bot.local.google.gmail_search import Query, matches, parsed
 from bot.local.google.gmail_state import SYSTEM_LABELS, Change, Draft, GmailState, Held
 
-READ = frozenset({"mail.google.com", "gmail.modify", "gmail.readonly"})
-WRITE = frozenset({"mail.google.com", "gmail.modify"})
-SEND = WRITE | {"gmail.compose", "gmail.send"}
-_FIND = frozenset({"q", "labelIds", "includeSpamTrash", "maxResults", "pageToken"})
-_SHOW = frozenset({"format", "metadataHeaders"})
-_LABELS = frozenset({"addLabelIds", "removeLabelIds"})
-_MESSAGE = frozenset({"raw", "threadId", "labelIds"})
+Json = dict[str, Any]
+
+FORMATS = ("full", "metadata", "minimal", "raw")
+_HIDDEN = ("CHAT", "DRAFT", "IMPORTANT", "INBOX", "SENT", "STARRED", "UNREAD")
+"""System labels that the list of labels tells no visibility of."""
+
+
+def reference_json(held: Held) -> Json:
+    """A message by its ids only."""
+    return {"id": held.id, "threadId": held.thread}
+
+
+def labelled_json(held: Held) -> Json:
+    """A message by its ids and labels."""
+    return reference_json(held) | _labels(held)
+
+
+def message_json(held: Held, form: str, headers: Sequence[str] = ()) -> Json:
+    """A message in one of FORMATS; `headers` are those that `metadata` shows, none = all."""
+    body = labelled_json(held) | {
+        "snippet": held.snippet,
+        "historyId": str(held.history),
+        "internalDate": str(held.ms),
+        "sizeEstimate": len(held.raw),
+    }
+    if form == "raw":
+        return body | {"raw": base64url(held.raw)}
+    if form == "minimal":
+        return body
+    payload = held.root.json(held.id)
+    if form == "metadata":
+        wanted = {name.lower() for name in headers}
+        named = [h for h in payload["headers"] if not wanted or h["name"].lower() in wanted]
+        payload = {"mimeType": payload["mimeType"], "headers": named}
+    return body | {"payload": payload}
+
+
+def thread_json(state: GmailState, id: str, form: str, headers: Sequence[str] = ()) -> Json:
+    """A thread with its messages, oldest first."""
+    return {
+        "id": id,
+        "historyId": str(state.thread_history(id)),
+        "messages": [message_json(held, form, headers) for held in state.of_thread(id)],
+    }
+
+
+def label_json(state: GmailState, id: str) -> Json:
+    """A label as the list of labels shows it."""
+    own = id not in SYSTEM_LABELS
+    body: Json = {"id": id, "name": state.labels[id], "type": "user" if own else "system"}
+    if id not in _HIDDEN:
+        shown = own or id.startswith("CATEGORY")
+        body["messageListVisibility"] = "show" if own else "hide"
+        body["labelListVisibility"] = "labelShow" if shown else "labelHide"
+    return body
+
+
+def change_json(change: Change) -> Json:
+    """One record of the history."""
+    ids = {"id": change.message, "threadId": change.thread}
+    message = ids | ({"labelIds": list(change.labels)} if change.labels else {})
+    item: Json = {"message": message}
+    if change.changed:
+        item["labelIds"] = list(change.changed)
+    return {"id": str(change.id), "messages": [ids], change.kind: [item]}
+
+
+def _labels(held: Held) -> Json:
+    return {"labelIds": sorted(held.labels)} if held.labels else {}
+
 
 GmailCall = Call[GmailState]
 _NOT_TO_ADD = ("CHAT", "DRAFT", "SENT")
@@ -137,27 +189,6 @@ def _send(call: GmailCall) -> Json:
 
 
 _USERS = "gmail/v1/users/{userId}/"
-_MESSAGES: dict[str, Method] = {
-    "gmail.users.messages.list": Method("GET", _USERS + "messages", _list_messages, 5, READ, _FIND),
-    "gmail.users.messages.get": Method(
-        "GET", _USERS + "messages/{id}", _get_message, 20, READ, _SHOW
-    ),
-    "gmail.users.messages.attachments.get": Method(
-        "GET", _USERS + "messages/{messageId}/attachments/{id}", _get_attachment, 5, READ
-    ),
-    "gmail.users.messages.send": Method(
-        "POST", _USERS + "messages/send", _send, 100, SEND, body=_MESSAGE
-    ),
-    "gmail.users.threads.list": Method("GET", _USERS + "threads", _list_threads, 10, READ, _FIND),
-    "gmail.users.threads.get": Method("GET", _USERS + "threads/{id}", _get_thread, 40, READ, _SHOW),
-    "gmail.users.threads.modify": Method(
-        "POST", _USERS + "threads/{id}/modify", _modify_thread, 10, WRITE, body=_LABELS
-    ),
-}
-"""Units as developers.google.com/gmail/api/reference/quota told in 2026: threads.get 40,
-messages.get 20; for the others the table before that."""
-
-
 KINDS = {
     "messageAdded": "messagesAdded",
     "messageDeleted": "messagesDeleted",
@@ -166,10 +197,6 @@ KINDS = {
 }
 """`historyTypes` -> the field of a record."""
 MAX_LABEL = 225
-
-_COMPOSE = WRITE | {"gmail.compose"}
-_NAMING = WRITE | {"gmail.labels"}
-_DRAFT = frozenset({"id", "message"})
 
 
 def _profile(call: GmailCall) -> Json:
@@ -254,23 +281,21 @@ def _bears(change: Change, label: str) -> bool:
     return not label or label in change.labels + change.changed
 
 
-_DRAFTS = frozenset({"q", "includeSpamTrash", "maxResults", "pageToken"})
-_HISTORY = frozenset({"startHistoryId", "historyTypes", "labelId", "maxResults", "pageToken"})
-_LABEL = frozenset({"id", "name", "type", "color", "messageListVisibility", "labelListVisibility"})
-METHODS = _MESSAGES | {
-    "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile, 1, READ | _COMPOSE),
-    "gmail.users.history.list": Method("GET", _USERS + "history", _list_history, 2, READ, _HISTORY),
-    "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels, 1, READ | _NAMING),
-    "gmail.users.labels.create": Method(
-        "POST", _USERS + "labels", _create_label, 5, _NAMING, body=_LABEL
+METHODS: dict[str, Method] = {
+    "gmail.users.messages.list": Method("GET", _USERS + "messages", _list_messages),
+    "gmail.users.messages.get": Method("GET", _USERS + "messages/{id}", _get_message),
+    "gmail.users.messages.attachments.get": Method(
+        "GET", _USERS + "messages/{messageId}/attachments/{id}", _get_attachment
     ),
-    "gmail.users.drafts.list": Method(
-        "GET", _USERS + "drafts", _list_drafts, 5, READ | _COMPOSE, _DRAFTS
-    ),
-    "gmail.users.drafts.get": Method(
-        "GET", _USERS + "drafts/{id}", _get_draft, 5, READ | _COMPOSE, frozenset({"format"})
-    ),
-    "gmail.users.drafts.create": Method(
-        "POST", _USERS + "drafts", _create_draft, 10, _COMPOSE, body=_DRAFT
-    ),
+    "gmail.users.messages.send": Method("POST", _USERS + "messages/send", _send),
+    "gmail.users.threads.list": Method("GET", _USERS + "threads", _list_threads),
+    "gmail.users.threads.get": Method("GET", _USERS + "threads/{id}", _get_thread),
+    "gmail.users.threads.modify": Method("POST", _USERS + "threads/{id}/modify", _modify_thread),
+    "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile),
+    "gmail.users.history.list": Method("GET", _USERS + "history", _list_history),
+    "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels),
+    "gmail.users.labels.create": Method("POST", _USERS + "labels", _create_label),
+    "gmail.users.drafts.list": Method("GET", _USERS + "drafts", _list_drafts),
+    "gmail.users.drafts.get": Method("GET", _USERS + "drafts/{id}", _get_draft),
+    "gmail.users.drafts.create": Method("POST", _USERS + "drafts", _create_draft),
 }

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
-from bot.local.google.call import invalid
-from bot.local.google.errors import GoogleRefused
+from bot.local.google.api import GoogleRefused, invalid
 from bot.local.google.gmail_headers import every, first, split_headers
 from bot.local.google.gmail_state import Draft, GmailState, Held, refers, subject_of
 from bot.local.google.gmail_threading import references

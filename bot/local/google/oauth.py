@@ -1,18 +1,16 @@
 """A stand-in for Google's OAuth: asks nobody, and remembers what it granted.
 
-It is as strict as Google about clients, addresses to come back to, PKCE, codes that are used twice
-or too late, and tokens that ended: developers.google.com/identity/protocols/oauth2/web-server. Not
-checked: the signature of a service account.
+It is as strict as Google about clients, PKCE, codes that are used twice or too late, and tokens
+that ended: developers.google.com/identity/protocols/oauth2/web-server.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -26,9 +24,6 @@ CLIENT_ID = "local-client.apps.googleusercontent.com"
 CLIENT_SECRET = "local-client-secret"
 CODE_S = 600.0
 TOKEN_S = 3_599
-AS_ITSELF = ("bigquery", "spreadsheets")
-"""OAuth scopes, the last part of their names, that a service account may have for itself."""
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 Json = dict[str, Any]
 
@@ -60,15 +55,7 @@ class LocalGoogleOauth:
 
     address: str = "ana@acme.example"
     """Whose browser it is: the mailbox that the next one who comes to `/auth` allows."""
-    denies: str = ""
-    """An error that the next ones come back with, such as `access_denied`."""
-    scope: str | None = None
-    """What is granted instead of what was asked for."""
-    redirect_uris: Sequence[str] | None = None
-    """The only addresses to come back to; None = any, as a loopback client may."""
     now: Callable[[], float] = time.time
-    requests: list[tuple[str, Json]] = field(default_factory=list)
-    """What was asked: path and parameters, secrets among them."""
     grants: list[Grant] = field(default_factory=list)
     _tokens: dict[str, tuple[Grant, float]] = field(default_factory=dict)
     _codes: dict[str, tuple[Grant, float]] = field(default_factory=dict)
@@ -80,7 +67,7 @@ class LocalGoogleOauth:
     def routes(self, below: str = "") -> list[Route]:
         """To be served, also beside other services of Google's."""
         return [
-            Route(f"{below}/auth", self._auth),
+            Route(f"{below}/auth", self.auth),
             Route(f"{below}/token", self._token, methods=["POST"]),
             Route(f"{below}/revoke", self._revoke, methods=["POST"]),
             Route(f"{below}/tokeninfo", self._tokeninfo, methods=["GET", "POST"]),
@@ -98,20 +85,14 @@ class LocalGoogleOauth:
 
     # ---- the browser
 
-    async def _auth(self, request: Request) -> Response:
+    async def auth(self, request: Request) -> Response:
         asked = dict(request.query_params)
-        self.requests.append(("/auth", asked))
         redirect = asked.get("redirect_uri", "")
         if asked.get("client_id") != CLIENT_ID:
             return PlainTextResponse("Error 401: invalid_client", 401)
-        if self.redirect_uris is not None and redirect not in self.redirect_uris:
-            return PlainTextResponse("Error 400: redirect_uri_mismatch", 400)
         if asked.get("response_type") != "code" or asked.get("code_challenge_method") != "S256":
             return PlainTextResponse("Error 400: invalid_request", 400)
-        if self.denies:
-            told = {"error": self.denies, "state": asked.get("state", "")}
-            return RedirectResponse(f"{redirect}?{urlencode(told)}", 302)
-        grant = Grant(self.address, self.scope or asked["scope"], redirect)
+        grant = Grant(self.address, self.granted(asked["scope"]), redirect)
         grant.challenge, grant.code = asked["code_challenge"], f"4/0{secrets.token_urlsafe(48)}"
         if asked.get("access_type") == "offline" and "consent" in asked.get("prompt", ""):
             grant.refresh_token = f"1//0{secrets.token_urlsafe(48)}"
@@ -120,23 +101,29 @@ class LocalGoogleOauth:
         told = {"state": asked.get("state", ""), "code": grant.code, "scope": grant.scope}
         return RedirectResponse(f"{redirect}?{urlencode(told)}", 302)
 
+    def granted(self, asked: str) -> str:
+        """The scopes that are granted."""
+        return asked
+
     # ---- the client
 
     async def _token(self, request: Request) -> Response:
-        sent = await self._sent(request)
+        sent = await self.sent(request)
         try:
-            kind = sent.get("grant_type")
-            if kind == JWT_BEARER:
-                return JSONResponse(self._delegated(sent))
-            if sent.get("client_id") != CLIENT_ID or sent.get("client_secret") != CLIENT_SECRET:
-                raise OAuthRefused("invalid_client", 401)
-            if kind == "authorization_code":
-                return JSONResponse(self._exchanged(sent))
-            if kind == "refresh_token":
-                return JSONResponse(self._refreshed(sent))
-            raise OAuthRefused("unsupported_grant_type")
+            return JSONResponse(self.tokens_for(sent))
         except OAuthRefused as refusal:
             return JSONResponse(refusal.body, refusal.status)
+
+    def tokens_for(self, sent: Json) -> Json:
+        """What a request of the token endpoint gets."""
+        kind = sent.get("grant_type")
+        if sent.get("client_id") != CLIENT_ID or sent.get("client_secret") != CLIENT_SECRET:
+            raise OAuthRefused("invalid_client", 401)
+        if kind == "authorization_code":
+            return self._exchanged(sent)
+        if kind == "refresh_token":
+            return self._refreshed(sent)
+        raise OAuthRefused("unsupported_grant_type")
 
     def _exchanged(self, sent: Json) -> Json:
         grant, ends = self._codes.pop(sent.get("code", ""), (None, 0.0))
@@ -147,28 +134,16 @@ class LocalGoogleOauth:
         if sent.get("redirect_uri") != grant.redirect_uri:
             raise OAuthRefused("redirect_uri_mismatch")
         again = {"refresh_token": grant.refresh_token} if grant.refresh_token else {}
-        return {**self._access(grant), **again}
+        return {**self.access(grant), **again}
 
     def _refreshed(self, sent: Json) -> Json:
         token = sent.get("refresh_token")
         found = [g for g in self.grants if token and g.refresh_token == token and not g.revoked]
         if not found:
             raise OAuthRefused("invalid_grant", told="Token has been expired or revoked.")
-        return self._access(found[0])
+        return self.access(found[0])
 
-    def _delegated(self, sent: Json) -> Json:
-        """A service account that acts for somebody, or for itself where no mailbox is opened."""
-        part = str(sent.get("assertion", "")).split(".")[1:2]
-        claims = json.loads(base64.urlsafe_b64decode(f"{part[0]}===")) if part else {}
-        scope = str(claims.get("scope", ""))
-        who = claims.get("sub") or (scope.rpartition("/")[2] in AS_ITSELF and claims.get("iss"))
-        if not who:
-            raise OAuthRefused("unauthorized_client", 401)
-        grant = Grant(who, scope)
-        self.grants.append(grant)
-        return self._access(grant)
-
-    def _access(self, grant: Grant) -> Json:
+    def access(self, grant: Grant) -> Json:
         token = f"ya29.{secrets.token_urlsafe(48)}"
         self._tokens[token] = (grant, self.now() + TOKEN_S)
         about = {"expires_in": TOKEN_S, "scope": grant.scope, "token_type": "Bearer"}
@@ -176,7 +151,7 @@ class LocalGoogleOauth:
 
     async def _revoke(self, request: Request) -> Response:
         """Ends all grants of that person: https://developers.google.com/identity/protocols/oauth2"""
-        sent = await self._sent(request)
+        sent = await self.sent(request)
         token = str(sent.get("token", ""))
         held = [g for g in self.grants if token and g.refresh_token == token]
         held += [self._tokens[token][0]] if token in self._tokens else []
@@ -187,7 +162,7 @@ class LocalGoogleOauth:
         return JSONResponse({})
 
     async def _tokeninfo(self, request: Request) -> Response:
-        sent = {**dict(request.query_params), **await self._sent(request)}
+        sent = {**dict(request.query_params), **await self.sent(request)}
         token = str(sent.get("access_token", ""))
         if self.whose(token) is None:
             return JSONResponse({"error": "invalid_token", "error_description": "Bad"}, 400)
@@ -195,7 +170,5 @@ class LocalGoogleOauth:
         left = {"expires_in": str(int(ends - self.now())), "exp": str(int(ends))}
         return JSONResponse({"aud": CLIENT_ID, "scope": grant.scope, **left})
 
-    async def _sent(self, request: Request) -> Json:
-        sent = dict(parse_qsl((await request.body()).decode()))
-        self.requests.append((request.url.path, sent))
-        return sent
+    async def sent(self, request: Request) -> Json:
+        return dict(parse_qsl((await request.body()).decode()))

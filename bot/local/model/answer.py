@@ -1,18 +1,13 @@
-"""From a mind's answer to the API's message and its events: ids, hidden thinking, limits, usage."""
+"""From a mind's answer to the API's message and its events."""
 
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from bot.local.model.cache import InputUsage
-from bot.local.model.errors import Json
-from bot.local.model.prompt import Prompt, estimate, render
+from bot.local.model.usage import InputUsage, Json, estimate, render
 
 DELTA_CHARS = 80
-_BYTES_PER_TOKEN = 3
-_WRAPPER_BYTES = 40
-"""What a block's JSON needs besides its text."""
 
 
 @dataclass(frozen=True)
@@ -26,43 +21,29 @@ class Answer:
     stop_details: Json | None = None
 
 
-def message_of(body: Json, answer: Answer, prompt: Prompt, usage: InputUsage) -> Json:
-    """The API's message: what the model's settings leave of the answer, signed and counted."""
-    answer = _limited(_with_ids(answer), body)
-    thinking = sum(len(render(b)) for b in answer.content if b["type"] == "thinking")
-    output = max(1, estimate(sum(len(render(block)) for block in answer.content)))
+def message_of(body: Json, answer: Answer, usage: InputUsage) -> Json:
+    """Return the API's message, counted."""
+    content = [_with_id(block) for block in answer.content]
+    thinking = sum(len(render(b)) for b in content if b["type"] == "thinking")
+    output = max(1, estimate(sum(len(render(block)) for block in content)))
     if answer.stop_reason == "max_tokens":
         output = body["max_tokens"]
-    content = _shown(answer.content, body.get("thinking") or {})
-    prompt.seal(content)
+    calls = any(block["type"] == "tool_use" for block in content)
     return {
         "id": f"msg_{secrets.token_hex(12)}",
         "type": "message",
         "role": "assistant",
         "model": body["model"],
         "content": content,
-        "stop_reason": answer.stop_reason or _stop_reason(content),
+        "stop_reason": answer.stop_reason or ("tool_use" if calls else "end_turn"),
         "stop_sequence": answer.stop_sequence,
         "stop_details": answer.stop_details,
         "usage": _usage(usage, output, min(output, estimate(thinking))),
     }
 
 
-def cut_short(content: list[Json], size: int) -> list[Json]:
-    """The first `size` bytes of content; a tool call keeps only its first arguments."""
-    kept: list[Json] = []
-    for block in content:
-        length = len(render(block))
-        if length > size:
-            rest = _shortened(block, size - _WRAPPER_BYTES)
-            return [*kept, rest] if rest else kept
-        kept.append(block)
-        size -= length
-    return kept
-
-
 def stream_events(message: Json) -> Iterator[tuple[str, Json]]:
-    """The server-sent events of a message, in the API's order."""
+    """Yield the server-sent events of a message, in the API's order."""
     usage = message["usage"]
     opening = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
     opening["usage"] = {**usage, "output_tokens": min(1, usage["output_tokens"])}
@@ -79,58 +60,23 @@ def stream_events(message: Json) -> Iterator[tuple[str, Json]]:
             yield "content_block_delta", {"index": index, "delta": delta}
         yield "content_block_stop", {"index": index}
     delta = {key: message[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
-    yield "message_delta", {"delta": delta, "usage": _delta_usage(usage)}
+    left_out = ("cache_creation", "service_tier")
+    told = {name: value for name, value in usage.items() if name not in left_out}
+    yield "message_delta", {"delta": delta, "usage": told}
     yield "message_stop", {}
 
 
 def sse(kind: str, data: Json) -> bytes:
-    """One server-sent event on the wire."""
+    """Return one server-sent event on the wire."""
     text = json.dumps({"type": kind, **data}, ensure_ascii=False, separators=(",", ":"))
     return f"event: {kind}\ndata: {text}\n\n".encode()
 
 
-def _with_ids(answer: Answer) -> Answer:
-    content = [dict(block) for block in answer.content]
-    for block in content:
-        if block["type"] == "tool_use":
-            block.setdefault("id", f"toolu_{secrets.token_hex(12)}")
-            block.setdefault("input", {})
-        elif block["type"] == "server_tool_use":
-            block.setdefault("id", f"srvtoolu_{secrets.token_hex(12)}")
-    return replace(answer, content=content)
-
-
-def _limited(answer: Answer, body: Json) -> Answer:
-    """The answer up to `max_tokens`; no thinking when that is off."""
-    content = answer.content
-    if (body.get("thinking") or {}).get("type") == "disabled":
-        content = [block for block in content if block["type"] != "thinking"]
-    size = body["max_tokens"] * _BYTES_PER_TOKEN
-    if sum(len(render(block)) for block in content) > size:
-        return Answer(cut_short(content, size), "max_tokens")
-    return replace(answer, content=content)
-
-
-def _shortened(block: Json, size: int) -> Json | None:
-    if block["type"] == "tool_use":
-        names = list(block["input"])
-        return {**block, "input": {name: block["input"][name] for name in names[: len(names) // 2]}}
-    key = block["type"]
-    if key not in ("text", "thinking") or size <= 0:
-        return None
-    text = block[key].encode()[:size].decode(errors="ignore")
-    return {**block, key: text} if text.strip() else None
-
-
-def _shown(content: list[Json], thinking: Json) -> list[Json]:
-    """Thinking is answered without its text unless `display` or `between_tools` asks for it."""
-    if thinking.get("display") == "summarized" or thinking.get("type") == "between_tools":
-        return content
-    return [{**b, "thinking": ""} if b["type"] == "thinking" else b for b in content]
-
-
-def _stop_reason(content: list[Json]) -> str:
-    return "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
+def _with_id(block: Json) -> Json:
+    prefix = {"tool_use": "toolu", "server_tool_use": "srvtoolu"}.get(block["type"])
+    if prefix is None:
+        return dict(block)
+    return {"id": f"{prefix}_{secrets.token_hex(12)}", "input": {}, **block}
 
 
 def _usage(spent: InputUsage, output: int, thinking: int) -> Json:
@@ -148,13 +94,8 @@ def _usage(spent: InputUsage, output: int, thinking: int) -> Json:
     }
 
 
-def _delta_usage(usage: Json) -> Json:
-    left_out = ("cache_creation", "service_tier")
-    return {name: value for name, value in usage.items() if name not in left_out}
-
-
 def _pieces(block: Json, unfinished: bool) -> tuple[Json, list[Json]]:
-    """A block as its start event and its deltas; an unfinished tool call's JSON stays open."""
+    """Return a block's start event and deltas; the JSON of an unfinished tool call stays open."""
     kind = block["type"]
     if kind == "text":
         deltas = [{"type": "text_delta", "text": part} for part in _parts(block["text"])]

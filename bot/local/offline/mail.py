@@ -7,21 +7,22 @@ holds a question or an invitation.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import use
-from bot.local.offline.conversation import OFFLINE, Conversation, next_pages
-from bot.local.offline.sample import mail_of, matter_of
+from bot.local.offline.conversation import OFFLINE, Conversation, next_pages, use
+from bot.local.offline.sample import mail_of, mail_with
 from bot.local.offline.views import parse_views
 
 MARK = "(offline)"
-"""Ends each proposed action: fixed rules proposed it, not a language model."""
+"""Ends each action that fixed rules proposed, not a reader or a language model."""
 READERS = ("read_mail_thread", "read_thread")
 """The tools that show a thread by its id, whichever is offered."""
+FIRST_LINE = "FIRST: "
+"""Begins a recorded line on what to do first."""
 FIRST = 3
 """Most lines on what to do first, and most facts of a thread."""
 NEAR = timedelta(3)
@@ -105,13 +106,13 @@ def _verdict(talk: Conversation) -> dict[str, Any]:
     found = mail_of([mail.id for mail in mails])
     if found and (not named or found["category"] in named):
         thread = mails[0].id.partition("/")[0]
-        told = {k: v for k, v in found.items() if k not in ("last", "matter")}
+        told = {k: v for k, v in found.items() if k not in ("last", "matter", "lines")}
         told["evidence"] = [f"{thread}/{id}" for id in found["evidence"]]
         told = {"asked_of_me": False, "draft_reply": "", **told}
     else:
         told = _by_rules(mails, known, list(named))
-    told["proposed_action"] = f"{told['proposed_action']} {MARK}"
-    return {"deadline": "", **told, **_corrected(known, mails, named), "not_covered": gaps}
+        told["proposed_action"] = f"{told['proposed_action']} {MARK}"
+    return {"deadline": "", **told, "not_covered": gaps}
 
 
 def _mails(pages: Iterable[str]) -> list[Mail]:
@@ -200,28 +201,6 @@ def _date(found: re.Match[str] | None) -> date | None:
         return None
 
 
-def _corrected(known: str, mails: Sequence[Mail], named: Iterable[str]) -> dict[str, Any]:
-    """Return what the reader has corrected before about somebody who wrote here."""
-    told: dict[str, Any] = {}
-    reader = _READER.search(known)
-    me = reader["address"].lower() if reader else ""
-    writers = {mail.address for mail in mails if mail.address not in ("", me)}
-    for sentence in re.split(r"(?<=[.!?])\s+", known):
-        said = sentence.lower()
-        if "correct" not in said or not writers & set(_ADDRESS.findall(said)):
-            continue
-        said = _ADDRESS.sub(" ", said)
-        if "urgent" in said:
-            told["priority"] = "low" if "not urgent" in said else "high"
-        if "medium priority" in said:
-            told["priority"] = "medium"
-        if found := re.search(r"ask (some|no)thing of the reader", said):
-            told["asked_of_me"] = found[1] == "some"
-        if (found := re.search(r'category "(.+?)"', sentence)) and found[1] in named:
-            told["category"] = found[1]
-    return told
-
-
 # ---- the digest
 
 
@@ -247,20 +226,41 @@ def digest_lines(talk: Conversation) -> str:
     found = [told for text in talk.opening for told in _told(text)]
     today = _date(_TODAY.search(talk.opening[0])) or date.min
     matters: dict[str, list[_Told]] = {}
+    ids: dict[str, str] = {}
+    lines: list[str] = []
     for told in found:
-        if matter := matter_of(told.fact):
-            matters.setdefault(matter, []).append(told)
-    asked = sorted((told for told in found if told.asked), key=lambda told: _rank(told, today))
-    first = [f"- {told.step or told.fact} [{told.id}]" for told in asked[:FIRST]]
-    if first:
-        head, _, cited = first[-1].rpartition(" [")
-        first[-1] = f"{head} {OFFLINE} [{cited}"
+        if mail := mail_with(told.fact):
+            ids[mail[0]] = told.id
+            lines += mail[1].get("lines", [])
+            if matter := mail[1].get("matter"):
+                matters.setdefault(matter, []).append(told)
+    said = [line for each in lines if (line := _cited(each, ids))]
+    first = [f"- {line.removeprefix(FIRST_LINE)}" for line in said if line.startswith(FIRST_LINE)]
+    first = first or _by_rank([told for told in found if told.asked], today)
     same = [
-        f"SAME: One matter: «{matter}» " + "".join(f"[{told.id}]" for told in members)
+        f"SAME: {matter} " + "".join(f"[{told.id}]" for told in members)
         for matter, members in matters.items()
         if len(members) > 1
     ]
-    return "\n".join([*(first or [f"Nothing is asked of you. {OFFLINE}"]), *same])
+    rest = [line for line in said if not line.startswith(FIRST_LINE)]
+    return "\n".join([*(first or [f"Nothing is asked of you. {OFFLINE}"]), *same, *rest])
+
+
+def _by_rank(asked: Iterable[_Told], today: date) -> list[str]:
+    ranked = sorted(asked, key=lambda told: _rank(told, today))[:FIRST]
+    first = [f"- {told.step or told.fact} [{told.id}]" for told in ranked]
+    if first:
+        head, _, cited = first[-1].rpartition(" [")
+        first[-1] = f"{head} {OFFLINE} [{cited}"
+    return first
+
+
+def _cited(line: str, ids: Mapping[str, str]) -> str:
+    """Return a recorded line with the ids of findings for those of threads; empty if one is
+    missing."""
+    text, *threads = re.split(r"\[(\w+)\]", line)
+    cited = [id for id in threads if id]
+    return text + "".join(f"[{ids[id]}]" for id in cited) if ids.keys() >= {*cited} else ""
 
 
 def _told(text: str) -> Iterator[_Told]:

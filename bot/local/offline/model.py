@@ -10,15 +10,13 @@ import re
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import items_of, use
-from bot.local.offline.channels import as_reader, handles_in
-from bot.local.offline.conversation import Conversation, read_conversation
+from bot.local.offline.conversation import Conversation, items_of, read_conversation, use
 from bot.local.offline.data import as_data
-from bot.local.offline.files import as_files
 from bot.local.offline.mail import as_triage, digest_lines, is_digest
 from bot.local.offline.parent import as_parent
 from bot.local.offline.recordings import recorded
 from bot.local.offline.search import as_searcher
+from bot.local.offline.threads import as_reader, handles_in
 
 _KEY = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
 _CELL = re.compile(r"(?:^|\| )([^|:]{1,30}): ([^|]*?)(?= \||$)")
@@ -53,9 +51,7 @@ def _as_subagent(talk: Conversation) -> Answer:
         return as_reader(talk)
     if re.search(r"\bdata:", handles):
         return as_data(talk)
-    if re.search(r"\bfiles:", handles):
-        return as_files(talk)
-    if re.search(r"\b(?:mail|web|notes):|https?://", handles):
+    if re.search(r"\b(?:files|mail|web|notes):|https?://", handles):
         return as_searcher(talk)
     return as_reader(talk)
 

@@ -1,128 +1,187 @@
-"""Read plain orders: what to keep, write or compute; any other order is not carried out."""
+"""Plain orders in English to the tools of a parent: one order, one call, and what came of it.
 
-import ast
+A sweep, a triage, a schedule of either, a reminder, a preference, words in quotes to post.
+"""
+
+from __future__ import annotations
+
 import re
-from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from bot.local.offline.conversation import OFFLINE
-from bot.local.offline.words import fold
+from bot.local.offline.conversation import Conversation, use
 
-NOT_DONE = (
-    "The offline rules carry out no such order; nothing was changed",
-    "They keep a note («Note that ...») and write a file («Write a file NAME with the text ...»).",
+Json = dict[str, Any]
+
+NOT_SET = (
+    "The offline rules set no reminder, schedule or preference from these words; a language model "
+    "does. They know «remind me tomorrow at 15:00 to ...», «remind me in 2 hours to ...», «every "
+    "Monday at 9 sweep csm-* and post here» and «from now on ...»."
 )
-"""What is said of an order that is not done: why, and what else there is to say."""
-NO_SOURCE = (
-    "The offline rules have nothing to read this in",
-    "No database, folder, mailbox, page or workspace is given, and no note tells of it.",
+REPORTS = ("sweep_channels", "triage_inbox")
+SCHEDULES = ("schedule_create", "schedule_list", "schedule_pause", "schedule_delete")
+_TOOLS = (
+    *(*REPORTS, *SCHEDULES, "remind_me", "remember_preference"),
+    *("post_message", "send_direct_message"),
 )
-NO_SEARCH = ("The offline rules cannot search the web", "They read the pages that a request names.")
-_POLITE = (
-    r"^\W*(?:(?:please|kindly|now|then|also|just|(?P<asks>can|could|would|will) you"
-    r"|i want you to|and) +)*"
-)
-_VERBS = (
-    "add|append|apply|approve|archive|assign|attach|book|build|buy|call|cancel|change|clean|clear"
-    "|close|commit|configure|convert|copy|correct|create|cut|delete|deploy|disable|discard|dm"
-    "|download|draft|draw|drop|edit|enable|execute|export|extend|fix|forward|generate|implement"
-    "|improve|insert|install|invite|keep|make|mark|memorize|merge|migrate|modify|move|note|notify|paint"
-    "|pay|plot|post|print|publish|push|put|redact|refactor|remember|remind|remove|rename|reorder"
-    "|replace|reply|reschedule|reset|restart|restore|revert|rewrite|run|save|schedule|send|store"
-    "|submit|subscribe|transfer|translate|uninstall|unsubscribe|update|upload|write|write down"
-)
-_ORDER = re.compile(rf"{_POLITE}(?:{_VERBS})\b(?! (?:on|about)\b)", re.IGNORECASE)
-_TOLD = re.compile(
-    rf"{_POLITE}(?:make|create|write|draft|generate|build|keep) (?:me )?(?:an? |the )?"
-    r"(?:[\w-]+ ){0,3}?(?:list|summary|overview|comparison|digest|report)\b(?!\.)",
+_POLITE = r"\W*(?:(?:<@[UW]\w+(?:\|[^>]*)?>|@\w+|hi|hello|please|(?:could|can) you)\W+)*"
+_MAIL = r"(?:in-?box|e-?mails?|mails?|mailbox)"
+_TRIAGE = re.compile(
+    rf"{_POLITE}(?:triage (?:all )?(?:of )?(?:my|the) (?:new |unread )?{_MAIL}\b"
+    rf"|{_MAIL} triage\W*(?:please\W*)?$)",
     re.IGNORECASE,
 )
-"""It asks for an answer: what is written is what is told."""
-_KEEP = re.compile(
-    rf"{_POLITE}(?:(?:keep|save|make|take|write|add|store)(?: down)?(?: me| an?| this| the| as| my"
-    r"| own| short| new)* notes?(?: down)?(?:[ :,]+(?:that|of|about)\b)?"
-    r"|(?:remember|note|memorize|keep in mind|write down)"
-    r"(?: down)?(?: this| the following)?(?:,? that\b)?)[:,]? +(?P<text>\S.*)",
-    re.IGNORECASE | re.DOTALL,
+_SWEEP = re.compile(rf"{_POLITE}(?:(?:bug )?sweep|scan)\s+(?P<rest>.+)", re.IGNORECASE | re.S)
+_CHANNEL = re.compile(
+    r"<#([CG][A-Z0-9]+)(?:\|[^>]*)?>|#?([\w-]*\*)|#([\w-]+)|\b([CG][A-Z0-9]{8,}|\w+(?:-\w+)+)"
 )
-_NO_NOTE = re.compile(
-    r"(?:what|when|who|how|where|why|if|whether|to|called|named|titled)\b", re.IGNORECASE
+_WINDOW = re.compile(r"\b(?:last|past) (?:(\d{1,3}) )?(day|week|month)s?\b", re.IGNORECASE)
+_UNITS = {"day": 1, "week": 7, "month": 30}
+_FILL = re.compile(
+    r"\b(?:in|of|for|over|from|the|all|and|also|channels?|please|now|my|our)\b|[\s,;.!?&+]+", re.I
 )
-_WRITE = re.compile(
-    rf"{_POLITE}(?:write|create|make|add|save|put)(?: me)?(?: an?| the| new| small| short| text)*"
-    r"(?: file)?(?: called| named)? +[`'\"]?(?P<path>[\w./-]*\.\w+)[`'\"]?,? *"
-    r"(?:with (?:the |this )?(?:text|content|contents|words?|line)|containing|that (?:says|contains"
-    r"|reads)|which (?:says|contains|reads)|saying)(?: is| of)?:? +(?P<text>\S.*)",
-    re.IGNORECASE | re.DOTALL,
+_NOW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
+_WHEN = (
+    r"(?:in (?P<count>\d{1,3}) (?P<unit>minute|hour|day)s?"
+    r"|(?P<day>today|tomorrow)? ?at (?P<hour>[01]?\d|2[0-3])(?::(?P<minute>[0-5]\d))?)"
 )
-_AFTER = re.compile(
-    r"(?:,? *(?:and|then)+ (?:then )?(?:commit|push|verify|check|read)\b[^.]*)\.?\s*$",
+_ABOUT = r"(?:to|that|of|about) (?P<text>.+)"
+_REMIND = (
+    re.compile(rf"{_POLITE}remind me {_WHEN} {_ABOUT}", re.I | re.S),
+    re.compile(rf"{_POLITE}{_WHEN},? remind me {_ABOUT}", re.I | re.S),
+)
+_PREFER = re.compile(rf"{_POLITE}from now on\b.+|.+ from now on\W*", re.IGNORECASE)
+_OTHERS = re.compile(
+    r"\b(?:remind (?:me|us|this|everyone|<@)|recu[eé]rdame|erinnere? mich|rappelle[- ]moi|ricordami"
+    r"|from now on|a partir de ahora|künftig|désormais|d['’]ora in poi|in this channel,? always"
+    r"|(?:every|each|cada|jede[nrsm]?|tous les|toutes les|chaque|ogni)\s.{0,40}?\s"
+    r"(?:at|a las?|um|à|alle)\s+\d)",
     re.IGNORECASE,
 )
-_QUOTED = re.compile(r"""^(["'`“«„])(.*?)(["'`”»“])[\s.]*$""", re.DOTALL)
-_SUM = re.compile(
-    r"^(?:please )?(?:what is|what's|how much is|compute|calculate)?:? *"
-    r"(?P<sum>[\d(.-][\d\s.,()+*/\u00d7\u00f7-]*(?:(?:percent|%) of [\d.,]+)?)\s*=?\s*\??$",
+_DAY = re.compile(r"\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b", re.IGNORECASE)
+_OFTEN = re.compile(r"\b(?:daily|every (?:day|morning)|weekly|weekdays?|\w+days?)\b", re.IGNORECASE)
+_AT = re.compile(r"\bat\s+(\d{1,2})(?::(\d\d))?\b", re.IGNORECASE)
+_POST = re.compile(r"\b(?:post|send|report)\b[^#]*?\bto\s+#?([\w-]+)", re.IGNORECASE)
+_CHANGE = re.compile(
+    r"\W*(?:please )?(pause|resume|delete) (?:the )?([\w-]+)(?: schedule)?\W*$", re.I
+)
+_LISTED = re.compile(r"\b(?:what(?:['’]s| is) scheduled|(?:list|show) \w* ?schedules)", re.I)
+_SAY = re.compile(
+    r"\s*(?:please )?(?:post|send|write|announce|tell|dm|message)\b[^\"“„«]*"
+    r"[\"“„«](?P<said>[^\"“”„«»]+)[\"”»]",
     re.IGNORECASE,
 )
-_SHARE = re.compile(r"([\d.]+) *(?:percent|%) *of *([\d.]+)", re.IGNORECASE)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_LONGEST = 200
-"""Characters of a sum."""
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_PLACE = re.compile(r"#[\w-]+|@[\w.-]+")
+_NAMED = re.compile(r"([CGDUW][A-Z0-9]{2,})(?:/[\d.]+)?(?: \(([^()]*)\))?")
 
 
-@dataclass(frozen=True)
-class Writing:
-    """A file to be written, letter by letter."""
-
-    path: str
-    text: str
-
-
-def is_order(task: str) -> bool:
-    """Return whether a task is to do something, and not to find out or tell something."""
-    found = _ORDER.match(fold(task).replace("`", "")) or _ORDER.match(task)
-    asks = task.rstrip().endswith("?") and not (found and found["asks"])
-    return bool(found) and not asks and not _TOLD.match(task)
-
-
-def to_keep(task: str) -> str:
-    """Return the text of the note that a task wants kept; empty where it wants none."""
-    found = _KEEP.match(task.strip())
-    if not found or _NO_NOTE.match(found["text"]) or (task.endswith("?") and not found["asks"]):
-        return ""
-    return found["text"].rstrip("? \n") if found["asks"] else found["text"].strip()
+def order_turn(text: str, talk: Conversation, free: bool) -> Json | str | None:
+    """Return the call that an order needs, or what came of it; None where it is no order."""
+    done = [exchange for exchange in talk.exchanges if exchange.name in _TOOLS]
+    if done and done[-1].name in REPORTS:
+        return done[-1].text if done[-1].is_error else "NONE"
+    if done:
+        rows = re.sub(r"</?items-\w+>\n?", "", done[-1].text)
+        return re.sub(r"^\s*\[[^\]]+\] ", "- ", rows, flags=re.MULTILINE).strip()
+    for order in (_schedule, _standing, _report, _said):
+        call = order(text, talk)
+        if isinstance(call, str):
+            return call
+        if call and free and call["name"] in talk.tools:
+            return call
+    return None
 
 
-def to_write(task: str) -> Writing | None:
-    """Return the file that a task gives with its whole text."""
-    found = _WRITE.match(task.strip())
-    if not found:
+def since(text: str, talk: Conversation) -> Json:
+    """Return the argument for so many days back as a text says, by the requester's clock."""
+    found, now = _WINDOW.search(text), _NOW.search(talk.section("NOW"))
+    if not (found and now):
+        return {}
+    days = max(1, min(int(found[1] or 1) * _UNITS[found[2].lower()], 366))
+    return {"since": f"{datetime.fromisoformat(now[0]) - timedelta(days=days):%Y-%m-%dT%H:%M}"}
+
+
+def _report(text: str, talk: Conversation) -> Json | None:
+    """Return a sweep or a triage; of a sweep only a verb, channels and how far back count."""
+    if _TRIAGE.match(text):
+        return use("triage_inbox")
+    order = _SWEEP.match(text)
+    rest = _WINDOW.sub("", order["rest"]) if order else ""
+    channels = _channels(rest)
+    if not channels or _FILL.sub("", _CHANNEL.sub("", rest)):
         return None
-    text = _AFTER.sub("", found["text"]).strip()
-    quoted = _QUOTED.match(text)
-    return Writing(found["path"], f"{quoted[2] if quoted else text}\n")
+    return use("sweep_channels", channels=channels, **since(text, talk))
 
 
-def sum_in(task: str) -> str:
-    """Return the sum that is all a task asks for, as Python reads it; else empty."""
-    found = _SUM.match(task.strip())
-    if not found or len(task) > _LONGEST or _DATE.search(task):
-        return ""
-    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", found["sum"])
-    text = text.replace("\u00d7", "*").replace("\u00f7", "/")
-    text = _SHARE.sub(r"\1 * \2 / 100", text).strip()
-    try:
-        parts = list(ast.walk(ast.parse(text, mode="eval").body))
-    except SyntaxError:
-        return ""
-    sums = [part for part in parts if isinstance(part, ast.BinOp)]
-    plain = not any(isinstance(part, ast.Call | ast.Tuple) for part in parts)
-    return text if sums and plain and all(isinstance(s.op, _OPERATORS) for s in sums) else ""
+def _channels(text: str) -> list[str]:
+    return list(dict.fromkeys("".join(found).lstrip("#") for found in _CHANNEL.findall(text)))
 
 
-def open_end(why: str, more: str = "") -> dict[str, Any]:
-    """Return the result of a task that was not done, with the reason as what it lacks."""
-    text = " ".join(part for part in (f"{why}.", more, OFFLINE) if part)
-    return {"text": text, "findings": [], "not_covered": [], "needs": why}
+def _schedule(text: str, talk: Conversation) -> Json | None:
+    if _LISTED.search(text):
+        return use("schedule_list")
+    if change := _CHANGE.match(text):
+        verb, name = change[1].lower(), change[2]
+        resume = {"resume": True} if verb == "resume" else {}
+        tool = "schedule_delete" if verb == "delete" else "schedule_pause"
+        return use(tool, name=name, **resume)
+    kind = "triage" if re.search(rf"\btriage\b.*\b{_MAIL}\b", text, re.I) else "sweep"
+    at, place = _AT.search(text), _POST.search(text)
+    to = (
+        f"#{place[1]}"
+        if place
+        else "dm"
+        if re.search(r"\b(?:dm|send|tell) me\b", text, re.I)
+        else "here"
+    )
+    order = re.search(r"\bsweep (?P<rest>.+)", text, re.I | re.S)
+    channels = [c for c in _channels(order["rest"] if order else "") if c != to.lstrip("#")]
+    if not (at and _OFTEN.search(text)) or (kind == "sweep" and not channels):
+        return None
+    days = ",".join(dict.fromkeys(day[:3].lower() for day in _DAY.findall(text))) or "*"
+    days = "mon-fri" if re.search(r"\bweekdays?\b", text, re.I) else days
+    about = re.sub(r"[^a-z0-9]+", "-", channels[0].lower()).strip("-") if channels else ""
+    return use(
+        "schedule_create",
+        name="-".join(part for part in (kind, about) if part)[:40],
+        kind=kind,
+        cron=f"{int(at[2] or 0)} {int(at[1])} * * {days}",
+        to=to,
+        **({"channels": channels} if kind == "sweep" else {}),
+    )
+
+
+def _standing(text: str, talk: Conversation) -> Json | str | None:
+    """Return a reminder or a preference; of other words for them, that they are not understood."""
+    if not talk.tools & {"remind_me", "remember_preference"} or text.rstrip().endswith("?"):
+        return None
+    found = next(filter(None, (each.match(text) for each in _REMIND)), None)
+    now = _NOW.search(talk.section("NOW"))
+    if found and now:
+        clock = datetime.fromisoformat(now[0])
+        if found["count"]:
+            at = clock + timedelta(**{f"{found['unit'].lower()}s": int(found["count"])})
+        else:
+            at = clock.replace(hour=int(found["hour"]), minute=int(found["minute"] or 0))
+            at += timedelta(days=found["day"] == "tomorrow" or (not found["day"] and at <= clock))
+        name, said = f"reminder-{at:%Y-%m-%dt%H%M}", found["text"].strip(" .!")
+        return use("remind_me", name=name, text=said, at=f"{at:%Y-%m-%dT%H:%M}")
+    if _PREFER.fullmatch(text.strip()):
+        return use("remember_preference", text=text.strip())
+    return NOT_SET if _OTHERS.search(text) else None
+
+
+def _said(text: str, talk: Conversation) -> Json | None:
+    """Return the call that posts the words in quotes to the place that the order names."""
+    found = _SAY.match(text)
+    place = _PLACE.search(text.replace(found["said"], "")) if found else None
+    if not (found and place):
+        return None
+    name = place[0].lower()
+    for id, title in _NAMED.findall(talk.section("NAMED SOURCES")):
+        if name in (f"#{id}".lower(), f"@{id}".lower()) or title.lower().startswith(name):
+            person = name.startswith("@")
+            where = {"user": id} if person else {"channel": id}
+            tool = "send_direct_message" if person else "post_message"
+            return use(tool, **where, text=found["said"].strip())
+    return None

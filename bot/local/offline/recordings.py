@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import items_of
-from bot.local.offline.conversation import Conversation
+from bot.local.offline.conversation import Conversation, items_of
 from bot.local.sample_workspace import read_data
 
 RECORDED = "(recorded: a careful reader wrote this for the samples)"
@@ -25,6 +24,8 @@ Content = Sequence[Mapping[str, Any]]
 Key = tuple[str, int, str]
 _CHOSEN = re.compile(r"^CHOSEN .*$", re.MULTILINE)
 """What a requester has chosen whom the assistant asked back."""
+_CODE = re.compile(r"(?!en\b)[a-z]{2}(-|$)")
+"""A language that is not the one of most recordings."""
 _QUERY = re.compile(r"\bq-[0-9a-f]{6}\b")
 """The id of a query, which differs from run to run."""
 
@@ -35,7 +36,7 @@ def recorded(talk: Conversation) -> Answer | None:
     if content is None:
         return None
     ends = not any(block["type"] == "tool_use" for block in content)
-    marks = [{"type": "text", "text": f"\n\n{RECORDED}"}] if ends else []
+    marks = [{"type": "text", "text": f"\n\n{RECORDED}"}] if ends and _asked(talk) else []
     ids = {f"q-#{number}": id for number, id in enumerate(_queries(talk), 1)}
     return Answer([*_replaced(content, ids), *marks])
 
@@ -43,12 +44,22 @@ def recorded(talk: Conversation) -> Answer | None:
 def key_of(talk: Conversation) -> Key:
     """Return what a context is known by: how it begins, its turn, a digest of the items seen."""
     chosen = [line for text in talk.told for line in _CHOSEN.findall(text)]
-    opening = "\n".join([talk.section("TASK") or talk.section("REQUEST"), *chosen])
-    material = (text for text in talk.opening if text.startswith("MATERIAL"))
-    texts = [*material, *(exchange.text for exchange in talk.exchanges)]
-    ids = sorted({_QUERY.sub("q-#", item.id) for text in texts for item in items_of(text)})
-    digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
+    language = talk.section("LANGUAGE")
+    foreign = [f"LANGUAGE: {language}"] if _CODE.match(language) else []
+    if asked := _asked(talk):
+        material = (text for text in talk.opening if text.startswith("MATERIAL"))
+        texts = [*material, *(exchange.text for exchange in talk.exchanges)]
+        seen = sorted({_QUERY.sub("q-#", item.id) for text in texts for item in items_of(text)})
+    else:  # the first lines of a report: all that its subagents found
+        asked, *seen = talk.opening
+    opening = "\n".join([asked, *foreign, *chosen])
+    digest = hashlib.sha256("\n".join(seen).encode()).hexdigest()[:12]
     return " ".join(opening.split()), talk.turn, digest
+
+
+def _asked(talk: Conversation) -> str:
+    """Return what a subagent or a parent was asked; empty for the first lines of a report."""
+    return talk.section("TASK") or talk.section("REQUEST")
 
 
 def as_recorded(talk: Conversation, content: Content) -> Content:

@@ -7,10 +7,10 @@ any other one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from bot.local.offline.messages import Thread, Verdict
 from bot.local.sample_labels import IssueLabel, labels
 from bot.local.sample_workspace import load_sample, read_data
 from bot.local.samples import SAMPLE_AS_OF
@@ -24,10 +24,22 @@ _REASONS = {
 }
 
 
-def verdict_of(thread: Thread) -> Verdict | None:
-    """Return what is recorded of a thread of the sample workspace; None for any other."""
-    last, verdict = _threads().get(thread.root.id, ("", None))
-    return verdict if last == thread.lines[-1].id else None
+@dataclass(frozen=True)
+class Verdict:
+    """Where a thread stands: its state, severity, and what it is about."""
+
+    state: str
+    """unanswered, unsolved, waiting, known, declined, solved, or none where it holds no issue."""
+    severity: str
+    reason: str = ""
+    issue: str = ""
+    """Threads of a channel with one state and one issue are one finding; empty: on its own."""
+
+
+def verdict_of(root: str, last: str) -> Verdict | None:
+    """Return what is recorded of a thread of the sample with this root and last message."""
+    recorded_last, verdict = _threads().get(root, ("", None))
+    return verdict if recorded_last == last else None
 
 
 @cache
@@ -74,10 +86,10 @@ def mail_of(ids: Sequence[str]) -> Mapping[str, Any] | None:
     return found if found and found["last"] == last else None
 
 
-def matter_of(fact: str) -> str:
-    """Return what the mail thread with that first fact shares with others; else an empty text."""
-    shared = {mail["key_facts"][0]: mail.get("matter", "") for mail in _mails().values()}
-    return next((matter for first, matter in shared.items() if first.startswith(fact)), "")
+def mail_with(fact: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Return id and verdict of the recorded mail thread with that first fact, which may be cut."""
+    found = ((id, mail) for id, mail in _mails().items() if mail["key_facts"][0].startswith(fact))
+    return next(found, None) if fact else None
 
 
 @cache

@@ -12,7 +12,7 @@ _HEAD = re.compile(
 _FINDING = re.compile(
     r"^\[(?P<id>F\d+\.\d+)\] (?P<claim>.*?)"
     r"(?: \| (?P<state>\w+)(?:, (?P<severity>high|medium|low))?(?:, since \S+)?"
-    r"(?:, waits since \S+)?"
+    r"(?:, waits since \S+)?(?:, due \S+)?"
     r"(?: \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?: \(.*?\))?)?)?"
     r"(?: \| owner: .*?)?(?: \| next: (?P<next>.*?))?"
     r"(?: \| in (?P<where>[CGD][A-Z0-9]+/\d+\.\d+))?$"

@@ -1,24 +1,13 @@
 """Web API methods that write messages and reactions, and the links to them."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bot.local.slack.blocks import checked
-from bot.local.slack.json import message_json, permalink
+from bot.local.slack.json import message_json, numbered, permalink
 from bot.local.slack.places import message_of, new_message, own_message, placed, visible, writable
 from bot.local.slack.records import Json, Whisper
 from bot.local.slack.state import Call, SlackError
-from bot.local.slack.streams import is_open
 from bot.local.workspace import Channel, Message, Reaction, micros, timestamp
-
-MAX_TEXT = 40_000
-"""Longer text is cut: docs.slack.dev/changelog/2018-04-truncating-really-long-messages."""
-MAX_UPDATED_TEXT = 4_000
-"""Longer text is refused: docs.slack.dev/reference/methods/chat.update (`msg_too_long`)."""
-MAX_MARKDOWN = 12_000
-
-_EMOJI = re.compile(r"[a-z0-9_+'\-]{1,100}(::skin-tone-[2-6])?")
 
 
 def _post(call: Call) -> Json:
@@ -36,10 +25,6 @@ def _update(call: Call) -> Json:
     call.need("chat:write")
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
-    if is_open(call.state, channel.id, message.ts):
-        raise SlackError("streaming_state_conflict")
-    if len(call.text("text")) > MAX_UPDATED_TEXT:
-        raise SlackError("msg_too_long")
     at = timestamp(call.state.new_ts(channel.id))
     message = message_of(call, channel, "ts")
     changed = replace(_written(call, message), edited=at, edited_by=call.identity.user)
@@ -53,8 +38,6 @@ def _delete(call: Call) -> Json:
     call.need("chat:write")
     channel = writable(call)
     message = own_message(call, channel, "cant_delete_message")
-    if is_open(call.state, channel.id, message.ts):
-        raise SlackError("cant_delete_message")
     call.state.timelines[channel.id].remove(micros(message.ts))
     call.did(channel.id, message)
     return {"channel": channel.id, "ts": message.ts}
@@ -93,8 +76,6 @@ def _add_reaction(call: Call) -> Json:
 def _reacted(call: Call) -> tuple[Channel, Message, str]:
     call.need("reactions:write")
     name = call.required("name").strip(":")
-    if not _EMOJI.fullmatch(name):
-        raise SlackError("invalid_name")
     channel = writable(call)
     return channel, message_of(call, channel, "timestamp"), name
 
@@ -108,17 +89,13 @@ def _react(call: Call, channel: Channel, changed: Message) -> Json:
 def _written(call: Call, message: Message) -> Message:
     """The message with the text, the blocks and the metadata that the call sends."""
     text, markdown = call.text("text"), call.text("markdown_text")
-    blocks, attachments = checked(call.objects("blocks")), call.objects("attachments")
-    if markdown and (text or blocks):
-        raise SlackError("markdown_text_conflict")
-    if len(markdown) > MAX_MARKDOWN:
-        raise SlackError("msg_too_long")
+    blocks, attachments = numbered(call.objects("blocks")), call.objects("attachments")
     if not (text or markdown or blocks or attachments):
         raise SlackError("no_text")
     sent = call.args.keys()
     return replace(
         message,
-        text=(text or markdown)[:MAX_TEXT],
+        text=text or markdown,
         blocks=blocks if "blocks" in sent or markdown else message.blocks,
         attachments=attachments if "attachments" in sent else message.attachments,
         metadata=call.metadata(message.metadata),

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from bot.local.slack.json import channel_json, message_json
 from bot.local.slack.records import Json
 from bot.local.slack.state import Call, SlackError
-from bot.local.slack.streams import expire
 from bot.local.workspace import SLACKBOT, Channel, micros
 
 FOREVER = 10**18
@@ -77,11 +76,8 @@ def _members(call: Call) -> Json:
 def _history(call: Call) -> Json:
     channel = _readable(call)
     oldest, latest = _range(call)
-    expire(call.state)
     top = call.state.timelines[channel.id].top(oldest, latest)
-    times, cursor = call.page(
-        top[::-1], "next_ts", default=100, most=999, cap=call.state.page_limit
-    )
+    times, cursor = call.page(top[::-1], "next_ts", default=100, most=999)
     return _messages(call, channel, times, cursor) | {"pin_count": 0}
 
 
@@ -97,9 +93,8 @@ def _replies(call: Call) -> Json:
     if message is None or message.subtype in _UNTHREADED:
         raise SlackError("thread_not_found")
     oldest, latest = _range(call)
-    expire(call.state)
     thread = [root, *(at for at in timeline.replies(root) if oldest <= at <= latest)]
-    times, cursor = call.page(thread, "next_ts", default=1000, most=1000, cap=call.state.page_limit)
+    times, cursor = call.page(thread, "next_ts", default=1000, most=1000)
     return _messages(call, channel, times, cursor)
 
 

@@ -164,23 +164,12 @@ def _matches(call: Call, query: _Query) -> Iterator[tuple[Channel, Message]]:
 
 
 def _result(call: Call, found: list[tuple[Channel, Message]]) -> Json:
-    size, page = _positive(call, "count", 20), _positive(call, "page", 1)
-    if size > 100:
-        size = 100
+    size, page = min(_positive(call, "count", 20), 100), _positive(call, "page", 1)
     pages = -(-len(found) // size)
     shown = found[(page - 1) * size : page * size]
-    first = (page - 1) * size + 1
     return {
         "total": len(found),
         "paging": {"count": size, "total": len(found), "page": page, "pages": pages},
-        "pagination": {
-            "total_count": len(found),
-            "page": page,
-            "per_page": size,
-            "page_count": pages,
-            "first": first,
-            "last": first + len(shown) - 1,
-        },
         "matches": [_match_json(call, channel, message) for channel, message in shown],
     }
 

@@ -16,12 +16,6 @@ from bot.local.workspace import Channel, File, Message
 FILES_PATH = "/files-pri/{place}/{name:path}"
 
 UPLOAD_PATH = "/upload/v1/{file}"
-UPLOAD = "upload"
-"""What counts and faults call the sending of the bytes, which is no method."""
-FORM_ONLY = frozenset({"files.getUploadURLExternal"})
-"""Methods that read no JSON: docs.slack.dev/reference/methods/files.getUploadURLExternal."""
-MAX_BYTES = 1_000_000_000
-MAX_COMMENT = 4_000
 
 _KINDS = {"csv": "text/csv", "png": "image/png", "txt": "text/plain"}
 _GONE = ("tombstone", "hidden_by_limit")
@@ -82,8 +76,6 @@ def _login(state: SlackState) -> Response:
 def _address(call: Call) -> Json:
     call.need("files:write")
     name, length = call.required("filename"), call.required("length")
-    if not length.isdecimal() or not 0 < int(length) <= MAX_BYTES:
-        raise SlackError("invalid_arguments")
     id = f"F0UP{len(call.state.uploads):05d}"
     call.state.uploads[id] = Upload(id, name, int(length), call.identity.user)
     return {"upload_url": f"{call.state.base_url}upload/v1/{id}", "file_id": id}
@@ -116,12 +108,9 @@ def _complete(call: Call) -> Json:
     message = placed(call, channel, new_message(call, channel))
     for upload in ours:
         upload.completed = True
-    shown = replace(message, text=call.text("initial_comment")[:MAX_COMMENT], files=files)
-    if call.state.unshared:
-        call.state.unshared -= 1
-    else:
-        call.state.timelines[channel.id].add(shown)
-        call.did(channel.id, shown)
+    shown = replace(message, text=call.text("initial_comment"), files=files)
+    call.state.timelines[channel.id].add(shown)
+    call.did(channel.id, shown)
     return {"files": [file_json(call.state, channel.id, shown, file) for file in files]}
 
 

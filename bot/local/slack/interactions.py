@@ -64,9 +64,9 @@ def click(
     }
     if message.is_reply:
         container["thread_ts"] = message.thread_ts
-    return _block_actions(state, user, action) | {
+    return block_actions(state, user, action) | {
         "container": container,
-        "channel": {"id": channel, "name": _name(state, channel)},
+        "channel": {"id": channel, "name": name_of(state, channel)},
         "message": message_json(state, channel, message),
         "response_url": response_url,
     }
@@ -78,7 +78,7 @@ def click_home(state: SlackState, user: str, action_id: str, value: str | None) 
     if view is None:
         raise KeyError(f"{user} has no App Home.")
     action = action_of(view.body.get("blocks", ()), action_id, value)
-    return _block_actions(state, user, action) | {
+    return block_actions(state, user, action) | {
         "container": {"type": "view", "view_id": view.id},
         "view": view_json(state, view),
     }
@@ -107,7 +107,7 @@ def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str])
             values[block["block_id"]] = {element["action_id"]: sent}
     shown = view_json(state, view) | {"state": {"values": values}}
     about = ("token", "user", "api_app_id", "trigger_id", "team", "enterprise")
-    told = _block_actions(state, user, {})
+    told = block_actions(state, user, {})
     sent_in = {"type": "view_submission", "view": shown, "response_urls": []}
     return {name: told[name] for name in (*about, "is_enterprise_install")} | sent_in
 
@@ -120,43 +120,6 @@ def _filled(element: Mapping[str, Any], typed: str | None) -> Json:
         return {"selected_option": element.get("initial_option")}
     options = {option["value"]: option for option in element["options"]}
     return {"selected_option": options[typed]}
-
-
-def shortcut(
-    state: SlackState, user: str, channel: str, message: Message, id: str, response_url: str
-) -> Json:
-    """The choice of a shortcut of a message."""
-    told = _block_actions(state, user, {})
-    kept = ("token", "user", "trigger_id", "team", "enterprise", "is_enterprise_install")
-    return {name: told[name] for name in kept} | {
-        "type": "message_action",
-        "callback_id": id,
-        "action_ts": events.now_ts(state),
-        "message_ts": message.ts,
-        "message": message_json(state, channel, message),
-        "channel": {"id": channel, "name": _name(state, channel)},
-        "response_url": response_url,
-    }
-
-
-def slash(
-    state: SlackState, user: str, channel: str, command: str, text: str, response_url: str
-) -> Json:
-    return {
-        "token": VERIFICATION_TOKEN,
-        "team_id": state.team.id,
-        "team_domain": state.team.domain,
-        "channel_id": channel,
-        "channel_name": _name(state, channel),
-        "user_id": user,
-        "user_name": state.users[user].name,
-        "command": command,
-        "text": text,
-        "api_app_id": APP_ID,
-        "is_enterprise_install": "false",
-        "response_url": response_url,
-        "trigger_id": new_trigger(state, user),
-    }
 
 
 def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | None) -> Json:
@@ -200,7 +163,7 @@ def _elements(blocks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
                 yield block_id, element
 
 
-def _block_actions(state: SlackState, user: str, action: Json) -> Json:
+def block_actions(state: SlackState, user: str, action: Json) -> Json:
     team, person = state.team, state.users[user]
     return {
         "type": "block_actions",
@@ -221,5 +184,5 @@ def _block_actions(state: SlackState, user: str, action: Json) -> Json:
     }
 
 
-def _name(state: SlackState, channel: str) -> str:
+def name_of(state: SlackState, channel: str) -> str:
     return state.channels[channel].name or "directmessage"

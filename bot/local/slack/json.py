@@ -1,6 +1,7 @@
 """Workspace values as the JSON that Slack's Web API returns."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +17,13 @@ from bot.local.workspace import (
     User,
     micros,
 )
+
+
+def numbered(blocks: Sequence[Json]) -> tuple[Json, ...]:
+    """Give blocks without an id the ids that Slack gives them."""
+    ids = {block.get("block_id") for block in blocks}
+    fresh = (f"b{number}" for number in range(1, 1000) if f"b{number}" not in ids)
+    return tuple({**b, "block_id": b.get("block_id") or next(fresh)} for b in blocks)
 
 
 def team_url(state: SlackState) -> str:

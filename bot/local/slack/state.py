@@ -53,9 +53,6 @@ BOT_SCOPES = _READ_SCOPES | {
 }
 USER_SCOPES = _READ_SCOPES | {"search:read"}
 
-MAX_METADATA = 8_000
-"""Characters of a message's metadata."""
-
 _FALSE = ("", "0", "false", "False")
 
 Key = TypeVar("Key", int, str)
@@ -127,15 +124,9 @@ class SlackState:
         """Trigger id -> whose it is ("" once used), and since when."""
         self.whispers: list[Whisper] = []
         self.uploads: dict[str, Upload] = {}
-        self.unshared = 0
-        """So many of the next files are taken and never shown: paradigmxyz/centaur#311."""
         self.effects: list[Effect] = []
         self.base_url = f"https://files.{self.team.domain}.slack.com/"
         """Where files are served; the server puts its own address here."""
-        self.stream_ttl_s = 300.0
-        """Life of a stream, from its start: github.com/slackapi/python-slack-sdk/issues/1859."""
-        self.page_limit: int | None = None
-        """Most messages a call of history and replies returns; None = as many as Slack allows."""
         self.lock = threading.RLock()
         """Held through every call: people speak from other threads than the server's."""
         self.now = now
@@ -210,20 +201,9 @@ class Call:
         return tuple(value)
 
     def metadata(self, default: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-        """The `metadata` of a message: an event type and its payload of at most 8 KB."""
-        value = self.args.get("metadata")
-        try:
-            value = json.loads(value) if isinstance(value, str) and value else value
-        except ValueError:
-            raise SlackError("invalid_metadata_format") from None
-        if not value:
-            return default
-        payload = value.get("event_payload") if isinstance(value, dict) else None
-        if not isinstance(payload, dict) or not isinstance(value.get("event_type"), str):
-            raise SlackError("invalid_metadata_format")
-        if len(json.dumps(payload)) > MAX_METADATA:
-            raise SlackError("metadata_too_large")
-        return dict(value)
+        """Return the `metadata` of a message: an event type and its payload."""
+        value = self.args.get("metadata") or default
+        return dict(json.loads(value)) if isinstance(value, str) else value
 
     def need(self, *scopes: str) -> None:
         missing = [scope for scope in scopes if scope not in self.identity.scopes]
@@ -251,14 +231,10 @@ class Call:
         return self.identity.user in self.state.members[channel.id]
 
     def page(
-        self, keys: Sequence[Key], kind: str, default: int, most: int, cap: int | None = None
+        self, keys: Sequence[Key], kind: str, default: int, most: int
     ) -> tuple[Sequence[Key], str]:
-        """The keys of the page asked for, and the cursor of the next one (empty at the end).
-
-        A `limit` above `most` is refused, one above `cap` is cut.
-        """
+        """The keys of the page asked for, and the cursor of the next one (empty at the end)."""
         limit = self._limit(default, most)
-        limit = min(limit, cap or limit)
         start = self._start(keys, kind) if self.text("cursor") else 0
         end = start + limit
         following = f"{kind}:{keys[end]}" if end < len(keys) else ""

@@ -7,25 +7,17 @@ it runs (`streaming_state_conflict`), the details and output of a task are added
 back as mrkdwn with the titles of the tasks behind it.
 """
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bot.local.slack.agents import session_status, set_session
-from bot.local.slack.blocks import STATUSES, checked, refusal
+from bot.local.slack.agents import set_session
 from bot.local.slack.json import message_json
 from bot.local.slack.places import new_message, own_message, placed, writable
-from bot.local.slack.records import Json, Row, Stream
-from bot.local.slack.shapes import Misfit, choice, items, string
+from bot.local.slack.records import Json, Row, Stream, StreamEnd
 from bot.local.slack.state import Call, SlackError, SlackState
 from bot.local.workspace import Channel, Message, micros
-
-MAX_MARKDOWN = 12_000
-MAX_TASK_TEXT = 256
-MAX_TASKS = 50
-"""As many as a plan block may have."""
 
 _AS_MRKDWN = (
     (re.compile(r"\[([^\]]*)\]\(([^)]*)\)"), r"<\2|\1>"),
@@ -39,11 +31,7 @@ def _start(call: Call) -> Json:
     call.need("chat:write")
     channel = writable(call)
     call.required("thread_ts")
-    if channel.kind != "im":
-        _check_recipient(call)
     display = call.text("task_display_mode") or "timeline"
-    if display not in ("timeline", "plan"):
-        raise SlackError("invalid_arguments")
     message = placed(call, channel, new_message(call, channel))
     stream = Stream(channel.id, message.ts, display, call.state.now())
     _write(call, stream)
@@ -66,10 +54,9 @@ def _append(call: Call) -> Json:
 def _stop(call: Call) -> Json:
     """The blocks go below what was streamed."""
     channel, message, stream = _open_stream(call)
-    blocks, metadata = checked(call.objects("blocks")), call.metadata()
-    status = session_status(call, "session_status") if call.text("session_status") else ""
+    blocks, metadata = call.objects("blocks"), call.metadata()
     _write(call, stream)
-    if status:
+    if status := call.text("session_status"):
         set_session(call.state, channel.id, message.thread_ts, status)
     stream.ended = "stopped"
     _settle_plan(stream)
@@ -90,31 +77,19 @@ def halt(state: SlackState, channel: str, thread_ts: str) -> list[str]:
             if stream.channel != channel or not message or message.thread_ts != thread_ts:
                 continue
             if is_open(state, channel, stream.ts):
-                _end(state, stream, message, "stopped_by_user")
+                end(state, stream, message, "stopped_by_user")
                 ended.append(stream.ts)
         return ended
 
 
 def is_open(state: SlackState, channel: str, ts: str) -> bool:
-    """Whether a message is being streamed; one whose time is over is ended by this question."""
+    """Return whether a message is being streamed."""
     stream = state.streams.get((channel, ts))
-    if stream is None or stream.ended:
-        return False
-    message = state.timelines[channel].get(micros(ts))
-    if message and state.now() - stream.started < state.stream_ttl_s:
-        return True
-    if message:
-        _end(state, stream, message, "expired")
-    return False
+    return stream is not None and not stream.ended
 
 
-def expire(state: SlackState) -> None:
-    """End every stream whose time is over, before somebody looks."""
-    for channel, ts in list(state.streams):
-        is_open(state, channel, ts)
-
-
-def _end(state: SlackState, stream: Stream, message: Message, why: Any) -> None:
+def end(state: SlackState, stream: Stream, message: Message, why: StreamEnd) -> None:
+    """End a stream that its writer has not stopped."""
     stream.ended = why
     _settle_plan(stream)
     state.timelines[stream.channel].replace(_shown(message, stream))
@@ -124,18 +99,6 @@ def _settle_plan(stream: Stream) -> None:
     """A plan that ends under a running task says so, whatever its title was."""
     if any(row.status == "in_progress" for row in stream.rows.values()):
         stream.title = "Something went wrong"
-
-
-def _check_recipient(call: Call) -> None:
-    """The recipient is found by the workspace that they belong to, and their id there."""
-    team, id = call.text("recipient_team_id"), call.text("recipient_user_id")
-    if not team:
-        raise SlackError("missing_recipient_team_id")
-    if not id:
-        raise SlackError("missing_recipient_user_id")
-    user = call.state.users.get(id)
-    if user is None or team != (user.team_id or call.state.team.id):
-        raise SlackError("user_not_found")
 
 
 def _open_stream(call: Call) -> tuple[Channel, Message, Stream]:
@@ -151,56 +114,14 @@ def _open_stream(call: Call) -> tuple[Channel, Message, Stream]:
 
 
 def _write(call: Call, stream: Stream) -> None:
-    """Add what the call brings, all of it or nothing."""
-    markdown, chunks = call.text("markdown_text"), _chunks(call)
-    if markdown and chunks:
-        raise SlackError("cannot_provide_both_markdown_text_and_chunks")
-    if len(markdown) > MAX_MARKDOWN:
-        raise SlackError("msg_too_long")
-    mode = "text" if markdown else "chunks" if chunks else stream.mode
-    if stream.mode and mode != stream.mode:
-        raise SlackError("streaming_mode_mismatch")
-    known = {chunk["id"] for chunk in chunks if chunk["type"] == "task_update"}
-    if len(known | stream.rows.keys()) > MAX_TASKS:
-        raise SlackError("invalid_chunks")
-    stream.mode = mode
-    stream.text += markdown
+    """Add what the call brings."""
+    chunks = call.objects("chunks")
+    stream.mode = stream.mode or (
+        "text" if call.text("markdown_text") else "chunks" if chunks else ""
+    )
+    stream.text += call.text("markdown_text")
     for chunk in chunks:
         _add(stream, chunk)
-
-
-def _chunks(call: Call) -> list[Json]:
-    value = call.args.get("chunks") or []
-    try:
-        value = json.loads(value) if isinstance(value, str) else value
-        for number, chunk in enumerate(items({"chunks": value}, "chunks", "", None, least=0)):
-            _check_chunk(chunk, f"/chunks/{number}")
-    except ValueError:
-        raise SlackError("invalid_chunks") from None
-    except Misfit as misfit:
-        raise refusal("invalid_chunks", misfit) from None
-    return list(value)
-
-
-def _check_chunk(chunk: Json, at: str) -> None:
-    kinds = ("markdown_text", "task_update", "plan_update", "blocks")
-    match choice(chunk, "type", at, kinds):
-        case "markdown_text":
-            if len(string(chunk, "text", at, 10**9)) > MAX_MARKDOWN:
-                raise SlackError("msg_too_long")
-        case "plan_update":
-            string(chunk, "title", at, MAX_TASK_TEXT)
-        case "blocks":
-            checked(items(chunk, "blocks", at, None))
-        case _:
-            string(chunk, "id", at, 255)
-            string(chunk, "title", at, MAX_TASK_TEXT)
-            choice(chunk, "status", at, STATUSES)
-            string(chunk, "details", at, MAX_TASK_TEXT, required=False)
-            string(chunk, "output", at, MAX_TASK_TEXT, required=False)
-            for number, source in enumerate(items(chunk, "sources", at, None, required=False)):
-                choice(source, "type", f"{at}/sources/{number}", ("url",))
-                string(source, "url", f"{at}/sources/{number}", 3000)
 
 
 def _add(stream: Stream, chunk: Json) -> None:
@@ -240,7 +161,7 @@ def _fallback(stream: Stream) -> str:
     return " ".join(filter(None, [text.strip(), *titles]))
 
 
-def _numbered(blocks: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+def _numbered(blocks: Sequence[Mapping[str, Any]]) -> tuple[Json, ...]:
     return tuple({"block_id": f"s{n}", **block} for n, block in enumerate(blocks, 1))
 
 

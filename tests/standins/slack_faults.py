@@ -1,15 +1,14 @@
 """Failures of the local Slack that a test asks for, and the answers of its Web API as HTTP."""
 
 import asyncio
-import json
 import math
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bot.local.server import drop_connection
+from bot.local.slack.server import json_response
+from standins.connections import drop_connection
 
 _ERROR = "error:"
 
@@ -68,13 +67,6 @@ async def lost(fault: Fault | None, request: Request) -> bool:
         return False
     await drop_connection(request.scope)
     return True
-
-
-def json_response(
-    body: Any, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """JSON in pure ASCII, as Slack sends it; so half a surrogate pair gets through, too."""
-    return Response(json.dumps(body), status, headers, "application/json; charset=utf-8")
 
 
 def refusal(code: str, **extra: Any) -> Response:

@@ -9,9 +9,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bot.local.slack.json import numbered
 from bot.local.slack.records import Json
-from bot.local.slack.shapes import Misfit, choice, flag, items, only, string, text, whole_number
 from bot.local.slack.state import SlackError
+from standins.slack_shapes import (
+    Misfit,
+    choice,
+    flag,
+    items,
+    only,
+    string,
+    text,
+    whole_number,
+)
 
 MAX_BLOCKS = 50
 MAX_VIEW_BLOCKS = 100
@@ -63,9 +73,7 @@ def checked(blocks: Sequence[Json], most: int = MAX_BLOCKS) -> tuple[Json, ...]:
     size = sum(len(each) for block in blocks for each in _strings(block))
     if size > MAX_CHARACTERS and most == MAX_BLOCKS:
         raise SlackError("msg_blocks_too_long")
-    ids = {block.get("block_id") for block in blocks}
-    fresh = (f"b{number}" for number in range(1, 1000) if f"b{number}" not in ids)
-    return tuple({**b, "block_id": b.get("block_id") or next(fresh)} for b in blocks)
+    return numbered(blocks)
 
 
 def refusal(code: str, misfit: Misfit) -> SlackError:

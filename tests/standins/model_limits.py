@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bot.local.model.errors import Refused
+from standins.model_errors import Refused
 
 Clock = Callable[[], float]
 WINDOW_S = 60.0

@@ -7,7 +7,6 @@ from typing import Any
 
 from bot.local.slack.records import Row
 from bot.local.slack.state import SlackState
-from bot.local.slack.streams import expire
 from bot.local.workspace import File, Message, Reaction, micros
 
 _PARTS = ("text", "title", "subtitle", "body", "fields", "elements", "rows", "child_blocks")
@@ -37,14 +36,12 @@ class Shown:
 
 def visible(state: SlackState, channel: str, thread_ts: str | None = None) -> list[Shown]:
     """The messages of a channel, or of one thread of it with its root, oldest first."""
-    with state.lock:
-        expire(state)
-        timeline = state.timelines[channel]
-        if thread_ts is None:
-            return [_shown(timeline[at]) for at in sorted(micros(m.ts) for m in timeline.all())]
-        root = micros(thread_ts)
-        found = [timeline.get(root), *(timeline[at] for at in timeline.replies(root))]
-        return [_shown(message) for message in found if message]
+    timeline = state.timelines[channel]
+    if thread_ts is None:
+        return [_shown(timeline[at]) for at in sorted(micros(m.ts) for m in timeline.all())]
+    root = micros(thread_ts)
+    found = [timeline.get(root), *(timeline[at] for at in timeline.replies(root))]
+    return [_shown(message) for message in found if message]
 
 
 def _shown(message: Message) -> Shown:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeGuard
 
-from bot.local.model.errors import (
+from standins.model_errors import (
     Json,
     Refused,
     a_list,
@@ -20,18 +20,16 @@ from bot.local.model.errors import (
     one_of,
     only,
 )
-from bot.local.model.schema import (
+from standins.model_schema import (
     Complexity,
     check_complexity,
     check_input_schema,
     check_strict_schema,
 )
-from bot.local.model.turns import check_cache_control, check_messages, check_texts
+from standins.model_turns import check_cache_control, check_messages, check_texts
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING = ("adaptive", "between_tools", "disabled", "enabled")
-MIN_CACHE_TOKENS = 512
-"""The shortest prefix that is cached."""
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 SERVER_TOOL = re.compile(r"[a-z0-9_]+_\d{8}")
 

@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from bot.local.model.answer import Answer, cut_short, sse
-from bot.local.model.errors import Json, Refused, error_body
-from bot.local.model.prompt import render
+from bot.local.model.answer import Answer, sse
+from bot.local.model.usage import render
+from standins.model_errors import Json, Refused, error_body
 
 STATUS_KINDS = {
     "http_429": (429, "rate_limit_error", "This request would exceed your rate limit."),
@@ -19,6 +19,9 @@ SILENT_KINDS = ("drop", "slow")
 """No byte is answered."""
 WIRE_KINDS = ("sse_error", "drop_stream", "truncated_stream", "malformed")
 """The answer is damaged on its way; without streaming, its JSON body is."""
+_BYTES_PER_TOKEN = 3
+_WRAPPER_BYTES = 40
+"""What a block's JSON needs besides its text."""
 ANSWER_KINDS = (
     *("empty", "max_tokens", "refusal", "pause_turn", "context_window", "unknown_stop"),
 )
@@ -131,6 +134,49 @@ def damage_body(fault: Fault, body: bytes) -> bytes:
     if fault.kind == "malformed":
         return body.replace(b'":', b'";', 3)
     return body
+
+
+def cut_short(content: list[Json], size: int) -> list[Json]:
+    """The first `size` bytes of content; a tool call keeps only its first arguments."""
+    kept: list[Json] = []
+    for block in content:
+        length = len(render(block))
+        if length > size:
+            rest = _shortened(block, size - _WRAPPER_BYTES)
+            return [*kept, rest] if rest else kept
+        kept.append(block)
+        size -= length
+    return kept
+
+
+def limited(answer: Answer, body: Json) -> Answer:
+    """The answer up to `max_tokens`, and of its thinking what the request asks to see."""
+    content = answer.content
+    if (body.get("thinking") or {}).get("type") == "disabled":
+        content = [block for block in content if block["type"] != "thinking"]
+    size = body["max_tokens"] * _BYTES_PER_TOKEN
+    if sum(len(render(block)) for block in content) > size:
+        kept = _hidden(cut_short(content, size), body.get("thinking") or {})
+        return Answer(kept, "max_tokens")
+    return replace(answer, content=_hidden(content, body.get("thinking") or {}))
+
+
+def _shortened(block: Json, size: int) -> Json | None:
+    if block["type"] == "tool_use":
+        names = list(block["input"])
+        return {**block, "input": {name: block["input"][name] for name in names[: len(names) // 2]}}
+    key = block["type"]
+    if key not in ("text", "thinking") or size <= 0:
+        return None
+    text = block[key].encode()[:size].decode(errors="ignore")
+    return {**block, key: text} if text.strip() else None
+
+
+def _hidden(content: list[Json], thinking: Json) -> list[Json]:
+    """Thinking is answered without its text unless `display` or `between_tools` asks for it."""
+    if thinking.get("display") == "summarized" or thinking.get("type") == "between_tools":
+        return content
+    return [{**b, "thinking": ""} if b["type"] == "thinking" else b for b in content]
 
 
 def _draws(dice: random.Random, rate: float, kinds: tuple[Choice, ...]) -> Iterator[Choice]:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import NamedTuple
 
-from bot.local.google.errors import REASONS, GoogleRefused
+from bot.local.google.api import REASONS, GoogleRefused
 
 _STATUSES = {
     "400": "invalidArgument",

@@ -6,7 +6,7 @@ Every check is linear in the size of the request.
 import re
 from typing import Any
 
-from bot.local.model.errors import Json, a_list, a_string, an_object, invalid, one_of, only
+from standins.model_errors import Json, a_list, a_string, an_object, invalid, one_of, only
 
 MAX_CACHE_MARKS = 4
 TOOL_ID = re.compile(r"[a-zA-Z0-9_-]+")

@@ -1,0 +1,334 @@
+"""The offline model over Slack: it reads every page and says where threads stand.
+
+By who spoke last, whether the asker thanked, and whether anything was asked at all.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bot.local.model.answer import Answer
+from bot.local.offline.conversation import OFFLINE, Conversation, counted, next_pages, use
+from bot.local.offline.sample import Verdict, verdict_of
+from bot.local.offline.words import content_words, states_in, words_of
+
+STATES = ("unanswered", "unsolved", "waiting", "known", "declined", "solved")
+SEVERITIES = ("high", "medium", "low")
+CHARS = 120
+"""Longest claim or quote."""
+MAX_MATCHES = 5
+"""Most messages that an answer by words quotes."""
+MANY = 5
+"""People who say by a reaction that they have the problem too, from which it is severe."""
+_LINE = re.compile(
+    r"^(?P<indent> *)\[(?P<id>[^\]\s]+/[^\]\s]+)\] \d{4}-\d\d-\d\d \d\d:\d\d (?P<rest>.*)$"
+)
+_NOTES = re.compile(r" \{((?:(?:reactions: |edited|files: |before window|bot)[^{}]*)?)\}$")
+_REACTION = re.compile(r"(?:reactions: |, )([\w+-]+) (\d+)")
+_DONE = {"white_check_mark", "heavy_check_mark", "ballot_box_with_check"}
+_RAISED = {"raised_hand", "raising_hand", "hand", "heavy_plus_sign"}
+_THANKS = re.compile(
+    r"\b(?:thank|thx|danke|gracias|merci|grazie|obrigad|bedankt|solved|works now|fixed|gelöst"
+    r"|resuelto|résolu|risolto)",
+    re.IGNORECASE,
+)
+_KNOWN = re.compile(
+    r"\bbug\s*#?\d{3,}|show_bug\.cgi|\b(?!UTF|ISO|RFC|SHA)[A-Z][A-Z0-9]{1,9}-\d{1,6}\b"
+    r"|\bknown (?:bug|issue|problem)|will be fixed|bekannte[rs]? (?:Fehler|Problem)"
+    r"|(?:error|problema) conocido|bogue connu|bug noto|bekende fout|známá chyba",
+    re.IGNORECASE,
+)
+_DECLINED = re.compile(r"\b(?:won['’]?t fix|will not (?:fix|add|change)|not planned)\b", re.I)
+_TITLE = re.compile(r"^\*([^*]{3,300})\*")
+_TAGS = re.compile(r"^(?:\[[^\]]{1,60}\]\s*)+")
+_TAG = re.compile(r"\[([^\W\d_][^\[\]|]{1,60})\]")
+_ENDS = re.compile(r"(?<=[.!?…])\s+")
+_MARKS = re.compile(r"[*_~`]+(?=\W|$)|(?<!\w)[*_~`]+")
+_CHANNEL = re.compile(r"(?<![\w/])([CGD][A-Z0-9]{2,})\b(?!/)")
+_THREAD = re.compile(r"(?<![\w/])([CGD][A-Z0-9]{2,}/\d+\.\d+)")
+_LIST = re.compile(r"(?<![\w/])(F[A-Z0-9]{2,})\b(?!/)")
+_READERS = ("read_channel_history", "read_thread", "search_messages")
+_STEPS = {
+    "unanswered": "Answer {}: nobody has replied.",
+    "unsolved": "Go back to {}: it is still open.",
+    "waiting": "Wait for {}, then ask again.",
+    "known": "Tell {} when it is fixed.",
+}
+_BRIEF, _SHORT = ("waiting", "declined", "solved"), ("claim", "state", "evidence")
+"""States of which the contract `issues` wants these fields alone."""
+_CORE = ("claim", "state", "severity", "evidence", "customers")
+
+Finding = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One message as a tool shows it."""
+
+    id: str
+    author: str
+    text: str
+    reactions: tuple[tuple[str, int], ...] = ()
+    bot: bool = False
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A root and its replies in order of time; `lines` is never empty."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def root(self) -> Line:
+        return self.lines[0]
+
+
+def as_reader(talk: Conversation) -> Answer:
+    """Return the next turn: pages to read, or the result."""
+    refusals = [e.text for e in talk.exchanges if e.name == "submit_result" and e.is_error]
+    if not talk.must_end and not refusals and (calls := _to_read(talk)):
+        return Answer(calls)
+    return Answer([use("submit_result", **_result(talk, refusals[-1] if refusals else ""))])
+
+
+def handles_in(text: str) -> bool:
+    """Return whether a list of handles names something in Slack."""
+    return bool(_CHANNEL.search(text) or _LIST.search(text))
+
+
+def _to_read(talk: Conversation) -> list[dict[str, Any]]:
+    """Return the calls that are left: first pages of everything, then the pages after them."""
+    sources = talk.section("MAY READ")
+    wanted = [
+        *(("read_channel_history", {"channel": id}) for id in _CHANNEL.findall(sources)),
+        *(("read_thread", {"thread": id}) for id in _THREAD.findall(sources)),
+        *(("list_slack_list_items", {"list": id}) for id in _LIST.findall(sources)),
+        *next_pages(talk),
+    ]
+    done = [(exchange.name, dict(exchange.input)) for exchange in talk.exchanges]
+    left = [each for n, each in enumerate(wanted) if each not in done and each not in wanted[:n]]
+    return [use(name, **arguments) for name, arguments in left if name in talk.tools]
+
+
+def read_threads(pages: Iterable[str]) -> list[Thread]:
+    """Return the threads of all pages; a thread that a page end cuts is put together again."""
+    threads: dict[str, dict[str, Line]] = {}
+    for page in pages:
+        root = ""
+        for found in filter(None, map(_LINE.match, page.splitlines())):
+            root = root if found["indent"] and root else found["id"]
+            threads.setdefault(root, {}).setdefault(found["id"], _line(found["id"], found["rest"]))
+    return [Thread(tuple(lines.values())) for lines in threads.values()]
+
+
+def _line(id: str, rest: str) -> Line:
+    notes = _NOTES.search(rest)
+    author, _, text = rest[: notes.start() if notes else None].partition(": ")
+    line = Line(id, author, text)
+    if not notes:
+        return line
+    reactions = tuple((name, int(count)) for name, count in _REACTION.findall(notes[1]))
+    return replace(line, reactions=reactions, bot="bot" in notes[1].split("; "))
+
+
+def judge(thread: Thread) -> Verdict:
+    """Return where a thread stands, by who spoke last, thanks and question marks."""
+    people = [line for line in thread.lines if not line.bot]
+    asked = [line for line in people if line.author == thread.root.author]
+    helped = [line for line in people if line.author != thread.root.author]
+    titled = thread.root.text.startswith(("[", "*"))
+    if thread.root.bot or not (any("?" in line.text for line in asked) or titled or helped):
+        return Verdict("none", "low")
+    raised = sum(count for name, count in thread.root.reactions if name in _RAISED)
+    severity, reason = "medium", "somebody reports it"
+    if raised >= MANY:
+        severity, reason = "high", f"{raised} others have it too"
+    elif "?" in thread.root.text:
+        severity, reason = "low", "a question"
+    return Verdict(_state(thread, people, asked, helped), severity, reason)
+
+
+def _state(
+    thread: Thread, people: Sequence[Line], asked: Sequence[Line], helped: Sequence[Line]
+) -> str:
+    if any(name in _DONE for line in thread.lines for name, _ in line.reactions):
+        return "solved"
+    if not helped:
+        return "unanswered"
+    last = asked[-1].text if len(asked) > 1 else ""
+    if _THANKS.search(last) and "?" not in last:
+        return "solved"
+    if people[-1] is not helped[-1]:
+        return "unsolved"
+    said = helped[-1].text
+    return "declined" if _DECLINED.search(said) else "known" if _KNOWN.search(said) else "waiting"
+
+
+def _claim(thread: Thread) -> str:
+    """Return the asker's title, or the first sentence that says something, on one line."""
+    text = html.unescape(_telling(thread.root.text))
+    text = re.sub(r"(?<!\.)\.$", "", " ".join(_MARKS.sub("", text).split())) or "(no text)"
+    return text if len(text) <= CHARS else text[:CHARS].rsplit(" ", 1)[0].rstrip(" ,;:.") + "…"
+
+
+def _quote(line: Line) -> str:
+    """Return the first telling sentence exactly as shown, cut at a word."""
+    text = _telling(line.text)
+    return text if len(text) <= CHARS else text[:CHARS].rsplit(" ", 1)[0]
+
+
+def _telling(text: str) -> str:
+    if title := _TITLE.match(text):
+        return title[1]
+    parts = _ENDS.split(_TAGS.sub("", text).strip())
+    return next((part for part in parts if len(re.findall(r"\w+", part)) > 3), parts[0])
+
+
+def _customers(thread: Thread) -> list[str]:
+    """Return the names in square brackets that its messages begin with."""
+    heads = [tags[0] for line in thread.lines if (tags := _TAGS.match(line.text))]
+    return list(dict.fromkeys(name for head in heads for name in _TAG.findall(head)))
+
+
+def _result(talk: Conversation, refusal: str) -> dict[str, Any]:
+    pages = [e.text for e in talk.exchanges if e.name in _READERS and not e.is_error]
+    material = [text for text in talk.opening if text.startswith("MATERIAL")]
+    threads = read_threads([*pages, *material])
+    verdicts = {
+        thread.root.id: verdict_of(thread.root.id, thread.lines[-1].id) or judge(thread)
+        for thread in threads
+    }
+    issues = talk.section("CONTRACT") == "issues"
+    main: dict[str, Any] = {}
+    if issues:
+        findings = _findings(threads, verdicts)
+        none = [id for id, verdict in verdicts.items() if verdict.state == "none"]
+        main["no_issue"] = list(dict.fromkeys([*none, *_mend(findings, refusal)]))
+        findings = [{k: f[k] for k in _SHORT} if f["state"] in _BRIEF else f for f in findings]
+    else:
+        findings = _answering(talk, threads, verdicts)
+    findings = _fitting(findings, (talk.max_bytes - 1000) // (2 if refusal else 1))
+    gaps = [e for e in talk.exchanges if e.is_error and e.name != "submit_result"]
+    return {
+        "summary" if issues else "text": _summary(findings, len(threads)),
+        **main,
+        "findings": findings,
+        "not_covered": [
+            f"{e.name} {', '.join(map(str, e.input.values()))}: {e.text}"[:300] for e in gaps
+        ],
+        "needs": "" if talk.section("MAY READ") or threads else "a channel to read",
+    }
+
+
+def _summary(findings: Sequence[Finding], threads: int) -> str:
+    if not findings:
+        return f"Nothing found in {threads} threads. {OFFLINE}"
+    states = [finding["state"] for finding in findings]
+    tally = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
+    if not tally:
+        return f"{counted(len(findings), 'message')} in {counted(threads, 'thread')} fit. {OFFLINE}"
+    found = f"{counted(len(findings), 'finding')} in {counted(threads, 'thread')}"
+    return f"{found}: {tally}. {OFFLINE}"
+
+
+def _findings(threads: Iterable[Thread], verdicts: Mapping[str, Verdict]) -> list[Finding]:
+    """Return a finding for each issue, the most pressing first.
+
+    Recorded threads of one channel with the same issue and state share one.
+    """
+    groups: dict[tuple[str, ...], list[Thread]] = {}
+    for thread in threads:
+        verdict = verdicts[thread.root.id]
+        if verdict.state != "none":
+            channel = thread.root.id.partition("/")[0]
+            key = (channel, verdict.issue, verdict.state) if verdict.issue else (thread.root.id,)
+            groups.setdefault(key, []).append(thread)
+    found = [_finding(members, verdicts) for members in groups.values()]
+    return sorted(found, key=lambda f: (*rank(f["state"], f["severity"]), -len(f["evidence"])))
+
+
+def rank(state: str, severity: str) -> tuple[bool, int, int]:
+    """Return a key that sorts the most pressing first: what needs action, then by severity."""
+    states = STATES.index(state) if state in STATES else len(STATES)
+    severities = SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
+    return states > 1, severities, states
+
+
+def _finding(members: Sequence[Thread], verdicts: Mapping[str, Verdict]) -> Finding:
+    judged = [verdicts[thread.root.id] for thread in members]
+    worst = min(judged, key=lambda verdict: SEVERITIES.index(verdict.severity))
+    lead = members[0]
+    helpers = [x.author for x in lead.lines if not x.bot and x.author != lead.root.author]
+    told = dict.fromkeys([lead.root, lead.lines[-1]])
+    evidence = [line.id for thread in members for line in (thread.root, thread.lines[-1])]
+    return {
+        "claim": worst.issue or _claim(lead),
+        "state": worst.state,
+        "severity": worst.severity,
+        "severity_reason": worst.reason,
+        "owner": helpers[-1] if helpers else "",
+        "next_step": _STEPS.get(worst.state, "None.").format(lead.root.author),
+        "customers": list(dict.fromkeys(name for each in members for name in _customers(each))),
+        "evidence": list(dict.fromkeys(evidence)),
+        "quotes": [quote for line in told if (quote := _quote(line))],
+    }
+
+
+def _fitting(findings: Sequence[Finding], room: int) -> list[Finding]:
+    """Return findings that fit into so many bytes of JSON: briefer ones, then one a state."""
+    brief = [{key: f[key] for key in _CORE if f.get(key)} for f in findings]
+    for kept in (list(findings), brief):
+        if len(json.dumps(kept, ensure_ascii=False).encode()) <= room:
+            return kept
+    joined = []
+    for state in STATES:
+        if alike := [finding for finding in findings if finding["state"] == state]:
+            evidence = list(dict.fromkeys(id for f in alike for id in f["evidence"]))
+            worst = min((f.get("severity", "low") for f in alike), key=SEVERITIES.index)
+            claim = f"{len(alike)} issues are {state}"
+            joined.append({"claim": claim, "state": state, "severity": worst, "evidence": evidence})
+    return joined
+
+
+def _answering(
+    talk: Conversation, threads: Sequence[Thread], verdicts: Mapping[str, Verdict]
+) -> list[Finding]:
+    """Return the threads in the states that the question names, else messages that share words."""
+    question = f"{talk.section('TASK')}\n{talk.section('QUESTIONS')}"
+    words, states = content_words(question), states_in(question)
+    if states or not words:
+        issues = _findings(threads, verdicts)
+        asked = [f for f in issues if not states or f["state"] in states]
+        named = [f for f in asked if words & words_of(" ".join([f["claim"], *f["quotes"]]))]
+        return named or asked
+    scored = []
+    for thread in threads:
+        shared = [(len(words & words_of(f"{x.text} {x.author}")), x) for x in thread.lines]
+        score, line = max(shared, key=lambda pair: pair[0])
+        if _quote(line) and score >= max(1, len(words) / 2):
+            scored.append((score, verdicts[thread.root.id], line))
+    return [
+        {
+            "claim": _quote(line).rstrip("."),
+            "state": verdict.state,
+            "severity": verdict.severity,
+            "evidence": [line.id],
+            "quotes": [_quote(line)],
+        }
+        for _, verdict, line in sorted(scored, key=lambda each: -each[0])[:MAX_MATCHES]
+    ]
+
+
+def _mend(findings: Sequence[Finding], refusal: str) -> list[str]:
+    """Change what the program refused by name; return the threads that it missed."""
+    unplaced = set(_THREAD.findall(refusal.partition("that you read")[2]))
+    replied = set(_THREAD.findall(refusal.partition("Not unanswered")[2]))
+    for finding in findings:
+        if finding["state"] == "unanswered" and (replied - unplaced) & set(finding["evidence"]):
+            finding["state"] = "unsolved"
+    return sorted(unplaced)

@@ -1,0 +1,224 @@
+"""Render an answer for the terminal: its text, its sources, and the line below them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from io import StringIO
+from itertools import groupby
+from zoneinfo import ZoneInfo
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bot.citations import CITED, Links, ids_in
+from bot.reports.documents import AnswerDocument
+from bot.reports.frame import ending, gaps, messages_of, price
+from bot.reports.sources import Source, numbers_of, sources_of
+from bot.reports.text import MOST_GAPS, WIDTH, wrap
+from bot.slack.markdown import (
+    CITATIONS,
+    Json,
+    Numbers,
+    blocks,
+    cell_text,
+    harmless,
+    leaves_text,
+    tidy,
+)
+from bot.slack.pagination import split
+from bot.terminal import BOLD, PLAIN
+from config.words import current, phrase
+from scopes.clean import printable
+from scopes.sizes import size_of
+from scopes.tool import counted, one_line
+
+MOST_LINES = 6
+"""Sources with a line each; more are listed by channel."""
+FEW_GAPS = 2
+"""Things that were not covered, in the line below an answer; the record of its run has all."""
+PART = 100_000
+"""Characters of a text that is rendered at once: a terminal has no limit."""
+BULLETS = ("•", "◦", "▪")
+
+
+def answer_text(document: AnswerDocument, *, whole: bool = False) -> str:
+    """Render an answer; `whole`: with each link and statement, and how it was made."""
+    numbers = numbers_of(document)
+    text = _number(printable(document.answer.strip()), document, numbers)
+    how = "" if document.status == "partial" and gaps(document) else ending(document)
+    lines = [*_prose(text), *(["", *wrap(how)] if how else [])]
+    sources = sources_of(document, numbers)
+    lines += ["", phrase("sources"), *_sources(document, sources, whole)] if sources else []
+    if named := ", ".join(f"{f.name} ({size_of(f.bytes)})" for f in document.files or ()):
+        command = f"assistant show {document.run_id} --files DIR"
+        lines += ["", *wrap(phrase("answer.files", files=named, command=command), "  ")]
+    return "\n".join([*lines, "", *_foot(document, len(sources), whole)])
+
+
+def _number(text: str, document: AnswerDocument, numbers: Numbers) -> str:
+    """Replace citations by the numbers of their sources."""
+    found = {f.id for r in document.subagents for f in r.findings if f.evidence}
+    known = found | document.looked_up.keys() | {id for id, each in document.links.items() if each}
+
+    def marks(match: re.Match[str]) -> str:
+        given = [n for id in ids_in(match[0]) if id in known for n in numbers.of(id)]
+        return " ".join(_ranges(dict.fromkeys(given)))
+
+    bare = CITED.sub(lambda m: m[0] if known.intersection(ids_in(m[0])) else "", text)
+    return CITATIONS.sub(marks, bare)
+
+
+def _ranges(numbers: Iterable[int]) -> Iterator[str]:
+    """Yield `[2]` for a number and `[4–7]` for three or more that follow each other."""
+    ordered = list(enumerate(sorted(numbers)))
+    for _, run in groupby(ordered, key=lambda each: each[1] - each[0]):
+        first, *rest = (number for _, number in run)
+        if len(rest) > 1:
+            yield f"[{first}–{rest[-1]}]"
+        else:
+            yield from (f"[{number}]" for number in (first, *rest))
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Yield the lines of Markdown as a terminal shows them."""
+    links = Links(asked=text)  # what may be an address was decided when it was written
+    parts = split(tidy(harmless(text), PART), PART)
+    for n, block in enumerate(block for part in parts for block in blocks(part, links)):
+        lines = list(_table(block) if block["type"] == "table" else _rich(block))
+        yield from ("", *lines) if n and lines and lines[0] else lines
+
+
+def _rich(block: Json) -> Iterator[str]:
+    before = ""
+    for part in block["elements"]:
+        kind = part["type"].removeprefix("rich_text_")
+        if kind == "list" and before not in ("", "list"):
+            yield ""
+        before = kind
+        if kind == "list":
+            yield from _list(part)
+        elif kind == "preformatted":
+            yield from (f"    {line}" for line in leaves_text(part["elements"]).splitlines())
+        else:
+            mark = "> " if kind == "quote" else ""
+            for line in _styled(part["elements"]).rstrip("\n").split("\n"):
+                yield from wrap(mark + line, mark or ("  " if line.startswith(BULLETS) else ""))
+
+
+def _list(part: Json) -> Iterator[str]:
+    level = part.get("indent", 0)
+    for n, item in enumerate(part["elements"], 1 + part.get("offset", 0)):
+        mark = f"{n}." if part["style"] == "ordered" else BULLETS[min(level, len(BULLETS) - 1)]
+        lead = f"{'  ' * level}{mark} "
+        first, *rest = _styled(item["elements"]).split("\n")
+        yield from wrap(lead + first, " " * len(lead))
+        for line in rest:
+            yield from wrap(" " * len(lead) + line, " " * len(lead))
+
+
+def _styled(elements: Sequence[Json]) -> str:
+    """Return the text of elements, bold words between marks that `say` shows on a terminal."""
+    return "".join(
+        f"{BOLD}{leaves_text([each])}{PLAIN}" if "bold" in each.get("style", {}) else text
+        for each in elements
+        if (text := leaves_text([each]))
+    )
+
+
+def _table(block: Json) -> Iterator[str]:
+    """Yield a table in columns, as wide as its cells, cells of wide ones on several lines."""
+    head, *rows = ([cell_text(cell) for cell in row] for row in block["rows"])
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    for n, (title, side) in enumerate(zip(head, block["column_settings"], strict=True)):
+        words = [*(row[n] for row in rows), *title.split()]
+        wide = max(map(cell_len, words), default=1)  # a title wraps before cells do
+        table.add_column(Text(title), justify=side["align"], overflow="fold", max_width=wide)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out = Console(file=StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
+    with out.capture() as shown:
+        out.print(table)
+    title, *lines = (line.rstrip() for line in shown.get().splitlines())
+    yield f"{BOLD}{title}{PLAIN}"
+    yield from lines
+
+
+def _sources(document: AnswerDocument, sources: dict[int, Source], whole: bool) -> Iterator[str]:
+    """Yield a line for each source; many messages stand together, channel by channel."""
+    together = not whole and sum(bool(each.place) for each in sources.values()) > MOST_LINES
+    apart = {n: s for n, s in sources.items() if not (together and s.place)}
+    for number, source in apart.items():
+        yield from _source(document, number, source, whole)
+    rest = [(n, s) for n, s in sources.items() if n not in apart]
+    for place in dict.fromkeys(source.place for _, source in rest):
+        of = [f"[{n}] {_who(document, s)}" for n, s in rest if s.place == place]
+        yield from _joined([f"{place}: {of[0]}", *of[1:]], "    ")
+
+
+def _source(document: AnswerDocument, number: int, source: Source, whole: bool) -> Iterator[str]:
+    mark = f"[{number}] "
+    title = source.title or ", ".join(filter(None, (source.place, _who(document, source))))
+    if title:
+        yield from wrap(mark + title, "    ")
+    if source.link:
+        yield f"{'    ' if title else mark}{source.link}"
+    if whole and source.statement:
+        yield from (f"    {line}" for line in printable(source.statement).splitlines())
+
+
+def _who(document: AnswerDocument, source: Source) -> str:
+    """Return who wrote a message, and on which day."""
+    if not source.at:
+        return source.author
+    at = datetime.fromisoformat(source.at).astimezone(ZoneInfo(document.zone))
+    years = {at.year, *(datetime.fromisoformat(w.latest).year for w in document.windows)}
+    day = current().date(at.date(), "MMMd" if len(years) == 1 else "yMMMd")
+    return " ".join(filter(None, (one_line(source.author), day)))
+
+
+def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
+    """Yield one line on sources, days and cost, and what was not covered."""
+    missing = gaps(document)
+    if missing:
+        most = MOST_GAPS if whole else FEW_GAPS
+        shown = " ".join(f"{one_line(each).rstrip('.')}." for each in missing[:most])
+        more = len(missing) - most
+        rest = f" {phrase('more', n=more)}" if more > 0 else ""
+        yield from wrap(f"{phrase('gaps')}: {shown}{rest}")
+    parts = [phrase("count.source", n=sources)] if sources else []
+    parts += [*filter(None, [messages_of(document)]), price(document)]
+    command = f"assistant show {document.run_id}"
+    parts += [] if whole else [phrase("answer.show", command=command)]
+    yield from _joined(parts, "  ")
+    yield from _making(document) if whole else ()
+
+
+def _joined(parts: Iterable[str], indent: str) -> Iterator[str]:
+    """Yield parts in lines that end between two of them."""
+    text = " · ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
+    for line in wrap(text, indent):
+        yield line.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _making(document: AnswerDocument) -> Iterator[str]:
+    """Yield how an answer was made, for who runs the assistant."""
+    cover, parts = document.coverage, []
+    if cover.items:
+        parts.append(", ".join((counted(cover.items, "subagent"), *cover.outcomes())))
+    if cover.looked_up:
+        parts.append(f"{counted(cover.looked_up, 'item')} looked up")
+    parts.append(f"{document.cited} of {len(document.statements)} statements cited")
+    parts.append(f"{document.usage.total:,} tokens")
+    yield ""
+    yield from wrap(" · ".join(parts), "  ")
+    if document.stopped_by != "none":
+        why = f" ({one_line(document.reason)})" if document.reason else ""
+        yield from wrap(f"stopped by {document.stopped_by}{why}", "  ")
+    if document.unsupported:
+        yield from wrap(phrase("answer.unsupported", n=document.unsupported))
+    yield from wrap(phrase("answer.together")) if document.degraded else ()

@@ -1,0 +1,202 @@
+"""Rank what a sweep found by urgency; join what waits for one problem over all channels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
+from bot.reports.formatting import due
+from subagents.contracts import NEEDS_ACTION
+from subagents.result import CustomerCase
+
+URGENT = 6
+"""Least urgency of an issue that is called urgent."""
+LAST = "9999"
+"""Sorts what has no time behind everything that has one."""
+ACTIVE = (*NEEDS_ACTION, "known", "waiting")
+"""States of an issue that is not over, in the order in which they are listed."""
+OVER = ("declined", "solved")
+_NAMED = re.compile(r"(?P<name>[^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3}) ?: ")
+"""Who acts, where a next step begins with the name: `Ana Ruiz: tell them the date`."""
+
+Issue = SweepFinding | KnownIssue
+
+
+def urgency(issue: Issue, at: datetime) -> int:
+    """Return how urgent an issue is at this time: by its severity, its deadline, how long somebody
+    waits, whether nobody answered or a closed bug is back, and how many wait. 0 = nobody's turn.
+    """
+    if issue.state not in NEEDS_ACTION:
+        return 0
+    days = (at - datetime.fromisoformat(waits_since(issue) or at.isoformat())).days
+    points = {"high": 3, "medium": 1, "low": 0}[issue.severity]
+    points += 2 if days >= 7 else 1 if days >= 3 else 0
+    points += issue.state == "unanswered"
+    if isinstance(issue, SweepFinding):
+        left = days_left(issue, at.date())
+        points += 0 if left is None or left > 2 else 3 if left < 0 else 2
+        points += bool(issue.tracker and issue.tracker.status == "closed")
+        points += issue.people >= 3
+    return points
+
+
+def is_urgent(issue: Issue, at: datetime) -> bool:
+    return urgency(issue, at) >= URGENT
+
+
+def waits_since(issue: Issue) -> str | None:
+    """Return since when somebody waits (ISO 8601); None where nothing says it."""
+    return issue.first if isinstance(issue, KnownIssue) else issue.waits_since or issue.since
+
+
+def days_left(finding: SweepFinding, today: date) -> int | None:
+    """Return the days until the deadline, below 0 if it is over; None without a day."""
+    found = due(finding.deadline, today)
+    return found.days if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A finding and the channel that it is from."""
+
+    market: str
+    finding: SweepFinding
+    urgency: int
+
+    @property
+    def since(self) -> str:
+        return waits_since(self.finding) or LAST
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Sort key: by state, what is overdue, then who waits longest."""
+        state = self.finding.state
+        place = 0 if state in NEEDS_ACTION else (*ACTIVE, *OVER).index(state)
+        return place, -(self.urgency >= URGENT), self.finding.deadline or LAST, self.since
+
+    def cases(self) -> Sequence[CustomerCase]:
+        """Return its customers, who waits longest first; who wrote where none is named."""
+        finding = self.finding
+        link = finding.links[0] if finding.links else None
+        told = {each.customer: each for each in finding.cases}
+        rest = CustomerCase(
+            customer="", since=finding.since, waits_since=finding.waits_since, link=link
+        )
+        named = finding.customers or ["; ".join(finding.waits)]
+        cases = [told.get(n) or rest.model_copy(update={"customer": n}) for n in named]
+        return sorted(cases, key=lambda each: each.waits_since or each.since or LAST)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepProblem:
+    """What one bug or one cause makes in all channels, or an issue that stands alone."""
+
+    members: tuple[Member, ...]
+    """The most urgent first."""
+    title: str = ""
+    """Name of a cause that several findings share; empty for an issue that stands alone."""
+    tracker: TrackerEntry | None = None
+
+    @property
+    def findings(self) -> list[SweepFinding]:
+        return [member.finding for member in self.members]
+
+    @property
+    def active(self) -> list[Member]:
+        return [member for member in self.members if member.finding.state in ACTIVE]
+
+    @property
+    def open(self) -> list[Member]:
+        return [member for member in self.members if member.finding.state in NEEDS_ACTION]
+
+    @property
+    def urgency(self) -> int:
+        return max(member.urgency for member in self.members)
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Sort key: what needs an act first, by urgency, then who waits longest."""
+        shown = self.open or self.active or self.members
+        day = min(member.since for member in shown)[:10]
+        return not self.open, -self.urgency, day, -sum(len(m.cases()) for m in shown)
+
+
+def problems_of(document: SweepReport) -> list[SweepProblem]:
+    """Return every issue of a report in one problem each, the most urgent first.
+
+    Findings with one row of the tracker, or of one pattern that the parent named, are one problem.
+    """
+    at = datetime.fromisoformat(document.window.latest)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    members: dict[str, Member] = {}
+    for section in document.sections:
+        for finding in section.findings:
+            if finding.state in (*ACTIVE, *OVER):
+                members[finding.id] = Member(section.item, finding, urgency(finding, at))
+    groups: dict[str, list[Member]] = {}
+    titles: dict[str, str] = {}
+    alone = dict(members)
+    for member in members.values():
+        if key := _key(member.finding):
+            groups.setdefault(key, []).append(alone.pop(member.finding.id))
+    stands = {id: m.finding.id for m in members.values() for id in m.finding.ids}
+    for number, pattern in enumerate(document.patterns):
+        cited = list(dict.fromkeys(stands[id] for id in pattern.findings if id in stands))
+        keys = {_key(members[id].finding) for id in cited} - {""}
+        place = keys.pop() if len(keys) == 1 else f"pattern {number}"
+        rest = [alone.pop(id) for id in cited if id in alone]
+        groups.setdefault(place, []).extend(rest)
+        titles[place] = pattern.text
+    problems = [_problem(each, titles.get(k, "")) for k, each in groups.items() if each]
+    problems += [_problem([member], "") for member in alone.values()]
+    return sorted(problems, key=lambda problem: problem.order)
+
+
+def _key(finding: SweepFinding) -> str:
+    """Return the key of its bug in the tracker; empty if it is in none."""
+    return finding.tracker.key if finding.tracker else ""
+
+
+def _problem(members: Iterable[Member], pattern: str) -> SweepProblem:
+    ranked = sorted(members, key=lambda member: (-member.urgency, member.order))
+    tracker = ranked[0].finding.tracker
+    known = tracker if tracker and tracker.key else None
+    named = f"{known.key} {known.title}".strip() if known else pattern
+    return SweepProblem(tuple(ranked), named if len(ranked) > 1 else "", known)
+
+
+def actor(finding: SweepFinding, people: Sequence[str]) -> str:
+    """Return who acts next: whom the next step names, else who took it; empty = nobody.
+
+    `people`: names of the team.
+    """
+    step, owner = finding.next_step, finding.owner
+    if step.casefold().startswith(tuple(map(str.casefold, _parts(owner)))):
+        return owner
+    if (found := _NAMED.match(step)) and _is_name(first := found["name"], finding):
+        return next((p for p in people if first in (p, p.split()[0])), first)
+    if named := next((name for name in people if step.startswith(name)), ""):
+        return named
+    return owner if owner.casefold() != "nobody" else ""
+
+
+def _is_name(text: str, finding: SweepFinding) -> bool:
+    """Return whether it is a name alone, and not `Answer Ana Ruiz` of somebody who waits."""
+    waiting = (*finding.waits, *finding.customers)
+    return all(word[0].isupper() for word in text.split()) and not any(w in text for w in waiting)
+
+
+def _parts(owner: str) -> Iterator[str]:
+    """Yield the whole name and the first name of each owner."""
+    for name in filter(None, map(str.strip, owner.split(","))):
+        yield name
+        yield name.split()[0]
+
+
+def team(document: SweepReport) -> list[str]:
+    """Return the names of all who own an issue, each once."""
+    owners = (name.strip() for f in document.findings() for name in f.owner.split(","))
+    return [name for name in dict.fromkeys(owners) if name and name.casefold() != "nobody"]

@@ -1,0 +1,149 @@
+"""Name what an answer rests on: messages, mails and pages by their links, rows by the statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bot.reports.documents import AnswerDocument
+from bot.reports.formatting import sender
+from bot.slack.markdown import Numbers, address
+from config.words import current, phrase
+from scopes.tool import one_line
+from subagents.result import Finding
+
+MAX_FILTERS = 3
+"""Columns named by which a statement filters."""
+TABLE = "t-"
+"""Beginning of the ids of tables as they were listed (`scopes/data.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source of an answer."""
+
+    title: str = ""
+    """What it is, in words; empty where its link says it."""
+    link: str = ""
+    place: str = ""
+    """Name of the channel that the link leads to."""
+    author: str = ""
+    at: str = ""
+    """ISO 8601, UTC."""
+    statement: str = ""
+    """The whole statement in SQL that found its rows."""
+
+
+def numbers_of(document: AnswerDocument) -> Numbers:
+    """Return the numbering of an answer's citations: equal sources have one number."""
+    keys = {id: list(_keys(document, f)) for id, f in _findings(document).items()}
+    return Numbers(document.links, keys)
+
+
+def _findings(document: AnswerDocument) -> dict[str, Finding]:
+    return {f.id: f for result in document.subagents for f in result.findings}
+
+
+def _keys(document: AnswerDocument, finding: Finding) -> Iterator[str]:
+    yield from finding.queries
+    if not (finding.queries or _link(document, finding.id)):
+        yield _schema(finding) or next(iter(finding.evidence), finding.id)
+
+
+def _link(document: AnswerDocument, id: str) -> str:
+    return next(filter(None, map(address, document.links.get(id) or ())), "")
+
+
+def _schema(finding: Finding) -> str:
+    """Return the handle of a database whose list of tables is the evidence; empty for others."""
+    is_list = finding.evidence and all(e.startswith(TABLE) for e in finding.evidence)
+    handle = next(iter(finding.sources), "") if is_list else ""
+    return handle if handle.startswith("data:") else ""
+
+
+def sources_of(document: AnswerDocument, numbers: Numbers) -> dict[int, Source]:
+    """Return the sources that a text cites, by their numbers."""
+    found = _findings(document)
+    rows = _rows(document, numbers)
+    made: dict[int, Source] = {}
+    for id, given in numbers.cited.items():
+        for number, source in zip(given, _of(document, found.get(id), id, rows), strict=True):
+            made.setdefault(number, source)
+    return dict(sorted(made.items()))
+
+
+def _of(
+    document: AnswerDocument, finding: Finding | None, id: str, rows: Mapping[str, set[str]]
+) -> Iterator[Source]:
+    link = _link(document, id)
+    own = document.looked_up.get(id)
+    if own:
+        text = phrase("answer.looked_up", text=own.text)
+        yield Source(text if link else f"{own.item}, {text}", link)
+    elif link:
+        yield _linked(document, finding, link)
+    elif finding is None:
+        yield Source(phrase("answer.earlier"))
+    if finding is None:
+        return
+    for query in finding.queries:
+        handle, sql = _handle_and_statement(query)
+        yield Source(_statement_title(handle, sql, len(rows[query])), statement=sql)
+    if link or finding.queries:
+        return
+    if handle := _schema(finding):
+        yield Source(phrase("source.tables", name=handle.partition(":")[2]))
+    else:
+        quotes = ", ".join(f"«{one_line(quote)}»" for quote in finding.quotes[:3])
+        yield Source(": ".join(filter(None, (next(iter(finding.evidence), ""), quotes))))
+
+
+def _linked(document: AnswerDocument, finding: Finding | None, link: str) -> Source:
+    ids = [e.partition("/")[0] for e in finding.evidence] if finding else []
+    titles = document.places or {}
+    place = next((titles[id] for id in ids if id in titles and f"/{id}/" in link), "")
+    if finding is None:
+        return Source(link=link)
+    author = sender(finding.author)
+    place = place or (phrase("source.mail") if "@" in author.address else "")
+    return Source("", link, place, author.name, finding.at or "")
+
+
+def _rows(document: AnswerDocument, numbers: Numbers) -> dict[str, set[str]]:
+    """Return statement -> ids of its rows that the cited findings rest on."""
+    rows: dict[str, set[str]] = {}
+    for finding in _findings(document).values():
+        results = list(dict.fromkeys(_result_of(e) for e in finding.evidence if "#row" in e))
+        # Evidence and statements are in one order; one statement that was run twice breaks it.
+        matched = len(results) == len(finding.queries)
+        for n, query in enumerate(finding.queries):
+            of = [e for e in finding.evidence if matched and _result_of(e) == results[n]]
+            rows.setdefault(query, set()).update(of if finding.id in numbers.cited else ())
+    return rows
+
+
+def _result_of(row: str) -> str:
+    return row.partition("#")[0]
+
+
+def _handle_and_statement(query: str) -> tuple[str, str]:
+    handle, _, sql = query.partition(": ")
+    return (handle, sql) if handle.startswith("data:") else ("", query)
+
+
+def _statement_title(handle: str, sql: str, rows: int) -> str:
+    """Return which tables of which database a statement reads, and how."""
+    from scopes.databases.statement_sources import sources_of as read_by  # loads DuckDB
+
+    read = read_by(sql)
+    name = handle.partition(":")[2]
+    title = phrase("source.database", name=name)
+    if read.tables:
+        tables = current().list(read.tables)
+        title = phrase("source.database_of", name=name, tables=tables)
+        if read.groups:
+            title = phrase("source.by", title=title, columns=current().list(read.groups))
+        if read.filters:
+            columns = current().list(read.filters[:MAX_FILTERS])
+            title = phrase("source.filtered", title=title, columns=columns)
+    return title + (f", {phrase('count.row', n=rows)}" if rows > 1 else "")

@@ -1,0 +1,307 @@
+"""The model stand-in of the tests: a strict Messages API, with faults and rate limits.
+
+What the real API refuses it refuses, with the same status and error type.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from bot.local.model import server
+from bot.local.model.answer import Answer, message_of, sse, stream_events
+from bot.local.model.server import Mind
+from bot.local.model.usage import Json, Prompt, PromptCache, read_prompt
+from standins.model_checks import Rules, check_message_request, effort_of
+from standins.model_errors import Refused, error_body, invalid
+from standins.model_faults import (
+    SILENT_KINDS,
+    Fault,
+    FaultRecord,
+    Faults,
+    damage_body,
+    damage_stream,
+    limited,
+    refuse,
+    reshape,
+)
+from standins.model_limits import RateGate, RateLimits
+from standins.model_thinking import Trail
+from standins.model_turns import MAX_CACHE_MARKS
+
+__all__ = ["Answer", "Mind", "ModelServer"]
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 32 * 1024 * 1024
+VERSIONS = ("2023-01-01", "2023-06-01", "2026-10-21")
+
+
+class ModelServer(server.ModelServer):
+    """A Messages API that refuses what the real one refuses, and fails where a test says so.
+
+    Counts what it saw: `requests`, `in_flight_max`, `fault_log`, and the decoded bodies in
+    `recorded` when `record` is set. Serve one instance in one event loop.
+    """
+
+    def __init__(
+        self,
+        mind: Mind,
+        *,
+        latency_s: float = 0.0,
+        faults: Faults | None = None,
+        limits: RateLimits | None = None,
+        record: bool = False,
+        api_key: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`latency_s` passes before each answer; `api_key` None takes any key; `clock` gives
+        seconds since 1970 for cache lifetimes and rate limits."""
+        self.requests = 0
+        self.in_flight_max = 0
+        self.fault_log: list[FaultRecord] = []
+        self.recorded: list[Json] = []
+        super().__init__(mind)
+        self._in_flight = 0
+        self._latency_s = latency_s
+        self._faults = faults or Faults(())
+        self._record = record
+        self._api_key = api_key
+        self._cache = PromptCache(clock)
+        self._gate = RateGate(limits, clock)
+        self.app.add_exception_handler(HTTPException, _no_such_endpoint)
+
+    async def _messages(self, request: Request) -> Response:
+        self._in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self._in_flight)
+        try:
+            return await self._guarded(request)
+        finally:
+            self._in_flight -= 1
+
+    async def _guarded(self, request: Request) -> Response:
+        """Every outcome as an API answer; the only place that catches everything."""
+        request_id = f"req_{secrets.token_hex(12)}"
+        try:
+            body = await self._read(request)
+            response = await self._answer(request, body, request_id)
+        except Refused as refused:
+            error = error_body(refused.kind, refused.message, request_id)
+            response = _json(error, refused.status, refused.headers)
+        except RecursionError:
+            error = error_body("invalid_request_error", "Request is nested too deeply", request_id)
+            response = _json(error, 400)
+        except ClientDisconnect:
+            return Cut()
+        except Exception:
+            log.exception("the stand-in failed on %s", request_id)
+            response = _json(error_body("api_error", "Internal server error", request_id), 500)
+        response.headers["request-id"] = request_id
+        return response
+
+    async def _read(self, request: Request) -> Any:
+        raw = await _body(request)
+        _check_headers(request, self._api_key)
+        return _decode(raw)
+
+    async def _answer(self, request: Request, body: Any, request_id: str) -> Response:
+        index = self.requests
+        self.requests += 1
+        if self._record:
+            self.recorded.append(body)
+        rules = check_message_request(body)
+        prompt = _measured(body, rules)
+        trail = Trail(body, effort_of(body, rules))
+        usage = self._cache.measure(prompt)
+        model, max_tokens = body["model"], body["max_tokens"]
+        self._gate.admit(model, usage.fresh + usage.written, max_tokens)
+        fault = self._faults.next(index, body)
+        if fault:
+            self.fault_log.append(FaultRecord(index, fault.kind, request_id))
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        if fault and fault.kind in SILENT_KINDS:
+            return await _silence(request, fault)
+        if fault:
+            refuse(fault)
+        answer = self._mind(body) if max_tokens else Answer([], "max_tokens")
+        answer = reshape(fault, answer) if fault else answer
+        message = message_of(body, limited(answer, body), usage)
+        trail.seal(message["content"])
+        self._cache.keep(prompt)
+        self._gate.settle(model, max_tokens - message["usage"]["output_tokens"])
+        headers = self._gate.headers(model)
+        if body.get("stream"):
+            return _streamed(message, headers, fault, request_id)
+        return _whole(message, headers, fault)
+
+
+async def _body(request: Request) -> bytes:
+    """The request's bytes; too many of them are read to the end and refused."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= MAX_BODY_BYTES:
+            parts.append(part)
+    if size > MAX_BODY_BYTES:
+        raise Refused(413, "request_too_large", "Request exceeds the maximum size")
+    return b"".join(parts)
+
+
+def _check_headers(request: Request, api_key: str | None) -> None:
+    headers = request.headers
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    if not key:
+        raise Refused(401, "authentication_error", "x-api-key header is required")
+    if api_key is not None and not secrets.compare_digest(key.encode(), api_key.encode()):
+        raise Refused(401, "authentication_error", "invalid x-api-key")
+    version = headers.get("anthropic-version")
+    if version is None:
+        invalid("anthropic-version: header is required")
+    if version not in VERSIONS:
+        invalid(f'anthropic-version: "{version}" is not a valid version')
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _decode(raw: bytes) -> Any:
+    """The decoded body; lone surrogates are refused here, as by the API."""
+    try:
+        text = raw.decode()
+        value = _DECODER.decode(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        invalid(f"The request body is not valid JSON: {error}")
+    return value
+
+
+def _measured(body: Json, rules: Rules) -> Prompt:
+    prompt = read_prompt(body)
+    if len(prompt.marks) > MAX_CACHE_MARKS:
+        invalid(
+            f"A maximum of {MAX_CACHE_MARKS} blocks with cache_control may be provided. "
+            f"Found {len(prompt.marks)}."
+        )
+    if prompt.tokens > rules.context_tokens:
+        invalid(f"prompt is too long: {prompt.tokens} tokens > {rules.context_tokens} maximum")
+    return prompt
+
+
+async def _silence(request: Request, fault: Fault) -> Response:
+    """Close without an answer: at once, or for `slow` when the time is up or the client leaves."""
+    if fault.kind == "slow":
+        try:
+            await asyncio.wait_for(request.receive(), fault.seconds)
+        except TimeoutError:
+            log.debug("stayed silent for %s s", fault.seconds)
+    return Cut()
+
+
+def _streamed(
+    message: Json, headers: dict[str, str], fault: Fault | None, request_id: str
+) -> Response:
+    events = [sse(kind, data) for kind, data in stream_events(message)]
+    if fault:
+        events = damage_stream(fault, events, request_id)
+    return Events(events, headers, cut=fault is not None and fault.kind == "drop_stream")
+
+
+def _whole(message: Json, headers: dict[str, str], fault: Fault | None) -> Response:
+    if fault is None:
+        return _json(message, 200, headers)
+    body = _dumps(message)
+    sent = damage_body(fault, body)
+    if fault.kind == "drop_stream":
+        return Cut(sent, len(body), headers)
+    return Response(sent, 200, headers, "application/json")
+
+
+def _json(body: Json, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_dumps(body), status, headers, "application/json")
+
+
+def _dumps(body: Json) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def _no_such_endpoint(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    kind = "not_found_error" if status == 404 else "invalid_request_error"
+    request_id = f"req_{secrets.token_hex(12)}"
+    body = error_body(kind, f"{request.method} {request.url.path}", request_id)
+    return _json(body, status, {"request-id": request_id})
+
+
+class Events(Response):
+    """Server-sent events, each in a write of its own; `cut` closes the connection after them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: list[bytes], headers: dict[str, str], cut: bool = False) -> None:
+        super().__init__(None, 200, headers)
+        del self.headers["content-length"]
+        self.headers["cache-control"] = "no-cache"
+        self._events = events
+        self._cut = cut
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        await _start(send, self)
+        for event in self._events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        if self._cut:
+            await _close(receive)
+        else:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Cut(Response):
+    """Close the connection: before any byte, or within a body of `length` bytes."""
+
+    def __init__(
+        self, body: bytes = b"", length: int = 0, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(body, 200, headers, "application/json")
+        self.headers["content-length"] = str(length)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what there is, and close."""
+        if self.body:
+            await _start(send, self)
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await _close(receive)
+
+
+async def _start(send: Send, response: Response) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": response.raw_headers,
+        }
+    )
+
+
+async def _close(receive: Receive) -> None:
+    """Close uvicorn's connection under the response: ASGI has no message for that."""
+    cycle = getattr(receive, "__self__", None)
+    if cycle is None:
+        raise RuntimeError("cut connections need uvicorn")
+    cycle.transport.close()
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,192 @@
+"""Slack as the tests need it: strict about arguments, with limits, faults and a log."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bot.local.slack import server, streams
+from bot.local.slack.delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
+from bot.local.slack.server import (
+    API_PATH,
+    APP_TOKEN,
+    BOT_TOKEN,
+    METHODS,
+    arguments,
+    token_of,
+)
+from bot.local.slack.state import Call, Effect, Identity, SlackError
+from bot.local.workspace import Workspace, micros
+from standins.slack_checks import check, expire
+from standins.slack_faults import (
+    Fault,
+    StreamsRefused,
+    failed,
+    lost,
+    next_fault,
+    ratelimited,
+    refusal,
+    refused_stream,
+)
+from standins.slack_limits import RateLimits
+from standins.slack_people import People
+from standins.slack_request import Requests
+from standins.slack_shown import Shown, visible
+from standins.slack_socket import Sockets
+
+__all__ = ["API_PATH", "APP_TOKEN", "BOT_TOKEN", "METHODS", "SIGNING_SECRET", "LocalSlack"]
+
+SIGNING_SECRET = "local-secret"
+UPLOAD = "upload"
+"""What counts and faults call the sending of a file's bytes, which is no method."""
+COMPLETE = "files.completeUploadExternal"
+FORM_ONLY = frozenset({"files.getUploadURLExternal"})
+"""Methods that read no JSON: docs.slack.dev/reference/methods/files.getUploadURLExternal."""
+
+
+class LocalSlack(server.LocalSlack):
+    """A local Slack that refuses what Slack refuses, and fails where a test says so.
+
+    Writes are listed in `effects`; `calls` counts the requests by method; `faults` are consumed in
+    order as their methods are called. A token that is deleted from `tokens` is revoked. The app
+    hears of events through `sockets`, or as requests to its `request_url`.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        tokens: Mapping[str, Identity] | None = None,
+        limits: Mapping[str, int] | None = None,
+        invite_bot: bool = True,
+        now: Callable[[], float] = time.time,
+        app_token: str = APP_TOKEN,
+        signing_secret: str = SIGNING_SECRET,
+        request_url: str | None = None,
+        retries_s: Sequence[float] = RETRIES_S,
+        ack_s: float = ACK_S,
+        stream_ttl_s: float = 300.0,
+        streams_refused: StreamsRefused | None = None,
+    ) -> None:
+        """Serve a workspace; `tokens` adds to the default ones or replaces them.
+
+        `limits` maps methods to calls a minute, as `limits.TIERS` does; None = no limits.
+        Without a `request_url` events come in Socket Mode. An event that is not acknowledged
+        within `ack_s` is sent again after each of `retries_s`, then it is lost. A stream ends
+        `stream_ttl_s` after its start (github.com/slackapi/python-slack-sdk/issues/1859).
+        `streams_refused` makes this a Slack without streams: it is how every call of a method that
+        streams fails.
+        """
+        super().__init__(workspace, invite_bot=invite_bot, now=now)
+        self.tokens |= tokens or {}
+        self.calls: Counter[str] = Counter()
+        self.faults: list[Fault] = []
+        self.unshared = 0
+        """So many of the next files are taken and never shown: paradigmxyz/centaur#311."""
+        self.page_limit: int | None = None
+        """Most messages a call of history and replies returns; None = as many as Slack allows."""
+        self.streams_refused = streams_refused
+        self._app_token = app_token
+        self._stream_ttl_s = stream_ttl_s
+        self._limits = RateLimits(limits)
+        self.sockets: Sockets = Sockets(app_token, ack_s)
+        self.requests = Requests(request_url, signing_secret, ack_s) if request_url else None
+        carrier: Carrier = self.requests or self.sockets
+        self.events = Deliveries(self.state, carrier, retries_s)
+        self.people: People = People(self.state, self.events)
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """Every try to deliver an event so far, in order."""
+        return self.events.log
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Every write so far, in order."""
+        return self.state.effects
+
+    def visible(self, channel: str, thread_ts: str | None = None) -> list[Shown]:
+        """What a person sees in a channel, or in one thread of it."""
+        with self.state.lock:
+            expire(self.state, self._stream_ttl_s)
+            return visible(self.state, channel, thread_ts)
+
+    def send(
+        self,
+        event: Any,
+        *,
+        times: int = 1,
+        event_id: str | None = None,
+        authorizations: Iterable[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Deliver an event, however odd it is, and as often; its id.
+
+        One of type "app_rate_limited" is sent as such, any other inside of an event_callback.
+        """
+        for _ in range(times):
+            event_id = self.events.event(event, event_id=event_id, authorizations=authorizations)
+        return event_id or ""
+
+    def put(self, kind: str, payload: Mapping[str, Any]) -> str:
+        """Deliver a whole payload, however odd; `kind` is one of Envelope's. Its id."""
+        id = f"Ev0PUT{len(self.deliveries):06d}"
+        self.events.put(kind, id, kind, payload)
+        return id
+
+    def close(self) -> None:
+        """Deliver nothing more over HTTP; sockets end with their server."""
+        if self.requests:
+            self.requests.close()
+
+    def carry_out(self, call: Call) -> dict[str, Any]:
+        """Carry a call out if Slack would."""
+        expire(self.state, self._stream_ttl_s)
+        if self.page_limit and call.method in ("conversations.history", "conversations.replies"):
+            limit = min(int(call.text("limit") or self.page_limit), self.page_limit)
+            call = replace(call, args={**call.args, "limit": limit})
+        body = super().carry_out(check(call))
+        if call.method == COMPLETE and self.unshared:
+            self.unshared -= 1
+            hidden = self.effects.pop()
+            self.state.timelines[hidden.channel].remove(micros(hidden.ts))
+        return body
+
+    async def _serve(self, request: Request) -> Response:
+        method = request.path_params["method"]
+        self.calls[method] += 1
+        fault = next_fault(self.faults, method)
+        if fault and (failure := await failed(fault, request)):
+            return failure
+        if self.streams_refused and method in streams.METHODS:
+            return refused_stream(self.streams_refused)
+        response = await self._limited(method, request) or await super()._serve(request)
+        return Response() if await lost(fault, request) else response
+
+    async def _limited(self, method: str, request: Request) -> Response | None:
+        """Refuse a call that comes too early, or in a form that its method does not read."""
+        try:
+            args = await arguments(request)
+            token = token_of(request, args)
+            if method in METHODS:
+                scopes = self.identity(request, {"token": token}).scopes
+                is_json = "json" in request.headers.get("content-type", "")
+                if method in FORM_ONLY and is_json and "files:write" in scopes:
+                    return refusal("invalid_arguments")
+            elif token != self._app_token or self.sockets.refuses:
+                return None
+        except SlackError:
+            return None
+        wait = self._limits.wait(method, token, str(args.get("channel", "")))
+        return ratelimited(wait) if wait else None
+
+    async def _upload(self, request: Request) -> Response:
+        self.calls[UPLOAD] += 1
+        fault = next_fault(self.faults, UPLOAD)
+        if fault and (failure := await failed(fault, request)):
+            return failure
+        response = await super()._upload(request)
+        return Response() if await lost(fault, request) else response

@@ -1,0 +1,300 @@
+"""What Slack refuses in the arguments of a call, before the call is carried out.
+
+What no page of Slack's says was measured by others: github.com/slackapi/bolt-js #2509 and
+python-slack-sdk #1859 (a stream ends five minutes after its start, its first content locks it to
+text or chunks, chat.update is refused while it runs).
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bot.local.slack.records import Json, Stream
+from bot.local.slack.state import Call, SlackError, SlackState
+from bot.local.slack.streams import end, is_open
+from bot.local.slack.views import home
+from bot.local.workspace import micros
+from standins.slack_blocks import MAX_VIEW_BLOCKS, STATUSES, checked, refusal
+from standins.slack_shapes import Misfit, choice, items, string, text
+
+MAX_TEXT = 40_000
+"""Longer text is cut: docs.slack.dev/changelog/2018-04-truncating-really-long-messages."""
+MAX_UPDATED_TEXT = 4_000
+"""Longer text is refused: docs.slack.dev/reference/methods/chat.update (`msg_too_long`)."""
+MAX_MARKDOWN = 12_000
+MAX_METADATA = 8_000
+"""Characters of a message's metadata."""
+MAX_VIEW_METADATA = 3_000
+MAX_TITLE = 200
+MAX_PROMPTS = 4
+MAX_TASK_TEXT = 256
+MAX_TASKS = 50
+"""As many as a plan block may have."""
+MAX_BYTES = 1_000_000_000
+MAX_COMMENT = 4_000
+TRIGGER_S = 3.0
+"""Life of a trigger id, which comes with an interaction."""
+SESSION_STATUSES = ("processing", "active", "suspended", "closed")
+_NEEDED = {
+    "agents": ("assistant:write", "chat:write"),
+    "assistant": ("assistant:write",),
+    "chat": ("chat:write",),
+    "files": ("files:write",),
+    "reactions": ("reactions:write",),
+}
+"""Scopes without which nothing else is checked."""
+_EMOJI = re.compile(r"[a-z0-9_+'\-]{1,100}(::skin-tone-[2-6])?")
+
+
+def check(call: Call) -> Call:
+    """Return the call as Slack would carry it out; SlackError where it would not."""
+    if one := _CHECKS.get(call.method):
+        family = call.method.partition(".")[0]
+        call.need(*_NEEDED.get(family, ()))
+        one(call)
+    cut = {"text": MAX_TEXT, "initial_comment": MAX_COMMENT}
+    long = {n: call.text(n)[:most] for n, most in cut.items() if len(call.text(n)) > most}
+    return replace(call, args={**call.args, **long}) if long else call
+
+
+def expire(state: SlackState, ttl_s: float) -> None:
+    """End every stream whose time is over."""
+    for (channel, ts), stream in list(state.streams.items()):
+        message = state.timelines[channel].get(micros(ts))
+        if not stream.ended and message and state.now() - stream.started >= ttl_s:
+            end(state, stream, message, "expired")
+
+
+def _message(call: Call) -> None:
+    written, markdown = call.text("text"), call.text("markdown_text")
+    blocks = checked(call.objects("blocks"))
+    if markdown and (written or blocks):
+        raise SlackError("markdown_text_conflict")
+    if len(markdown) > MAX_MARKDOWN:
+        raise SlackError("msg_too_long")
+    _metadata(call)
+
+
+def _update(call: Call) -> None:
+    if is_open(call.state, call.text("channel"), call.text("ts")):
+        raise SlackError("streaming_state_conflict")
+    if len(call.text("text")) > MAX_UPDATED_TEXT:
+        raise SlackError("msg_too_long")
+    _message(call)
+
+
+def _delete(call: Call) -> None:
+    if is_open(call.state, call.text("channel"), call.text("ts")):
+        raise SlackError("cant_delete_message")
+
+
+def _reaction(call: Call) -> None:
+    if not _EMOJI.fullmatch(call.required("name").strip(":")):
+        raise SlackError("invalid_name")
+
+
+def _metadata(call: Call) -> None:
+    """Refuse what is no event type with a payload of at most 8 KB."""
+    value = _json(call, "metadata", "invalid_metadata_format")
+    if not value:
+        return
+    payload = value.get("event_payload") if isinstance(value, dict) else None
+    if not isinstance(payload, dict) or not isinstance(value.get("event_type"), str):
+        raise SlackError("invalid_metadata_format")
+    if len(json.dumps(payload)) > MAX_METADATA:
+        raise SlackError("metadata_too_large")
+
+
+def _json(call: Call, name: str, error: str) -> Any:
+    value = call.args.get(name)
+    try:
+        return json.loads(value) if isinstance(value, str) and value else value
+    except ValueError:
+        raise SlackError(error) from None
+
+
+# ---- agents
+
+
+def _status(call: Call) -> None:
+    _one_of(call.required("status"), SESSION_STATUSES)
+    if len(call.text("title")) > MAX_TITLE:
+        raise SlackError("invalid_arguments")
+    initiator = call.text("initiator_user_id")
+    if initiator and initiator not in call.state.users:
+        raise SlackError("user_not_found")
+
+
+def _prompts(call: Call) -> None:
+    prompts = _json(call, "prompts", "invalid_arguments")
+    if not isinstance(prompts, list) or not 1 <= len(prompts) <= MAX_PROMPTS:
+        raise SlackError("invalid_arguments")
+    for each in prompts:
+        said = [each.get(key) for key in ("title", "message")] if isinstance(each, dict) else [0]
+        if not all(isinstance(part, str) and part for part in said):
+            raise SlackError("invalid_arguments")
+
+
+def _one_of(value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise SlackError("invalid_arguments")
+
+
+# ---- streams
+
+
+def _start(call: Call) -> None:
+    call.required("thread_ts")
+    channel = call.state.channels.get(call.required("channel"))
+    if channel and channel.kind != "im":
+        _recipient(call)
+    _one_of(call.text("task_display_mode") or "timeline", ("timeline", "plan"))
+    _written(call, None)
+
+
+def _append(call: Call) -> None:
+    stream = _stream(call)
+    if not (call.text("markdown_text") or call.args.get("chunks")):
+        raise SlackError("no_text")
+    _written(call, stream)
+
+
+def _stop(call: Call) -> None:
+    stream = _stream(call)
+    checked(call.objects("blocks"))
+    _metadata(call)
+    if status := call.text("session_status"):
+        _one_of(status, SESSION_STATUSES)
+    _written(call, stream)
+
+
+def _stream(call: Call) -> Stream | None:
+    """Return the stream that the call goes on with, if it is open and the caller's."""
+    stream = call.state.streams.get((call.text("channel"), call.text("ts")))
+    return None if stream and stream.ended else stream
+
+
+def _recipient(call: Call) -> None:
+    """Refuse whom the workspace that they belong to, and their id there, do not name."""
+    team, id = call.text("recipient_team_id"), call.text("recipient_user_id")
+    if not team:
+        raise SlackError("missing_recipient_team_id")
+    if not id:
+        raise SlackError("missing_recipient_user_id")
+    user = call.state.users.get(id)
+    if user is None or team != (user.team_id or call.state.team.id):
+        raise SlackError("user_not_found")
+
+
+def _written(call: Call, stream: Stream | None) -> None:
+    markdown, chunks = call.text("markdown_text"), _chunks(call)
+    if markdown and chunks:
+        raise SlackError("cannot_provide_both_markdown_text_and_chunks")
+    if len(markdown) > MAX_MARKDOWN:
+        raise SlackError("msg_too_long")
+    before = stream.mode if stream else ""
+    mode = "text" if markdown else "chunks" if chunks else before
+    if before and mode != before:
+        raise SlackError("streaming_mode_mismatch")
+    known = {chunk["id"] for chunk in chunks if chunk["type"] == "task_update"}
+    if len(known | (stream.rows.keys() if stream else set())) > MAX_TASKS:
+        raise SlackError("invalid_chunks")
+
+
+def _chunks(call: Call) -> list[Json]:
+    value = _json(call, "chunks", "invalid_chunks") or []
+    try:
+        for number, chunk in enumerate(items({"chunks": value}, "chunks", "", None, least=0)):
+            _chunk(chunk, f"/chunks/{number}")
+    except Misfit as misfit:
+        raise refusal("invalid_chunks", misfit) from None
+    return list(value)
+
+
+def _chunk(chunk: Json, at: str) -> None:
+    kinds = ("markdown_text", "task_update", "plan_update", "blocks")
+    match choice(chunk, "type", at, kinds):
+        case "markdown_text":
+            if len(string(chunk, "text", at, 10**9)) > MAX_MARKDOWN:
+                raise SlackError("msg_too_long")
+        case "plan_update":
+            string(chunk, "title", at, MAX_TASK_TEXT)
+        case "blocks":
+            checked(items(chunk, "blocks", at, None))
+        case _:
+            string(chunk, "id", at, 255)
+            string(chunk, "title", at, MAX_TASK_TEXT)
+            choice(chunk, "status", at, STATUSES)
+            string(chunk, "details", at, MAX_TASK_TEXT, required=False)
+            string(chunk, "output", at, MAX_TASK_TEXT, required=False)
+            for number, source in enumerate(items(chunk, "sources", at, None, required=False)):
+                choice(source, "type", f"{at}/sources/{number}", ("url",))
+                string(source, "url", f"{at}/sources/{number}", 3000)
+
+
+# ---- views
+
+
+def _publish(call: Call) -> None:
+    _view(call, "home")
+    old, sent = home(call.state, call.text("user_id")), call.text("hash")
+    if sent and (old is None or sent != old.hash):
+        raise SlackError("hash_conflict")
+
+
+def _open(call: Call) -> None:
+    found = call.state.triggers.get(call.required("trigger_id"))
+    if found is None:
+        raise SlackError("invalid_trigger_id")
+    user, at = found
+    if not user:
+        raise SlackError("exchanged_trigger_id")
+    if call.state.now() - at > TRIGGER_S:
+        raise SlackError("expired_trigger_id")
+    _view(call, "modal")
+
+
+def _view(call: Call, kind: str) -> None:
+    value = _json(call, "view", "invalid_arguments")
+    try:
+        choice(value, "type", "/view", (kind,))
+        if kind == "modal":
+            text(value, "title", "/view", 24, ("plain_text",))
+            text(value, "submit", "/view", 24, ("plain_text",), required=False)
+            text(value, "close", "/view", 24, ("plain_text",), required=False)
+        string(value, "private_metadata", "/view", MAX_VIEW_METADATA, required=False)
+        string(value, "callback_id", "/view", 255, required=False)
+        blocks = items(value, "blocks", "/view", None, least=0)
+    except Misfit as misfit:
+        raise refusal("invalid_arguments", misfit) from None
+    try:
+        checked(blocks, MAX_VIEW_BLOCKS)
+    except SlackError as error:
+        if error.code == "invalid_blocks":
+            raise SlackError("invalid_arguments", **error.extra) from None
+        raise
+
+
+def _address(call: Call) -> None:
+    length = call.required("length")
+    if not length.isdecimal() or not 0 < int(length) <= MAX_BYTES:
+        raise SlackError("invalid_arguments")
+
+
+_CHECKS: Mapping[str, Callable[[Call], None]] = {
+    "agents.sessions.setStatus": _status,
+    "assistant.threads.setSuggestedPrompts": _prompts,
+    "chat.appendStream": _append,
+    "chat.delete": _delete,
+    "chat.postEphemeral": _message,
+    "chat.postMessage": _message,
+    "chat.startStream": _start,
+    "chat.stopStream": _stop,
+    "chat.update": _update,
+    "files.getUploadURLExternal": _address,
+    "reactions.add": _reaction,
+    "views.open": _open,
+    "views.publish": _publish,
+}

@@ -1,0 +1,152 @@
+"""What people do in Slack that the page of the local Slack does not offer."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bot.local.slack import events, people
+from bot.local.slack.delivery import VERIFICATION_TOKEN
+from bot.local.slack.interactions import block_actions, name_of
+from bot.local.slack.json import message_json
+from bot.local.slack.state import APP_ID, SlackState
+from bot.local.slack.views import new_trigger
+from bot.local.workspace import File, Message, Reaction
+
+Json = dict[str, Any]
+
+
+class People(people.People):
+    """The hands of everybody, with all that Slack lets them do."""
+
+    def say(
+        self,
+        user: str,
+        channel: str,
+        text: str,
+        thread_ts: str | None = None,
+        files: Iterable[File] = (),
+        *,
+        broadcast: bool = False,
+        context: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
+        """Write a message; its timestamp.
+
+        `broadcast` also shows a reply in the channel. `context` is what they look at, in the
+        agent pane: entities of app_context_changed.
+        """
+        with self.state.lock:
+            self.place(user, channel)
+            message = Message("", text, user, files=tuple(files))
+            if broadcast:
+                message = replace(message, subtype="thread_broadcast")
+            told = self.write(channel, thread_ts, message)
+        if context:
+            told[0]["app_context"] = {"entities": [dict(each) for each in context]}
+        self.tell(channel, *told)
+        return str(told[0]["ts"])
+
+    def say_as_bot(self, bot_id: str, channel: str, text: str, thread_ts: str | None = None) -> str:
+        """Write what another app's bot says; its timestamp."""
+        with self.state.lock:
+            message = Message("", text, bot_id=bot_id, username=bot_id, subtype="bot_message")
+            told = self.write(channel, thread_ts, message)
+        self.tell(channel, *told)
+        return str(told[0]["ts"])
+
+    def react(self, user: str, channel: str, ts: str, name: str) -> None:
+        with self.state.lock:
+            place = self.place(user, channel)
+            message = self.message(channel, ts)
+            reactions = {each.name: each for each in message.reactions}
+            old = reactions.get(name, Reaction(name, 0))
+            reactions[name] = Reaction(name, old.count + 1, (*old.users, user))
+            changed = replace(message, reactions=tuple(reactions.values()))
+            self.state.timelines[channel].replace(changed)
+            told = events.reacted(self.state, place, message, user, name)
+        self.tell(channel, told)
+
+    def join(self, user: str, channel: str, inviter: str = "") -> None:
+        """Also the bot's own joining, when somebody invites it."""
+        with self.state.lock:
+            place = self.state.channels[channel]
+            self.state.members[channel][user] = None
+            told = events.joined(self.state, place, user, inviter)
+        self.tell(channel, told)
+
+    def leave(self, user: str, channel: str) -> None:
+        """Or be removed; the app is not told."""
+        with self.state.lock:
+            self.state.members[channel].pop(user, None)
+
+    def look_at(self, user: str, channel: str | None) -> None:
+        """Turn to a channel with the agent pane open; None = to nothing that Slack names."""
+        entity = {
+            "type": "slack#/types/channel_id",
+            "value": channel,
+            "team_id": self.state.team.id,
+        }
+        told = {
+            "type": "app_context_changed",
+            "user": user,
+            "channel": self.dm(user),
+            "context": {"entities": [entity]} if channel else {},
+            "event_ts": events.now_ts(self.state),
+        }
+        self.tell(None, told)
+
+    def use_shortcut(self, user: str, channel: str, ts: str, callback_id: str) -> None:
+        """Choose a shortcut of a message."""
+        with self.state.lock:
+            url = self.responses.url(user, channel)
+            message = self.message(channel, ts)
+            payload = shortcut(self.state, user, channel, message, callback_id, url)
+        self.put("interactive", "message_action", payload)
+
+    def slash(self, user: str, channel: str, command: str, text: str = "") -> None:
+        """Give a slash command; what its ack says is whispered to them."""
+        with self.state.lock:
+            url = self.responses.url(user, channel)
+            payload = slash(self.state, user, channel, command, text, url)
+        self.put(
+            "slash_commands",
+            "slash_commands",
+            payload,
+            lambda answer: self.responses.whisper(user, channel, answer),
+        )
+
+
+def shortcut(
+    state: SlackState, user: str, channel: str, message: Message, id: str, response_url: str
+) -> Json:
+    """The choice of a shortcut of a message."""
+    told = block_actions(state, user, {})
+    kept = ("token", "user", "trigger_id", "team", "enterprise", "is_enterprise_install")
+    return {name: told[name] for name in kept} | {
+        "type": "message_action",
+        "callback_id": id,
+        "action_ts": events.now_ts(state),
+        "message_ts": message.ts,
+        "message": message_json(state, channel, message),
+        "channel": {"id": channel, "name": name_of(state, channel)},
+        "response_url": response_url,
+    }
+
+
+def slash(
+    state: SlackState, user: str, channel: str, command: str, text: str, response_url: str
+) -> Json:
+    return {
+        "token": VERIFICATION_TOKEN,
+        "team_id": state.team.id,
+        "team_domain": state.team.domain,
+        "channel_id": channel,
+        "channel_name": name_of(state, channel),
+        "user_id": user,
+        "user_name": state.users[user].name,
+        "command": command,
+        "text": text,
+        "api_app_id": APP_ID,
+        "is_enterprise_install": "false",
+        "response_url": response_url,
+        "trigger_id": new_trigger(state, user),
+    }
