@@ -1,7 +1,7 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
 Tables: engine, economy, fanout, gate, serve, sweep200, triage, triage_labels, sql_gold, notes,
-tools, delegation, challenge.
+tools, delegation, challenge, panel.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -21,6 +21,7 @@ from benchmarks import (
     fanout,
     gate,
     notes,
+    panel,
     serve,
     sql_gold,
     sweep200,
@@ -66,6 +67,7 @@ def main() -> None:
         ("tools", lambda: asyncio.run(tools.tools(given.postgres)), tools.NOTES),
         ("delegation", delegation.delegation, delegation.NOTES),
         ("challenge", challenge.challenge, challenge.NOTES),
+        ("panel", panel.panel, panel.NOTES),
     )
     for name, measured, told in tables:
         if name in wanted:

@@ -111,6 +111,33 @@ def triage(
 
 
 @app.command()
+def review(
+    source: Annotated[
+        str | None, typer.Argument(help="File, folder or address of a page.", metavar="SOURCE")
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="code, strategy, incident, or one of your own.")
+    ] = "code",
+    language: Annotated[
+        str, typer.Option(help="Language of the report, such as de (default: English).")
+    ] = "",
+    model: Model = "claude",
+    resume: Annotated[
+        str | None, typer.Option(help="Resume an interrupted review (a run id).")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Have a panel of specialists review a file, a folder or a page."""
+    from bot.cli.ask import ReadingOptions
+    from bot.cli.review import ReviewArgs, run_review
+
+    args = ReviewArgs(source=source, profile=profile, language=language) if source else None
+    given = ReadingOptions(model=model, json=json, mail=True)
+    raise typer.Exit(run_review(given, args, resume, markdown=markdown))
+
+
+@app.command()
 def serve(
     local: Annotated[
         bool, typer.Option("--local", help="Serve the sample workspace, with a page to try it on.")

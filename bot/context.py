@@ -27,6 +27,7 @@ from bot.privacy.retention import tidy
 from bot.reports.documents import Document
 from bot.runs.checkpoint import StepLog, StoreSink
 from bot.runs.store import Store
+from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.tooling.provider import Options, Toolkit
 from bot.tooling.registry import toolkit_of
@@ -184,6 +185,10 @@ class App:
     def _note_fault(self, error: StoreError) -> None:
         self.store_fault = self.store_fault or str(error)
         log.error("%s", error)
+
+    @property
+    def database(self) -> Database:
+        return self.store.database
 
     @property
     def mail(self) -> None:

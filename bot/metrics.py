@@ -54,6 +54,7 @@ class Metrics:
         self._calls = counter("model_calls", "Calls of a model.", "model", "outcome")
         self._tokens = counter("model_tokens", "Tokens read and written.", "model", "kind")
         self._dollars = counter("model_dollars", "US dollars that models cost.", "model")
+        self._alarms = counter("panel_alarms", "Alarms of reviews by panels.", "kind")
         self._slack = counter("slack_calls", "Calls of Slack's Web API.", "method", "outcome")
         self.backfilled = counter("backfilled", "Requests found by looking back, not by event.")
         self.duplicates = counter("duplicates", "Events whose request was stored already.")
@@ -98,6 +99,9 @@ class Metrics:
             self._tokens.labels(model, kind).inc((tokens or {})[kind])
         if dollars is not None:
             self._dollars.labels(model).inc(dollars)
+
+    def count_panel_alarm(self, kind: str, times: int) -> None:
+        self._alarms.labels(kind).inc(times)
 
     def count_slack_calls(self, method: str, outcome: str = "ok", times: int = 1) -> None:
         """Count Slack calls; `outcome`: `ok`, Slack's error code, or `timeout` or `lost`."""

@@ -37,6 +37,7 @@ from config.sections import (
     LimitSettings,
     McpSettings,
     Models,
+    PanelSettings,
     Policy,
     ReplySettings,
     ReportSettings,
@@ -114,6 +115,8 @@ def _unknown_key(key: str, valid: type[BaseModel]) -> str:
     ]
     if near:
         return f"unknown key '{key}'. Did you mean '{near[0]}'?"
+    if valid is not Tunables:
+        return f"unknown key '{key}'. The valid ones are {', '.join(known)}."
     return f"unknown key '{key}'. config/default.yaml lists the valid ones."
 
 
@@ -179,6 +182,7 @@ class Tunables(Section):
     google: GoogleSettings
     sweep: SweepSettings
     triage: TriageSettings
+    panel: PanelSettings
     data: DataInTime
     web: WebSettings
     files: FileSettings
@@ -273,7 +277,7 @@ def _values(path: Path | None) -> dict[str, Any]:
     """Return the defaults, overridden by a file."""
     defaults = (files("config") / "default.yaml").read_text("utf-8")
     values: dict[str, Any] = yaml.load(defaults, _FAST_LOADER)
-    return _merge(values, _read_yaml(path)) if path else values
+    return _merge(values, read_yaml(path)) if path else values
 
 
 def _default_data_dir() -> Path:
@@ -317,7 +321,8 @@ def _read_environment(env: Mapping[str, str] | None) -> Environment:
         raise SettingsError(f".env cannot be read: {_reason(error)}.") from None
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the sections of a YAML file; no key may occur twice. Raises SettingsError."""
     try:
         values = yaml.load(path.read_text("utf-8"), _UniqueKeyLoader)
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The parent's tools for the work that has a report of its own: a sweep, a triage.
+"""The parent's tools for the work that has a report of its own: a sweep, a triage, a review.
 
 No subagent has them. They are workflow tools: they start subagents, so they run outside any step.
 """
@@ -24,6 +24,10 @@ class ReportDesk(Protocol):
 
     async def triage(
         self, ctx: ToolContext, since: str, until: str, limit: int | None
+    ) -> ToolResult: ...
+
+    async def review(
+        self, ctx: ToolContext, source: str, profile: str, language: str
     ) -> ToolResult: ...
 
 
@@ -54,4 +58,17 @@ async def triage_inbox(
     )
 
 
-TOOLS = (sweep_channels, triage_inbox)
+@tool(client=ReportDesk)
+async def review(
+    ctx: ToolContext, source: str, profile: str = "code", language: str = ""
+) -> ToolResult:
+    """Have a panel of specialists review one thread, attached file or link: one report below your
+    answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
+    changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
+    incidents), or another that the request names. `language`: of your answer, as a code (es)."""
+    return await ctx.client(ReportDesk).review(  # type: ignore[type-abstract]
+        ctx, source, profile, language
+    )
+
+
+TOOLS = (sweep_channels, triage_inbox, review)

@@ -32,6 +32,9 @@ DROPPED = frozenset(
 )
 """Keywords that cost tokens or that strict schemas refuse; pydantic still enforces them."""
 
+UNSTRICT = frozenset({"minimum", "maximum"})
+"""Keywords that only strict schemas refuse."""
+
 
 def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
     if isinstance(node, list):
@@ -40,7 +43,8 @@ def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
         return node
     if "$ref" in node:
         return _compact(defs[node["$ref"].rsplit("/", 1)[1]], defs, strict)
-    kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in DROPPED}
+    dropped = DROPPED | UNSTRICT if strict else DROPPED
+    kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in dropped}
     if "properties" in node:
         properties = node["properties"].items()
         kept["properties"] = {name: _compact(child, defs, strict) for name, child in properties}

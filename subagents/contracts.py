@@ -161,6 +161,31 @@ class OpinionDraft(Contract):
     duplicate_of: Annotated[str, Field(max_length=20)] = ""
 
 
+class ReviewContract(Submission):
+    """What a specialist has found; nothing is a result, too."""
+
+    points: list[ReviewFinding] = Field(max_length=100)
+
+    def drafts(self) -> list[FindingDraft]:
+        """Return the points as findings that rest on the item of their place, in their order."""
+        return [
+            FindingDraft(
+                claim=each.claim,
+                severity="high" if each.severity == "critical" else each.severity,
+                next_step=each.fix,
+                evidence=[each.place],
+                quotes=each.quotes,
+            )
+            for each in self.points
+        ]
+
+
+class VerdictsContract(Submission):
+    """What a judge says about findings of others, each by its id."""
+
+    verdicts: list[OpinionDraft] = Field(max_length=200)
+
+
 CONTRACTS: Final[dict[str, type[Submission]]] = {
     "issues": IssuesContract,
     "triage": TriageVerdict,
@@ -168,11 +193,14 @@ CONTRACTS: Final[dict[str, type[Submission]]] = {
     "answer": AnswerContract,
     "table": TableContract,
     "draft": DraftContract,
+    "review": ReviewContract,
+    "verdicts": VerdictsContract,
 }
 
 OFFERED: Final = ("answer", "issues", "table", "draft")
 """Contracts that a parent may ask for. The others need material that only the program adds to a
-brief: `triage` the names of the categories, `tracker` the rows."""
+brief: `triage` the names of the categories, `tracker` the rows, `review` and `verdicts` what is
+under review."""
 
 DEFAULT_MODEL: Final = {
     "issues": "fast",
@@ -181,6 +209,8 @@ DEFAULT_MODEL: Final = {
     "answer": "fast",
     "table": "main",
     "draft": "main",
+    "review": "main",
+    "verdicts": "main",
 }
 """Model of a contract if the brief prefers none: fast for reading, main for composing."""
 
@@ -189,6 +219,10 @@ def prose(value: Submission) -> str:
     """Return the running text of a submission, whatever its contract calls it."""
     if isinstance(value, TrackerContract):
         return f"{len(value.rows)} rows."
+    if isinstance(value, ReviewContract):
+        return f"{len(value.points)} findings."
+    if isinstance(value, VerdictsContract):
+        return f"{len(value.verdicts)} verdicts."
     for name in ("summary", "text", "proposed_action"):
         if text := getattr(value, name, ""):
             return str(text)

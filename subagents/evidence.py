@@ -110,6 +110,12 @@ class SourceLog:
     """Number of items, from the first on, that its brief held: it read none of them itself."""
     sent: int = 0
     """Number of items, from the first on, that were sent to the model; the others wait."""
+    delimiter: str = ""
+    """The delimiter of the context."""
+    asked: tuple[str, ...] = ()
+    """Of a specialist of a panel: categories of its findings, and ids of findings to judge."""
+    alarms: list[str] = field(default_factory=list)
+    """Signs that a source steers the context, such as a delimiter that it repeats."""
 
     def seen_items(self, first: int | None = None) -> list[Item]:
         """Return the items that the model has seen, in order; only the `first` ones if set."""

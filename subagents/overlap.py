@@ -12,7 +12,7 @@ from textwrap import shorten
 from typing import Any
 
 from scopes.clean import unified
-from subagents.provenance import SOURCE, BlockOrigin, Leak, ProvenanceIndex
+from subagents.provenance import PASSED, SOURCE, BlockOrigin, Leak, ProvenanceIndex
 from subagents.trajectory import Context, Origin
 
 WORDS = 8
@@ -219,32 +219,36 @@ class Overlap:
             yield from self._report(context.id, digest, strange & left, self._reader.__getitem__)
 
     def find_retyped(self) -> Iterator[Leak]:
-        """Find briefs that repeat another's answers, which may enter only by finding id."""
-        briefs = {c.id: self._index.held(c.id, Origin.BRIEF) for c in self._index.subagents()}
+        """Find briefs that repeat another's answers, which may enter only by finding id.
+
+        Of a specialist of a panel all that code gave it counts as its brief.
+        """
+        briefs = {c.id: self._given(c.id) for c in self._index.subagents()}
         asked = self._union(digest for held in briefs.values() for digest in held)
         fixed = self._union(d for c in self._index.contexts for d in self._index.held(c, *_FIXED))
         for author in briefs:
             said = (self._union(self._index.outputs(author)) & asked) - fixed
             said -= self._union(briefs[author])  # usually all of it: what follows is slower
             if said := said - self._sent(author, said):
-                begun = min(self._orders(author, Origin.OUTPUT), default=0)
+                begun = min(self._index.orders(author, Origin.OUTPUT), default=0)
                 for reader in briefs.keys() - {author}:
-                    if min(self._orders(reader, Origin.BRIEF), default=0) > begun:
+                    if min(self._index.orders(reader, Origin.BRIEF), default=0) > begun:
                         yield from self._find_copies(author, reader, said)
 
+    def _given(self, context: str) -> _Held:
+        alone = (Origin.BRIEF, Origin.REFERENCES, Origin.MATERIAL)
+        origins = alone if self._index.specialist(context) else alone[:1]
+        return self._index.held(context, *origins)
+
     def _find_copies(self, author: str, reader: str, said: set[int]) -> Iterator[Leak]:
-        copied_by_id = self._union(self._index.held(reader, Origin.FINDINGS))
-        left = said - copied_by_id - self._own(reader, said)
+        copied_by_id = self._union(self._index.held(reader, Origin.FINDINGS, *PASSED))
+        own = set() if self._index.specialist(reader) else self._own(reader, said)
+        left = said - copied_by_id - own
         asked = self._since([self._index.held(self._parent(reader), Origin.OUTPUT)], left)
         heard = self._since([self._index.held(author, Origin.OUTPUT)], asked.keys())
         left -= {shingle for shingle, order in asked.items() if order < heard.get(shingle, 0)}
-        for digest in self._index.held(reader, Origin.BRIEF):
+        for digest in self._given(reader):
             yield from self._report(reader, digest, self._of(digest) & left, lambda _: author)
-
-    def _orders(self, context: str, origin: Origin) -> list[int]:
-        """Return the positions in the ledger of a context's blocks of an origin."""
-        held = self._index.held(context, origin).values()
-        return [entry.order for entries in held for entry in entries]
 
     def _report(
         self, context: str, digest: str, found: Set[int], reader: Callable[[int], str]
@@ -272,6 +276,8 @@ class Overlap:
         """Return shingles delivered by views, findings, handoffs and a brief, if permitted."""
         index, found = self._index, set[int]()
         for digest, entries in index.held(context, Origin.VIEW).items():
+            found |= self._of(digest) & self._written_shingles(r for e in entries for r in e.refs)
+        for digest, entries in index.held(context, *PASSED).items():
             found |= self._of(digest) & self._written_shingles(r for e in entries for r in e.refs)
         siblings = [c.id for c in index.subagents() if c.id != context]
         for digest in index.held(context, Origin.FINDINGS):

@@ -22,7 +22,7 @@ SOURCE = frozenset((Origin.TOOL_RESULT, Origin.MATERIAL))
 """Origins of what a context itself has read."""
 
 SPAWNERS = frozenset(
-    ("run_subagent", "run_subagents", "challenge", "sweep_channels", "triage_inbox")
+    ("run_subagent", "run_subagents", "challenge", "sweep_channels", "triage_inbox", "review")
 )
 """Tools that are answered with views of subagents, never with source text."""
 
@@ -127,6 +127,21 @@ class ProvenanceIndex:
         spawners = sessions | {c.id for c in mine if c.kind == "parent"}
         return {c.id for c in self.contexts.values() if c.parent in spawners and c.kind != "parent"}
 
+    def orders(self, context: str, origin: Origin) -> list[int]:
+        """Return the positions in the ledger of a context's blocks of an origin."""
+        held = self.held(context, origin).values()
+        return [entry.order for entries in held for entry in entries]
+
+    def specialist(self, context: str) -> str:
+        """Return the name of the specialist of a panel that a context is; empty for others."""
+        held = self.held(context, Origin.BRIEF).values()
+        return next((ref for entries in held for each in entries for ref in each.refs), "")
+
+    def is_finder(self, context: str) -> bool:
+        """Return whether a context is a specialist that reads alone."""
+        found = self.contexts.get(context)
+        return found is not None and "/review@" in found.template
+
     def subagents(self) -> list[Context]:
         return [c for c in self.contexts.values() if c.kind == "subagent"]
 
@@ -143,7 +158,9 @@ _FITTING = {
     "user": frozenset(Origin) - {Origin.PROMPT, Origin.SCHEMA, Origin.OUTPUT},
     "assistant": frozenset((Origin.OUTPUT,)),
 }
-_OPENING = frozenset((Origin.BRIEF, Origin.FINDINGS, Origin.MATERIAL))
+PASSED = frozenset((Origin.CHALLENGE, Origin.DEFENCE))
+"""Origins of what code hands from one specialist of a panel to another."""
+_OPENING = PASSED | {Origin.BRIEF, Origin.REFERENCES, Origin.FINDINGS, Origin.MATERIAL}
 """Origins that occur only in the first user message, and the only ones a subagent begins with."""
 _PARENTS_ONLY = frozenset((Origin.REQUEST, Origin.VIEW, Origin.HANDOFF))
 
@@ -219,6 +236,8 @@ class _Rules:
             return f"a block of origin {origin} after the first user message"
         if origin is Origin.VIEW and (reason := self._view(digest)):
             return reason
+        if origin in PASSED and (reason := self._passed(entry)):
+            return reason
         return self._answer(entry, digest)
 
     def _view(self, digest: str) -> str:
@@ -232,6 +251,25 @@ class _Rules:
         if refs & self._children and not foreign:
             return ""
         return f"a view of {', '.join(sorted(foreign or refs)) or 'nobody'}, not its own child"
+
+    def _passed(self, entry: BlockOrigin) -> str:
+        """Return what is wrong with findings of others: a judge is never their author, a defence is
+        of one's own, and they come from specialists that had answered before."""
+        index, mine = self._index, self._index.specialist(self._context.id)
+        if index.is_finder(self._context.id) or not mine:
+            return f"a block of origin {entry.origin} in a context that is to read alone"
+        for ref in entry.refs:
+            source = index.contexts.get(ref)
+            if source is None or source.parent != self._context.parent:
+                return f"findings of {ref}, which is no specialist of this panel"
+            if entry.order < min(index.orders(ref, Origin.OUTPUT), default=entry.order + 1):
+                return f"findings of {ref} before it had answered"
+        authors = {index.specialist(r) for r in entry.refs if index.is_finder(r)}
+        if entry.origin is Origin.CHALLENGE and mine in authors:
+            return f"{mine} judges its own findings"
+        if entry.origin is Origin.DEFENCE and authors != {mine}:
+            return f"{mine} defends findings that are not its own"
+        return ""
 
     def _answer(self, entry: BlockOrigin, digest: str) -> str:
         """Return what is wrong with a tool result: it must answer this context's own call."""

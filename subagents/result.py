@@ -21,14 +21,16 @@ from subagents.contracts import (
     IssueDraft,
     IssuesContract,
     Line,
+    ReviewContract,
     Submission,
     TrackedRow,
     TrackerContract,
     TriageVerdict,
+    VerdictsContract,
     prose,
 )
 from subagents.conversation import OUTPUT_CUT, Ending
-from subagents.delimiter import leaks_delimiter, shorten
+from subagents.delimiter import delimiters_in, leaks_delimiter, shorten
 from subagents.evidence import (
     Coverage,
     SourceLog,
@@ -40,6 +42,7 @@ from subagents.evidence import (
     texts_of,
 )
 from subagents.gate import explain
+from subagents.review import review_faults, supported_points, verdict_faults
 
 MAX_NAMED = 20
 """Maximum ids that one fault lists; the rest is counted."""
@@ -133,6 +136,8 @@ class SubagentResult(BaseModel):
     coverage: dict[str, Any] = {}
     unsupported: list[str] = []
     """What the subagent claimed and its sources do not carry; it was dropped."""
+    alarms: list[str] = Field(default=[], exclude_if=lambda given: not given)
+    """Signs that a source steered it: `own_delimiter`, `other_delimiter`."""
     usage: dict[str, int] = {}
     cost_usd: float | None = 0.0
     steps: int = 0
@@ -165,13 +170,23 @@ def read_submission(
     contract: str, data: Any, reading: SourceLog
 ) -> tuple[str, str, Submission | None]:
     """Read a submission: (kind of fault, the fault in words or empty, the value if any)."""
-    if leaks_delimiter(str(data)):
+    if held := delimiters_in(str(data)):
+        own = all(each == reading.delimiter for each in held)
+        reading.alarms.append("own_delimiter" if own else "other_delimiter")
         return "injection", "It holds the delimiter.", None
     try:
         value = CONTRACTS[contract].model_validate(data)
     except ValidationError as error:
         return "invalid_output", explain(error) + ".", None
-    return "invalid_output", " ".join(faults(value, reading)), value
+    return "invalid_output", " ".join(_faults(value, reading)), value
+
+
+def _faults(value: Submission, reading: SourceLog) -> Iterable[str]:
+    if isinstance(value, ReviewContract):
+        return review_faults(value, reading)
+    if isinstance(value, VerdictsContract):
+        return verdict_faults(value, reading)
+    return faults(value, reading)
 
 
 def faults(value: Submission, reading: SourceLog) -> list[str]:
@@ -355,6 +370,8 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     dropped: list[str] = []
     if isinstance(value, TriageVerdict):
         value, dropped = drop_unsupported(value, reading)
+    if isinstance(value, ReviewContract):
+        value, dropped = supported_points(value, reading)
     findings, unsupported = checked_findings(number, value, reading) if value else ([], [])
     gaps = reading.gaps()
     stopped_by, reason = ending.stopped_by, ending.reason
@@ -385,6 +402,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         "findings": findings,
         "not_covered": not_covered,
         "unsupported": [*dropped, *unsupported],
+        "alarms": reading.alarms,
         "coverage": coverage.model_dump(mode="json"),
         "label": reading.label.to_json(),
     }

@@ -17,7 +17,6 @@ from subagents.gate import Gate
 from subagents.result import SubagentResult, crash_result, settle
 from subagents.run import Run
 from subagents.toolbox import Toolbox, crash_text
-from subagents.trajectory import Origin
 
 log = logging.getLogger(__name__)
 
@@ -113,17 +112,15 @@ async def flush_writes(gate: Gate, ctx: ToolContext, *, stopped: bool = False) -
 
 def _spec(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) -> Spec:
     brief, limits = frozen.brief, run.limits
-    instructions, findings, material = brief.blocks(frozen.delimiter)
-    opening = [(Origin.BRIEF, instructions, "")]
-    opening += [(Origin.FINDINGS, findings, "")] if findings else []
-    opening += [(Origin.MATERIAL, material, "")] if material else []
+    if brief.panel:
+        brief.panel.check()
     return Spec(
         run=run.id,
         context=frozen.id,
         role=f"subagent_{frozen.model}",
         system=frozen.system,
         tools=frozen.tools,
-        opening=opening,
+        opening=list(brief.blocks(frozen.delimiter)),
         max_steps=limits.files_steps if brief.draft.scope == "files" else limits.subagent_steps,
         context_limit=limits.child_context,
         seconds=frozen.seconds,
@@ -170,5 +167,10 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
     agent.reading.expect(brief.expects)
     agent.reading.add(brief.material, {})
     agent.reading.given = len(agent.reading.items)
+    agent.reading.delimiter = frozen.delimiter
+    if brief.panel:
+        rules = [(item.id.rpartition("@")[0], item.author) for item in brief.panel.references]
+        run.sink.saw(run.id, rules)
+        agent.reading.asked = (*brief.panel.categories, *brief.panel.ids)
     run.sink.saw(run.id, [(item.id, item.author) for item in brief.material])
     return agent

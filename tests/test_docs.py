@@ -23,6 +23,7 @@ from bot.approvals.store import Actions
 from bot.cli.mcp import ShownServer, ShownTool
 from bot.cli.schedules import DryRun, PlannedChannel, ScheduleStatus, Span
 from bot.policy.directory import Grants
+from bot.reports.documents import PanelFinding
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
@@ -255,10 +256,12 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     scopes = _printed(capsys, "scopes", "--json")
     offered = [{**offer, "missing": [*offer["missing"].values()]} for offer in scopes]
     stored += [offered, _printed(capsys, "doctor", "--json")]
-    seen = set(_keys([sweep, ask, triage, stored, error])) | _of_schedules_and_servers()
+    panel = _printed(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
+    seen = set(_keys([sweep, ask, triage, panel, stored, error])) | _of_schedules_and_servers()
     assert seen - described == set()
     rare = {f.name for f in fields(Leak)} | IssueDraft.model_fields.keys()
     rare |= {k for c in CONTRACTS.values() for k in c.model_fields}
+    rare |= PanelFinding.model_fields.keys()
     rare.add("unreached")  # a triage has it only after Stop
     assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()
 
@@ -289,9 +292,9 @@ async def _waits(run: str) -> None:
     await store.aclose()
 
 
-def _printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+def _printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
     with pytest.raises(SystemExit):
-        main(list(arguments))
+        main([str(each) for each in arguments])
     return json.loads(capsys.readouterr().out)
 
 

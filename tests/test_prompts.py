@@ -75,6 +75,7 @@ def test_every_scope_and_contract_has_its_prompt_and_no_prompt_is_left_over() ->
     needed |= {"subagent", "submit_result", "parent", "run_subagent", "run_subagents", "handoff"}
     needed |= {"sweep_task", "sweep_tracker", "top_lines", "triage_task", "digest_lines"}
     needed |= {"web_search", "challenge", "challenge_task"}
+    needed |= {"review_task", "judge_task", "defence_task", "panel_lines"}
     assert set(FILES) == needed
 
 
@@ -97,7 +98,7 @@ def test_siblings_share_a_prefix_with_nothing_of_one_run_in_it(scope: str, contr
     assert template(scope, contract, False)[2] != version
 
 
-@pytest.mark.parametrize("contract", ["issues", "triage", "tracker"])
+@pytest.mark.parametrize("contract", ["issues", "triage", "tracker", "review", "verdicts"])
 def test_a_subagent_that_only_reports_has_no_tool_that_writes(contract: str) -> None:
     writes = {"post_message", "send_direct_message", "add_reaction", "send_mail", "create_draft"}
     for scope in ("slack", "email", "files"):
@@ -368,15 +369,12 @@ def test_unknown_keys_and_wrong_values_are_refused_by_name(given: dict[str, obje
 
 
 def test_findings_and_material_stand_in_blocks_of_their_own_that_no_field_forges() -> None:
-    instructions, findings, material = Brief(DRAFT, HELD, None, TRUSTED).blocks(FENCE)
+    ((_, instructions, _),) = Brief(DRAFT, HELD, None, TRUSTED).blocks(FENCE)
     assert "FINDINGS FROM EARLIER" in instructions["text"]
-    assert (findings, material) == (None, None)
 
     item = Item("C1/1.1", "line one\nline two", None, Label(untrusted=True))
     made = Brief(DRAFT, HELD, None, TRUSTED, findings=("[F1.1] x",), material=(item,))
-    _, findings, material = made.blocks(FENCE)
-    assert findings is not None
-    assert material is not None
+    _, (_, findings, _), (_, material, _) = made.blocks(FENCE)
     assert findings["text"].endswith("\n[F1.1] x")
     assert material["text"] == f"MATERIAL:\n<{FENCE}>\n[C1/1.1] line one line two\n</{FENCE}>"
 

@@ -126,7 +126,7 @@ def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> 
         triage = InboxTriage(given, limit)
         if resume:
             triage.refuse_options()
-            triage = triage.resume(asyncio.run(_run_to_resume(load_settings(), resume)))
+            triage = triage.resume(asyncio.run(run_to_resume(load_settings(), resume, KIND)))
         return run_reading(triage.given, triage, result_text)
 
 
@@ -225,16 +225,17 @@ async def _list_mail(box: OpenMailbox, state: MailState, window: Window) -> Sync
     return await new_threads(box.gmail, state, OPERATOR, INBOX, window)
 
 
-async def _run_to_resume(settings: Settings, id: str) -> StoredRun:
+async def run_to_resume(settings: Settings, id: str, kind: str) -> StoredRun:
+    """Return an interrupted run of this kind. Raises SetupError for any other."""
     opened = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
     async with aclosing(opened) as store:
         stored = await store.run(id)
-    if stored.kind != KIND:
+    if stored.kind != kind:
         hint = "`assistant runs` lists them."
-        raise SetupError("no_triage", f"The run {stored.id} is no triage.", hint)
+        raise SetupError(f"no_{kind}", f"The run {stored.id} is no {kind}.", hint)
     if stored.result is not None:
-        hint = f"`assistant show {stored.id}` shows its digest."
-        raise SetupError("complete", f"The triage {stored.id} has ended: {stored.status}.", hint)
+        hint = f"`assistant show {stored.id}` shows its result."
+        raise SetupError("complete", f"The {kind} {stored.id} has ended: {stored.status}.", hint)
     return stored
 
 

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from bot.errors import StoreError
 from bot.privacy.retention import RUNS, empty_runs, empty_trajectories
-from bot.reports.issues import Issue, issue_of
+from bot.reports.issues import PANEL, Issue, issue_of
 from bot.slack.messages import edited_at
 from bot.storage.database import Database, chunks
 from bot.storage.deletions import NOTES, Condition, ForgetTarget, note
@@ -264,12 +264,14 @@ class Forget:
         return len(lost)
 
     async def _schedules(self, user: str) -> int:
-        """Delete the schedules that a user owns; return how many.
+        """Delete the schedules that a user owns, and what their reviews found; return how many.
 
         Of a schedule from the settings, delete what it had found. Of a deleted one nothing stays.
         """
         rows = await self.database.read(sa.select(schedules))
         mine = [each for row in rows if (each := schedule_of(row)) and each.spec.owner == user]
+        reviewed = issues.c.schedule.startswith(f"{PANEL}/{user}/", autoescape=True)
+        await self._execute([sa.delete(issues).where(reviewed)])
         for each in mine:
             of_it = issues.c.schedule == each.id
             statements: list[Statement] = [sa.delete(issues).where(of_it)]

@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from bot.citations import statements
 from config.words import phrase
-from subagents.contracts import Severity, State
+from subagents.contracts import Grade, Severity, State, Verdict
 from subagents.result import Finding, SubagentResult
 
 Change = Literal["new", "open", "changed", "solved", "reopened"]
@@ -591,9 +591,208 @@ class AnswerDocument(DocumentPart):
     (media type), `bytes`, `version`."""
 
 
-Report = SweepReport | TriageReport
-Answer = AnswerDocument | SweepAnswer | TriageAnswer
-Document = SweepReport | TriageReport | AnswerDocument
+class PanelVerdict(DocumentPart):
+    """What one specialist says about a finding of another, or its author in defence."""
+
+    specialist: str
+    verdict: Verdict
+    evidence: str = ""
+    """Words of the material, copied by code."""
+    place: str = ""
+    """Where they stand."""
+    same_as: str = ""
+    """Id of the finding that it is said to be a duplicate of."""
+
+
+class PanelFinding(DocumentPart):
+    """A finding of a panel, with what became of it."""
+
+    id: str
+    """`F<number of the subagent>.<number>`."""
+    issue: str | None = None
+    """Id by which a later panel on the same material knows it; null unless it is confirmed or
+    disputed."""
+    change: Literal["new", "remaining"] | None = None
+    """Against the last panel on this material; null without one."""
+    outcome: Literal["confirmed", "disputed", "dropped", "merged", "unjudged", "withheld"]
+    """`merged`: into a finding that says the same. `unjudged`: too few verdicts. `withheld`: no
+    other specialist was shown it."""
+    reason: str = ""
+    """Of a withheld one: why. Of a merged one: the id of the finding that is kept."""
+    category: str
+    """One of the profile's."""
+    severity: Grade
+    """`critical`, `high`, `medium` or `low`; one lower than found where most judges weaken it."""
+    confidence: float
+    """0 to 1, as the specialist says; half of it where only one round found it."""
+    claim: str
+    """Empty if it is withheld."""
+    place: str
+    """`file:line`, id of a message or of a part of a page."""
+    quotes: list[str] = []
+    """Words of the material, copied by code."""
+    fix: str = ""
+    """What to change; empty if it is withheld."""
+    links: list[str] = []
+    """To the place, if it has an address."""
+    found_by: list[str] = []
+    """Specialists who found it, each alone; the first one is its author."""
+    rounds: int = 1
+    """How many contexts of its author found it."""
+    verdicts: list[PanelVerdict] = []
+    """The last of each judge: `specialist`, `verdict` (`confirm`, `refute`, `weaken`, `duplicate`,
+    `out_of_scope`), `evidence`, `place`, `same_as`."""
+    defence: PanelVerdict | None = None
+    """What its author says to objections; null if it was not asked."""
+
+
+class FixedFinding(DocumentPart):
+    """A finding of the last panel on this material that this one has not found again."""
+
+    issue: str
+    claim: str
+    place: str
+    severity: Grade
+    category: str
+    quoted: bool = False
+    """Whether its words still stand in the material: then it may only have been missed."""
+
+
+class PanelSpecialist(DocumentPart):
+    """What one specialist did."""
+
+    name: str
+    rounds: int = 0
+    """How often it read all of the material."""
+    stable: bool = False
+    """Whether its last two rounds found the same."""
+    findings: int = 0
+    silent: int = 0
+    """How many of its contexts gave no valid result, after one more chance each."""
+    references: list[str] = []
+    """What it judged by: `name@version`."""
+
+
+class PanelMaterial(DocumentPart):
+    """What was under review, counted by code."""
+
+    name: str
+    version: str
+    """Hash of its text."""
+    files: int = 0
+    items: int = 0
+    tokens: int = 0
+    """Estimated."""
+    parts: int = 0
+    """Into how many it was split."""
+    read: float = 0.0
+    """Share of it, 0 to 1, that all specialists have read."""
+
+
+class PanelPhase(DocumentPart):
+    """What a phase of a panel used."""
+
+    name: Literal["read", "challenge", "report"]
+    share_usd: float
+    """What it might spend."""
+    cost_usd: float | None = None
+    tokens: int = 0
+    contexts: int = 0
+    rounds: int = 0
+    stopped: Literal["", "budget", "rounds", "user"] = ""
+    """What ended it before it was settled; empty if nothing did."""
+
+
+class PanelAgreement(DocumentPart):
+    """How much the judges agree."""
+
+    findings: int = 0
+    """Findings with at least two verdicts."""
+    unanimous: int = 0
+    """How many of these have one verdict only."""
+    verdicts: dict[str, int] = {}
+    """How often each was given."""
+    alpha: float | None = None
+    """Krippendorff's alpha of the verdicts; null where they do not differ."""
+
+
+class PanelAlarm(DocumentPart):
+    """Something that a specialist did and should not."""
+
+    kind: str
+    """`own_delimiter`, `other_delimiter`, `instruction`, `no_evidence` or `yes_to_all`."""
+    specialist: str
+    count: int = 1
+
+
+class PanelReport(DocumentPart):
+    """A review by a panel of specialists."""
+
+    run_id: str
+    """As above."""
+    kind: Literal["panel"] = "panel"
+    """`panel`."""
+    status: str
+    """As above."""
+    model: str
+    """As above."""
+    language: str = "en"
+    """As above."""
+    profile: str
+    """Name of the profile."""
+    profile_version: str
+    """Hash of its prompts, references and affinities."""
+    material: PanelMaterial
+    """`name`, `version`, `files`, `items`, `tokens`, `parts`, and `read`: the share that all
+    specialists have read."""
+    as_of: str
+    """When it began."""
+    window: Period | None = None
+    """Null."""
+    degraded: bool = False
+    """One context played all specialists, because only one could be paid: isolation is advisory,
+    and nothing was cross-examined."""
+    compared: str | None = None
+    """When the last panel on this material ended; null without one."""
+    coverage: RunCoverage
+    """As above; `items` are contexts."""
+    top_lines: list[CitedStatement] = []
+    """What to repair first, at most three: `text`, `findings` (ids)."""
+    findings: list[PanelFinding]
+    """Below: by outcome, then by severity."""
+    fixed: list[FixedFinding] = []
+    """Findings of earlier panels that were not found again: `issue`, `claim`, `place`, `severity`,
+    `category`, and `quoted`: whether its words still stand there, so that it may only have been
+    missed."""
+    specialists: list[PanelSpecialist] = []
+    """`name`, `rounds`, `stable`, `findings`, `silent`, `references`."""
+    agreement: PanelAgreement = PanelAgreement()
+    """`findings`, `unanimous`, `verdicts`, `alpha`."""
+    alarms: list[PanelAlarm] = []
+    """`kind`, `specialist`, `count`."""
+    phases: list[PanelPhase] = []
+    """`name`, `share_usd`, `cost_usd`, `tokens`, `contexts`, `rounds`, `stopped`."""
+    unsupported: int = 0
+    """As above."""
+    label: Json = {}
+    """As above."""
+    usage: TokenUsage = TokenUsage()
+    """As above."""
+    cost_usd: float | None = None
+    """As above."""
+    subagents: list[SubagentResult] = []
+    """As above."""
+
+
+class PanelAnswer(AnswerPart, PanelReport):
+    """A review that was asked for in Slack."""
+
+    degraded: bool = False
+
+
+Report = SweepReport | TriageReport | PanelReport
+Answer = AnswerDocument | SweepAnswer | TriageAnswer | PanelAnswer
+Document = SweepReport | TriageReport | PanelReport | AnswerDocument
 
 
 def parse_document(stored: Mapping[str, Any]) -> Document:
@@ -601,6 +800,8 @@ def parse_document(stored: Mapping[str, Any]) -> Document:
     answered = "answer" in stored
     if "verdicts" in stored:
         return (TriageAnswer if answered else TriageReport).model_validate(stored)
+    if stored.get("kind") == "panel":
+        return (PanelAnswer if answered else PanelReport).model_validate(stored)
     if "sections" in stored:
         return (SweepAnswer if answered else SweepReport).model_validate(stored)
     return AnswerDocument.model_validate(stored)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -15,8 +15,11 @@ from bot.reports.documents import (
     Comparison,
     Document,
     DocumentPart,
+    FixedFinding,
     IssueCounts,
     KnownIssue,
+    PanelFinding,
+    PanelReport,
     SweepFinding,
     SweepReport,
     SweepResult,
@@ -28,9 +31,11 @@ from bot.reports.problems import is_urgent
 from bot.storage.database import Database
 from bot.storage.tables import issues
 from scopes.tool import iso
-from subagents.contracts import NEEDS_ACTION, Severity, State
+from subagents.challenge import compare
+from subagents.contracts import NEEDS_ACTION, ReviewFinding, Severity, State
 from subagents.evidence import normal
 from subagents.result import Finding
+from subagents.sanitizer import Material
 from subagents.summary import SEVERITIES
 
 CLOSED = ("declined", "solved", "none")
@@ -330,6 +335,8 @@ class StoredIssue(DocumentPart):
     links: list[str]
     threads: list[str]
     messages: list[str]
+    finding: ReviewFinding | None = None
+    """Of a panel: the finding, with the id of the issue."""
 
 
 class IssueStore:
@@ -433,6 +440,120 @@ def issue_of(row: sa.Row[Any]) -> Issue:
         item=body.item,
         links=tuple(body.links),
     )
+
+
+# ---- findings of panels
+
+
+REVIEWED: Final = ("confirmed", "disputed", "unjudged")
+"""Outcomes of findings that a later panel knows again."""
+
+
+PANEL: Final = "panel"
+"""Begins the name under which the findings of panels on one material are stored."""
+
+
+def panel_key(requester: str | None, profile: str, material: str) -> str:
+    """Return under which name the findings of panels on one material are stored."""
+    named = f"{profile}\0{material}"
+    return f"{PANEL}/{requester or ''}/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFindings:
+    """The open findings of earlier panels on a material."""
+
+    findings: tuple[ReviewFinding, ...]
+    """Their ids are those of issues."""
+    last: str | None
+    """When the last panel ended; None before the first."""
+
+
+async def known_findings(database: Database, key: str) -> KnownFindings:
+    """Return what earlier panels found. Raises StoreError."""
+    rows = await database.read(sa.select(issues).where(issues.c.schedule == key))
+    stored = (StoredIssue.model_validate(r.body) for r in rows if r.state in NEEDS_ACTION)
+    found = tuple(each.finding for each in stored if each.finding)
+    return KnownFindings(found, iso(max(row.last for row in rows)) if rows else None)
+
+
+def compare_panel(document: PanelReport, earlier: KnownFindings, material: Material) -> PanelReport:
+    """Return the report with an issue and a change in each finding, and with what is gone.
+
+    A finding is known again by place and claim. What was not found again is told only where all
+    specialists have read the whole material.
+    """
+    known, last = earlier.findings, earlier.last
+    told = [each for each in document.findings if each.claim]
+    changes = compare([_reviewed(each) for each in told], known)
+    before, taken = dict(changes.remaining), {each.id for each in known}
+    findings = []
+    for each in document.findings:
+        update: dict[str, Any] = {}
+        if each.outcome in REVIEWED:
+            trace = Trace(document.material.name, frozenset({each.place}))
+            issue = before.get(each.id) or new_id(trace, taken)
+            taken.add(issue)
+            update = {"issue": issue, "change": "remaining" if each.id in before else "new"}
+            update["change"] = update["change"] if last else None
+        findings.append(each.model_copy(update=update))
+    whole = document.material.read == 1
+    fixed = [
+        FixedFinding(
+            issue=each.id,
+            claim=each.claim,
+            place=each.place,
+            severity=each.severity,
+            category=each.category,
+            quoted=any(material.find(quote) for quote in each.quotes),
+        )
+        for each in known
+        if whole and each.id in changes.fixed
+    ]
+    return document.model_copy(update={"findings": findings, "fixed": fixed, "compared": last})
+
+
+def _reviewed(finding: PanelFinding) -> ReviewFinding:
+    names = ReviewFinding.model_fields
+    return ReviewFinding(**{name: getattr(finding, name) for name in names})
+
+
+async def save_findings(database: Database, key: str, document: PanelReport) -> None:
+    """Store the findings of a panel for the next one on this material. Raises StoreError."""
+    at = datetime.now(UTC)
+    rows = [_finding_row(key, document, each, at) for each in document.findings if each.issue]
+    gone = [each.issue for each in document.fixed if not each.quoted]
+
+    def save(connection: sa.Connection) -> None:
+        if rows:
+            insert = database.upsert(issues, ("schedule", "id"), ("state", "body", "last"))
+            connection.execute(insert, rows)
+        solved = sa.update(issues).where(_these(key, gone))
+        connection.execute(solved.values(state="solved", last=at))
+
+    await database.change(save)
+
+
+def _finding_row(key: str, document: PanelReport, finding: PanelFinding, at: datetime) -> Row:
+    body = StoredIssue(
+        channel=document.material.name,
+        item=document.material.name,
+        claim=finding.claim,
+        severity="high" if finding.severity == "critical" else finding.severity,
+        owner="",
+        links=finding.links,
+        threads=[finding.place],
+        messages=[finding.place],
+        finding=_reviewed(finding).model_copy(update={"id": finding.issue}),
+    )
+    return {
+        "schedule": key,
+        "id": finding.issue,
+        "state": "unsolved",
+        "first": at,
+        "last": at,
+        "body": body.to_json(),
+    }
 
 
 def has_changes(document: Document) -> bool:

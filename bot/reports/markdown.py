@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bot.citations import SPACED, neutralize_links
 from bot.reports.digest import digest_view, ended, summary
-from bot.reports.documents import Report, TriageReport
+from bot.reports.documents import PanelReport, Report, TriageReport
+from bot.reports.panel import panel_view
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     DITTO,
     Bold,
+    Code,
     Entry,
     EntryTable,
     Group,
@@ -32,6 +34,8 @@ def report_markdown(
     """Render a report; `categories` and `place` are as in `report_parts`."""
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
+    elif isinstance(document, PanelReport):
+        view = panel_view(document)
     else:
         view = sweep_view(document, place)
     return "\n".join(_Markdown(view).lines()) + "\n"
@@ -144,9 +148,11 @@ class _Markdown:
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))
 
-    def _part(self, part: str | Bold | Link) -> str:
+    def _part(self, part: str | Bold | Code | Link) -> str:
         if isinstance(part, str):
             return plain(part)
+        if isinstance(part, Code):
+            return "`{}`".format(part.text.replace("`", "'"))
         text = _label(part.text)  # of strangers, so no label of a link
         return f"**{text}**" if isinstance(part, Bold) else text + self._link(part.url)
 

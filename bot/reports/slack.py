@@ -10,7 +10,15 @@ from typing import NamedTuple
 from bot.reports import frame
 from bot.reports.digest import digest_view, opened
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
-from bot.reports.documents import AnswerDocument, AnswerPart, Document, Report, TriageReport
+from bot.reports.documents import (
+    AnswerDocument,
+    AnswerPart,
+    Document,
+    PanelReport,
+    Report,
+    TriageReport,
+)
+from bot.reports.panel import panel_view
 from bot.reports.sources import numbers_of
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
@@ -18,6 +26,7 @@ from bot.reports.view import (
     NOTHING,
     Bold,
     Button,
+    Code,
     Entry,
     EntryTable,
     Group,
@@ -167,6 +176,8 @@ def report_parts(
 def _view(document: Report, categories: Iterable[str], place: str = FINDINGS_FILE) -> ReportView:
     if isinstance(document, TriageReport):
         return digest_view(document, categories)
+    if isinstance(document, PanelReport):
+        return panel_view(document)
     return sweep_view(document, place)
 
 
@@ -409,7 +420,9 @@ def _parts(line: Line) -> list[str | Element]:
     return [_part(each) for each in line]
 
 
-def _part(part: str | Bold | Link) -> str | Element:
+def _part(part: str | Bold | Code | Link) -> str | Element:
+    if isinstance(part, Code):
+        return part.text
     if isinstance(part, Bold):
         return bold(part.text)
     return part if isinstance(part, str) else link_to(part.url, part.text) or part.text

@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from bot.reports.digest import FACT, digest_view
-from bot.reports.documents import Report, TriageReport
+from bot.reports.documents import PanelReport, Report, TriageReport
 from bot.reports.formatting import clean_text
+from bot.reports.panel import panel_view
 from bot.reports.sweep import sweep_view
 from bot.reports.view import Entry, EntryTable, Group, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
@@ -32,6 +33,8 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     """Render a report; `categories` are as in `report_parts`."""
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
+    elif isinstance(document, PanelReport):
+        view = panel_view(document)
     else:
         view = sweep_view(document, f"assistant show {document.run_id} --json")
     told = (f"{each} {REAL_MODEL}" if each == view.words("offline") else each for each in view.lead)

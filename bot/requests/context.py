@@ -23,6 +23,7 @@ from bot.runs.store import Store
 from bot.slack.assistant_pane import hint
 from bot.slack.messages import people_in
 from bot.slack.people import People
+from bot.storage.database import Database
 from bot.storage.requests import RequestQueue, StoredRequest, asked_at
 from bot.storage.seen import of_runs
 from bot.storage.tables import StoredSubagent
@@ -309,8 +310,12 @@ class TaskContext:
         return self.settings.slack.lists
 
     @property
+    def database(self) -> Database:
+        return self.store.database
+
+    @property
     def mail(self) -> MailState:
-        return MailState(self.store.database)
+        return MailState(self.database)
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
         key = f"{run.id}/budget"

@@ -20,13 +20,14 @@ from pydantic import BaseModel
 from bot.logging import about
 from bot.memory import add_files
 from bot.metrics import Metrics
-from bot.policy.policy import Admission, Later, NotPermitted, Permitted
-from bot.reports.documents import Answer
+from bot.policy.policy import Admission, Later, NotPermitted, Permitted, PolicyFault
+from bot.reports.documents import Answer, PanelAlarm, PanelReport
 from bot.requests.context import ContextReader, RequestContext, TaskContext
 from bot.requests.delivery import Delivery, audience_check
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import RunNotFound, Store
+from bot.slack import blocks
 from bot.slack.assistant_pane import title_of
 from bot.slack.client import WriteFailed
 from bot.slack.markdown import Prose
@@ -234,10 +235,43 @@ class RequestHandler:
         )
         if not done.get("lost"):
             await ask.record_delivery()
+        if isinstance(document, PanelReport) and document.alarms:
+            alarms = document.alarms
+            await self.delivery.once(live, "alarms", lambda: self._report_alarms(request, alarms))
         await self.delivery.attach(request, live, ask.answer_context(document), done)
         await self.delivery.ask(request, live, done)
         await self.inbox.finish(request.key, "done", done)
         return "done"
+
+    async def _report_alarms(
+        self, request: StoredRequest, alarms: Sequence[PanelAlarm]
+    ) -> dict[str, Any]:
+        """Count the alarms of a review; tell administrators of many."""
+        for each in alarms:
+            self.metrics.count_panel_alarm(each.kind, each.count)
+        total = sum(each.count for each in alarms)
+        told: list[str] = []
+        if total >= self.settings.panel.alarms:
+            text = phrase("panel.told", n=total, user=f"<@{request.user}>", run=request.run)
+            part = blocks.sentence(text).parts[0]
+            for admin in await self._admins():
+                try:
+                    place = await self.writer.direct(admin)
+                    key = f"{request.written_key}/alarms"
+                    await self.writer.post(
+                        key, place, None, part.text, part.blocks, look_first=True
+                    )
+                    told.append(admin)
+                except WriteFailed as error:
+                    log.warning("%s is not told of alarms: %s", admin, error)
+        return {"told": told}
+
+    async def _admins(self) -> Sequence[str]:
+        """Return the administrators; none while the policy cannot be read."""
+        try:
+            return (await self.admission.file.read()).admins
+        except PolicyFault:
+            return ()
 
     async def _open(
         self,

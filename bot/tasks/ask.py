@@ -17,6 +17,8 @@ from bot.reports.documents import (
     AnswerDocument,
     AnswerPart,
     Gap,
+    PanelAnswer,
+    PanelReport,
     Period,
     Report,
     RunCoverage,
@@ -548,7 +550,9 @@ class Ask:
         return found.model_copy(update=update)
 
 
-def _with_report(answer: AnswerDocument, report: Report, lead: str) -> SweepAnswer | TriageAnswer:
+def _with_report(
+    answer: AnswerDocument, report: Report, lead: str
+) -> SweepAnswer | TriageAnswer | PanelAnswer:
     """Return the report that a request asked for; `lead` is what its parent wrote above."""
     gaps = list(dict.fromkeys((*report.coverage.not_covered, *answer.coverage.not_covered)))
     states = (report.status, answer.status)
@@ -561,6 +565,9 @@ def _with_report(answer: AnswerDocument, report: Report, lead: str) -> SweepAnsw
         "lead": lead,
         "coverage": report.coverage.model_copy(update={"not_covered": gaps}),
     }
+    if isinstance(report, PanelReport):
+        fields["degraded"] = report.degraded or answer.degraded
+        return PanelAnswer(**{**fields, "subagents": [*report.subagents, *answer.subagents]})
     if isinstance(report, TriageReport):
         return TriageAnswer(**{**fields, "subagents": [*report.subagents, *answer.subagents]})
     others = [SweepResult.model_validate(each.model_dump()) for each in answer.subagents]

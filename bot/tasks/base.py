@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from bot.citations import CitationIndex, beginning, drop_unknown, ids_in
 from bot.reports.documents import STATUSES, Gap, LookedUp, ReadTotals, RunCoverage
 from bot.slack.people import Person
+from bot.storage.database import Database
 from config.prompts import prompt
 from config.settings import Settings
 from config.words import phrase
@@ -64,6 +65,9 @@ class Workplace(Protocol):
     @property
     def mail(self) -> MailState | None:
         """The state of the mailboxes that people connect; None where nobody can connect one."""
+
+    @property
+    def database(self) -> Database: ...
 
     def spawner(self, run: Run) -> Spawner: ...
 

@@ -1,4 +1,4 @@
-"""The reports that a parent may have made for a request: a sweep, a triage of the mailbox."""
+"""The reports that a parent may have made for a request: a sweep, a triage, a review."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING
 
 import scopes
 from bot.mailbox.accounts import how_to_connect
-from bot.reports.documents import Gap, Report, SweepReport, TriageReport
+from bot.reports.documents import Gap, PanelReport, Report, SweepReport, TriageReport
 from bot.reports.frame import gap_text
 from bot.reports.markdown import digest_answer
 from bot.tasks.base import Request, Workplace, whole_or_partial
+from bot.tasks.material import (
+    MaterialRefused,
+    ReviewMaterial,
+    check_size,
+    material_of_attachment,
+    read_through_gate,
+)
+from bot.tasks.panel import Panel
 from bot.tasks.sources import match_channels, seen_channels
 from bot.tasks.sweep import NOBODY, Sweep
+from config.panels import load_profile
+from config.settings import SettingsError
 from config.words import Text, phrase
 from scopes.clients import names_in, with_clients
 from scopes.label import Label
@@ -42,6 +52,9 @@ log = logging.getLogger(__name__)
 
 GMAIL = "scopes.google.gmail:Gmail"
 """Name of the client of a mailbox."""
+
+PAGE, THREAD = ("web", "read_url", "url"), ("slack", "read_thread", "thread")
+"""Scope, tool and argument that read a material."""
 
 ABSENT, UNLISTED = Text("gap.absent"), Text("gap.unlisted")
 ONE_REPORT = "This request has its report already; another one needs a request of its own."
@@ -75,18 +88,20 @@ class Reports:
     delegation: Delegation
 
     def __post_init__(self) -> None:
-        self.task: Sweep | Triage | None = None
+        self.task: Sweep | Triage | Panel | None = None
         self.report: Report | None = None
         self.missing = list[str]()
         """Sources that could not be read at all, and why."""
 
     def tools(self) -> dict[str, Tool]:
         """The tools that this request's parent is offered."""
-        sweep, triage = TOOLS
+        sweep, triage, panel = TOOLS
         mailbox = GMAIL in names_in(self.run.clients) or self.app.mail is not None
         may = {
             sweep.name: SlackReader in self.run.clients and self._allows("slack"),
             triage.name: mailbox and self._allows("email"),
+            panel.name: bool(self.request.intent.home or self.request.files)
+            and not self.request.intent.scheduled,
         }
         return {tool.name: tool for tool in TOOLS if may[tool.name]}
 
@@ -100,6 +115,8 @@ class Reports:
             return ""
         if isinstance(self.report, TriageReport):
             return digest_answer(self.report, self.app.settings.triage.categories)
+        if isinstance(self.report, PanelReport):
+            return "\n".join(panel_lines(self.report))
         return "\n".join(sweep_lines(self.report))
 
     async def __call__(self, call: ToolCall, ctx: ToolContext) -> Outcome:
@@ -185,8 +202,47 @@ class Reports:
             raise ToolError(str(error)) from error
         return self._result_of(report, triage_label(self.request, task))
 
+    async def review(
+        self, ctx: ToolContext, source: str, profile: str, language: str
+    ) -> ToolResult:
+        """Have a panel review one thread, attached file or link that the requester may read."""
+        self._only_one()
+        settings, key = self.app.settings, f"{ctx.key}/material"
+        try:
+            loaded = load_profile(profile.strip().casefold(), settings.panel.profiles)
+            material = self.run.recorded(key, ReviewMaterial)
+            if material is None:
+                found = check_size(await self._material(ctx, source), settings)
+                material = await self.run.record(key, ReviewMaterial, found)
+        except (SettingsError, MaterialRefused) as error:
+            raise ToolError(str(error)) from None
+        await self.app.extend(self.run, settings.panel.budget_usd, settings.panel.time_s)
+        asked = language.strip().casefold()[:8] or self.request.requester.language
+        task = self.task = Panel(
+            *(self.app, self.run, self.request, material, loaded, material.name),
+            language=settings.report.language or asked,
+            asked_by=self.delegation.fanout,
+        )
+        report = await task.work()
+        return self._result_of(report, Label.of(report.label))
+
+    async def _material(self, ctx: ToolContext, source: str) -> ReviewMaterial:
+        """Read what is to be reviewed with the tool of its kind. Raises MaterialRefused."""
+        if found := material_of_attachment(source, self.request.files, self.request.label):
+            return found
+        is_page = source.startswith(("http://", "https://"))
+        scope, name, argument = PAGE if is_page else THREAD
+        offered = scopes.offered(scope, self.run.clients) if self._allows(scope) else ()
+        tool = next((each for each in offered if each.name == name), None)
+        if tool is None:
+            raise MaterialRefused(f"{source[:200]} cannot be read here.")
+        return await read_through_gate(self.run, ctx, tool, **{argument: source})
+
     async def record_delivery(self) -> None:
-        """Record that the digest was delivered: its threads are not listed again."""
+        """Record that the report was delivered: the threads of a digest are not listed again, and
+        the findings of a review are known to the next one."""
+        if isinstance(self.task, Panel) and isinstance(self.report, PanelReport):
+            await self.task.record_delivery(self.report)
         if self.task and isinstance(self.report, TriageReport) and self.app.mail:
             from bot.tasks.triage import Triage, record_delivery
 
@@ -324,7 +380,7 @@ def triage_label(request: Request, task: Triage) -> Label:
 def _summary(report: Report) -> Iterator[str]:
     """Yield what a parent is told of a report beside the views of its subagents."""
     cover, window = report.coverage, report.window
-    what = "channels" if report.kind == "sweep" else "threads"
+    what = {"sweep": "channels", "triage": "threads", "panel": "readings"}[report.kind]
     period = f", {window.oldest} to {window.latest}" if window else ""
     yield f"{report.kind.upper()} {report.status}: {cover.items} {what}{period}."
     if missing := cover.not_covered:
@@ -347,6 +403,16 @@ def sweep_lines(report: SweepReport) -> Iterator[str]:
             yield f"- {finding.claim} ({finding.state}, {finding.severity}){who} [{finding.id}]"
         if not still:
             yield "- Nothing is open." if section.findings else f"- {section.summary}"
+
+
+def panel_lines(report: PanelReport) -> Iterator[str]:
+    """Yield a review in words, with citations, for later questions about it."""
+    for number, line in enumerate(report.top_lines, 1):
+        yield f"{number}. {line.text} {_citations(line.findings)}"
+    for finding in report.findings:
+        if finding.claim:
+            facts = f"{finding.outcome}, {finding.severity}, {finding.place}"
+            yield f"- {finding.claim} ({facts}) {_citations([finding.id])}"
 
 
 def _citations(findings: Sequence[str]) -> str:

@@ -23,6 +23,8 @@ _CELL = re.compile(r"(?:^|\| )([^|:]{1,30}): ([^|]*?)(?= \||$)")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _CLOSED = frozenset({"closed", "resolved", "done", "fixed", "completed"})
 
+NO_REVIEW = "The offline stand-in has fixed rules and cannot review: that needs a language model."
+
 
 def answer(request: dict[str, Any]) -> Answer:
     """Return what the offline model says to one Messages API request."""
@@ -40,6 +42,9 @@ def _as_subagent(talk: Conversation) -> Answer:
     contract, handles = talk.section("CONTRACT"), talk.section("MAY READ")
     if contract == "triage":
         return as_triage(talk)
+    if contract in ("review", "verdicts"):
+        empty = "points" if contract == "review" else "verdicts"
+        return Answer([use("submit_result", **{empty: []}, not_covered=[], needs=NO_REVIEW)])
     if contract == "tracker":
         return Answer([use("submit_result", **_tracker_rows(talk))])
     if handles_in(handles):

@@ -1,0 +1,287 @@
+"""The material of a review: read by code, cut into items, split between files and sections."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from config.settings import Settings
+from scopes.clean import printable
+from scopes.documents.reader import read_document
+from scopes.documents.text import DocumentRefused
+from scopes.folders.search import SKIPPED, lines_of, pieces
+from scopes.handles import Handles
+from scopes.intent import Intent
+from scopes.label import TRUSTED, Label
+from scopes.tool import (
+    Item,
+    SourceFailed,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    tokens_of,
+)
+from subagents.run import Run
+
+MAX_FILE_MB = 20
+MAX_READ = 1_000_000
+"""Tokens that are read of a thread or a page, before its size is checked."""
+MEGABYTE = 1_000_000
+_START = re.compile(
+    r"#{1,6} |(?:async )?def |class |@\w|diff --git |@@ |\d{1,3}(?:\.\d{1,3})*[.)] "
+    r"|(?:Article|Section|Clause|Artikel|Artículo|Articolo|§) ?\d"
+)
+"""The first line of a section: a heading, a definition, a file or a hunk of a change, a clause."""
+_ATTACHED = re.compile(r"FILE: (?P<name>.+?) \((?P<facts>.*)\)")
+
+
+class MaterialRefused(Exception):
+    """Material that is not reviewed; the text is one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewMaterial:
+    """What is under review."""
+
+    name: str
+    scope: str
+    """The scope whose prompt says how its items are read: `files`, `slack` or `web`."""
+    files: tuple[tuple[tuple[Item, ...], ...], ...]
+    """The sections of each file, a section being items that belong together."""
+    missing: tuple[str, ...] = ()
+    """What could not be read, and why."""
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(item for file in self.files for section in file for item in section)
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(tokens_of, self.items))
+
+    @property
+    def version(self) -> str:
+        """Return a hash of all that is under review."""
+        texts = "\0".join(f"{item.id}\0{item.text}" for item in self.items)
+        return hashlib.sha256(texts.encode(errors="replace")).hexdigest()[:12]
+
+    def parts(self, max_tokens: int) -> list[tuple[Item, ...]]:
+        """Split it into parts of at most so many tokens: between files, else between sections,
+        else between items."""
+        parts: list[list[Item]] = [[]]
+        left = max_tokens
+        for block in _blocks(self.files, max_tokens):
+            size = sum(map(tokens_of, block))
+            if parts[-1] and size > left:
+                parts.append([])
+                left = max_tokens
+            parts[-1] += block
+            left -= size
+        return [tuple(part) for part in parts if part]
+
+    def around(self, ids: Iterable[str], tokens: int) -> tuple[Item, ...]:
+        """Return the items with these ids, each with about so many tokens of its file before it and
+        behind it."""
+        wanted, kept = set(ids), set[str]()
+        for file in self.files:
+            items = [item for section in file for item in section]
+            for place in (n for n, item in enumerate(items) if item.id in wanted):
+                kept.add(items[place].id)
+                for run in (reversed(items[:place]), iter(items[place + 1 :])):
+                    kept.update(item.id for item in _first(run, tokens))
+        return tuple(item for item in self.items if item.id in kept)
+
+
+def _first(items: Iterable[Item], tokens: int) -> Iterator[Item]:
+    for item in items:
+        tokens -= tokens_of(item)
+        if tokens < 0:
+            return
+        yield item
+
+
+def _blocks(files: Sequence[Sequence[Sequence[Item]]], max_tokens: int) -> Iterator[Sequence[Item]]:
+    """Yield what stays together: files, of large ones sections, of large ones items."""
+    for file in files:
+        whole = [item for section in file for item in section]
+        if sum(map(tokens_of, whole)) <= max_tokens:
+            yield whole
+            continue
+        for section in file:
+            fits = sum(map(tokens_of, section)) <= max_tokens
+            yield from [section] if fits else [[item] for item in section]
+
+
+def check_size(material: ReviewMaterial, settings: Settings) -> ReviewMaterial:
+    """Return it. Raises MaterialRefused for one that is empty or larger than the settings allow."""
+    allowed = settings.limits.max_material_tokens > 0
+    max_tokens = settings.panel.material_tokens if allowed else 0
+    if not material.items:
+        why = f" ({'; '.join(material.missing[:3])})" if material.missing else ""
+        raise MaterialRefused(f"{material.name} holds nothing to review{why}.")
+    if (size := material.tokens) > max_tokens:
+        raise MaterialRefused(
+            f"{material.name} holds about {size:,} tokens; at most {max_tokens:,} are reviewed "
+            "(panel.material_tokens, limits.max_material_tokens). Name a part of it."
+        )
+    return material
+
+
+async def material_of_path(path: Path) -> ReviewMaterial:
+    """Read a file, or all text files below a folder. Raises MaterialRefused."""
+    name, found = await asyncio.to_thread(_loaded, path)
+    missing, files = [], []
+    for inside, data in found:
+        if (text := _decoded(data)) is None and inside == name and len(found) == 1:
+            try:
+                document = await read_document(data, MAX_FILE_MB * MEGABYTE)
+            except DocumentRefused as refusal:
+                raise MaterialRefused(f"{name} {refusal}.") from None
+            text = document.text
+            missing += [f"{name}: {document.facts}; cut"] if document.cut else []
+        if text is None:
+            missing.append(f"{inside}: it is no text")
+        elif text.strip():
+            files.append(sections_of(inside, text))
+    return ReviewMaterial(name, "files", tuple(files), tuple(missing))
+
+
+def _loaded(path: Path) -> tuple[str, list[tuple[str, bytes]]]:
+    """Return the name of a file or folder, and path and content of each file."""
+    name = path.resolve().name or str(path)
+    try:
+        if path.is_dir():
+            return name, _files_below(path)
+        if path.stat().st_size > MAX_FILE_MB * MEGABYTE:
+            raise MaterialRefused(f"{name} is larger than {MAX_FILE_MB} MB.")
+        data = path.read_bytes()
+    except OSError as error:
+        raise MaterialRefused(f"{name} cannot be read: {error.strerror}.") from None
+    if not data.strip():
+        raise MaterialRefused(f"{name} is empty.")
+    return name, [(name, data)]
+
+
+def _decoded(data: bytes) -> str | None:
+    """Return the text of a file; None if it is no text in UTF-8."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def _files_below(folder: Path) -> list[tuple[str, bytes]]:
+    """Return path and content of the files, in the order of their paths; links are not followed."""
+    found, room = [], MAX_FILE_MB * MEGABYTE
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f not in SKIPPED and not f.startswith("."))
+        for name in sorted(names):
+            path = Path(root) / name
+            if name.startswith(".") or path.is_symlink() or not path.is_file():
+                continue
+            room -= path.stat().st_size
+            if room < 0:
+                raise MaterialRefused(f"{folder.name} holds more than {MAX_FILE_MB} MB of files.")
+            found.append((path.relative_to(folder).as_posix(), path.read_bytes()))
+    return found
+
+
+FOREIGN = Label(untrusted=True)
+"""The label of a file that the operator names."""
+
+
+def sections_of(name: str, text: str, label: Label = FOREIGN) -> tuple[tuple[Item, ...], ...]:
+    """Return a text as sections of items with the ids `name:line`."""
+    path = re.sub(r"[\[\]\s]", "_", printable(name))
+    lines = lines_of(printable(text.replace("\r\n", "\n")))
+    starts = [n for n, line in enumerate(lines) if n and _START.match(line)]
+    sections = []
+    for begin, end in zip([0, *starts], [*starts, len(lines)], strict=True):
+        items = []
+        for piece in pieces("\n".join(lines[begin:end]), 1):
+            line, _, rest = piece.at.partition("~")
+            at = f"{int(line) + begin}{'~' if rest else ''}{rest}"
+            items.append(Item(f"{path}:{at}", piece.text, None, label, verbatim=True))
+        if any(item.text.strip() for item in items):
+            sections.append(tuple(items))
+    return tuple(sections)
+
+
+async def material_of_page(run: Run, address: str) -> ReviewMaterial:
+    """Read a page through the gate. Raises MaterialRefused."""
+    from scopes.pages.pages import Pages
+    from scopes.web import read_url
+
+    if Pages not in run.clients:
+        raise MaterialRefused(f"{address} cannot be read here.")
+    ctx = reading_context(run, Intent(address), "p1")
+    return await read_through_gate(run, ctx, read_url, url=address)
+
+
+def reading_context(run: Run, intent: Intent, context: str) -> ToolContext:
+    """Return the context in which code reads a source for a panel."""
+    return ToolContext(
+        run=run.id,
+        requester=run.requester,
+        handles=Handles(dict(run.handles)),
+        label=TRUSTED,
+        window=None,
+        clients=run.clients,
+        max_output_tokens=0,
+        intent=intent,
+        scope="parent",
+        context=context,
+    )
+
+
+async def read_through_gate(
+    run: Run, ctx: ToolContext, tool: Tool, **arguments: str
+) -> ReviewMaterial:
+    """Read one source whole with its own tool, as far as its requester may read it.
+
+    Raises MaterialRefused.
+    """
+    (name,) = arguments.values()
+    ctx = replace(ctx, max_output_tokens=MAX_READ, key=f"{ctx.key or run.id}/material")
+    try:
+        async with asyncio.timeout(run.limits.tool_timeout_s):
+            found = await run.gate.call(ctx.context, ctx, tool, arguments)
+    except TimeoutError:
+        raise MaterialRefused(f"{name} gave no answer in time.") from None
+    except (ToolError, SourceFailed) as error:
+        raise MaterialRefused(str(error)) from None
+    if not isinstance(found, ToolResult):
+        raise MaterialRefused(found.reason)
+    scope = "web" if tool.name == "read_url" else "slack"
+    return material_of_items(name, scope, found.items, filter(None, [found.truncated]))
+
+
+def material_of_items(
+    name: str, scope: str, items: Sequence[Item], missing: Iterable[str]
+) -> ReviewMaterial:
+    """Return a thread or a page: each of its items is a section."""
+    sections = tuple((item,) for item in items if item.text.strip())
+    return ReviewMaterial(name, scope, (sections,) if sections else (), tuple(missing))
+
+
+def material_of_attachment(
+    name: str, blocks: Sequence[Mapping[str, Any]], label: Label
+) -> ReviewMaterial | None:
+    """Return an attached file by its name; None if there is none."""
+    for block in blocks:
+        head, _, body = str(block.get("text", "")).partition("\n")
+        found = _ATTACHED.fullmatch(head)
+        if found and found["name"].casefold() == name.strip().casefold():
+            text = re.sub(r"\A<(items-[0-9a-f]{32})>\n(.*)\n</\1>\Z", r"\2", body, flags=re.DOTALL)
+            cut = [f"{found['name']}: {found['facts']}"] if "cut" in found["facts"] else []
+            sections = sections_of(found["name"], text, label.join(FOREIGN))
+            return ReviewMaterial(found["name"], "files", (sections,), tuple(cut))
+    return None

@@ -1,0 +1,700 @@
+"""A panel: specialists review one material alone, then judge each other's findings through code."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from bot.citations import statements
+from bot.reports.documents import (
+    CitedStatement,
+    Gap,
+    PanelAgreement,
+    PanelAlarm,
+    PanelFinding,
+    PanelMaterial,
+    PanelPhase,
+    PanelReport,
+    PanelSpecialist,
+    PanelVerdict,
+    RunCoverage,
+    TokenUsage,
+)
+from bot.reports.frame import why_ended
+from bot.reports.issues import (
+    KnownFindings,
+    compare_panel,
+    known_findings,
+    panel_key,
+    save_findings,
+)
+from bot.tasks.base import Opening, ReportTask, coverage_of, total
+from bot.tasks.material import (
+    MaterialRefused,
+    ReviewMaterial,
+    read_through_gate,
+    reading_context,
+)
+from bot.tasks.overview import MAX_FIRST
+from bot.tasks.sources import PART_SHARE
+from config.panels import Profile, Specialist
+from config.prompts import prompt
+from config.words import ENGLISH, in_language, phrase
+from scopes.handles import Handles
+from scopes.label import TRUSTED
+from scopes.notes import Notes, read_note
+from scopes.tool import Item, estimate_tokens, iso, tokens_of
+from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
+from subagents.budget import NANO, Amount
+from subagents.challenge import (
+    GRADES,
+    JUDGES,
+    Alarm,
+    Challenge,
+    Judged,
+    Opinion,
+    compare,
+    is_stable,
+    output_alarms,
+    route,
+)
+from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, VerdictsContract
+from subagents.errors import BudgetExceeded
+from subagents.pricing import sum_usd
+from subagents.result import SubagentResult, join_labels
+from subagents.review import item_at
+from subagents.sanitizer import CleanFinding, Material, Withheld, sanitize
+from subagents.trajectory import Origin
+
+NEAR = 0.9
+"""Share of a phase's budget after which no further round begins."""
+ONCE = 0.5
+"""Factor of the confidence of a finding that only one round found."""
+MOST_JUDGED = 12
+"""Findings that one context judges."""
+AROUND = 800
+"""Tokens of the material that a judge is shown before a finding's place, and behind it."""
+EVERYBODY = "all"
+"""Name of the one context that plays all specialists."""
+OUTCOMES = ("confirmed", "disputed", "unjudged", "dropped", "merged", "withheld")
+
+
+@dataclass
+class Found:
+    """A finding of one specialist, over all its rounds."""
+
+    finding: ReviewFinding
+    sources: list[str]
+    """Ids of the contexts that found it."""
+    links: list[str]
+    found_by: list[str]
+    """Specialists, its author first."""
+    judged_in: list[str] = field(default_factory=list)
+    """Ids of the contexts that judged or defended it."""
+
+    @property
+    def confidence(self) -> float:
+        once = len(self.sources) < 2
+        return self.finding.confidence * (ONCE if once else 1.0)
+
+
+@dataclass
+class Reading:
+    """What one specialist has found so far."""
+
+    specialist: Specialist
+    references: tuple[Item, ...] = ()
+    rounds: list[list[ReviewFinding]] = field(default_factory=list)
+    """Findings of each round in which it read all of the material."""
+    found: list[Found] = field(default_factory=list)
+    silent: int = 0
+    """Contexts without a valid result."""
+    left_out: list[str] = field(default_factory=list)
+    """References that did not fit or could not be read."""
+    reasons: dict[str, None] = field(default_factory=dict)
+    """Why."""
+    gaps: list[str] = field(default_factory=list)
+    """What it says that it could not read or decide, in its last round."""
+    read: set[int] = field(default_factory=set)
+    """Parts of the material that it has read."""
+
+    @property
+    def is_stable(self) -> bool:
+        return len(self.rounds) > 1 and is_stable(self.rounds[-1], self.rounds[-2])
+
+    def add_round(self, results: Sequence[SubagentResult], texts: Material) -> None:
+        """Add the results of one round, one for each part of the material; each finding is at the
+        line of its first quote."""
+        points: list[ReviewFinding] = []
+        silent = self.silent
+        origins: dict[str, tuple[str, list[str]]] = {}
+        for part, result in enumerate(results):
+            if result.value is None or result.stopped_by == "needs_context":
+                self.silent += 1
+                self.reasons[_why(result)] = None
+                continue
+            self.read.add(part)
+            given = ReviewContract.model_validate(result.value).points
+            for point, checked in zip(given, result.findings, strict=True):
+                span = texts.find(point.quotes[0], point.place)
+                place = span.place if span else point.place
+                points.append(point.model_copy(update={"id": checked.id, "place": place}))
+                origins[checked.id] = (result.id, checked.links)
+        known = [each.finding for each in self.found]
+        before = dict(compare(points, known).remaining)
+        by_id = {each.finding.id: each for each in self.found}
+        for point in points:
+            source, links = origins[point.id]
+            if match := by_id.get(before.get(point.id, "")):
+                match.sources += [] if source in match.sources else [source]
+            else:
+                self.found.append(Found(point, [source], links, [self.specialist.name]))
+        if self.silent == silent:
+            self.rounds.append(points)
+            self.gaps = [gap for result in results for gap in result.not_covered]
+
+
+@dataclass
+class Panel(ReportTask):
+    """One running panel."""
+
+    kind = "panel"
+    prompt = "panel_lines"
+    material: ReviewMaterial
+    profile: Profile
+    place: str
+    """What a later panel on the same material is given, too; its findings are known then."""
+    language: str = ""
+    """Of the report; empty = as `report.language` says, else English."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.settings = self.app.settings.panel
+        self.language = self.language or self.app.settings.report.language or ENGLISH
+        self.readings: list[Reading] = []
+        self.parts: list[tuple[Item, ...]] = []
+        self.texts = Material.of(self.material.items)
+        self.found: dict[str, Found] = {}
+        self.clean: dict[str, CleanFinding] = {}
+        self.withheld: dict[str, Withheld] = {}
+        self.places: dict[str, list[str]] = {}
+        """Id of a finding -> ids of the items that it points at or quotes."""
+        self.challenge: Challenge | None = None
+        self.phases: dict[str, PanelPhase] = {}
+        self.used: dict[str, list[SubagentResult]] = {"read": [], "challenge": []}
+        self.alarms: Counter[tuple[str, str]] = Counter()
+        self.budget = Amount()
+        self.degraded = False
+        self.lines: list[CitedStatement] = []
+
+    def _reading(self, specialist: Specialist, notes: Mapping[str, Item]) -> Reading:
+        """Return a specialist with its references, in their order, as far as they fit."""
+        reading, room = Reading(specialist), self.settings.reference_tokens
+        for each in specialist.references:
+            note = notes.get(each.name)
+            text, label = (note.text, note.label) if note else (each.text, TRUSTED)
+            version = replace(each, text=text).version
+            item = Item(f"{each.name}@{version}", text, None, label, verbatim=True)
+            if text and (size := tokens_of(item)) <= room:
+                reading.references += (item,)
+                room -= size
+            else:
+                reading.left_out.append(item.id if text else each.name)
+        return reading
+
+    async def _notes(self) -> dict[str, Item]:
+        """Return the notes that specialists judge by, as far as the requester may read them."""
+        names = {r.name for s in self.profile.specialists for r in s.references if not r.text}
+        found: dict[str, Item] = {}
+        for name in sorted(names if Notes in self.run.clients else ()):
+            ctx = reading_context(self.run, self.request.intent, self.context)
+            with suppress(MaterialRefused):
+                (found[name],) = (
+                    await read_through_gate(self.run, ctx, read_note, note=name)
+                ).items
+        return found
+
+    async def work(self) -> PanelReport:
+        """Have the material read, the findings judged and the first lines written."""
+        with in_language(self.language):
+            return await self._work()
+
+    async def _work(self) -> PanelReport:
+        await self._plan()
+        key = f"{self.run.id}/{self.context}/known"
+        known = self.run.recorded(key, KnownFindings)
+        if known is None:
+            found = await known_findings(self.app.database, self._key)
+            known = await self.run.record(key, KnownFindings, found)
+        shares = self.settings.shares
+        async with self._phase("read", shares.read, 1 - shares.read):
+            await self._read()
+        if not self.degraded:
+            async with self._phase("challenge", shares.challenge, shares.report):
+                await self._judge()
+        async with self._phase("report", shares.report, 0), self.reserve():
+            await self._overview()
+        return compare_panel(self._document(), known, self.texts)
+
+    @property
+    def _key(self) -> str:
+        return panel_key(self.run.requester, self.profile.name, self.place)
+
+    async def record_delivery(self, report: PanelReport) -> None:
+        """Store the findings for the next panel on this material. Raises StoreError."""
+        await save_findings(self.app.database, self._key, report)
+
+    # ---- the budget of a phase
+
+    async def _plan(self) -> None:
+        """Fix what the panel may spend, and whether more than one context can be paid."""
+        key, run = f"{self.run.id}/{self.context}/budget", self.run
+        known = run.recorded(key, Amount)
+        if known is None:
+            caps, spent = run.budget.caps, run.budget.spent
+            usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
+            known = await run.record(key, Amount, Amount(usd, caps.tokens - spent.tokens))
+        self.budget = known
+        key = f"{run.id}/{self.context}/profile"
+        profile = run.recorded(key, Profile)
+        if profile is None:
+            profile = await run.record(key, Profile, self.profile)
+        self.profile = profile
+        key = f"{run.id}/{self.context}/notes"
+        notes = run.recorded(key, dict[str, Item])
+        if notes is None:
+            notes = await run.record(key, dict[str, Item], await self._notes())
+        self.readings = [self._reading(each, notes) for each in self.profile.specialists]
+        limits = run.limits
+        room = int(PART_SHARE * limits.child_context)
+        self.parts = self.material.parts(min(room, limits.max_material_tokens))
+        largest = max(sum(map(tokens_of, part)) for part in self.parts)
+        fixed = fixed_tokens(self.material.scope, (), "review") + self.settings.reference_tokens
+        role = f"subagent_{DEFAULT_MODEL['review']}"
+        one = run.model.worst(role, largest + fixed, run.model.role(role).max_tokens)
+        too_dear = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
+        self.degraded = not limits.max_subagents or too_dear
+
+    def _share(self, share: float) -> Amount:
+        return Amount(int(self.budget.nanousd * share), int(self.budget.tokens * share))
+
+    @asynccontextmanager
+    async def _phase(self, name: str, share: float, later: float) -> AsyncIterator[None]:
+        """Hold what later phases may spend out of reach of this one."""
+        usd = self._share(1.0 if self.degraded and name == "read" else share).usd
+        self.phases[name] = PanelPhase.model_validate({"name": name, "share_usd": usd})
+        key = f"{self.run.id}/{self.context}/after-{name}"
+        if not self.degraded:
+            with suppress(BudgetExceeded):  # then the caps of the run are what holds
+                await self.run.budget.keep(key, self._share(later))
+        try:
+            yield
+        finally:
+            await self.run.budget.settle(key, Amount())
+
+    async def _wave(self, name: str, briefs: Sequence[Brief]) -> list[SubagentResult]:
+        """Run the subagents of one round of a phase."""
+        phase = self.phases[name]
+        results = await self.fanout.run_all(briefs)
+        self.used[name] += results
+        phase.rounds += 1
+        for brief, result in zip(briefs, results, strict=True):
+            assert brief.panel
+            self.alarms.update((kind, brief.panel.name) for kind in result.alarms)
+        if any(result.stopped_by == "cost" for result in results):
+            phase.stopped = "budget"
+        return results
+
+    def _may_go_on(self, name: str, most: int) -> bool:
+        """Return whether another round of a phase may begin; else note why not."""
+        phase, done = self.phases[name], self.used[name]
+        if self.run.stop or any(result.stopped_by == "user" for result in done):
+            phase.stopped = "user"
+        elif not phase.stopped and phase.rounds >= most:
+            phase.stopped = "rounds"
+        elif (_cost(done) or 0.0) > NEAR * phase.share_usd > 0:
+            phase.stopped = "budget"
+        return not phase.stopped
+
+    # ---- phase 1: each alone
+
+    async def _read(self) -> None:
+        """Have each specialist read until two rounds found the same; two are needed, so that the
+        first two run side by side."""
+        if self.degraded:
+            await self._read_in_one()
+            return
+        waiting, draw = self.readings, 0
+        while waiting and self._may_go_on("read", self.settings.rounds - (draw == 0)):
+            draws = (1, 2) if draw == 0 else (draw + 1,)
+            plan = [(reading, n) for n in draws for reading in waiting]
+            briefs = [
+                self._brief("review", reading, part, PanelBrief("", n))
+                for reading, n in plan
+                for part in self.parts
+            ]
+            results = iter(await self._wave("read", briefs))
+            for reading, _ in plan:
+                reading.add_round(list(islice(results, len(self.parts))), self.texts)
+            draw = draws[-1]
+            self.phases["read"].rounds = draw
+            waiting = [each for each in waiting if not each.is_stable]
+        if not waiting:
+            self.phases["read"].stopped = ""
+        self._join()
+
+    async def _read_in_one(self) -> None:
+        """Have one context play all specialists, one after another, as far as it can read."""
+        parts = "\n\n".join(
+            f"{n}. As the specialist for {r.specialist.name} ({r.specialist.scope}): "
+            f"{r.specialist.prompt}"
+            for n, r in enumerate(self.readings, 1)
+        )
+        task = f"{self.profile.about}\nRead it once for each of these, one after another.\n{parts}"
+        everybody = Specialist(EVERYBODY, "", "", {}, ())
+        reading = Reading(everybody)
+        brief = self._brief("review", reading, self.parts[0], PanelBrief(""), task)
+        (result,) = await self._wave("read", [brief])
+        reading.add_round([result], self.texts)
+        self.readings = [reading]
+        self._join()
+
+    def _join(self) -> None:
+        """Keep back what no other context may read, and join what several specialists found."""
+        for reading in self.readings:
+            name, own = reading.specialist.name, list[Found]()
+            texts = [f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found]
+            self._note(output_alarms(name, texts, "", self.texts))
+            for each in reading.found:
+                clean = sanitize(each.finding, self.texts, self.profile.categories)
+                if isinstance(clean, Withheld):
+                    self.withheld[clean.id] = clean
+                    self.found[clean.id] = each
+                else:
+                    own.append(each)
+                    self.clean[clean.id] = clean
+            others = [self.found[id].finding for id in self.clean if id in self.found]
+            same = dict(compare([each.finding for each in own], others).remaining)
+            for each in own:
+                if first := same.get(each.finding.id):
+                    self.found[first].found_by.append(name)
+                    del self.clean[each.finding.id]
+                else:
+                    self.found[each.finding.id] = each
+
+    def _note(self, alarms: Iterable[Alarm]) -> None:
+        for each in alarms:
+            self.alarms[each.kind, each.specialist] += each.count
+
+    # ---- phase 2: findings are judged by others
+
+    async def _judge(self) -> None:
+        """Have findings judged until no verdict changes; authors defend once what is contested."""
+        findings = {id: self.found[id].finding for id in self.clean}
+        authors = {id: self.found[id].found_by[0] for id in self.clean}
+        self.challenge = challenge = Challenge(findings, authors, self.texts)
+        affinities = {each.name: each.affinity for each in self.profile.specialists}
+        routed = route(findings.values(), authors, affinities)
+        left, changed = set(findings), True
+        while left and changed and self._may_go_on("challenge", self.settings.challenge_rounds):
+            draw = self.phases["challenge"].rounds + 1
+            asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
+            opinions = await self._opinions(asked, draw)
+            changed = challenge.record(opinions)
+            judged = Counter(id for id, judge in challenge.opinions if judge != authors[id])
+            left = {id for id in findings if challenge.objections(id) or judged[id] < JUDGES}
+            if draw == 1 and left:
+                await self._defend(left)
+        if not left or not changed:
+            self.phases["challenge"].stopped = ""
+        self._note(challenge.alarms())
+
+    async def _defend(self, contested: set[str]) -> None:
+        """Have each author look again at its own findings, with what others object."""
+        assert self.challenge
+        phase = self.phases["challenge"]
+        asked: dict[str, list[str]] = {}
+        for id in self.clean:
+            if id in contested and self.challenge.objections(id):
+                asked.setdefault(self.found[id].found_by[0], []).append(id)
+        rounds = phase.rounds
+        self.challenge.record(await self._opinions(asked, 1, defends=True))
+        phase.rounds = rounds
+
+    async def _opinions(
+        self, asked: dict[str, list[str]], draw: int, *, defends: bool = False
+    ) -> list[Opinion]:
+        """Have specialists judge the findings with these ids, each in fresh contexts."""
+        readings = {reading.specialist.name: reading for reading in self.readings}
+        briefs = []
+        for name, ids in asked.items():
+            for some, shown in self._batches(ids):
+                passages = tuple(self._passage(id) for id in some)
+                panel = PanelBrief(name, draw, passages=passages, defends=defends)
+                briefs.append(self._brief("verdicts", readings[name], shown, panel))
+        opinions = []
+        for brief, result in zip(briefs, await self._wave("challenge", briefs), strict=True):
+            assert brief.panel
+            value = VerdictsContract.model_validate(result.value or {"verdicts": []})
+            for each in value.verdicts:
+                if each.finding in brief.panel.ids:
+                    opinions.append(Opinion(**each.model_dump(), judge=brief.panel.name))
+                    self.found[each.finding].judged_in.append(result.id)
+        return opinions
+
+    def _batches(self, ids: Sequence[str]) -> Iterator[tuple[list[str], tuple[Item, ...]]]:
+        """Yield findings that one context judges, with the material around them."""
+        places = {id: self._places(id) for id in ids}
+        some: list[str] = []
+        shown: tuple[Item, ...] = ()
+        for id in ids:
+            more = self.material.around((i for each in (*some, id) for i in places[each]), AROUND)
+            too_much = sum(map(tokens_of, more)) > self.run.limits.max_material_tokens
+            if some and (too_much or len(some) >= MOST_JUDGED):
+                yield some, shown
+                some, more = [], self.material.around(places[id], AROUND)
+            some, shown = [*some, id], more
+        if some:
+            yield some, shown
+
+    def _places(self, id: str) -> list[str]:
+        """Return the ids of the items that a finding points at or quotes."""
+        if id not in self.places:
+            finding = self.found[id].finding
+            spans = (self.texts.find(quote, finding.place) for quote in finding.quotes)
+            named = [finding.place, *(span.place for span in spans if span)]
+            items = {item.id: item for item in self.material.items}
+            found = (item_at(place, items) for place in named)
+            self.places[id] = [item.id for item in found if item]
+        return self.places[id]
+
+    def _passage(self, id: str) -> Passage:
+        """Return a finding as others read it, with objections and defence; without names."""
+        assert self.challenge
+        found, lines = self.found[id], [self.clean[id].line()]
+        author = found.found_by[0]
+        lines += [f"  objection: {each}" for each in self.challenge.objections(id)]
+        if defence := self.challenge.opinions.get((id, author)):
+            said = json.dumps(defence.evidence, ensure_ascii=False)
+            lines.append(f"  defence: {defence.verdict} | {defence.place} | {said}")
+        return Passage.of(id, "\n".join(lines), author, [*found.sources, *found.judged_in])
+
+    def _brief(
+        self,
+        contract: str,
+        reading: Reading,
+        material: Sequence[Item],
+        panel: PanelBrief,
+        task: str = "",
+    ) -> Brief:
+        specialist = reading.specialist
+        file = "review_task" if contract == "review" else "judge_task"
+        task = task or prompt("defence_task" if panel.defends else file)
+        for name, text in (
+            ("about", self.profile.about),
+            ("name", specialist.name),
+            ("scope", specialist.scope),
+            ("prompt", specialist.prompt),
+        ):
+            task = task.replace(f"{{{name}}}", text)
+        categories = self.profile.categories if contract == "review" else ()
+        label = self.run.gate.inherited_label(self.request.label)
+        for item in material:
+            label = label.join(item.label)
+        what = "defence" if panel.defends else contract
+        draft = BriefDraft(
+            task=task,
+            description=phrase(f"panel.row_{what}", name=specialist.name, number=panel.draw),
+            scope=self.material.scope,
+            contract=contract,
+        )
+        models = self.request.allowed.models
+        if models and DEFAULT_MODEL[contract] not in models:
+            draft = draft.model_copy(update={"model_preference": models[0]})
+        return Brief(
+            draft,
+            Handles(),
+            None,
+            label,
+            self.language,
+            material=tuple(material),
+            requester=self.run.requester,
+            panel=replace(
+                panel,
+                name=specialist.name,
+                categories=categories,
+                references=reading.references,
+            ),
+        )
+
+    # ---- phase 3: the report
+
+    async def _overview(self) -> None:
+        """Write what to repair first: by the model as far as it cites findings, else by code."""
+        ranked = [f for f in self._findings() if f.outcome in ("confirmed", "disputed", "unjudged")]
+        known = {f.id: f for f in ranked}
+        if ranked:
+            text = await self.write(list(self._opening(ranked)), self.fanout.own)
+            cited = [s for s in statements(text, known) if s.findings][:MAX_FIRST]
+            self.lines = [CitedStatement(text=s.text, findings=list(s.findings)) for s in cited]
+        first = [f for f in ranked if f.outcome == "confirmed"] or ranked
+        self.lines = self.lines or [
+            CitedStatement(text=f.claim, findings=[f.id]) for f in first[:MAX_FIRST]
+        ]
+
+    def _opening(self, ranked: Sequence[PanelFinding]) -> Iterator[Opening]:
+        yield f"REVIEW of one material.\nLANGUAGE: {self.language}", Origin.REQUEST, ""
+        room = self.run.limits.max_fanout_tokens
+        for each in ranked:
+            text = f"{each.outcome.upper()}: {self.clean[each.id].line()}"
+            if (room := room - estimate_tokens(text)) < 0:
+                break
+            yield text, Origin.VIEW, " ".join(self.found[each.id].sources)
+        yield "WRITE: first lines", Origin.REQUEST, ""
+
+    def _findings(self) -> list[PanelFinding]:
+        judged = {j.finding: j for j in self.challenge.judged()} if self.challenge else {}
+        found = [self._finding(id, judged.get(id)) for id in self.found]
+        return sorted(
+            found,
+            key=lambda f: (OUTCOMES.index(f.outcome), GRADES.index(f.severity), -f.confidence),
+        )
+
+    def _finding(self, id: str, judged: Judged | None) -> PanelFinding:
+        found, clean = self.found[id], self.clean.get(id)
+        finding, author = found.finding, found.found_by[0]
+        opinions = [
+            PanelVerdict(
+                specialist=o.judge,
+                verdict=o.verdict,
+                evidence=o.evidence,
+                place=o.place,
+                same_as=o.duplicate_of,
+            )
+            for o in (judged.opinions if judged else ())
+        ]
+        withheld = self.withheld.get(id)
+        return PanelFinding(
+            id=id,
+            outcome="withheld" if withheld else judged.outcome if judged else "unjudged",
+            reason=withheld.reason if withheld else judged.into if judged else "",
+            category=finding.category,
+            severity=judged.severity if judged else finding.severity,
+            confidence=round(found.confidence, 2),
+            claim=clean.claim if clean else "",
+            place=clean.place if clean else finding.place,
+            quotes=list(clean.quotes) if clean else [],
+            fix=finding.fix if clean else "",
+            links=found.links,
+            found_by=found.found_by,
+            rounds=len(found.sources),
+            verdicts=[o for o in opinions if o.specialist != author],
+            defence=next((o for o in opinions if o.specialist == author), None),
+        )
+
+    def _document(self) -> PanelReport:
+        results = self.fanout.own
+        usage, cost = total(results, *self.spent)
+        coverage = self._coverage(results)
+        agreement = self.challenge.agreement() if self.challenge else None
+        for name, used in self.used.items():
+            if phase := self.phases.get(name):
+                phase.cost_usd, phase.contexts = _cost(used), len(used)
+                phase.tokens = sum(result.usage.get("total", 0) for result in used)
+        report = self.phases["report"]
+        report.tokens, report.cost_usd = self.spent[0].total, self.spent[1]
+        report.contexts = report.rounds = int(self.agent is not None)
+        label = self.request.label.join(join_labels(results))
+        for item in self.material.items:
+            label = label.join(item.label)
+        return PanelReport(
+            run_id=self.run.id,
+            status=self._status(coverage),
+            model=self.app.model_name,
+            language=self.language,
+            profile=self.profile.name,
+            profile_version=self.profile.version,
+            material=self._material(),
+            as_of=iso(self.request.window.latest),
+            degraded=self.degraded,
+            coverage=coverage,
+            top_lines=self.lines,
+            findings=self._findings(),
+            specialists=[self._specialist(reading) for reading in self.readings],
+            agreement=PanelAgreement(**agreement.model_dump()) if agreement else PanelAgreement(),
+            alarms=[
+                PanelAlarm(kind=kind, specialist=name, count=n)
+                for (kind, name), n in self.alarms.items()
+            ],
+            phases=list(self.phases.values()),
+            unsupported=sum(len(r.unsupported) for r in results),
+            label=label.to_json(),
+            usage=TokenUsage(**usage.to_json()),
+            cost_usd=cost,
+            subagents=results,
+        )
+
+    def _specialist(self, reading: Reading) -> PanelSpecialist:
+        return PanelSpecialist(
+            name=reading.specialist.name,
+            rounds=len(reading.rounds),
+            stable=reading.is_stable,
+            findings=len(reading.found),
+            silent=reading.silent,
+            references=[item.id for item in reading.references],
+        )
+
+    def _material(self) -> PanelMaterial:
+        by_all = set.intersection(*(reading.read for reading in self.readings))
+        read = sum(tokens_of(i) for n in by_all for i in self.parts[n])
+        return PanelMaterial(
+            name=self.material.name,
+            version=self.material.version,
+            files=len(self.material.files),
+            items=len(self.material.items),
+            tokens=self.material.tokens,
+            parts=len(self.parts),
+            read=round(read / max(1, self.material.tokens), 3),
+        )
+
+    def _status(self, coverage: RunCoverage) -> str:
+        if self.run.stop:
+            return "cancelled"
+        if not any(reading.read for reading in self.readings):
+            return "failed"
+        whole = not (self.degraded or coverage.not_covered)
+        whole = whole and not any(phase.stopped for phase in self.phases.values())
+        return "complete" if whole else "partial"
+
+    def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
+        cover = coverage_of(results)
+        missing = [Gap(reason=each) for each in (*self.material.missing, *self.app.problems)]
+        unread: dict[str, list[str]] = {}
+        for reading in self.readings:
+            name = reading.specialist.name
+            missing += [Gap(source=name, reason=gap) for gap in reading.gaps]
+            if left := len(self.parts) - len(reading.read):
+                why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
+                text = phrase("panel.unread", left=left, of=len(self.parts))
+                unread.setdefault(f"{text}{why}", []).append(name)
+            left_out = (phrase("panel.reference", name=each) for each in reading.left_out)
+            missing += [Gap(source=name, reason=each) for each in left_out]
+        missing += [Gap(source=", ".join(names), reason=text) for text, names in unread.items()]
+        return cover.model_copy(update={"not_covered": missing, "read": None})
+
+
+def _why(result: SubagentResult) -> str:
+    """Return why a specialist gave no result, in words for a reader."""
+    needs = result.stopped_by == "needs_context"
+    return result.reason if needs else why_ended(result.stopped_by)
+
+
+def _cost(results: Iterable[SubagentResult]) -> float | None:
+    cost: float | None = 0.0
+    for result in results:
+        cost = sum_usd(cost, result.cost_usd)
+    return cost

@@ -1,0 +1,459 @@
+"""Panels: who reads what, when a phase ends, what the report says of each finding."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_kit import line, opening, results, say, sentence, settings_for, use
+from panel_kit import (
+    LINES,
+    SPECIALISTS,
+    Minds,
+    Voice,
+    draw,
+    finds,
+    held,
+    is_again,
+    material,
+    panel,
+    panel_settings,
+    point,
+    quote_of,
+    review,
+    specialist,
+    to_judge,
+    verdict,
+    verdicts,
+    write_profile,
+)
+from standins.web import Page
+from web_kit import small_web
+
+from bot.local.model.answer import Answer
+from bot.memory import NoteStore
+from bot.privacy.forget import Forget
+from bot.reports.frame import gaps
+from bot.reports.issues import known_findings, panel_key
+from bot.reports.markdown import report_markdown
+from bot.reports.text import report_text
+from bot.storage.deletions import ForgetTarget
+from bot.tasks.material import MaterialRefused, material_of_page
+from config.sections import PhaseShares
+from scopes.effects import OPEN_NOTES
+from scopes.label import TRUSTED
+from scopes.notes import Notes
+from scopes.pages.pages import Pages
+from scopes.spaces import space_of
+from subagents.audit import audit
+from subagents.brief import SUBMIT
+from subagents.budget import NANO
+from subagents.run import Run
+
+Json = dict[str, Any]
+
+
+async def test_specialists_who_agree_end_after_two_rounds_and_one_of_verdicts(
+    tmp_path: Path,
+) -> None:
+    each = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
+    done = await held(Minds(each), tmp_path)
+    report = done.report
+    assert report.status == "complete"
+    assert [f.outcome for f in report.findings] == ["confirmed"] * 5
+    assert {s.name: (s.rounds, s.stable) for s in report.specialists} == dict.fromkeys(
+        SPECIALISTS, (2, True)
+    )
+    assert [(p.name, p.rounds, p.stopped) for p in report.phases] == [
+        ("read", 2, ""),
+        ("challenge", 1, ""),
+        ("report", 1, ""),
+    ]
+    for body in done.judgements:
+        mine = specialist(body)
+        assert all(f", {mine}, high |" not in said for said in to_judge(body).values())
+    assert audit(done.e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_in_the_first_phase_nobody_is_sent_anothers_output(tmp_path: Path) -> None:
+    each = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
+    done = await held(Minds(each), tmp_path)
+    claims = {name: point(n)["claim"] for n, name in enumerate(SPECIALISTS, 1)}
+    assert len(done.reads) == 10
+    fences = {line(body, "FENCE") for body in (*done.reads, *done.judgements)}
+    assert len(fences) == len(done.reads) + len(done.judgements)
+    for body in done.reads:
+        sent = str(body)
+        assert not [name for name, claim in claims.items() if claim in sent]
+        assert [t["name"] for t in body["tools"]] == [SUBMIT]
+    for body in done.judgements:
+        sent = str(body)
+        assert [
+            claim for name, claim in claims.items() if claim in sent and name != specialist(body)
+        ]
+        assert not any(point(n)["fix"] in sent for n in range(1, 6))
+
+
+async def test_a_finding_of_one_round_is_kept_with_half_its_confidence(tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+
+    def wavering(body: Json) -> Answer:
+        return review(point(1), *([point(30)] if draw(body, seen) == 1 else []))
+
+    done = await held(Minds({"correctness": wavering}), tmp_path)
+    (found,) = [s for s in done.report.specialists if s.name == "correctness"]
+    assert (found.rounds, found.stable) == (3, True)
+    by_place = {f.place: (f.confidence, f.rounds) for f in done.report.findings}
+    assert by_place == {"app.py:1": (0.8, 3), "app.py:30": (0.4, 1)}
+
+
+async def test_a_specialist_who_never_finds_the_same_ends_at_the_cap(tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+
+    def restless(body: Json) -> Answer:
+        return review(point(10 * draw(body, seen)))
+
+    done = await held(Minds({"quality": restless}), tmp_path)
+    (read, *_) = done.report.phases
+    assert (read.rounds, read.stopped) == (3, "rounds")
+    assert [f.rounds for f in done.report.findings] == [1, 1, 1]
+    assert done.report.status == "partial"
+
+
+def divided(*against: str) -> Voice:
+    """Judges of whom these refute everything with a quote, whatever is said."""
+
+    def judge(body: Json) -> Answer:
+        says = "refute" if specialist(body) in against else "confirm"
+        return verdicts(
+            *(verdict(id, says, evidence=quote_of(said)) for id, said in to_judge(body).items())
+        )
+
+    return judge
+
+
+async def test_judges_who_disagree_for_ever_leave_a_dispute_with_both_sides(tmp_path: Path) -> None:
+    minds = Minds({"correctness": finds(point(1))}, divided("security"))
+    done = await held(minds, tmp_path)
+    (found,) = done.report.findings
+    assert found.outcome == "disputed"
+    assert {v.verdict for v in found.verdicts} == {"confirm", "refute"}
+    assert found.defence
+    assert (found.defence.specialist, found.defence.verdict) == ("correctness", "confirm")
+    (_, challenge, _) = done.report.phases
+    assert (challenge.rounds, challenge.stopped) == (2, "")
+    assert audit(done.e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_judges_who_flip_end_at_the_cap(tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+
+    def flipping(body: Json) -> Answer:
+        says = "refute" if draw(body, seen) % 2 else "weaken"
+        return verdicts(
+            *(verdict(id, says, evidence=quote_of(said)) for id, said in to_judge(body).items())
+        )
+
+    done = await held(Minds({"correctness": finds(point(1))}, flipping), tmp_path)
+    (_, challenge, _) = done.report.phases
+    assert (challenge.rounds, challenge.stopped) == (3, "rounds")
+    assert done.report.findings[0].outcome in ("disputed", "dropped")
+
+
+async def test_what_all_refute_and_its_author_withdraws_is_dropped(tmp_path: Path) -> None:
+    minds = Minds({"correctness": finds(point(1))}, divided(*SPECIALISTS), divided(*SPECIALISTS))
+    done = await held(minds, tmp_path)
+    (found,) = done.report.findings
+    assert found.outcome == "dropped"
+    assert [v.verdict for v in found.verdicts] == ["refute", "refute"]
+    assert found.defence
+    assert found.defence.verdict == "refute"
+
+
+async def test_specialists_who_copy_each_other_have_one_finding_that_is_judged(
+    tmp_path: Path,
+) -> None:
+    done = await held(Minds(finds(point(7))), tmp_path)
+    (found,) = done.report.findings
+    assert found.found_by == list(SPECIALISTS)
+    assert (found.outcome, len(found.verdicts)) == ("confirmed", 2)
+    assert "security" not in {v.specialist for v in found.verdicts}
+
+
+async def test_silent_specialists_are_counted_and_silent_judges_leave_findings_unjudged(
+    tmp_path: Path,
+) -> None:
+    reads = {"correctness": finds(point(1)), "security": lambda body: say("I would rather not.")}
+    done = await held(Minds(reads, lambda body: say("No comment.")), tmp_path)
+    by_name = {s.name: s for s in done.report.specialists}
+    assert (by_name["security"].silent, by_name["security"].rounds) == (3, 0)
+    assert done.report.findings[0].outcome == "unjudged"
+    assert (
+        "security: 1 of 1 parts were not read (what the language model wrote could not be used)"
+        in gaps(done.report)
+    )
+    assert done.report.material.read == 0
+    assert done.report.status == "partial"
+
+
+async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path: Path) -> None:
+    bad = point(1, category="taste", place="other.py:9", quotes=["not there at all"])
+
+    def mending(body: Json) -> Answer:
+        return review(point(2)) if is_again(body) else review(bad)
+
+    done = await held(Minds({"correctness": mending, "quality": finds(bad)}), tmp_path)
+    told = str([r for b in done.reads for r in results(b)])
+    assert "category 'taste' is none of CATEGORIES" in told
+    assert "place 'other.py:9' is no [id] of MATERIAL" in told
+    assert [f.place for f in done.report.findings] == ["app.py:2"]
+    assert done.report.unsupported == 2
+
+
+# ---- what may be spent
+
+
+async def test_a_phase_that_has_spent_its_share_ends_and_the_next_one_begins(
+    tmp_path: Path,
+) -> None:
+    seen: dict[str, int] = {}
+
+    def restless(body: Json) -> Answer:
+        return review(point(5 * draw(body, seen)))
+
+    shares = PhaseShares(read=0.08, challenge=0.82, report=0.1)
+    settings = panel_settings(budget_usd=4.0, shares=shares, rounds=10)
+    long = material("\n".join(LINES * 5))
+    done = await held(Minds(restless), tmp_path, of=long, settings=settings)
+    read, challenge, _ = done.report.phases
+    assert read.stopped == "budget"
+    assert read.rounds < 10
+    assert challenge.rounds == 1
+    assert [f.outcome for f in done.report.findings] == ["confirmed"] * len(done.report.findings)
+    assert done.report.status == "partial"
+
+
+@pytest.mark.parametrize("budget", [0.4, 0.8, 1.6])
+async def test_the_budget_is_never_passed(tmp_path: Path, budget: float) -> None:
+    each = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
+    settings = panel_settings(settings_for({"cost_usd": budget}), budget_usd=budget)
+    done = await held(Minds(each, divided("quality", "security")), tmp_path, settings=settings)
+    assert done.report.cost_usd is not None
+    assert done.report.cost_usd <= budget
+    assert done.e.served.cost_nanousd() <= budget * NANO
+
+
+async def test_where_one_context_can_be_paid_it_plays_all_and_the_report_says_so(
+    tmp_path: Path,
+) -> None:
+    settings = panel_settings(settings_for({"cost_usd": 0.15}), budget_usd=0.15)
+    done = await held(Minds(finds(point(3), point(9, "security"))), tmp_path, settings=settings)
+    assert (len(done.reads), done.judgements) == (1, [])
+    assert all(f"{name} (" in str(done.reads[0]) for name in SPECIALISTS)
+    assert done.report.degraded
+    assert [f.outcome for f in done.report.findings] == ["unjudged", "unjudged"]
+    for shown in (report_text(done.report), report_markdown(done.report)):
+        assert "isolation was advisory" in " ".join(shown.split())
+
+
+async def test_no_subagents_allowed_means_one_context(tmp_path: Path) -> None:
+    limits = {"cost_usd": 20.0, "max_subagents": 0}
+    done = await held(Minds(), tmp_path, settings=panel_settings(settings_for(limits)))
+    assert done.report.degraded
+    assert len(done.reads) == 1
+
+
+# ---- large material, references
+
+
+async def test_a_large_material_is_split_between_sections_and_joined(tmp_path: Path) -> None:
+    functions = [
+        f"def function_{n}():\n" + "\n".join(f"    {sentence(f'{n}.{k}', 8)}" for k in range(30))
+        for n in range(12)
+    ]
+    text = "\n".join(functions)
+
+    def by_part(body: Json) -> Answer:
+        starts = re.findall(r"\|def (function_\d+)\(\):", opening(body))
+        names = [name for name in starts if name in ("function_0", "function_11")]
+        return review(
+            *(
+                point(
+                    n,
+                    claim=f"The {name} misses {sentence(name)}",
+                    place=place(body, name),
+                    quotes=[f"def {name}():"],
+                )
+                for n, name in enumerate(names, 1)
+            )
+        )
+
+    def place(body: Json, name: str) -> str:
+        found = re.search(rf"\[(app\.py:\d+)\]\n\|def {name}\(", opening(body))
+        assert found
+        return found[1]
+
+    settings = panel_settings(settings_for({"cost_usd": 20.0, "max_material_tokens": 3_000}))
+    done = await held(
+        Minds({"correctness": by_part}), tmp_path, of=material(text), settings=settings
+    )
+    report = done.report
+    assert report.material.parts == len(done.task.parts) > 3
+    for part in done.task.parts:
+        assert part[0].text.startswith("def function_")
+    assert [item.id for part in done.task.parts for item in part] == [
+        item.id for item in done.task.material.items
+    ]
+    assert report.material.read == 1.0
+    assert len(report.findings) == 2
+    assert all(f.outcome == "confirmed" for f in report.findings)
+
+
+async def test_a_specialist_gets_its_own_references_with_versions_as_far_as_they_fit(
+    tmp_path: Path,
+) -> None:
+    own = tmp_path / "profiles"
+    write_profile(own, references={"a": ["short.md", "long.md"], "b": ["other.md"]})
+    settings = panel_settings(profiles=own, reference_tokens=200)
+    done = await held(
+        Minds({"a": finds(point(1, "a"))}), tmp_path, profile="own", settings=settings
+    )
+    by_name = {specialist(body): opening(body) for body in done.reads}
+    assert "REFERENCES:" in by_name["a"]
+    assert "[short.md@7]" in by_name["a"]
+    assert "Rule: always say please" in by_name["a"]
+    assert "Rule: always say please" not in by_name["b"] + by_name["c"]
+    assert "REFERENCES:" not in by_name["c"]
+    assert any("long.md@" in gap for gap in gaps(done.report))
+    assert audit(done.e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:
+    own = tmp_path / "profiles"
+    write_profile(own, references={"a": ["short.md"]})
+    rule = point(1, "a", quotes=["Rule: always say please"])
+    settings = panel_settings(profiles=own)
+    done = await held(Minds({"a": finds(rule)}), tmp_path, profile="own", settings=settings)
+    assert done.report.findings == []
+    assert done.report.unsupported == 2
+
+
+# ---- a second panel
+
+
+async def test_a_second_panel_says_what_is_new_fixed_and_remaining(tmp_path: Path) -> None:
+    first = Minds({"correctness": finds(point(5), point(20))})
+    async with panel(first, tmp_path) as (_, task):
+        before = await task.work()
+        await task.record_delivery(before)
+    assert before.compared is None
+    assert {f.change for f in before.findings} == {None}
+
+    kept = [line for n, line in enumerate(LINES, 1) if n != 5]
+    moved = "\n".join([*[f"# {sentence(f'note {n}', 5)}" for n in range(40)], *kept])
+    again = Minds(
+        {
+            "correctness": finds(
+                point(20, claim=f"Worded {sentence('otherwise', 8)}", place="app.py:59"),
+                point(50, place="app.py:89"),
+            )
+        }
+    )
+    async with panel(again, tmp_path, of=material(moved), run_id="r2") as (_, task):
+        after = await task.work()
+        await task.record_delivery(after)
+    changes = {f.quotes[0].partition(" ")[0]: (f.change, f.issue) for f in after.findings}
+    issues = {f.quotes[0].partition(" ")[0]: f.issue for f in before.findings}
+    assert changes["value_20"] == ("remaining", issues["value_20"])
+    assert changes["value_50"][0] == "new"
+    assert [(f.issue, f.quoted) for f in after.fixed] == [(issues["value_5"], False)]
+    assert "1 new, 1 fixed, 1 remaining" in report_text(after)
+
+
+async def test_what_was_only_missed_is_not_called_fixed(tmp_path: Path) -> None:
+    async with panel(Minds({"correctness": finds(point(5))}), tmp_path) as (_, task):
+        await task.record_delivery(await task.work())
+    async with panel(Minds(), tmp_path, run_id="r2") as (_, task):
+        after = await task.work()
+    assert [f.quoted for f in after.fixed] == [True]
+    assert "0 new, 0 fixed" in report_text(after)
+    assert "Not found again" in report_text(after)
+
+
+async def test_a_note_is_a_reference_as_far_as_its_requester_may_read_it(tmp_path: Path) -> None:
+    own = tmp_path / "profiles"
+    write_profile(own, references={"a": ["note/1"], "b": ["note/99"]})
+    settings = panel_settings(profiles=own)
+    async with panel(Minds(), tmp_path, profile="own", settings=settings) as (e, task):
+        store = NoteStore(task.app.database)
+        space = space_of(OPEN_NOTES, None)
+        number = await store.save(space, "k1", "Manners", "Say please", TRUSTED, "r0")
+        e.run.clients = {**e.run.clients, Notes: store}
+        e.run.handles = {OPEN_NOTES: "own"}
+        report = await task.work()
+        sent = {specialist(body): opening(body) for body in e.requests}
+    assert number == 1
+    assert "[note/1@" in sent["a"]
+    assert "Say please" in sent["a"]
+    assert "Say please" not in sent["b"] + sent["c"]
+    assert any("note/99" in gap for gap in gaps(report))
+
+
+async def test_what_a_persons_reviews_found_is_forgotten_with_the_person(tmp_path: Path) -> None:
+    async with panel(Minds({"correctness": finds(point(5))}), tmp_path, requester="U0ANA") as (
+        _,
+        task,
+    ):
+        await task.record_delivery(await task.work())
+        database = task.app.database
+        key = panel_key("U0ANA", "code", "app.py")
+        assert len((await known_findings(database, key)).findings) == 1
+        await Forget(database, False, tmp_path)(ForgetTarget("user", "U0EVA"))
+        assert len((await known_findings(database, key)).findings) == 1
+        await Forget(database, False, tmp_path)(ForgetTarget("user", "U0ANA"))
+        assert (await known_findings(database, key)).last is None
+
+
+async def test_what_a_specialist_could_not_decide_is_told(tmp_path: Path) -> None:
+    def doubting(body: Json) -> Answer:
+        return Answer([use(SUBMIT, points=[], not_covered=["whether the rate is per day"])])
+
+    done = await held(Minds({"quality": doubting}), tmp_path)
+    assert gaps(done.report) == ["quality: whether the rate is per day"]
+    assert done.report.status == "partial"
+
+
+async def test_a_page_is_read_whole_and_through_the_gate(tmp_path: Path) -> None:
+    words = " ".join(sentence(f"page {n}", 12) for n in range(60))
+    pages = {"docs.example.com/plan": Page(f"<p>{words}</p>".encode(), title="Plan")}
+    async with panel(Minds(), tmp_path) as (e, _):
+        with small_web(pages) as (web, names, _):
+            reader = Pages(reach=names.reach)
+            e.run.clients = {**e.run.clients, Pages: reader}
+            found = await material_of_page(e.run, "http://docs.example.com/plan")
+            with pytest.raises(MaterialRefused, match="cannot be read"):
+                await material_of_page(e.run, "http://docs.example.com/absent")
+            await reader.aclose()
+    assert found.scope == "web"
+    assert len(found.items) > 3
+    assert found.items[0].id == "http://docs.example.com/plan#1"
+    assert [d.tool for d in e.decisions] == ["read_url", "read_url"]
+    assert web
+
+
+async def test_a_panel_that_is_stopped_judges_nothing_more_and_says_so(tmp_path: Path) -> None:
+    running: list[Run] = []
+
+    def stopping(body: Json) -> Answer:
+        if specialist(body) == "quality":
+            running[0].stop.set()
+        return review(point(1))
+
+    async with panel(Minds(stopping), tmp_path) as (e, task):
+        running.append(e.run)
+        report = await task.work()
+        assert not [b for b in e.requests if "CONTRACT: verdicts" in opening(b)]
+    assert report.status == "cancelled"
+    assert "Stopped as asked" in report_text(report)

@@ -1,0 +1,235 @@
+"""The command `review`: what it prints, what it refuses before any model is called, and a kill."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import Shell, configure, model_at, refused
+from engine_kit import MUX
+from panel_kit import CODE, SPECIALISTS, Minds, contract, defends, finds, point, write_profile
+from standins.model import ModelServer
+from test_commands import started
+from test_panels import divided
+from timing import Patience
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "app.py"
+    path.write_text(CODE)
+    return path
+
+
+EACH = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
+
+
+def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
+    shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with model_at(monkeypatch, Minds(EACH)):
+        first = shell("review", file, "--json")
+        again = shell("review", file, "--language", "de")
+        markdown = shell("review", file, "--markdown")
+    assert first.code == 0, first.err
+    assert len(first.json["findings"]) == 5
+    assert "Prüfung von app.py" in again.out
+    assert "0 neu, 0 behoben, 5 offen" in again.out
+    assert markdown.out.startswith("# Review of app")
+    assert "`app.py:1`" in markdown.out
+    run = first.json["run_id"]
+    checked = shell("audit", run)
+    assert checked.code == 0
+    assert " 0 leaks" in checked.out
+
+
+def test_a_folder_is_read_but_for_what_is_no_text(
+    shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file.parent / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\xff")
+    (file.parent / ".git").mkdir()
+    (file.parent / ".git" / "config").write_text("kestrel")
+    with model_at(monkeypatch, Minds(EACH)) as model:
+        done = shell("review", file.parent, "--json")
+    assert done.json["material"]["files"] == 1
+    assert any("logo.png" in gap["reason"] for gap in done.json["coverage"]["not_covered"])
+    assert not any("kestrel" in str(body) for body in model.recorded)
+
+
+def test_the_offline_model_says_that_it_cannot_review(shell: Shell, file: Path) -> None:
+    done = shell("review", file, "--model", "offline")
+    assert done.code == 1
+    assert "cannot review" in done.out
+    assert "Nothing was found" not in done.out
+
+
+# ---- what is refused by name, before any model is called
+
+
+def wrong_key(folder: Path) -> None:
+    path = write_profile(folder)
+    text = json.loads(path.read_text())
+    text["specialists"]["a"]["affinities"] = {"a": 1}
+    path.write_text(json.dumps(text))
+
+
+def wrong_affinity(folder: Path) -> None:
+    path = write_profile(folder)
+    text = json.loads(path.read_text())
+    text["specialists"]["a"]["affinity"]["a"] = 1.5
+    path.write_text(json.dumps(text))
+
+
+def two_specialists(folder: Path) -> None:
+    path = write_profile(folder)
+    text = json.loads(path.read_text())
+    del text["specialists"]["c"]
+    path.write_text(json.dumps(text))
+
+
+def no_prompt(folder: Path) -> None:
+    (write_profile(folder).parent / "prompt.md").unlink()
+
+
+def outside(folder: Path) -> None:
+    path = write_profile(folder)
+    path.write_text(path.read_text().replace('"prompt.md"', '"../../secret.md"'))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (wrong_key, "specialists.a.affinities"),
+        (wrong_affinity, "specialists.a.affinity.a"),
+        (two_specialists, "specialists"),
+        (no_prompt, "prompt.md cannot be read"),
+        (outside, "is not in this folder"),
+    ],
+)
+def test_a_profile_that_is_wrong_is_refused_by_name(
+    shell: Shell,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path], None],
+    told: str,
+) -> None:
+    spoil(file.parent / "profiles")
+    configure(f"panel: {{profiles: {file.parent / 'profiles'}}}\n")
+    with model_at(monkeypatch, Minds()) as model:
+        done = shell("review", file, "--profile", "own", "--json")
+    assert told in refused(done, "bad_settings")
+    assert model.requests == 0
+
+
+def binary(path: Path) -> Path:
+    path.write_bytes(b"\x00\x01\x02\xff" * 50)
+    return path
+
+
+def empty(path: Path) -> Path:
+    path.write_text(" \n")
+    return path
+
+
+def nothing(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def large(path: Path) -> Path:
+    path.write_text("word " * 4_000)
+    return path
+
+
+def absent(path: Path) -> Path:
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (binary, "material"),
+        (empty, "material is empty"),
+        (nothing, "material holds nothing to review"),
+        (large, "at most 5,000 are reviewed (panel.material_tokens"),
+        (absent, "material cannot be read"),
+    ],
+)
+def test_a_material_that_is_none_is_refused_by_name(
+    shell: Shell,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], Path],
+    told: str,
+) -> None:
+    configure("panel: {material_tokens: 5000}\n")
+    with model_at(monkeypatch, Minds()) as model:
+        done = shell("review", make(tmp_path / "material"), "--json")
+    assert told in refused(done, "bad_material")
+    assert model.requests == 0
+    assert shell("runs", "--json").json == []
+
+
+def test_what_is_typed_wrongly_is_refused_in_a_sentence(shell: Shell, file: Path) -> None:
+    unknown = shell("review", file, "--profile", "astrology", "--json")
+    assert "There are code, incident, strategy" in refused(unknown, "bad_settings")
+    assert "FILE, FOLDER or URL" in refused(shell("review", "--json"), "review_what")
+    assert "assistant runs" in refused(shell("review", "--resume", "no", "--json"), "unknown_run")
+
+
+# ---- a kill in each phase
+
+
+def in_phase(model: ModelServer, phase: str) -> bool:
+    """Whether the calls of a phase have begun, and one of them at least was answered."""
+    kinds = [contract(body) for body in model.recorded]
+    if phase == "read":
+        return kinds.count("review") >= 4
+    if phase == "defence":
+        return any(defends(body) for body in model.recorded)
+    return kinds.count("verdicts") >= 3 if phase == "challenge" else "" in kinds
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("phase", ["read", "challenge", "defence", "report"])
+def test_a_killed_review_goes_on_and_pays_for_nothing_twice(
+    shell: Shell, file: Path, phase: str
+) -> None:
+    configure("limits: {max_concurrency: 2}\n")
+    minds = Minds(EACH, divided("quality"))
+    model = ModelServer(minds, latency_s=0.1, record=True)
+    with MUX.serving(model.app) as url:
+        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-test"}
+        with started("review", file, "--json", **env) as process:
+            patience = Patience(60)
+            while not in_phase(model, phase):
+                assert not patience.over
+                assert process.poll() is None, process.communicate()[1]
+                signal.sigtimedwait([], 0.01)
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+        (run,) = shell("runs", "--json").json
+        with started("review", "--resume", run["id"], "--json", **env) as process:
+            out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    checked = shell("audit", run["id"])
+    assert (document["run_id"], document["status"]) == (run["id"], "complete")
+    assert len(document["findings"]) == 5
+    sent = [json.dumps(body["messages"]) for body in model.recorded]
+    twice = len(sent) - len(set(sent))
+    assert twice <= 2, "only what was under way is asked again"
+    assert checked.code == 0, checked.out
+    ended = shell("review", "--resume", run["id"], "--json")
+    assert "has ended" in refused(ended, "complete")
