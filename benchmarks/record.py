@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,16 @@ FILE = DATA / "recordings.yaml"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    contexts = dict(recordings())
+    contexts = {(opening, turns[0]["seen"]): turns for opening, turns in recordings()}
     for talk, content in answered(parser.parse_args().folder):
-        opening, turn, seen = key_of(talk)
-        turns = contexts[opening][:turn] if opening in contexts else []
-        if opening and len(turns) == turn:
-            contexts[opening] = [*turns, {"seen": seen, "content": [*as_recorded(talk, content)]}]
+        opening, _, first = key_of(replace(talk, exchanges=(), turn=0))
+        _, turn, seen = key_of(talk)
+        turns = contexts.get((opening, first), [])[:turn]
+        if len(turns) == turn:
+            told = {"seen": seen, "content": [*as_recorded(talk, content)]}
+            contexts[opening, first] = [*turns, told]
     head = [line for line in FILE.read_text("utf-8").splitlines() if line.startswith("#")]
-    stored = [{"opening": opening, "turns": turns} for opening, turns in contexts.items()]
+    stored = [{"opening": opening, "turns": turns} for (opening, _), turns in contexts.items()]
     text = yaml.safe_dump(stored, allow_unicode=True, sort_keys=False, width=110)
     FILE.write_text("\n".join([*head, text]), "utf-8")
     print(f"{len(contexts)} contexts, {sum(map(len, contexts.values()))} turns")

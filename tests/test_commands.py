@@ -228,7 +228,7 @@ def test_the_same_commands_work_with_any_messages_api(
     assert swept.json["sections"] == offline["sections"]
     assert {b["model"] for b in server.recorded} == {"claude-sonnet-5-5", "claude-haiku-5-5"}
     text = shell("show", swept.json["run_id"]).out
-    assert "Written by the offline stand-in" not in text
+    assert "Written without a language model" not in text
     assert "nothing was paid" not in text
     assert shell("audit", asked.json["run_id"]).code == 0
 

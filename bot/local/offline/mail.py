@@ -7,21 +7,19 @@ holds a question or an invitation.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
 from bot.local.model.answer import Answer
 from bot.local.offline.conversation import OFFLINE, Conversation, next_pages, use
-from bot.local.offline.sample import mail_of, mail_with
 from bot.local.offline.views import parse_views
 
 MARK = "(offline)"
 """Ends each action that fixed rules proposed, not a reader or a language model."""
 READERS = ("read_mail_thread", "read_thread")
 """The tools that show a thread by its id, whichever is offered."""
-FIRST_LINE = "FIRST: "
 """Begins a recorded line on what to do first."""
 FIRST = 3
 """Most lines on what to do first, and most facts of a thread."""
@@ -103,15 +101,8 @@ def _verdict(talk: Conversation) -> dict[str, Any]:
         }
     known = talk.section("KNOWN")
     named = dict(_CATEGORY.findall(f"{talk.section('OUTPUT')}\n{talk.section('QUESTIONS')}"))
-    found = mail_of([mail.id for mail in mails])
-    if found and (not named or found["category"] in named):
-        thread = mails[0].id.partition("/")[0]
-        told = {k: v for k, v in found.items() if k not in ("last", "matter", "lines")}
-        told["evidence"] = [f"{thread}/{id}" for id in found["evidence"]]
-        told = {"asked_of_me": False, "draft_reply": "", **told}
-    else:
-        told = _by_rules(mails, known, list(named))
-        told["proposed_action"] = f"{told['proposed_action']} {MARK}"
+    told = _by_rules(mails, known, list(named))
+    told["proposed_action"] = f"{told['proposed_action']} {MARK}"
     return {"deadline": "", **told, "not_covered": gaps}
 
 
@@ -222,28 +213,11 @@ def is_digest(talk: Conversation) -> bool:
 
 
 def digest_lines(talk: Conversation) -> str:
-    """Return at most three lines on what to do first, and a line `SAME:` for each shared matter."""
+    """Return at most three lines on what to do first."""
     found = [told for text in talk.opening for told in _told(text)]
     today = _date(_TODAY.search(talk.opening[0])) or date.min
-    matters: dict[str, list[_Told]] = {}
-    ids: dict[str, str] = {}
-    lines: list[str] = []
-    for told in found:
-        if mail := mail_with(told.fact):
-            ids[mail[0]] = told.id
-            lines += mail[1].get("lines", [])
-            if matter := mail[1].get("matter"):
-                matters.setdefault(matter, []).append(told)
-    said = [line for each in lines if (line := _cited(each, ids))]
-    first = [f"- {line.removeprefix(FIRST_LINE)}" for line in said if line.startswith(FIRST_LINE)]
-    first = first or _by_rank([told for told in found if told.asked], today)
-    same = [
-        f"SAME: {matter} " + "".join(f"[{told.id}]" for told in members)
-        for matter, members in matters.items()
-        if len(members) > 1
-    ]
-    rest = [line for line in said if not line.startswith(FIRST_LINE)]
-    return "\n".join([*(first or [f"Nothing is asked of you. {OFFLINE}"]), *same, *rest])
+    first = _by_rank([told for told in found if told.asked], today)
+    return "\n".join(first or [f"Nothing is asked of you. {OFFLINE}"])
 
 
 def _by_rank(asked: Iterable[_Told], today: date) -> list[str]:
@@ -253,14 +227,6 @@ def _by_rank(asked: Iterable[_Told], today: date) -> list[str]:
         head, _, cited = first[-1].rpartition(" [")
         first[-1] = f"{head} {OFFLINE} [{cited}"
     return first
-
-
-def _cited(line: str, ids: Mapping[str, str]) -> str:
-    """Return a recorded line with the ids of findings for those of threads; empty if one is
-    missing."""
-    text, *threads = re.split(r"\[(\w+)\]", line)
-    cited = [id for id in threads if id]
-    return text + "".join(f"[{ids[id]}]" for id in cited) if ids.keys() >= {*cited} else ""
 
 
 def _told(text: str) -> Iterator[_Told]:

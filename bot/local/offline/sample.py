@@ -1,4 +1,4 @@
-"""Replay what careful readers said of the sample workspace and the sample mailbox.
+"""Replay what careful readers said of the threads of the sample workspace.
 
 A recorded answer counts only while a thread ends where it ended when it was read; the rules judge
 any other one.
@@ -6,13 +6,12 @@ any other one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from bot.local.sample_labels import IssueLabel, labels
-from bot.local.sample_workspace import load_sample, read_data
+from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF
 
 _APART = ("", "how-to")
@@ -77,22 +76,3 @@ def issue_of(claim: str) -> IssueLabel | None:
 @cache
 def _issues() -> Mapping[str, IssueLabel]:
     return {issue.title: issue for issue in labels().issues.values()}
-
-
-def mail_of(ids: Sequence[str]) -> Mapping[str, Any] | None:
-    """Return the verdict recorded of a mail thread, whose message ids are given in order."""
-    thread, _, last = ids[-1].partition("/")
-    found = _mails().get(thread)
-    return found if found and found["last"] == last else None
-
-
-def mail_with(fact: str) -> tuple[str, Mapping[str, Any]] | None:
-    """Return id and verdict of the recorded mail thread with that first fact, which may be cut."""
-    found = ((id, mail) for id, mail in _mails().items() if mail["key_facts"][0].startswith(fact))
-    return next(found, None) if fact else None
-
-
-@cache
-def _mails() -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = read_data("verdicts")
-    return found
