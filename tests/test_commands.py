@@ -140,7 +140,7 @@ def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Pat
     assert "s1 complete/none" in shown.out
     assert ", 1 finding · " in shown.out
     assert re.search(r"^run \w+  sweep  complete  \S+Z$", shown.out, re.MULTILINE)
-    assert " · 2 channels · " in shown.out
+    assert " · 2 channels · " in " ".join(shown.out.split())
     whole = shell("show", document["run_id"][:6], "--json").json
     assert whole["result"] == document
     assert [s["id"] for s in whole["subagents"]] == ["s1", "s2"]

@@ -12,7 +12,7 @@ from digest_kit import CATEGORIES, triage, triages, verdict
 from digest_kit import LINK as MAIL
 from document_kit import gaps_of, sweep_report, triage_report
 from hypothesis import given, settings
-from report_kit import BEFORE, EVIL, finding, section, still, sweeps, swept
+from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swept
 from slack_sdk.models.blocks import Block
 from slack_sdk.models.views import View
 from standins.slack_blocks import checked
@@ -357,7 +357,7 @@ def test_the_text_for_notifications_is_numbers_alone() -> None:
         notes=[EVIL],
         compared=BEFORE,
     )
-    told = "Sweep, 1 channel: 1 open · 1 new · compared with the report up to 1 Mar 2025."
+    told = "Sweep, 1 channel: 1 open issue · 1 new · compared with the report up to 1 Mar 2025."
     assert sweep_view(sweep_report(document)).notification == told
     others = ["Sweep, part 2 of 3", "Sweep, part 3 of 3"]
     assert [part.text for part in posted(document)] == [told, *others]
@@ -409,18 +409,18 @@ def test_the_first_message_says_what_to_do_and_the_thread_tells_the_rest() -> No
     text = shown(first)
     assert text.splitlines()[:3] == [
         "Customer issues: weekly-emea",
-        "**4 open (1 urgent) · 1 new, 2 still open for up to 12 days, 1 solved, 1 reopened"
+        "**4 open issues (1 urgent) · 1 new, 2 still open for up to 12 days, 1 solved, 1 reopened"
         " · compared with the report up to 1 Mar 2025**",
         "1 Mar 2025 to 15 Mar 2025 · 3 channels · 120 messages in 36 threads read",
     ]
     sections = three_markets()["sections"]
     url = {f["id"]: f["links"][0] for s in sections for f in s["findings"]}
     assert f"1. **Issue F2.1** [1]({url['F2.1']})" in text
-    assert "Café Sol · #csm-es · waits since 4 Mar (10 days)\n→ Do it" in text
+    assert "Café Sol · #csm-es · waits since 4 Mar (11 days)\n→ Do it" in text
     assert f"2. **Issue F1.1** [2]({url['F1.1']})" in text
     assert "→ nobody yet: Answer Ana." in text
     assert "- New channels: #csm-de" in text
-    assert "- ◐ **#csm-fr**  1 open, 1 new [2] · What it found, in a sentence." in text
+    assert "- ◐ **#csm-fr**  1 open issue, 1 new [2] · What it found, in a sentence." in text
     assert "- – **#csm-de**  no open issue · No issues in 12 threads." in text
     assert shown(alone).startswith(
         "**Other open issues**\n**● 1. STILL OPEN 12 days** **Issue F2.1"
@@ -439,7 +439,7 @@ def test_what_became_of_it_since_the_last_report_stands_before_it() -> None:
     text = whole(swept(section("a", *found, still_told, finding("F1.5"), solved), compared=BEFORE))
     marks = ("● 1. REOPENED", "◐ 2. STILL OPEN 12 days", "◐ 3. NEW", "◐ 4. CHANGED", "◐ 5.")
     assert [mark for mark in marks if f"**{mark}**" not in text] == []
-    assert "A, B, C +2 · #a · waits since 4 Mar (10 days)" in text
+    assert "A, B, C +2 · #a · waits since 4 Mar (11 days)" in text
     assert "SOLVED: 1" in text
 
 
@@ -468,7 +468,18 @@ def test_a_market_with_nothing_but_old_issues_is_never_called_free_of_them() -> 
     old = [still(), still("The printer is dead", severity="high")]
     first = shown(posted(swept(section("csm-es"), compared=BEFORE, still_open=old))[0])
     assert "no open issue" not in first
-    assert "**#csm-es**  2 open (1 urgent)" in first
+    assert "**#csm-es**  2 open issues (1 urgent)" in first
+
+
+@pytest.mark.parametrize("customers", [["Bar Luna"], [f"Bar {n}" for n in range(9)]])
+def test_lines_of_a_table_or_a_list_lead_to_each_of_their_threads(customers: list[str]) -> None:
+    bug = {"status": "tracked", "key": "BUG-1", "title": "Charged twice"}
+    several = [f"{LINK}1", f"{LINK}2?thread_ts=1&cid=C1", f"{LINK}3"]
+    one = finding("F1.1", links=several, customers=customers, tracker=bug)
+    text = whole(swept(section("a", one, finding("F1.2", tracker=bug))))
+    assert f" [1]({LINK}1) [2]({LINK}3)" in text
+    assert f" [↗]({LINK}10002)" in text
+    assert "thread_ts" not in text
 
 
 def test_a_short_report_is_one_message() -> None:

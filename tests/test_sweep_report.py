@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swep
 from bot.reports.documents import SweepReport
 from bot.reports.files import COLUMNS, QUIET, findings_csv, harmless
 from bot.reports.markdown import plain, report_markdown
+from bot.reports.problems import days_since, urgency
 from bot.reports.sweep import MOST_FINDINGS, MOST_LINES, sweep_view
 from bot.reports.text import WIDTH, report_text
 
@@ -57,12 +59,15 @@ def test_a_report_counts_what_it_shows() -> None:
         finding("F1.6", "solved"),
     ]
     text = text_of(swept(section("csm-es", *found), cost_usd=None))
-    assert "2 open (1 urgent) · 1 waits for a fix, 1 waits for the customer, 1 solved · " in text
+    assert (
+        "2 open issues (1 urgent) · 1 waits for a fix, 1 waits for the customer, 1 solved · "
+        in text
+    )
     assert "40 messages in 12 threads read" in text
-    assert "Café Sol, Bar Luna · #csm-es · waits since 4 Mar (10 days) · unsolved" in text
+    assert "Café Sol, Bar Luna · #csm-es · waits since 4 Mar (11 days) · unsolved" in text
     assert "3 customers · #csm-es" in text
     assert "· 1 channel ·" in text
-    assert "Issue F1.4 · Café Sol · #csm-es · since 4 Mar (10 days) · waits for the cust" in text
+    assert "Issue F1.4 · Café Sol · #csm-es · since 4 Mar (11 days) · waits for the cust" in text
     assert "Closed: 1" in text
     assert "Issue F1.5" not in text
     assert "price unknown" in text
@@ -74,7 +79,7 @@ def test_an_issue_says_who_waits_since_when_for_how_much_and_who_acts_by_when() 
     named = finding("F1.1", "unanswered", **waits, cases=[case], deadline="2025-03-12")
     unnamed = finding("F1.2", customers=[], owner="Luis", **waits)
     text = text_of(swept(section("csm-es", named, unnamed)))
-    told = "Café Sol · #csm-es · waits since 9 Mar (5 days) · 2 x 59 € · overdue since 12 Mar"
+    told = "Café Sol · #csm-es · waits since 9 Mar (6 days) · 2 x 59 € · overdue since 12 Mar"
     assert text.count(told) == 2
     assert "Ana Ruiz · #csm-es · waits since 9 Mar" in text
     assert "→ nobody yet: Answer Ana." in text
@@ -143,15 +148,112 @@ def test_one_bug_stands_once_with_all_who_wait_for_it(
 ) -> None:
     text = " ".join(render(sweep_report(shared())).replace("\\", "").replace("|", "").split())
     assert "BUG-1 Charged twice" in text
-    assert "3 customers, #csm-fr, #csm-es: 1 open, 2 wait for a fix, 1 solved" in text
+    assert (
+        "4 customers, #csm-fr, #csm-es: 1 open, 2 wait for a fix, 1 solved · in the tracker" in text
+    )
     coq, sol, luna = (text.rindex(f"{name} #csm-") for name in ("Le Coq", "Café Sol", "Bar Luna"))
     assert coq < sol < luna
     assert "a refund → nobody yet: Answer Ana." in text
     assert "5 Mar 45 € known bug" in text
     assert "Slow tills" in text
     assert "2 customers, #csm-es, #csm-fr: 2 open" in text
-    assert text.count("Refund them") == 2
+    assert text.count("Refund them") == 1
     assert "BUG-2 Charged twice (closed in the tracker, still reported)" in text
+
+
+def test_a_problem_that_the_tracker_does_not_have_says_so() -> None:
+    missing: Json = {"tracker": {"status": "untracked"}}
+    found = [finding("F1.1", **missing), finding("F1.2", "waiting"), finding("F1.3")]
+    pattern = {"text": "Slow tills", "findings": ["F1.1", "F1.2"], "markets": ["a"]}
+    text = text_of(swept(section("a", *found), patterns=[pattern]))
+    assert "1 customer, #a: 1 open · not in the tracker" in text
+    assert text.count("not in the tracker") == 1
+
+
+def test_a_problem_is_in_the_tracker_also_where_its_most_urgent_issue_is_not() -> None:
+    found = [
+        finding("F1.1", "unanswered", tracker={"status": "untracked"}),
+        finding("F1.2", "waiting", tracker=tracked("BUG-1")),
+    ]
+    pattern = {"text": "Slow tills", "findings": ["F1.1", "F1.2"], "markets": ["a"]}
+    text = text_of(swept(section("a", *found), patterns=[pattern]))
+    assert "1. BUG-1 Charged twice" in text
+    assert "in the tracker" in text
+    assert "not in the tracker" not in text
+
+
+def test_a_customer_of_a_problem_counts_once_with_its_most_urgent_state() -> None:
+    bug: Json = {"tracker": tracked("BUG-1")}
+    found = [
+        finding("F1.1", "solved", customers=["Bar Luna", "Bar Sol"], **bug),
+        finding("F1.2", "known", customers=["Bar Luna", "Le Coq"], **bug),
+        finding("F1.3", customers=["Le Coq"], **bug),
+        finding("F1.4", "unanswered", customers=["Le Coq"], **bug),
+    ]
+    text = text_of(swept(section("a", *found)))
+    assert "2 open issues (1 urgent) · 1 waits for a fix, 1 solved" in text
+    assert "3 customers, #a: 1 open, 1 waits for a fix, 1 solved · in the tracker" in text
+
+
+def several_threads() -> Json:
+    """Two issues of one bug, one of them told in two threads."""
+    replies = [f"{LINK}2?thread_ts=0.1&cid=C1", f"{LINK}4?thread_ts=3&cid=C1"]
+    links = [f"{LINK}01", replies[0], f"{LINK}3", replies[1]]
+    bug: Json = {"tracker": tracked("BUG-1")}
+    return swept(section("a", finding("F1.1", links=links, **bug), finding("F1.2", **bug)))
+
+
+def test_lines_of_a_table_lead_to_each_of_their_threads() -> None:
+    document = sweep_report(several_threads())
+    lines = [line.strip() for line in report_text(document).splitlines()]
+    assert [line for line in lines if line.startswith(LINK)] == [
+        *(f"{LINK}01", f"{LINK}3"),
+        f"{LINK}10002",
+    ]
+    text = report_markdown(document)
+    assert f" · [1]({LINK}01) [2]({LINK}3) |" in text
+    assert f" · [open]({LINK}10002) |" in text
+
+
+def test_a_step_that_stands_at_the_top_is_not_told_again() -> None:
+    bug: Json = {"tracker": tracked("BUG-1")}
+    found = [
+        finding("F1.1", "unanswered", next_step="Pay back.", **bug),
+        finding("F1.2", next_step="Call them.", **bug),
+        finding("F1.3", next_step="Send a form."),
+        finding("F1.4", severity="low", next_step="Wait for it."),
+    ]
+    first, _, rest = text_of(swept(section("a", *found))).partition("BY MARKET")
+    assert [step in first for step in ("Pay back", "Call them", "Send a form")] == [1, 0, 1]
+    assert [step in rest for step in ("Pay back", "Call them", "Send a form")] == [0, 1, 0]
+    assert "Wait for it" in rest
+
+
+def test_bugs_that_are_closed_and_still_reported_are_named() -> None:
+    keys = ("BUG-1", "BUG-2", "BUG-2")
+    found = [finding(f"F1.{n}", tracker=tracked(k, "closed")) for n, k in enumerate(keys)]
+    tracker = {"status": "complete", "title": "Bugs", "untracked": 1, "tracked": 4, "closed": 3}
+    told = "1 not in it, 4 in it · still reported though closed: BUG-2 (2 reports), BUG-1"
+    assert f"Tracker (Bugs): {told}" in text_of(swept(section("a", *found), tracker=tracker))
+    text = text_of(swept(section("a"), tracker={**tracker, "closed": 0}))
+    assert "1 not in it, 4 in it" in text
+    assert "closed" not in text
+
+
+@pytest.mark.parametrize(
+    ("since", "days", "points"),
+    [
+        ("2025-03-08T23:59:00+00:00", 7, 5),
+        ("2025-03-09T00:00:00+00:00", 6, 4),
+        ("2025-03-09T00:30:00+01:00", 7, 5),
+        ("2025-03-15T00:00:00+00:00", 0, 3),
+    ],
+)
+def test_days_of_waiting_are_those_of_the_calendar(since: str, days: int, points: int) -> None:
+    document = sweep_report(swept(section("a", finding("F1.1", waits_since=since))))
+    at = datetime.fromisoformat(document.as_of)
+    assert days_since(since, at) == days
+    assert urgency(document.findings()[0], at) == points
 
 
 def test_a_table_that_is_too_long_is_cut_with_its_number() -> None:
@@ -208,7 +310,7 @@ def test_a_known_bug_and_what_was_declined_are_told_and_are_not_open() -> None:
     document = swept(section("csm-es", *found))
     text = text_of(document)
     assert "no open issue" in text
-    assert "– 1. Issue F1.1 · Café Sol · #csm-es · since 4 Mar (10 days) · known bug" in text
+    assert "– 1. Issue F1.1 · Café Sol · #csm-es · since 4 Mar (11 days) · known bug" in text
     assert "Closed: 1" in text
     assert "#csm-es (1): Café Sol" in text
     assert [row["state"] for row in rows(document)] == ["known", "declined"]
@@ -219,7 +321,7 @@ def test_a_section_that_is_not_whole_says_so_and_why() -> None:
     document = swept(bad, status="partial")
     document["coverage"]["not_covered"] = [{"source": "csm-es", "reason": "Slack gave no answer"}]
     text = text_of(document)
-    assert "1 open [1] · read in part · Slack gave no answer." in text
+    assert "1 open issue [1] · read in part · Slack gave no answer." in text
     assert "Issue F1.1" in text
     assert "NOT COVERED · csm-es: Slack gave no answer" in text
 
@@ -268,11 +370,11 @@ def test_a_report_reads_from_what_to_do_first_to_what_it_cost() -> None:
     text = markdown(document)
     told = [
         "# Customer issues: weekly",
-        "**2 open · 2 still open for up to 12 days, 1 solved · compared with",
+        "**2 open issues · 2 still open for up to 12 days, 1 solved · compared with",
         f"1. **Issue F1.1** [1]({one['links'][0]}) · Café Sol",
         "→ Pay back",
         "## By market",
-        "- ◐ **#csm-es** 2 open \\[1\\] · What it found, in a sentence.",
+        "- ◐ **#csm-es** 2 open issues \\[1\\] · What it found, in a sentence.",
         "## Other open issues",
         "### **◐ 1. STILL OPEN 3 days** **Issue F1.1**",
         "## Still open, no news in this window",
@@ -337,17 +439,20 @@ def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> N
 @pytest.mark.parametrize(
     ("language", "said"),
     [
-        ("de", ["4 offen", "NOCH OFFEN, 12 Tage", "noch niemand: Answer", "1. März 2025"]),
+        (
+            "de",
+            ["4 offene Probleme", "NOCH OFFEN, 12 Tage", "noch niemand: Answer", "1. März 2025"],
+        ),
         (
             "es",
             [
-                "abiertos: 4",
+                "4 problemas abiertos",
                 "SIGUE ABIERTO 12 días",
                 "aún nadie: Answer",
                 "del 1 mar 2025 al 15 mar",
             ],
         ),
-        ("ja", ["4 open"]),
+        ("ja", ["4 open issues"]),
     ],
 )
 def test_the_words_of_a_report_are_those_of_its_readers(language: str, said: list[str]) -> None:

@@ -133,9 +133,9 @@ async def test_each_report_begins_where_the_last_one_ended_and_an_issue_is_one_i
     lives = [told(document, PAYING) for document in documents]
     assert len({f["issue"] for f in lives}) == 1
     assert [f["change"] for f in lives] == ["new", "solved", "reopened"]
-    assert [f["age_days"] for f in lives] == [4, 11, 18]
+    assert [f["age_days"] for f in lives] == [5, 12, 19]
     button = told(first, BUTTON)["issue"]
-    for document, days in ((second, 10), (third, 17)):
+    for document, days in ((second, 11), (third, 18)):
         (still,) = document["still_open"]
         assert (still["issue"], still["item"], still["age_days"]) == (button, FR, days)
     assert told(third, INVOICE)["change"] == "new"

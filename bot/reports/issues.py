@@ -27,7 +27,7 @@ from bot.reports.documents import (
     TriageAnswer,
     TriageReport,
 )
-from bot.reports.problems import is_urgent
+from bot.reports.problems import days_since, is_urgent
 from bot.storage.database import Database
 from bot.storage.tables import issues
 from scopes.tool import iso
@@ -275,7 +275,7 @@ def _note(finding: SweepFinding, match: Match, at: datetime) -> IssueNote:
         issue=match.issue.id if match.issue else None,
         change=change,
         first=iso(first) if was or change else None,
-        age_days=_days(first, at) if was or change else None,
+        age_days=days_since(iso(first), at) if was or change else None,
         absorbed=[issue.id for issue in match.absorbed],
     )
 
@@ -303,15 +303,11 @@ def _still_open(
             state=issue.state,
             owner=issue.owner,
             first=iso(issue.first),
-            age_days=_days(issue.first, at),
+            age_days=days_since(iso(issue.first), at),
             links=list(issue.links),
         )
         for issue in found
     ]
-
-
-def _days(first: datetime, at: datetime) -> int:
-    return max(0, (at - first).days)
 
 
 Row = dict[str, Any]

@@ -141,7 +141,7 @@ class _Markdown:
         yield "|---" * len(table.columns) + "|"
         for row in table.rows:
             for number, cells in enumerate(row.cells):
-                note = DITTO if number else f"{_cell(row.note)}{self._link(row.url)}"
+                note = DITTO if number else f"{_cell(row.note)}{self._links(row.urls)}"
                 yield f"| {' | '.join([*map(_cell, cells), note])} |"
         yield from ("", f"· {plain(table.more)}") if table.more else ()
 
@@ -158,6 +158,12 @@ class _Markdown:
 
     def _link(self, url: str) -> str:
         return f" · [{self.view.words('link')}]({url})" if url else ""
+
+    def _links(self, urls: Sequence[str]) -> str:
+        """Return one link by its word, several by their numbers."""
+        if len(urls) < 2:
+            return self._link("".join(urls))
+        return f" · {' '.join(f'[{n}]({url})' for n, url in enumerate(urls, 1))}"
 
 
 def _section(title: str, rows: Sequence[str]) -> Iterator[str]:

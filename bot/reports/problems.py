@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
 from bot.reports.formatting import due
-from subagents.contracts import NEEDS_ACTION
+from subagents.contracts import NEEDS_ACTION, State
 from subagents.result import CustomerCase
 
 URGENT = 6
@@ -31,7 +31,8 @@ def urgency(issue: Issue, at: datetime) -> int:
     """
     if issue.state not in NEEDS_ACTION:
         return 0
-    days = (at - datetime.fromisoformat(waits_since(issue) or at.isoformat())).days
+    since = waits_since(issue)
+    days = days_since(since, at) if since else 0
     points = {"high": 3, "medium": 1, "low": 0}[issue.severity]
     points += 2 if days >= 7 else 1 if days >= 3 else 0
     points += issue.state == "unanswered"
@@ -50,6 +51,12 @@ def is_urgent(issue: Issue, at: datetime) -> bool:
 def waits_since(issue: Issue) -> str | None:
     """Return since when somebody waits (ISO 8601); None where nothing says it."""
     return issue.first if isinstance(issue, KnownIssue) else issue.waits_since or issue.since
+
+
+def days_since(since: str, at: datetime) -> int:
+    """Count the days from that of `since` (ISO 8601) to that of `at`, by the calendar in UTC."""
+    first = datetime.fromisoformat(since).astimezone(UTC).date()
+    return max(0, (at.astimezone(UTC).date() - first).days)
 
 
 def days_left(finding: SweepFinding, today: date) -> int | None:
@@ -99,6 +106,7 @@ class SweepProblem:
     title: str = ""
     """Name of a cause that several findings share; empty for an issue that stands alone."""
     tracker: TrackerEntry | None = None
+    """Its row in the tracker."""
 
     @property
     def findings(self) -> list[SweepFinding]:
@@ -111,6 +119,21 @@ class SweepProblem:
     @property
     def open(self) -> list[Member]:
         return [member for member in self.members if member.finding.state in NEEDS_ACTION]
+
+    @property
+    def is_untracked(self) -> bool:
+        """Return whether a tracker was read and has no row for it."""
+        entries = [finding.tracker for finding in self.findings]
+        return not self.tracker and any(each and each.status == "untracked" for each in entries)
+
+    @property
+    def customers(self) -> dict[str, State]:
+        """Return each customer once, with the most urgent of its states."""
+        states: dict[str, State] = {}
+        for member in sorted(self.members, key=lambda member: member.order):
+            for case in member.cases():
+                states.setdefault(case.customer or member.finding.id, member.finding.state)
+        return states
 
     @property
     def urgency(self) -> int:
@@ -162,8 +185,8 @@ def _key(finding: SweepFinding) -> str:
 
 def _problem(members: Iterable[Member], pattern: str) -> SweepProblem:
     ranked = sorted(members, key=lambda member: (-member.urgency, member.order))
-    tracker = ranked[0].finding.tracker
-    known = tracker if tracker and tracker.key else None
+    rows = (member.finding.tracker for member in ranked)
+    known = next((row for row in rows if row and row.key), None)
     named = f"{known.key} {known.title}".strip() if known else pattern
     return SweepProblem(tuple(ranked), named if len(ranked) > 1 else "", known)
 

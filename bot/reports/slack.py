@@ -372,11 +372,12 @@ def _tables(table: EntryTable) -> Iterator[tuple[Block, ...]]:
 
 
 def _note(row: Row, before: str = "") -> Iterator[str | Element]:
-    """Yield the note of a row and its link."""
+    """Yield the note of a row and its links, several by their numbers."""
     if row.note:
         yield f"{before}{row.note}"
-    if link := link_to(row.url, "↗"):
-        yield from (" ", link)
+    for number, url in enumerate(row.urls, 1):
+        if link := link_to(url, f"[{number}]" if len(row.urls) > 1 else "↗"):
+            yield from (" ", link)
 
 
 def _cell(text: Element) -> Block:

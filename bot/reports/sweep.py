@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -23,6 +24,7 @@ from bot.reports.problems import (
     Member,
     SweepProblem,
     actor,
+    days_since,
     is_urgent,
     problems_of,
     team,
@@ -48,9 +50,13 @@ from bot.reports.view import (
 from bot.slack.markdown import address
 from config.words import Words, in_language, words_of
 from scopes.tool import one_line
-from subagents.contracts import NEEDS_ACTION
+from subagents.contracts import NEEDS_ACTION, State
 from subagents.result import CustomerCase
 
+THREAD = re.compile(
+    r"/archives/(?P<channel>\w+)/p(?P<own>\d+)(?:\?.*?\bthread_ts=(?P<first>[\d.]+))?"
+)
+"""Channel, message and first message of the thread in a link to a message."""
 SLACK = re.compile(r"https://[a-z0-9.-]{1,100}\.slack(?:-gov)?\.com/[A-Za-z0-9/_.?=&-]{1,200}")
 """Pattern of the only links in a report."""
 NAME, TITLE, SENTENCE, LINE, CLAIM, QUOTE, STEP, AMOUNT = 60, 100, 240, 400, 600, 260, 600, 30
@@ -107,6 +113,16 @@ def slack_link(links: Sequence[str | None]) -> str:
     return first if SLACK.fullmatch(first) else ""
 
 
+def thread_links(links: Sequence[str]) -> tuple[str, ...]:
+    """Return the first link of each thread, of those that are Slack's."""
+    threads: dict[tuple[str, str], str] = {}
+    for link in filter(None, (slack_link([each]) for each in links)):
+        found = THREAD.search(link)
+        first = (found["first"] or found["own"]).replace(".", "") if found else link
+        threads.setdefault((found["channel"] if found else "", first), link)
+    return tuple(threads.values())
+
+
 def first_clause(text: str, most: int = SHORT) -> str:
     """Return a text up to the last end of a clause within so many characters, or the next one."""
     if len(text) <= most:
@@ -131,6 +147,12 @@ class _Sweep:
         self.over = [m for each in every for m in each.members if m.finding.state in OVER]
         self.team = team(document)
         self.lines = self._lines()
+        self.first = tuple(self._first())[:MOST_FIRST]
+        self.said = {self.numbers[id] for line in self.first for id in line.findings}
+        """Numbers of the problems whose next step stands at the top."""
+        own = [line.findings[0] for line in self.first if line.findings]
+        self.steps = {id for id in own if self.numbers[id] not in self.lines}
+        """Ids of the findings whose own next step stands there."""
 
     def view(self) -> ReportView:
         document, words = self.document, self.words
@@ -143,7 +165,7 @@ class _Sweep:
             title=": ".join(filter(None, (words("issues"), clean_text(document.title, TITLE)))),
             counts=counts,
             lead=tuple(filter(None, self._lead(channels))),
-            first=tuple(self._first())[:MOST_FIRST],
+            first=self.first,
             notes=tuple(self._notes()),
             gaps=_sentences(gaps(document)),
             overview=tuple(map(self._market, self._markets())),
@@ -172,8 +194,8 @@ class _Sweep:
             parts += [words("solved_ones", n=counts.solved)] if counts.solved else []
             parts += [words("reopened_ones", n=counts.reopened)] if counts.reopened else []
         else:
-            parts += self._by_state([m for each in self.problems for m in each.members])
-            parts += [words("solved_ones", n=len(self.over))] if self.over else []
+            states = [m.finding.state for each in self.problems for m in each.active]
+            parts += self._by_state([*states, *(m.finding.state for m in self.over)])
         before = document.compared
         compared = words("compared", day=words.day(before.last)) if before else ""
         shown = (self._open(counts.open, counts.urgent), ", ".join(parts), compared)
@@ -181,12 +203,17 @@ class _Sweep:
 
     def _open(self, number: int, urgent: int) -> str:
         words = self.words
-        return words("open", n=number) + (f" ({words('urgent_ones', n=urgent)})" if urgent else "")
+        return words("open_issues", n=number) + (
+            f" ({words('urgent_ones', n=urgent)})" if urgent else ""
+        )
 
-    def _by_state(self, members: Sequence[Member]) -> list[str]:
-        """Count those who wait for a fix, and those who have to act themselves."""
-        states = [member.finding.state for member in members]
-        counts = (("known_ones", states.count("known")), ("waiting_ones", states.count("waiting")))
+    def _by_state(self, states: Sequence[State]) -> list[str]:
+        """Count those who wait for a fix, those who have to act themselves, and what is over."""
+        counts = (
+            ("known_ones", states.count("known")),
+            ("waiting_ones", states.count("waiting")),
+            ("solved_ones", sum(state in OVER for state in states)),
+        )
         return [self.words(key, n=n) for key, n in counts if n]
 
     def _lead(self, channels: str) -> Iterator[str]:
@@ -269,13 +296,21 @@ class _Sweep:
         head = words("tracker") + (f" ({named})" if named else "")
         if tracker.status not in ("complete", "partial"):
             return f"{head}: {words('unread', why=why)}"
-        counts = (
-            words("untracked_ones", n=tracker.untracked),
-            words("tracked_ones", n=tracker.tracked),
-            words("closed_ones", n=tracker.closed),
-        )
-        partly = f" · {words('partly', why=why)}" if tracker.status == "partial" else ""
-        return f"{head}: {', '.join(counts)}{partly}"
+        told = [words("untracked_ones", n=tracker.untracked)]
+        told += [words("tracked_ones", n=tracker.tracked)]
+        shown = [", ".join(told)]
+        shown += [words("closed_ones", bugs=closed)] if (closed := self._closed()) else []
+        shown += [words("partly", why=why)] if tracker.status == "partial" else []
+        return f"{head}: {' · '.join(shown)}"
+
+    def _closed(self) -> str:
+        """Name the bugs that the tracker has as closed, with how many issues report each."""
+        entries = [finding.tracker for finding in self.document.findings()]
+        closed = [e.key or e.title for e in entries if e and e.status == "closed"]
+        bugs = Counter(filter(None, (clean_text(each, NAME) for each in closed))).most_common()
+        named = [f"{b} ({self.words('reports', n=n)})" if n > 1 else b for b, n in bugs[:MOST_FULL]]
+        more = len(bugs) - MOST_FULL
+        return ", ".join(named) + (f" {self.words('more', n=more)}" if more > 0 else "")
 
     def _foot(self) -> Iterator[str]:
         document, words = self.document, self.words
@@ -368,16 +403,18 @@ class _Sweep:
         """Return a problem with a table of all who wait for it."""
         words, lead = self.words, problem.active[0]
         title = prose(problem.title or lead.finding.claim, CLAIM) or NOTHING
-        open_lines = sum(len(member.cases()) for member in problem.open)
-        counts = [words("open", n=open_lines)] if open_lines else []
-        counts += self._by_state([m for m in problem.members for _ in m.cases()])
-        solved = sum(len(m.cases()) for m in problem.members if m.finding.state in OVER)
-        counts += [words("solved_ones", n=solved)] if solved else []
-        details: list[str | Bold | Link] = [f"\n{self._waiting(problem)}: {', '.join(counts)}"]
+        states = list(problem.customers.values())
+        open_ones = sum(state in NEEDS_ACTION for state in states)
+        counts = [words("open", n=open_ones)] if open_ones else []
+        counts += self._by_state(states)
+        who = f"{words('customers', n=len(states))}, {self._places(problem.members, MANY_MARKETS)}"
+        details: list[str | Bold | Link] = [f"\n{who}: {', '.join(counts)}"]
         if problem.tracker:
             link = slack_link([problem.tracker.link])
             details += [" · ", Link(words(problem.tracker.status), link)]
-        if line := self.lines.get(number):
+        elif problem.is_untracked:
+            details.append(f" · {words('untracked')}")
+        if number not in self.said and (line := self.lines.get(number)):
             details.append(f"\n→ {prose(line.text, LINE)}")
         head = Bold(f"{self._dot(lead.finding)} {number}. {title}")
         return Entry(
@@ -388,12 +425,6 @@ class _Sweep:
             details=tuple(details),
             table=self._table(problem),
         )
-
-    def _waiting(self, problem: SweepProblem) -> str:
-        """Count the customers who wait, and name their markets."""
-        people = len({case.customer for member in problem.active for case in member.cases()})
-        places = self._places(problem.active, MANY_MARKETS)
-        return f"{self.words('customers', n=people)}, {places}"
 
     def _places(self, members: Sequence[Member], most: int = MOST_MARKETS) -> str:
         markets = list(dict.fromkeys(clean_text(m.market, NAME) for m in members))
@@ -433,7 +464,7 @@ class _Sweep:
             amount = [clean_text(case.amount, AMOUNT)] if has_amounts else []
             name = clean_text(case.customer, NAME) or NOTHING
             cells.append((f"{dot} {name}", market, self._case_day(case), *amount, state))
-        return Row(tuple(cells), self._note(finding), slack_link(finding.links))
+        return Row(tuple(cells), self._note(finding), thread_links(finding.links))
 
     def _case_day(self, case: CustomerCase) -> str:
         since = case.waits_since or case.since
@@ -444,7 +475,7 @@ class _Sweep:
         wants = prose(finding.wants, SENTENCE)
         if finding.state in NEEDS_ACTION:
             wants = wants or first_clause(prose(finding.severity_reason, SENTENCE))
-            step = self._step(finding)
+            step = "" if finding.id in self.steps else self._step(finding)
         else:
             wants, step = wants or first_clause(self._claim(finding)), ""
         told = " · ".join(filter(None, (self._change(finding), self._due(finding), wants)))
@@ -474,7 +505,7 @@ class _Sweep:
         if tracked := self._tracked(finding):
             link = slack_link([finding.tracker.link] if finding.tracker else [])
             details += [" · ", Link(tracked, link)]
-        if step := self._act(number, problem):
+        if step := "" if number in self.said else self._act(number, problem):
             details.append(f"\n{step}")
         told = f" {first_clause(claim)} · {self._who(problem, claim)} · {self._state(finding)}"
         return Entry(
@@ -505,7 +536,7 @@ class _Sweep:
         since = min((s for m in members if (s := waits_since(m.finding))), default=None)
         waits = ""
         if since:
-            days = (self.at - datetime.fromisoformat(since)).days
+            days = days_since(since, self.at)
             key = "waits_days" if problem.open else "since_days"
             waits = words(key, day=self._day(since), days=words("days", n=days))
         amounts = [c.amount for _, c in rows if c.amount] if len(rows) == 1 else []

@@ -131,7 +131,7 @@ def _table(table: EntryTable) -> Iterator[str]:
     for row in table.rows:
         yield from (_columns(cells, widths) for cells in row.cells)
         yield from wrap(f"{NOTE}{row.note}", NOTE) if row.note else ()
-        yield from [NOTE + row.url] if row.url else ()
+        yield from (NOTE + url for url in row.urls)
     yield from wrap(NOTE + table.more) if table.more else ()
 
 

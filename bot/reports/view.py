@@ -80,7 +80,8 @@ class Row:
     cells: tuple[tuple[str, ...], ...]
     """The cells of each line, as many as the table has columns before that of the notes."""
     note: str = ""
-    url: str = ""
+    urls: tuple[str, ...] = ()
+    """A link to each of its threads."""
 
 
 @dataclass(frozen=True, slots=True)
