@@ -17,6 +17,9 @@ from subagents.trajectory import Context, Origin
 
 WORDS = 8
 """Words in a shingle. Shorter runs recur by chance, longer ones miss a sentence (DESIGN, law 2)."""
+OWN = 5
+"""Words in a row that a context has read itself: with a day beside them they make a shingle of
+another's text by chance, such as the name of a meeting that two mails are about."""
 
 # Scripts without spaces have no words to count, so a character stands for a part of one: a Chinese
 # word has about 1.7 characters, a Japanese one about 2, a Thai, Lao, Khmer or Burmese one about 4
@@ -74,17 +77,19 @@ def shingles(text: str, words: int = WORDS) -> set[int]:
     return {hash(tuple(tokens[start:end])) for start, end in _windows(tokens, words)}
 
 
-def excerpts(text: str, wanted: Set[int]) -> list[str]:
+def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[str]:
     """Return the passages of a text made of the wanted shingles, as normalized words.
 
     Runs that are mostly figures, ids, times and addresses are left out: those recur by construction
-    and are nobody's words.
+    and are nobody's words. So are those with a run of `OWN` words that is in `own`.
     """
     tokens, unspaced = _tokens(text)
     found: list[tuple[int, int]] = []
     for start, end in _windows(tokens):
         window = tuple(tokens[start:end])
         if hash(window) not in wanted or not _says_something(window):
+            continue
+        if own and any(hash(window[i : i + OWN]) in own for i in range(len(window) - OWN + 1)):
             continue
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], end)
@@ -218,6 +223,11 @@ class Overlap:
         for digest, strange in foreign.items():
             yield from self._report(context.id, digest, strange & left, self._reader.__getitem__)
 
+    def _own_runs(self, context: str) -> set[int]:
+        """Return the runs of `OWN` words that the context has read itself."""
+        read = (text for digest in self._index.read(context) for text in self._texts(digest))
+        return set().union(*(shingles(text, OWN) for text in read))
+
     def find_retyped(self) -> Iterator[Leak]:
         """Find briefs that repeat another's answers, which may enter only by finding id.
 
@@ -256,10 +266,13 @@ class Overlap:
         by_reader: dict[str, set[int]] = defaultdict(set)
         for shingle in found:
             by_reader[reader(shingle)].add(shingle)
+        if not found:
+            return
+        own = self._own_runs(context)
         origins = {entry.origin for entry in self._index.filed[context].get(digest, ())}
         name = "/".join(sorted(origins)) or "unaccounted"
         for source, shared in by_reader.items():
-            parts = [p for text in texts(self._index.block(digest)) for p in excerpts(text, shared)]
+            parts = [p for text in self._texts(digest) for p in excerpts(text, shared, own)]
             if parts:
                 words = shorten(max(parts, key=len), _SHOWN, placeholder=" ...")
                 detail = f'words of {source} stand in this {name} block: "{words}"'
@@ -376,7 +389,10 @@ class Overlap:
         return self._shingles[digest]
 
     def _compute(self, digest: str) -> set[int]:
-        return set().union(*map(shingles, texts(self._index.block(digest))))
+        return set().union(*map(shingles, self._texts(digest)))
+
+    def _texts(self, digest: str) -> Iterator[str]:
+        return texts(self._index.block(digest))
 
     def _read(self, digest: str) -> set[int]:
         """Return the shingles of the delimited text of a result, without the lines that code added.
@@ -384,7 +400,7 @@ class Overlap:
         Delimited text ends at the last delimiter, so that a forged one does not hide what follows.
         """
         found: set[int] = set()
-        for text in texts(self._index.block(digest)):
+        for text in self._texts(digest):
             fenced = _FENCED.search(text)
             found |= shingles(fenced[2] if fenced else text)
         return found

@@ -768,6 +768,22 @@ def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
     assert {leak.source_context for leak in run.audit().leaks} == {"es", "pt"}
 
 
+@pytest.mark.parametrize(
+    ("read", "is_leak"),
+    [("Accepted: the quarterly refund go/no-go", False), ("Accepted: the refund go/no-go", True)],
+)
+def test_five_words_in_a_row_that_it_read_itself_excuse_a_day_beside_them(
+    read: str, is_leak: bool
+) -> None:
+    words = "Accepted: the quarterly refund go/no-go is on Monday"
+    run = Run()
+    run.child("invitation", f"Invitation. {words} 16 March")
+    reply = run.brief("reply")
+    reply.read(items(read))
+    reply.submit(summary=f"{words}.")
+    assert bool(run.audit().leaks) == is_leak
+
+
 def test_a_message_that_is_thought_or_called_with_is_scanned_like_one_that_is_said() -> None:
     run = Run()
     run.child("es", LEAKED)

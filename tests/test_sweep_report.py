@@ -290,10 +290,9 @@ def test_ten_pressing_issues_stand_whole_and_the_rest_in_a_list() -> None:
     assert rest.count("· ◐ ") == 2
 
 
-@pytest.mark.parametrize(("model", "shown"), [("claude", True), ("offline", False)])
-def test_what_the_subagents_say_of_a_channel_reaches_the_reader(model: str, shown: bool) -> None:
-    text = text_of(swept(section("csm-es", finding("F1.1")), model=model))
-    assert ("What it found, in a sentence." in text) == shown
+def test_what_the_subagents_say_of_a_channel_reaches_the_reader() -> None:
+    text = text_of(swept(section("csm-es", finding("F1.1"))))
+    assert "What it found, in a sentence." in text
 
 
 def test_a_line_that_cites_a_joined_finding_leads_to_the_one_that_stands() -> None:

@@ -353,9 +353,7 @@ class _Sweep:
             open_line = ", ".join(filter(None, (self._open(counts.open, counts.urgent), new)))
         numbers = sorted({self.numbers[f.id] for f in findings if f.state in NEEDS_ACTION})
         named = " ".join(f"[{n}]" for n in numbers[:MOST_FULL])
-        told = (section.status != "complete" or document.model != "offline") and (
-            len(document.sections) <= MANY_MARKETS
-        )
+        told = len(document.sections) <= MANY_MARKETS
         summary = first_clause(prose(section.summary, CLAIM)) if told else ""
         status = "" if section.status == "complete" else words(section.status)
         shown = filter(None, (" ".join(filter(None, (open_line, named))), status, summary))
