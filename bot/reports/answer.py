@@ -186,10 +186,10 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     missing = gaps(document)
     if missing:
         most = MOST_GAPS if whole else FEW_GAPS
-        shown = " ".join(f"{one_line(each).rstrip('.')}." for each in missing[:most])
+        shown = ". ".join(one_line(each).rstrip(".") for each in missing[:most])
         more = len(missing) - most
-        rest = f" {phrase('more', n=more)}" if more > 0 else ""
-        yield from wrap(f"{phrase('gaps')}: {shown}{rest}")
+        rest = f", {phrase('more', n=more)}" if more > 0 else ""
+        yield from wrap(f"{phrase('gaps')}: {shown}{rest}.")
     parts = [phrase("count.source", n=sources)] if sources else []
     parts += [*filter(None, [messages_of(document)]), price(document)]
     command = f"assistant show {document.run_id}"
