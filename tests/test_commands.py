@@ -69,7 +69,7 @@ def test_the_demo_shows_a_sweep_a_triage_and_an_answer_also_behind_some_proxy(
     digest, _, answer = rest.partition("=== A question to a database: ")
     more = "more lines: assistant show "
     for part, told in (
-        (sweep, ("DO FIRST", "not a language model", "· 5 channels ·", more)),
+        (sweep, ("DO FIRST", "without a language model", "· 5 channels ·", more)),
         (digest, ("DO FIRST", more)),
         (answer, ("Spain", "505", "nothing was paid", "Next: `assistant serve --local --open`")),
     ):

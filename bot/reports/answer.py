@@ -185,7 +185,7 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     """Yield one line on sources, days and cost, and what was not covered."""
     missing = gaps(document)
     if missing:
-        most = MOST_GAPS if whole else FEW_GAPS
+        most = FEW_GAPS if sources and not whole else MOST_GAPS
         shown = ". ".join(one_line(each).rstrip(".") for each in missing[:most])
         more = len(missing) - most
         rest = f", {phrase('more', n=more)}" if more > 0 else ""

@@ -168,7 +168,7 @@ class LocalGoogle(server.LocalGoogle):
         _known(sent.query.keys() - rule.query - EVERYWHERE, "Cannot bind query parameter.")
         api = self._apis.get(made.method)
         state = api.state if api else self.mailboxes[grant.address]
-        return self.run(made.method, Call(state, made.path, sent.query, dict(made.body)))
+        return self.answer(made.method, Call(state, made.path, sent.query, dict(made.body)))
 
     def _grant(self, token: str) -> Grant:
         grant, address = self.tokens.get(token), self.whose(token)

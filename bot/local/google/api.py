@@ -179,5 +179,5 @@ class Method(NamedTuple):
     http: str
     path: str
     """Below the server's root, with `{names}`."""
-    run: Callable[[Call[Any]], Json | None]
+    answer: Callable[[Call[Any]], Json | None]
     """None = an empty answer with status 204."""

@@ -76,11 +76,11 @@ class LocalGoogle:
         if address not in self.mailboxes:
             challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
             raise GoogleRefused("authError", headers=challenge)
-        return self.run(name, Call(self.mailboxes[address], path, sent.query, body_of(sent)))
+        return self.answer(name, Call(self.mailboxes[address], path, sent.query, body_of(sent)))
 
-    def run(self, method: str, call: Call[Any]) -> Json | None:
+    def answer(self, method: str, call: Call[Any]) -> Json | None:
         with call.state.lock:
-            return self.methods[method].run(call)
+            return self.methods[method].answer(call)
 
     def method_at(self, sent: Sent) -> tuple[str, dict[str, str]]:
         """Return the method's name and what its path names; paths without names come first."""

@@ -50,8 +50,9 @@ def key_of(talk: Conversation) -> Key:
         material = (text for text in talk.opening if text.startswith("MATERIAL"))
         texts = [*material, *(exchange.text for exchange in talk.exchanges)]
         seen = sorted({_QUERY.sub("q-#", item.id) for text in texts for item in items_of(text)})
-    else:  # the first lines of a report: all that its subagents found
-        asked, *seen = talk.opening
+    else:  # the first lines of a report: all that its subagents found, whatever the window
+        head, *seen = talk.opening
+        asked = head.partition(".")[0]
     opening = "\n".join([asked, *foreign, *chosen])
     digest = hashlib.sha256("\n".join(seen).encode()).hexdigest()[:12]
     return " ".join(opening.split()), talk.turn, digest
