@@ -177,9 +177,43 @@ async def test_specialists_who_copy_each_other_have_one_finding_that_is_judged(
 ) -> None:
     done = await held(Minds(finds(point(7))), tmp_path)
     (found,) = done.report.findings
-    assert found.found_by == list(SPECIALISTS)
+    assert found.found_by[0] == "correctness", "whose category it is"
+    assert set(found.found_by) == set(SPECIALISTS)
     assert (found.outcome, len(found.verdicts)) == ("confirmed", 2)
-    assert "security" not in {v.specialist for v in found.verdicts}
+    assert "correctness" not in {v.specialist for v in found.verdicts}
+
+
+async def test_what_several_find_in_several_categories_is_one_finding_that_others_judge(
+    tmp_path: Path,
+) -> None:
+    def of(name: str, severity: str, claim: str) -> Voice:
+        quotes = [f"{LINES[6]}", f"{LINES[8]}"]
+        return finds(
+            point(7, name, severity=severity, claim=claim, confidence=0.8, quotes=quotes),
+            point({"security": 20, "quality": 30, "correctness": 40}[name], name),
+        )
+
+    each = {
+        "security": of(
+            "security", "medium", "Anybody deletes what others wrote, since nobody asks"
+        ),
+        "quality": of("quality", "high", "The parameter misleads a reader"),
+        "correctness": of("correctness", "low", "It promises a check that is missing here"),
+    }
+    done = await held(Minds(each), tmp_path)
+    report = done.report
+    (found,) = [f for f in report.findings if f.place == "app.py:7"]
+    assert len(report.findings) == 4
+    assert (found.found_by[0], set(found.found_by)) == ("quality", set(each)), "the briefest claim"
+    assert (found.severity, found.category) == ("high", "quality")
+    assert found.confidence == 0.93, "0.8 of one; of three a third of the doubt is left"
+    assert {v.specialist for v in found.verdicts} == {"performance", "architecture"}
+    asked = [id for body in done.judgements for id in to_judge(body)]
+    assert asked.count(found.id) == 2
+    assert "Found independently by quality, security and correctness; 93% sure." in " ".join(
+        report_text(report).split()
+    )
+    assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
 async def test_silent_specialists_are_counted_and_silent_judges_leave_findings_unjudged(

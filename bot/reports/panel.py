@@ -165,7 +165,8 @@ def _details(finding: PanelFinding) -> Iterator[Sequence[str | Code]]:
     if finding.fix:
         yield [phrase("panel.fix", fix=clean_text(finding.fix, FIX))]
     names = current().list([clean_text(each, NAME) for each in finding.found_by])
-    yield [phrase("panel.found_by", names=names, share=f"{finding.confidence:.0%}")]
+    found_by = "panel.found_by_several" if len(finding.found_by) > 1 else "panel.found_by"
+    yield [phrase(found_by, names=names, share=f"{finding.confidence:.0%}")]
     yield from (_said(each, clean_text(each.specialist, NAME)) for each in finding.verdicts)
     if finding.defence:
         author = phrase("panel.author", name=clean_text(finding.defence.specialist, NAME))

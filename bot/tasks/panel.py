@@ -95,11 +95,16 @@ class Found:
     """Specialists, its author first."""
     judged_in: list[str] = field(default_factory=list)
     """Ids of the contexts that judged or defended it."""
+    joined: list[Found] = field(default_factory=list)
+    """The same, as others found it."""
 
     @property
     def confidence(self) -> float:
+        """The highest of those who found it; the more they are, the less doubt is left."""
         once = len(self.sources) < 2
-        return self.finding.confidence * (ONCE if once else 1.0)
+        own = self.finding.confidence * (ONCE if once else 1.0)
+        highest = max([own, *(each.confidence for each in self.joined)])
+        return 1 - (1 - highest) / len(self.found_by)
 
 
 @dataclass
@@ -365,6 +370,7 @@ class Panel(ReportTask):
 
     def _join(self) -> None:
         """Keep back what no other context may read, and join what several specialists found."""
+        groups: dict[str, list[Found]] = {}
         for reading in self.readings:
             name, own = reading.specialist.name, list[Found]()
             texts = [f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found]
@@ -377,14 +383,32 @@ class Panel(ReportTask):
                 else:
                     own.append(each)
                     self.clean[clean.id] = clean
-            others = [self.found[id].finding for id in self.clean if id in self.found]
+            others = [group[0].finding for group in groups.values()]
             same = dict(compare([each.finding for each in own], others).remaining)
             for each in own:
-                if first := same.get(each.finding.id):
-                    self.found[first].found_by.append(name)
-                    del self.clean[each.finding.id]
-                else:
-                    self.found[each.finding.id] = each
+                groups.setdefault(same.get(each.finding.id, each.finding.id), []).append(each)
+        kept = [self._joined(group) for group in groups.values()]
+        self.found |= {each.finding.id: each for each in kept}
+        self.clean = {
+            each.finding.id: replace(self.clean[each.finding.id], severity=each.finding.severity)
+            for each in kept
+        }
+
+    def _joined(self, group: Sequence[Found]) -> Found:
+        """Return what several found as the one of them says it who knows its category best, else
+        is surest, else briefest; with the highest severity."""
+        affinity = {r.specialist.name: r.specialist.affinity for r in self.readings}
+
+        def clear(each: Found) -> tuple[float, float, int]:
+            known = affinity[each.found_by[0]].get(each.finding.category, 0.0)
+            return known, each.confidence, -len(each.finding.claim)
+
+        best = max(group, key=clear)
+        best.joined = [each for each in group if each is not best]
+        best.found_by += [name for each in best.joined for name in each.found_by]
+        severity = min((each.finding.severity for each in group), key=GRADES.index)
+        best.finding = best.finding.model_copy(update={"severity": severity})
+        return best
 
     def _note(self, alarms: Iterable[Alarm]) -> None:
         for each in alarms:
@@ -398,7 +422,8 @@ class Panel(ReportTask):
         authors = {id: self.found[id].found_by[0] for id in self.clean}
         self.challenge = challenge = Challenge(findings, authors, self.texts)
         affinities = {each.name: each.affinity for each in self.profile.specialists}
-        routed = route(findings.values(), authors, affinities)
+        found_by = {id: self.found[id].found_by for id in findings}
+        routed = route(findings.values(), authors, affinities, found_by=found_by)
         left, changed = set(findings), True
         while left and changed and self._may_go_on("challenge", self.settings.challenge_rounds):
             draw = self.phases["challenge"].rounds + 1
