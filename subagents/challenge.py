@@ -260,6 +260,18 @@ class Challenge:
         parts = [(o.verdict, o.duplicate_of, o.place, o.evidence) for o in against]
         return sorted(" | ".join(filter(None, each)) for each in parts)
 
+    def open(self) -> set[str]:
+        """Return the findings that another round may change: too few have judged them, or
+        somebody objects, unless all who judged them and their author weaken them."""
+        left = set()
+        for id, author in self.authors.items():
+            given, defence = self._on(id), self.opinions.get((id, author))
+            every = [*given, defence] if defence else []
+            weakened = bool(every) and all(o.verdict == "weaken" for o in every)
+            if len(given) < JUDGES or (self.objections(id) and not weakened):
+                left.add(id)
+        return left
+
     def judged(self) -> list[Judged]:
         """Return what became of each finding, in their order."""
         twins = self._twins()

@@ -162,6 +162,39 @@ async def test_judges_who_flip_end_at_the_cap(tmp_path: Path) -> None:
     assert done.report.findings[0].outcome in ("disputed", "dropped")
 
 
+def weakening(body: Json) -> Answer:
+    given = to_judge(body).items()
+    return verdicts(*(verdict(id, "weaken", evidence=quote_of(said)) for id, said in given))
+
+
+async def test_what_all_weaken_and_its_author_too_is_lowered_and_judged_once(
+    tmp_path: Path,
+) -> None:
+    written: list[str] = []
+
+    def first_lines(body: Json) -> Answer:
+        written.append(str(body["messages"]))
+        return say("NONE")
+
+    minds = Minds({"correctness": finds(point(1))}, weakening, weakening, first_lines)
+    done = await held(minds, tmp_path)
+    (found,) = done.report.findings
+    assert (found.outcome, found.severity) == ("confirmed", "medium")
+    assert found.defence
+    assert len(done.judgements) == 3, "two judges and the author"
+    (_, challenge, _) = done.report.phases
+    assert (challenge.rounds, challenge.stopped) == (1, "")
+    assert done.report.status == "complete"
+    (sent,) = written
+    assert "correctness, medium | app.py:1" in sent, "the severity after judging"
+    assert "correctness, high" not in sent
+
+
+async def test_what_its_author_does_not_weaken_is_judged_again(tmp_path: Path) -> None:
+    done = await held(Minds({"correctness": finds(point(1))}, weakening), tmp_path)
+    assert len(done.judgements) == 5, "two judges, the author, two judges"
+
+
 async def test_what_all_refute_and_its_author_withdraws_is_dropped(tmp_path: Path) -> None:
     minds = Minds({"correctness": finds(point(1))}, divided(*SPECIALISTS), divided(*SPECIALISTS))
     done = await held(minds, tmp_path)

@@ -52,7 +52,6 @@ from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
 from subagents.budget import NANO, Amount
 from subagents.challenge import (
     GRADES,
-    JUDGES,
     Alarm,
     Challenge,
     Judged,
@@ -430,10 +429,10 @@ class Panel(ReportTask):
             asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
             opinions = await self._opinions(asked, draw)
             changed = challenge.record(opinions)
-            judged = Counter(id for id, judge in challenge.opinions if judge != authors[id])
-            left = {id for id in findings if challenge.objections(id) or judged[id] < JUDGES}
+            left = challenge.open()
             if draw == 1 and left:
                 await self._defend(left)
+                left = challenge.open()
         if not left or not changed:
             self.phases["challenge"].stopped = ""
         self._note(challenge.alarms())
@@ -575,7 +574,8 @@ class Panel(ReportTask):
         yield f"REVIEW of one material.\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         room = self.run.limits.max_fanout_tokens
         for each in ranked:
-            text = f"{each.outcome.upper()}: {self.clean[each.id].line()}"
+            clean = replace(self.clean[each.id], severity=each.severity)
+            text = f"{each.outcome.upper()}: {clean.line()}"
             if (room := room - estimate_tokens(text)) < 0:
                 break
             yield text, Origin.VIEW, " ".join(self.found[each.id].sources)
