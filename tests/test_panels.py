@@ -492,6 +492,80 @@ async def test_what_a_specialist_could_not_decide_is_told(tmp_path: Path) -> Non
     assert done.report.status == "partial"
 
 
+def lacking(*gaps: str) -> Voice:
+    return lambda body: Answer([use(SUBMIT, points=[], not_covered=list(gaps))])
+
+
+async def test_what_several_could_not_decide_is_told_once_and_in_ten_lines_at_most(
+    tmp_path: Path,
+) -> None:
+    many = [f"whether {sentence(f'gap {n}', 4)}" for n in range(12)]
+    each = {
+        "security": lacking("Whether the rate is per day"),
+        "quality": lacking("whether the rate is  per day", *many),
+    }
+    done = await held(Minds(each), tmp_path)
+    told = gaps(done.report)
+    assert told[0] == "security, quality: Whether the rate is per day"
+    assert len(told) == 13
+    for shown in (report_text(done.report), report_markdown(done.report)):
+        assert "what is missing is listed below" in shown
+        assert [n for n, gap in enumerate(many) if gap in shown] == list(range(8))
+        assert "and 4 more" in shown
+
+
+async def test_a_list_of_what_is_missing_is_promised_only_where_it_follows(tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+
+    def restless(body: Json) -> Answer:
+        return review(point(10 * draw(body, seen)))
+
+    done = await held(Minds({"quality": restless}), tmp_path)
+    assert done.report.status == "partial"
+    assert gaps(done.report) == []
+    shown = report_text(done.report)
+    assert "listed below" not in shown
+    assert "This review ended before all was settled" in shown
+    assert "ended by its limit of rounds" in shown
+
+
+async def test_a_claim_is_told_whole_and_judged_in_short(tmp_path: Path) -> None:
+    claim = f"Here {sentence('long claim', 60)} ends"[:580] + " at last"
+    done = await held(Minds({"quality": finds(point(1, "quality", claim=claim))}), tmp_path)
+    shown = " ".join(report_text(done.report).split())
+    assert claim in shown
+    assert "…" not in shown
+    for body in done.judgements:
+        (said,) = to_judge(body).values()
+        assert "…" in said
+        assert "at last" not in said
+
+
+async def test_confirmed_findings_of_little_weight_are_one_line_each(tmp_path: Path) -> None:
+    points = [
+        point(1, severity="high"),
+        point(10, severity="high", confidence=0.2),
+        point(20, severity="medium"),
+        point(30, severity="low"),
+    ]
+    done = await held(Minds({"correctness": finds(*points)}), tmp_path)
+    shown = " ".join(report_text(done.report).split())
+    full, brief = shown.split("Of low severity, or less than 30% sure")
+    assert points[1]["claim"] not in full.partition("Confirmed (4)")[2]
+    assert [n for n, each in enumerate(points) if f"Repair: {each['fix']}" in shown] == [0, 2]
+    assert f"· ● 2. {points[1]['claim']} (app.py:10) · ○ 4. {points[3]['claim']} (app.py:30)" in (
+        brief
+    )
+    assert f"- ● 2. {points[1]['claim']}" in report_markdown(done.report)
+
+
+async def test_a_dispute_of_low_severity_is_told_with_both_sides(tmp_path: Path) -> None:
+    minds = Minds({"correctness": finds(point(1, severity="low"))}, divided("security"))
+    shown = report_text((await held(minds, tmp_path)).report)
+    assert "security refutes it" in shown
+    assert "Of low severity" not in shown
+
+
 async def test_a_page_is_read_whole_and_through_the_gate(tmp_path: Path) -> None:
     words = " ".join(sentence(f"page {n}", 12) for n in range(60))
     pages = {"docs.example.com/plan": Page(f"<p>{words}</p>".encode(), title="Plan")}

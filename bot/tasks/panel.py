@@ -44,6 +44,7 @@ from bot.tasks.sources import PART_SHARE
 from config.panels import Profile, Specialist
 from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
+from scopes.clean import printable
 from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.notes import Notes, read_note
@@ -63,10 +64,11 @@ from subagents.challenge import (
 )
 from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, VerdictsContract
 from subagents.errors import BudgetExceeded
+from subagents.evidence import normal
 from subagents.pricing import sum_usd
 from subagents.result import SubagentResult, join_labels
 from subagents.review import item_at
-from subagents.sanitizer import CleanFinding, Material, Withheld, sanitize
+from subagents.sanitizer import CleanFinding, Material, Withheld, sanitize, without_markup
 from subagents.trajectory import Origin
 
 NEAR = 0.9
@@ -610,7 +612,7 @@ class Panel(ReportTask):
             category=finding.category,
             severity=judged.severity if judged else finding.severity,
             confidence=round(found.confidence, 2),
-            claim=clean.claim if clean else "",
+            claim=without_markup(printable(finding.claim)) if clean else "",
             place=clean.place if clean else finding.place,
             quotes=list(clean.quotes) if clean else [],
             fix=finding.fix if clean else "",
@@ -699,9 +701,11 @@ class Panel(ReportTask):
         cover = coverage_of(results)
         missing = [Gap(reason=each) for each in (*self.material.missing, *self.app.problems)]
         unread: dict[str, list[str]] = {}
+        undecided: dict[str, list[Gap]] = {}
         for reading in self.readings:
             name = reading.specialist.name
-            missing += [Gap(source=name, reason=gap) for gap in reading.gaps]
+            for gap in dict.fromkeys(reading.gaps):
+                undecided.setdefault(normal(gap), []).append(Gap(source=name, reason=gap))
             if left := len(self.parts) - len(reading.read):
                 why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
                 text = phrase("panel.unread", left=left, of=len(self.parts))
@@ -709,6 +713,9 @@ class Panel(ReportTask):
             left_out = (phrase("panel.reference", name=each) for each in reading.left_out)
             missing += [Gap(source=name, reason=each) for each in left_out]
         missing += [Gap(source=", ".join(names), reason=text) for text, names in unread.items()]
+        for same in undecided.values():  # what several say is told once
+            names = ", ".join(dict.fromkeys(gap.source for gap in same))
+            missing.append(same[0].model_copy(update={"source": names}))
         return cover.model_copy(update={"not_covered": missing, "read": None})
 
 
