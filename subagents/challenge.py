@@ -71,7 +71,8 @@ def route(
 NEAR: Final = 3
 """Lines that a finding may move without a common quote."""
 ALIKE, RELATED = 0.5, 0.15
-"""Minimum share of words that two claims have in common: anywhere in one source, and near."""
+"""Minimum share of words that two claims have in common: anywhere in one source; near, or with
+one common quote in two categories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,10 @@ class FindingChanges:
 
 
 def compare(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> FindingChanges:
-    """Match findings by place and claim, whatever their wording; each to one at most."""
+    """Match findings by place and claim, whatever their wording; each to one at most.
+
+    In one category a common quote is enough; in two they stand at one line and share most quotes.
+    """
     left = [_Trace.of(finding) for finding in now]
     right = [_Trace.of(finding) for finding in before]
     likeness = {(k, n): a.likeness(b) for k, a in enumerate(left) for n, b in enumerate(right)}
@@ -135,7 +139,18 @@ class _Trace:
                 return 2 + shared
             if self._is_near(other) and shared >= RELATED:
                 return 1 + shared
+        if self.line == other.line and self._quotes_most_of(other):
+            several = min(len(self.quotes), len(other.quotes)) > 1
+            if several or shared >= RELATED:  # two faults may share one sentence
+                return 1 + shared
         return shared if shared >= ALIKE else 0.0
+
+    def _quotes_most_of(self, other: _Trace) -> bool:
+        """Return whether most quotes of each stand in the other one, too."""
+        return all(
+            2 * sum(any(_overlap(q, o) for o in theirs) for q in own) > len(own) > 0
+            for own, theirs in ((self.quotes, other.quotes), (other.quotes, self.quotes))
+        )
 
     def _is_near(self, other: _Trace) -> bool:
         if self.line is None or other.line is None:
@@ -244,6 +259,18 @@ class Challenge:
         against = [o for o in self._on(finding) if o.verdict not in ("confirm", "out_of_scope")]
         parts = [(o.verdict, o.duplicate_of, o.place, o.evidence) for o in against]
         return sorted(" | ".join(filter(None, each)) for each in parts)
+
+    def open(self) -> set[str]:
+        """Return the findings that another round may change: too few have judged them, or
+        somebody objects, unless all who judged them and their author weaken them."""
+        left = set()
+        for id, author in self.authors.items():
+            given, defence = self._on(id), self.opinions.get((id, author))
+            every = [*given, defence] if defence else []
+            weakened = bool(every) and all(o.verdict == "weaken" for o in every)
+            if len(given) < JUDGES or (self.objections(id) and not weakened):
+                left.add(id)
+        return left
 
     def judged(self) -> list[Judged]:
         """Return what became of each finding, in their order."""

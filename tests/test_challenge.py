@@ -182,6 +182,38 @@ def test_a_finding_is_known_by_its_place_and_claim(more: dict[str, Any], same: b
     assert (changes.new, changes.fixed) == (((), ()) if same else (("A1",), ("B1",)))
 
 
+@pytest.mark.parametrize(
+    ("more", "same"),
+    [
+        ({}, True),
+        ({"quotes": ["check(sum)", "    return eval(sum)"]}, True),
+        ({"place": "pay.py:2"}, False),
+        ({"quotes": ["return eval(sum)"]}, False),
+        ({"quotes": ["return eval(sum)", "def pay(sum):"]}, False),
+    ],
+)
+def test_in_two_categories_a_finding_is_known_by_its_place_and_most_of_its_quotes(
+    more: dict[str, Any], same: bool
+) -> None:
+    quotes = ["return eval(sum)", "check(sum)"]
+    before = found("B1", quotes=quotes)
+    other = {"category": "quality", "claim": "Readers take the name for harmless", "quotes": quotes}
+    changes = compare([found("A1", **{**other, **more})], [before])
+    assert changes.remaining == ((("A1", "B1"),) if same else ())
+
+
+@pytest.mark.parametrize(
+    ("claim", "same"),
+    [("Readers take the name for harmless", False), ("eval runs input of any user", True)],
+)
+def test_one_common_quote_in_two_categories_needs_claims_of_one_thing(
+    claim: str, same: bool
+) -> None:
+    before = found("B1", quotes=["return eval(sum)"])
+    now = found("A1", category="quality", claim=claim, quotes=["return eval(sum)"])
+    assert compare([now], [before]).remaining == ((("A1", "B1"),) if same else ())
+
+
 def test_each_finding_continues_one_at_most_and_the_most_alike() -> None:
     before = [
         found("B1"),
@@ -291,6 +323,24 @@ def test_a_round_says_whether_a_verdict_changed() -> None:
     assert challenge.record([says("R1", "a", "weaken")])
     assert challenge.record([says("R1", "author", "confirm")])
     assert not challenge.record([says("R1", "author", "refute")]), "an author defends once"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "is_open"),
+    [
+        ("a:confirm", True),
+        ("a:confirm b:confirm", False),
+        ("a:confirm b:weaken author:weaken", True),
+        ("a:weaken b:weaken", True),
+        ("a:weaken b:weaken author:confirm", True),
+        ("a:weaken author:weaken", True),
+        ("a:weaken b:weaken author:weaken", False),
+    ],
+)
+def test_what_is_agreed_on_is_not_judged_again(verdicts: str, is_open: bool) -> None:
+    challenge = Challenge({"R1": found()}, {"R1": "author"}, MATERIAL)
+    challenge.record(says("R1", *each.split(":")) for each in verdicts.split())
+    assert challenge.open() == ({"R1"} if is_open else set())
 
 
 def test_an_author_reads_objections_and_not_whose_they_are() -> None:

@@ -162,6 +162,39 @@ async def test_judges_who_flip_end_at_the_cap(tmp_path: Path) -> None:
     assert done.report.findings[0].outcome in ("disputed", "dropped")
 
 
+def weakening(body: Json) -> Answer:
+    given = to_judge(body).items()
+    return verdicts(*(verdict(id, "weaken", evidence=quote_of(said)) for id, said in given))
+
+
+async def test_what_all_weaken_and_its_author_too_is_lowered_and_judged_once(
+    tmp_path: Path,
+) -> None:
+    written: list[str] = []
+
+    def first_lines(body: Json) -> Answer:
+        written.append(str(body["messages"]))
+        return say("NONE")
+
+    minds = Minds({"correctness": finds(point(1))}, weakening, weakening, first_lines)
+    done = await held(minds, tmp_path)
+    (found,) = done.report.findings
+    assert (found.outcome, found.severity) == ("confirmed", "medium")
+    assert found.defence
+    assert len(done.judgements) == 3, "two judges and the author"
+    (_, challenge, _) = done.report.phases
+    assert (challenge.rounds, challenge.stopped) == (1, "")
+    assert done.report.status == "complete"
+    (sent,) = written
+    assert "correctness, medium | app.py:1" in sent, "the severity after judging"
+    assert "correctness, high" not in sent
+
+
+async def test_what_its_author_does_not_weaken_is_judged_again(tmp_path: Path) -> None:
+    done = await held(Minds({"correctness": finds(point(1))}, weakening), tmp_path)
+    assert len(done.judgements) == 5, "two judges, the author, two judges"
+
+
 async def test_what_all_refute_and_its_author_withdraws_is_dropped(tmp_path: Path) -> None:
     minds = Minds({"correctness": finds(point(1))}, divided(*SPECIALISTS), divided(*SPECIALISTS))
     done = await held(minds, tmp_path)
@@ -177,9 +210,43 @@ async def test_specialists_who_copy_each_other_have_one_finding_that_is_judged(
 ) -> None:
     done = await held(Minds(finds(point(7))), tmp_path)
     (found,) = done.report.findings
-    assert found.found_by == list(SPECIALISTS)
+    assert found.found_by[0] == "correctness", "whose category it is"
+    assert set(found.found_by) == set(SPECIALISTS)
     assert (found.outcome, len(found.verdicts)) == ("confirmed", 2)
-    assert "security" not in {v.specialist for v in found.verdicts}
+    assert "correctness" not in {v.specialist for v in found.verdicts}
+
+
+async def test_what_several_find_in_several_categories_is_one_finding_that_others_judge(
+    tmp_path: Path,
+) -> None:
+    def of(name: str, severity: str, claim: str) -> Voice:
+        quotes = [f"{LINES[6]}", f"{LINES[8]}"]
+        return finds(
+            point(7, name, severity=severity, claim=claim, confidence=0.8, quotes=quotes),
+            point({"security": 20, "quality": 30, "correctness": 40}[name], name),
+        )
+
+    each = {
+        "security": of(
+            "security", "medium", "Anybody deletes what others wrote, since nobody asks"
+        ),
+        "quality": of("quality", "high", "The parameter misleads a reader"),
+        "correctness": of("correctness", "low", "It promises a check that is missing here"),
+    }
+    done = await held(Minds(each), tmp_path)
+    report = done.report
+    (found,) = [f for f in report.findings if f.place == "app.py:7"]
+    assert len(report.findings) == 4
+    assert (found.found_by[0], set(found.found_by)) == ("quality", set(each)), "the briefest claim"
+    assert (found.severity, found.category) == ("high", "quality")
+    assert found.confidence == 0.93, "0.8 of one; of three a third of the doubt is left"
+    assert {v.specialist for v in found.verdicts} == {"performance", "architecture"}
+    asked = [id for body in done.judgements for id in to_judge(body)]
+    assert asked.count(found.id) == 2
+    assert "Found independently by quality, security and correctness; 93% sure." in " ".join(
+        report_text(report).split()
+    )
+    assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
 async def test_silent_specialists_are_counted_and_silent_judges_leave_findings_unjudged(
@@ -423,6 +490,80 @@ async def test_what_a_specialist_could_not_decide_is_told(tmp_path: Path) -> Non
     done = await held(Minds({"quality": doubting}), tmp_path)
     assert gaps(done.report) == ["quality: whether the rate is per day"]
     assert done.report.status == "partial"
+
+
+def lacking(*gaps: str) -> Voice:
+    return lambda body: Answer([use(SUBMIT, points=[], not_covered=list(gaps))])
+
+
+async def test_what_several_could_not_decide_is_told_once_and_in_ten_lines_at_most(
+    tmp_path: Path,
+) -> None:
+    many = [f"whether {sentence(f'gap {n}', 4)}" for n in range(12)]
+    each = {
+        "security": lacking("Whether the rate is per day"),
+        "quality": lacking("whether the rate is  per day", *many),
+    }
+    done = await held(Minds(each), tmp_path)
+    told = gaps(done.report)
+    assert told[0] == "security, quality: Whether the rate is per day"
+    assert len(told) == 13
+    for shown in (report_text(done.report), report_markdown(done.report)):
+        assert "what is missing is listed below" in shown
+        assert [n for n, gap in enumerate(many) if gap in shown] == list(range(8))
+        assert "and 4 more" in shown
+
+
+async def test_a_list_of_what_is_missing_is_promised_only_where_it_follows(tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+
+    def restless(body: Json) -> Answer:
+        return review(point(10 * draw(body, seen)))
+
+    done = await held(Minds({"quality": restless}), tmp_path)
+    assert done.report.status == "partial"
+    assert gaps(done.report) == []
+    shown = report_text(done.report)
+    assert "listed below" not in shown
+    assert "This review ended before all was settled" in shown
+    assert "ended by its limit of rounds" in shown
+
+
+async def test_a_claim_is_told_whole_and_judged_in_short(tmp_path: Path) -> None:
+    claim = f"Here {sentence('long claim', 60)} ends"[:580] + " at last"
+    done = await held(Minds({"quality": finds(point(1, "quality", claim=claim))}), tmp_path)
+    shown = " ".join(report_text(done.report).split())
+    assert claim in shown
+    assert "…" not in shown
+    for body in done.judgements:
+        (said,) = to_judge(body).values()
+        assert "…" in said
+        assert "at last" not in said
+
+
+async def test_confirmed_findings_of_little_weight_are_one_line_each(tmp_path: Path) -> None:
+    points = [
+        point(1, severity="high"),
+        point(10, severity="high", confidence=0.2),
+        point(20, severity="medium"),
+        point(30, severity="low"),
+    ]
+    done = await held(Minds({"correctness": finds(*points)}), tmp_path)
+    shown = " ".join(report_text(done.report).split())
+    full, brief = shown.split("Of low severity, or less than 30% sure")
+    assert points[1]["claim"] not in full.partition("Confirmed (4)")[2]
+    assert [n for n, each in enumerate(points) if f"Repair: {each['fix']}" in shown] == [0, 2]
+    assert f"· ● 2. {points[1]['claim']} (app.py:10) · ○ 4. {points[3]['claim']} (app.py:30)" in (
+        brief
+    )
+    assert f"- ● 2. {points[1]['claim']}" in report_markdown(done.report)
+
+
+async def test_a_dispute_of_low_severity_is_told_with_both_sides(tmp_path: Path) -> None:
+    minds = Minds({"correctness": finds(point(1, severity="low"))}, divided("security"))
+    shown = report_text((await held(minds, tmp_path)).report)
+    assert "security refutes it" in shown
+    assert "Of low severity" not in shown
 
 
 async def test_a_page_is_read_whole_and_through_the_gate(tmp_path: Path) -> None:

@@ -624,7 +624,8 @@ class PanelFinding(DocumentPart):
     severity: Grade
     """`critical`, `high`, `medium` or `low`; one lower than found where most judges weaken it."""
     confidence: float
-    """0 to 1, as the specialist says; half of it where only one round found it."""
+    """0 to 1, as the specialist says; half of it where only one round found it, more where several
+    specialists found it."""
     claim: str
     """Empty if it is withheld."""
     place: str

@@ -22,9 +22,14 @@ from bot.reports.view import (
 )
 from bot.slack.markdown import address
 from config.words import current, in_language, phrase
+from subagents.contracts import LINE
 
-NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 400, 260, 400, 300
-"""Maximum characters of each."""
+NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 2 * LINE, 260, 400, 300
+"""Maximum characters of each; no claim of a specialist is that long, however it is cleaned."""
+MOST_GAPS = 10
+"""Lines about what is missing."""
+DOUBTFUL = 0.3
+"""A confirmed finding that is less sure than this is shown on one line, as one of low severity."""
 MOST_QUOTES = 3
 MOST_SHOWN = 200
 """Findings that are shown of one outcome."""
@@ -51,7 +56,7 @@ def _view(document: PanelReport) -> ReportView:
         counts=counts,
         lead=tuple(_lead(document)),
         first=tuple(_first(document, numbers)),
-        gaps=tuple(clean_text(each, SENTENCE) for each in gaps(document)),
+        gaps=tuple(_gaps(document)),
         sections=tuple(_sections(document, numbers)),
         foot=tuple(_foot(document)),
     )
@@ -89,10 +94,22 @@ def _lead(document: PanelReport) -> Iterator[str]:
             fixed=sum(not each.quoted for each in document.fixed),
             remaining=changes.count("remaining"),
         )
-    if document.status != "complete":
+    if document.status == "partial" and not gaps(document):
+        if any(each.stopped for each in document.phases):
+            yield phrase("panel.ended_early")
+    elif document.status != "complete":
         yield phrase(f"panel.ended_{document.status}")
     if document.model == "offline":
         yield phrase("offline")
+
+
+def _gaps(document: PanelReport) -> list[str]:
+    """Return what is missing; the last line counts what else there is."""
+    told = [clean_text(each, SENTENCE) for each in gaps(document)]
+    if len(told) <= MOST_GAPS:
+        return told
+    shown = told[: MOST_GAPS - 1]
+    return [*shown, phrase("more", n=len(told) - len(shown))]
 
 
 def _first(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Highlight]:
@@ -110,12 +127,19 @@ def _link(finding: PanelFinding) -> str:
 def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[ReportSection]:
     for outcome in OUTCOMES:
         if found := _of(document, outcome):
-            entries = tuple(_entry(each, numbers[each.id]) for each in found[:MOST_SHOWN])
-            more = len(found) - len(entries)
+            shown = found[:MOST_SHOWN]
+            brief = [each for each in shown if _is_brief(each)]
+            full = [each for each in shown if each not in brief]
+            groups = []
+            if full:
+                groups.append(Group(_entries(full, numbers), is_full=True, is_numbered=True))
+            if brief:  # their numbers have gaps: the rows say them
+                heading = phrase("panel.brief", share=f"{DOUBTFUL:.0%}")
+                groups.append(Group(_entries(brief, numbers), heading))
+            more = len(found) - len(shown)
             rest = phrase("more", n=more) if more else ""
-            group = Group(entries, is_full=True, is_numbered=True)
             title = f"{phrase(f'panel.{outcome}')} ({len(found):,})"
-            yield ReportSection(title, (group,), more=rest, is_urgent=outcome == "confirmed")
+            yield ReportSection(title, tuple(groups), more=rest, is_urgent=outcome == "confirmed")
     gone = document.fixed
     for title, rows in (
         ("panel.dropped", [_gone(each, numbers) for each in _of(document, *GONE)]),
@@ -127,6 +151,15 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
                 f"{phrase(title)} ({len(rows):,})", (Group(entries_of(rows[:MOST_SHOWN])),)
             )
     yield ReportSection(phrase("panel.how"), (Group(entries_of(list(_how(document)))),))
+
+
+def _is_brief(finding: PanelFinding) -> bool:
+    doubtful = finding.severity == "low" or finding.confidence < DOUBTFUL
+    return finding.outcome == "confirmed" and doubtful
+
+
+def _entries(findings: Sequence[PanelFinding], numbers: Mapping[str, int]) -> tuple[Entry, ...]:
+    return tuple(_entry(each, numbers[each.id]) for each in findings)
 
 
 def _row(severity: str, claim: str, place: str) -> str:
@@ -152,7 +185,7 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
     return Entry(
         id=finding.id,
         number=number,
-        row=title,
+        row=(_row(finding.severity, f"{number}. {finding.claim}", finding.place),),
         url=_link(finding),
         title=title,
         quotes=tuple(clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES]),
@@ -165,7 +198,8 @@ def _details(finding: PanelFinding) -> Iterator[Sequence[str | Code]]:
     if finding.fix:
         yield [phrase("panel.fix", fix=clean_text(finding.fix, FIX))]
     names = current().list([clean_text(each, NAME) for each in finding.found_by])
-    yield [phrase("panel.found_by", names=names, share=f"{finding.confidence:.0%}")]
+    found_by = "panel.found_by_several" if len(finding.found_by) > 1 else "panel.found_by"
+    yield [phrase(found_by, names=names, share=f"{finding.confidence:.0%}")]
     yield from (_said(each, clean_text(each.specialist, NAME)) for each in finding.verdicts)
     if finding.defence:
         author = phrase("panel.author", name=clean_text(finding.defence.specialist, NAME))

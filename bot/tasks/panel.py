@@ -44,6 +44,7 @@ from bot.tasks.sources import PART_SHARE
 from config.panels import Profile, Specialist
 from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
+from scopes.clean import printable
 from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.notes import Notes, read_note
@@ -52,7 +53,6 @@ from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
 from subagents.budget import NANO, Amount
 from subagents.challenge import (
     GRADES,
-    JUDGES,
     Alarm,
     Challenge,
     Judged,
@@ -64,10 +64,11 @@ from subagents.challenge import (
 )
 from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, VerdictsContract
 from subagents.errors import BudgetExceeded
+from subagents.evidence import normal
 from subagents.pricing import sum_usd
 from subagents.result import SubagentResult, join_labels
 from subagents.review import item_at
-from subagents.sanitizer import CleanFinding, Material, Withheld, sanitize
+from subagents.sanitizer import CleanFinding, Material, Withheld, sanitize, without_markup
 from subagents.trajectory import Origin
 
 NEAR = 0.9
@@ -95,11 +96,16 @@ class Found:
     """Specialists, its author first."""
     judged_in: list[str] = field(default_factory=list)
     """Ids of the contexts that judged or defended it."""
+    joined: list[Found] = field(default_factory=list)
+    """The same, as others found it."""
 
     @property
     def confidence(self) -> float:
+        """The highest of those who found it; the more they are, the less doubt is left."""
         once = len(self.sources) < 2
-        return self.finding.confidence * (ONCE if once else 1.0)
+        own = self.finding.confidence * (ONCE if once else 1.0)
+        highest = max([own, *(each.confidence for each in self.joined)])
+        return 1 - (1 - highest) / len(self.found_by)
 
 
 @dataclass
@@ -365,6 +371,7 @@ class Panel(ReportTask):
 
     def _join(self) -> None:
         """Keep back what no other context may read, and join what several specialists found."""
+        groups: dict[str, list[Found]] = {}
         for reading in self.readings:
             name, own = reading.specialist.name, list[Found]()
             texts = [f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found]
@@ -377,14 +384,32 @@ class Panel(ReportTask):
                 else:
                     own.append(each)
                     self.clean[clean.id] = clean
-            others = [self.found[id].finding for id in self.clean if id in self.found]
+            others = [group[0].finding for group in groups.values()]
             same = dict(compare([each.finding for each in own], others).remaining)
             for each in own:
-                if first := same.get(each.finding.id):
-                    self.found[first].found_by.append(name)
-                    del self.clean[each.finding.id]
-                else:
-                    self.found[each.finding.id] = each
+                groups.setdefault(same.get(each.finding.id, each.finding.id), []).append(each)
+        kept = [self._joined(group) for group in groups.values()]
+        self.found |= {each.finding.id: each for each in kept}
+        self.clean = {
+            each.finding.id: replace(self.clean[each.finding.id], severity=each.finding.severity)
+            for each in kept
+        }
+
+    def _joined(self, group: Sequence[Found]) -> Found:
+        """Return what several found as the one of them says it who knows its category best, else
+        is surest, else briefest; with the highest severity."""
+        affinity = {r.specialist.name: r.specialist.affinity for r in self.readings}
+
+        def clear(each: Found) -> tuple[float, float, int]:
+            known = affinity[each.found_by[0]].get(each.finding.category, 0.0)
+            return known, each.confidence, -len(each.finding.claim)
+
+        best = max(group, key=clear)
+        best.joined = [each for each in group if each is not best]
+        best.found_by += [name for each in best.joined for name in each.found_by]
+        severity = min((each.finding.severity for each in group), key=GRADES.index)
+        best.finding = best.finding.model_copy(update={"severity": severity})
+        return best
 
     def _note(self, alarms: Iterable[Alarm]) -> None:
         for each in alarms:
@@ -398,17 +423,18 @@ class Panel(ReportTask):
         authors = {id: self.found[id].found_by[0] for id in self.clean}
         self.challenge = challenge = Challenge(findings, authors, self.texts)
         affinities = {each.name: each.affinity for each in self.profile.specialists}
-        routed = route(findings.values(), authors, affinities)
+        found_by = {id: self.found[id].found_by for id in findings}
+        routed = route(findings.values(), authors, affinities, found_by=found_by)
         left, changed = set(findings), True
         while left and changed and self._may_go_on("challenge", self.settings.challenge_rounds):
             draw = self.phases["challenge"].rounds + 1
             asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
             opinions = await self._opinions(asked, draw)
             changed = challenge.record(opinions)
-            judged = Counter(id for id, judge in challenge.opinions if judge != authors[id])
-            left = {id for id in findings if challenge.objections(id) or judged[id] < JUDGES}
+            left = challenge.open()
             if draw == 1 and left:
                 await self._defend(left)
+                left = challenge.open()
         if not left or not changed:
             self.phases["challenge"].stopped = ""
         self._note(challenge.alarms())
@@ -550,7 +576,8 @@ class Panel(ReportTask):
         yield f"REVIEW of one material.\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         room = self.run.limits.max_fanout_tokens
         for each in ranked:
-            text = f"{each.outcome.upper()}: {self.clean[each.id].line()}"
+            clean = replace(self.clean[each.id], severity=each.severity)
+            text = f"{each.outcome.upper()}: {clean.line()}"
             if (room := room - estimate_tokens(text)) < 0:
                 break
             yield text, Origin.VIEW, " ".join(self.found[each.id].sources)
@@ -585,7 +612,7 @@ class Panel(ReportTask):
             category=finding.category,
             severity=judged.severity if judged else finding.severity,
             confidence=round(found.confidence, 2),
-            claim=clean.claim if clean else "",
+            claim=without_markup(printable(finding.claim)) if clean else "",
             place=clean.place if clean else finding.place,
             quotes=list(clean.quotes) if clean else [],
             fix=finding.fix if clean else "",
@@ -674,9 +701,11 @@ class Panel(ReportTask):
         cover = coverage_of(results)
         missing = [Gap(reason=each) for each in (*self.material.missing, *self.app.problems)]
         unread: dict[str, list[str]] = {}
+        undecided: dict[str, list[Gap]] = {}
         for reading in self.readings:
             name = reading.specialist.name
-            missing += [Gap(source=name, reason=gap) for gap in reading.gaps]
+            for gap in dict.fromkeys(reading.gaps):
+                undecided.setdefault(normal(gap), []).append(Gap(source=name, reason=gap))
             if left := len(self.parts) - len(reading.read):
                 why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
                 text = phrase("panel.unread", left=left, of=len(self.parts))
@@ -684,6 +713,9 @@ class Panel(ReportTask):
             left_out = (phrase("panel.reference", name=each) for each in reading.left_out)
             missing += [Gap(source=name, reason=each) for each in left_out]
         missing += [Gap(source=", ".join(names), reason=text) for text, names in unread.items()]
+        for same in undecided.values():  # what several say is told once
+            names = ", ".join(dict.fromkeys(gap.source for gap in same))
+            missing.append(same[0].model_copy(update={"source": names}))
         return cover.model_copy(update={"not_covered": missing, "read": None})
 
 
