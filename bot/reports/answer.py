@@ -183,7 +183,7 @@ def _who(document: AnswerDocument, source: Source) -> str:
 
 def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     """Yield one line on sources, days and cost, and what was not covered."""
-    missing = gaps(document)
+    missing = _gaps(document)
     if missing:
         most = FEW_GAPS if sources and not whole else MOST_GAPS
         shown = ". ".join(one_line(each).rstrip(".") for each in missing[:most])
@@ -196,6 +196,12 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     parts += [] if whole else [phrase("answer.show", command=command)]
     yield from _joined(parts, "  ")
     yield from _making(document) if whole else ()
+
+
+def _gaps(document: AnswerDocument) -> list[str]:
+    """Return what was not covered, with the error behind it for who runs the program."""
+    errors = (g.reason for g in document.coverage.not_covered if g.stopped_by == "tool_error")
+    return [*gaps(document), *filter(None, dict.fromkeys(errors))]
 
 
 def _joined(parts: Iterable[str], indent: str) -> Iterator[str]:
