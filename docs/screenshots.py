@@ -29,8 +29,8 @@ COLOURS = 64
 WIDTH, HEIGHT = 1180, 860
 ASKED = {
     "answer": "How many customers are affected by the double charges, and what do they ask for?",
-    "sweep": "Sweep csm-*",
-    "digest": "Triage my inbox",
+    "sweep": "Sweep csm-* of the last 14 days",
+    "digest": "Triage my inbox of the last 14 days",
     "card": "Every Monday at 9 tell me last week's refunds by market",
     "reminder": "Remind me tomorrow at 9 to call the bank",
     "ask-back": "Post a short apology for Saturday's card outage to the customers' channel",
