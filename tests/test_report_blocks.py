@@ -357,7 +357,7 @@ def test_the_text_for_notifications_is_numbers_alone() -> None:
         notes=[EVIL],
         compared=BEFORE,
     )
-    told = "Sweep, 1 channel: 1 open issue · 1 new · compared with the report up to 1 Mar 2025."
+    told = "Sweep, 1 channel: 1 open problem · 1 new · compared with the report up to 1 Mar 2025."
     assert sweep_view(sweep_report(document)).notification == told
     others = ["Sweep, part 2 of 3", "Sweep, part 3 of 3"]
     assert [part.text for part in posted(document)] == [told, *others]
@@ -409,7 +409,7 @@ def test_the_first_message_says_what_to_do_and_the_thread_tells_the_rest() -> No
     text = shown(first)
     assert text.splitlines()[:3] == [
         "Customer issues: weekly-emea",
-        "**4 open issues (1 urgent) · 1 new, 2 still open for up to 12 days, 1 solved, 1 reopened"
+        "**4 open problems (1 urgent) · 1 new, 2 still open for up to 12 days, 1 solved, 1 reopened"
         " · compared with the report up to 1 Mar 2025**",
         "1 Mar 2025 to 15 Mar 2025 · 3 channels · 120 messages in 36 threads read",
     ]
@@ -420,10 +420,10 @@ def test_the_first_message_says_what_to_do_and_the_thread_tells_the_rest() -> No
     assert f"2. **Issue F1.1** [2]({url['F1.1']})" in text
     assert "→ nobody yet: Answer Ana." in text
     assert "- New channels: #csm-de" in text
-    assert "- ◐ **#csm-fr**  1 open issue, 1 new [2] · What it found, in a sentence." in text
-    assert "- – **#csm-de**  no open issue · No issues in 12 threads." in text
+    assert "- ◐ **#csm-fr**  1 open problem, 1 new [2] · What it found, in a sentence." in text
+    assert "- – **#csm-de**  no open problem · No issues in 12 threads." in text
     assert shown(alone).startswith(
-        "**Other open issues**\n**● 1. STILL OPEN 12 days** **Issue F2.1"
+        "**Other open problems**\n**● 1. STILL OPEN 12 days** **Issue F2.1"
     )
     assert "**– 4.** Issue F1.2 · Café Sol" in shown(resting)
     assert "Still open, no news in this window" in shown(quiet)
@@ -455,7 +455,7 @@ def test_what_was_not_read_is_never_called_free_of_issues() -> None:
     document = swept(bad, section("csm-fr", finding("F1.1")), status="partial", tracker=tracker)
     document["coverage"]["not_covered"] = gaps_of(*(f"gap {n}" for n in range(9)))
     text = whole(document)
-    assert "no open issue" not in text
+    assert "no open problem" not in text
     assert "**#csm-es**  not read · Slack gave no answer." in text
     assert "not complete" in text
     assert "not covered: gap 0 and 8 more" in text
@@ -467,8 +467,8 @@ def test_what_was_not_read_is_never_called_free_of_issues() -> None:
 def test_a_market_with_nothing_but_old_issues_is_never_called_free_of_them() -> None:
     old = [still(), still("The printer is dead", severity="high")]
     first = shown(posted(swept(section("csm-es"), compared=BEFORE, still_open=old))[0])
-    assert "no open issue" not in first
-    assert "**#csm-es**  2 open issues (1 urgent)" in first
+    assert "no open problem" not in first
+    assert "**#csm-es**  2 open problems (1 urgent)" in first
 
 
 @pytest.mark.parametrize("customers", [["Bar Luna"], [f"Bar {n}" for n in range(9)]])
@@ -484,7 +484,7 @@ def test_lines_of_a_table_or_a_list_lead_to_each_of_their_threads(customers: lis
 
 def test_a_short_report_is_one_message() -> None:
     (part,) = posted(swept(section("csm-es")))
-    for words in ("0 open", "no open issue", "1 channel · messages of 1–14 Mar 2025 · $0.123"):
+    for words in ("0 open", "no open problem", "1 channel · messages of 1–14 Mar 2025 · $0.123"):
         assert words in shown(part)
     assert "run abc123" not in shown(part)
     (part,) = digest(triage(verdict("a", priority="high"), verdict("b")))

@@ -618,7 +618,7 @@ def test_a_channel_that_makes_no_sense_harms_no_other(
         "support-en: reading it failed: ValueError"
     ]
     assert "– #support-en  not read · " in read.out
-    assert "no open issue" not in read.out
+    assert "no open problem" not in read.out
 
 
 # ---- the tracker, patterns, windows of their own

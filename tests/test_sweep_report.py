@@ -53,21 +53,21 @@ def test_a_report_counts_what_it_shows() -> None:
     found = [
         finding("F1.1", customers=["Café Sol", "Bar Luna"], messages=7),
         finding("F1.2", customers=[], people=3),
-        finding("F1.3", "known"),
-        finding("F1.4", "waiting"),
+        finding("F1.3", "known", customers=["Le Coq", "Bar Luna"]),
+        finding("F1.4", "waiting", customers=["Hotel Mar"]),
         finding("F1.5", "none"),
         finding("F1.6", "solved"),
     ]
     text = text_of(swept(section("csm-es", *found), cost_usd=None))
     assert (
-        "2 open issues (1 urgent) · 1 waits for a fix, 1 waits for the customer, 1 solved · "
-        in text
+        "2 open problems (1 urgent) · 5 customers: 3 wait for the team, 1 waits for a fix, "
+        "1 has to reply · 1 solved · " in text
     )
     assert "40 messages in 12 threads read" in text
     assert "Café Sol, Bar Luna · #csm-es · waits since 4 Mar (11 days) · unsolved" in text
     assert "3 customers · #csm-es" in text
     assert "· 1 channel ·" in text
-    assert "Issue F1.4 · Café Sol · #csm-es · since 4 Mar (11 days) · waits for the cust" in text
+    assert "Issue F1.4 · Hotel Mar · #csm-es · since 4 Mar (11 days) · waits for the cust" in text
     assert "Closed: 1" in text
     assert "Issue F1.5" not in text
     assert "price unknown" in text
@@ -149,14 +149,15 @@ def test_one_bug_stands_once_with_all_who_wait_for_it(
     text = " ".join(render(sweep_report(shared())).replace("\\", "").replace("|", "").split())
     assert "BUG-1 Charged twice" in text
     assert (
-        "4 customers, #csm-fr, #csm-es: 1 open, 2 wait for a fix, 1 solved · in the tracker" in text
+        "4 customers, #csm-fr, #csm-es: 1 waits for the team, 2 wait for a fix, 1 solved · in the "
+        "tracker" in text
     )
     coq, sol, luna = (text.rindex(f"{name} #csm-") for name in ("Le Coq", "Café Sol", "Bar Luna"))
     assert coq < sol < luna
     assert "a refund → nobody yet: Answer Ana." in text
     assert "5 Mar 45 € known bug" in text
     assert "Slow tills" in text
-    assert "2 customers, #csm-es, #csm-fr: 2 open" in text
+    assert "2 customers, #csm-es, #csm-fr: 2 wait for the team" in text
     assert text.count("Refund them") == 1
     assert "BUG-2 Charged twice (closed in the tracker, still reported)" in text
 
@@ -166,7 +167,7 @@ def test_a_problem_that_the_tracker_does_not_have_says_so() -> None:
     found = [finding("F1.1", **missing), finding("F1.2", "waiting"), finding("F1.3")]
     pattern = {"text": "Slow tills", "findings": ["F1.1", "F1.2"], "markets": ["a"]}
     text = text_of(swept(section("a", *found), patterns=[pattern]))
-    assert "1 customer, #a: 1 open · not in the tracker" in text
+    assert "1 customer, #a: 1 waits for the team · not in the tracker" in text
     assert text.count("not in the tracker") == 1
 
 
@@ -191,8 +192,98 @@ def test_a_customer_of_a_problem_counts_once_with_its_most_urgent_state() -> Non
         finding("F1.4", "unanswered", customers=["Le Coq"], **bug),
     ]
     text = text_of(swept(section("a", *found)))
-    assert "2 open issues (1 urgent) · 1 waits for a fix, 1 solved" in text
-    assert "3 customers, #a: 1 open, 1 waits for a fix, 1 solved · in the tracker" in text
+    head = "1 open problem (1 urgent) · 2 customers: 1 waits for the team, 1 waits for a fix"
+    assert f"{head} · 2 solved" in text
+    assert "#a 1 open problem (1 urgent) [1]" in text
+    told = "3 customers, #a: 1 waits for the team, 1 waits for a fix, 1 solved"
+    assert f"{told} · in the tracker" in text
+
+
+def test_a_later_report_counts_a_problem_once_by_what_changed() -> None:
+    bug: Json = {"tracker": tracked("BUG-1"), "change": "new"}
+    found = [
+        finding("F1.1", **bug),
+        finding("F1.2", **bug),
+        finding("F1.3", change="changed", age_days=3),
+        finding("F1.4", "solved", customers=["Bar Luna", "Bar Sol"], change="solved"),
+        finding("F1.5", "solved", customers=["Bar Luna"]),
+    ]
+    text = text_of(swept(section("a", *found), compared=BEFORE))
+    told = "1 new, 1 still open for up to 3 days (1 of them changed), 2 solved"
+    assert f"2 open problems · {told} · compared" in text
+    assert "#a 2 open problems, 1 new [1] [2]" in text
+    assert "#a (2): Bar Luna (Issue F1.4), Bar Sol (Issue F1.4) · SOLVED: 2" in text
+
+
+def test_the_numbers_are_in_the_order_of_what_to_do_first() -> None:
+    bug: Json = {"tracker": tracked("BUG-1"), "severity": "low"}
+    found = [
+        finding("F1.1", "unanswered", claim="The till hangs"),
+        *(finding(f"F1.{n}", customers=[f"Bar {n}"], **bug) for n in (2, 3)),
+        finding("F1.4", "waiting"),
+        finding("F1.5", severity="low"),
+    ]
+    document = swept(section("a", *found))
+    text = text_of(document)
+    assert "1. The till hangs [1] Café Sol" in text
+    assert "● 1. The till hangs" in text
+    assert "○ 2. BUG-1 Charged twice" in text
+    assert "#a 3 open problems (1 urgent) [1] [2] [3]" in text
+    numbers = {row["finding"]: row["number"] for row in rows(document)}
+    assert [numbers[f"F1.{n}"] for n in range(1, 6)] == ["1", "2", "2", "4", "3"]
+    document["top_lines"] = [{"text": "Refund them", "findings": ["F1.2", "F1.3"]}]
+    text = text_of(document)
+    assert "2. BUG-1 Charged twice [2]" in text.partition("BY MARKET")[0]
+
+
+def test_a_day_names_its_customer_unless_it_is_the_first_one() -> None:
+    bug: Json = {"tracker": tracked("BUG-1")}
+    late: Json = {"customers": ["Bar Sol", "Bar Mar"], "deadline": "2025-03-14"}
+    found = [
+        finding("F1.1", "unanswered", customers=["Café Sol"], since="2025-03-07T08:00:00Z", **bug),
+        finding("F1.2", customers=["Bar Luna"], **bug, severity="low"),
+        finding("F1.3", since="2025-03-14T08:00:00Z", severity="low", **bug, **late),
+    ]
+    first = text_of(swept(section("a", *found))).partition("BY MARKET")[0]
+    told = "Café Sol, Bar Sol, Bar Luna +1 · #a · waits since 4 Mar (11 days, Bar Luna)"
+    assert f"{told} · overdue since 14 Mar (Bar Sol +1)" in first
+    same = [found[0], finding("F1.2", customers=["Bar Luna"], **bug, since=found[0]["since"])]
+    assert "waits since 7 Mar (8 days) →" in text_of(swept(section("a", *same)))
+
+
+def test_a_row_says_why_its_issue_is_severe_and_each_link_whose_it_is() -> None:
+    bug: Json = {"tracker": tracked("BUG-1"), "wants": "a refund"}
+    cases = [{"customer": f"Bar {n}", "link": f"{LINK}{n}"} for n in (1, 2)]
+    cases.append({"customer": "Bar 3", "link": f"{LINK}2"})
+    reason = "The account is overdrawn; somebody is very angry about it and says so."
+    found = [
+        finding(
+            "F1.1",
+            customers=["Bar 1", "Bar 2", "Bar 3"],
+            cases=cases,
+            links=[f"{LINK}1", f"{LINK}2"],
+            severity_reason=reason,
+            **bug,
+        ),
+        finding("F1.2", severity="medium", severity_reason="One pays late.", **bug),
+    ]
+    text = text_of(swept(section("a", *found)))
+    assert "unsolved The account is overdrawn · a refund" in text
+    assert f"Bar 1: {LINK}1 Bar 2, Bar 3: {LINK}2" in text
+    assert "One pays late" not in text
+    assert text.count("Café Sol: https") == 0
+
+
+def test_what_is_over_names_each_customer_once_and_with_what_on_one_line_only() -> None:
+    found = [
+        finding("F1.1", "solved", customers=["Bar Luna", "Bar Sol"], claim="Refund arrived"),
+        finding("F1.2", "declined", customers=["Bar Luna"], claim="Bar Luna: wants a till"),
+    ]
+    text = text_of(swept(section("a", *found)))
+    assert "Closed: 2 ─" in text
+    assert "#a (2): Bar Luna (Refund arrived), Bar Sol (Refund arrived)" in text
+    found[0]["claim"] = "The refund arrived on the account of the customer after eleven days"
+    assert "#a (2): Bar Luna, Bar Sol $" in text_of(swept(section("a", *found)))
 
 
 def several_threads() -> Json:
@@ -286,7 +377,7 @@ def test_ten_pressing_issues_stand_whole_and_the_rest_in_a_list() -> None:
     many = [finding(f"F1.{n}", quotes=[]) for n in range(12)]
     text = text_of(swept(section("csm-es", *many)))
     whole, _, rest = text.partition("Also open")
-    assert whole.partition("Other open issues")[2].count("◐ ") == 10
+    assert whole.partition("Other open problems")[2].count("◐ ") == 10
     assert rest.count("· ◐ ") == 2
 
 
@@ -308,7 +399,7 @@ def test_a_known_bug_and_what_was_declined_are_told_and_are_not_open() -> None:
     found = [finding("F1.1", "known"), finding("F1.2", "declined")]
     document = swept(section("csm-es", *found))
     text = text_of(document)
-    assert "no open issue" in text
+    assert "no open problem" in text
     assert "– 1. Issue F1.1 · Café Sol · #csm-es · since 4 Mar (11 days) · known bug" in text
     assert "Closed: 1" in text
     assert "#csm-es (1): Café Sol" in text
@@ -320,7 +411,7 @@ def test_a_section_that_is_not_whole_says_so_and_why() -> None:
     document = swept(bad, status="partial")
     document["coverage"]["not_covered"] = [{"source": "csm-es", "reason": "Slack gave no answer"}]
     text = text_of(document)
-    assert "1 open issue [1] · read in part · Slack gave no answer." in text
+    assert "1 open problem [1] · read in part · Slack gave no answer." in text
     assert "Issue F1.1" in text
     assert "NOT COVERED · csm-es: Slack gave no answer" in text
 
@@ -369,17 +460,17 @@ def test_a_report_reads_from_what_to_do_first_to_what_it_cost() -> None:
     text = markdown(document)
     told = [
         "# Customer issues: weekly",
-        "**2 open issues · 2 still open for up to 12 days, 1 solved · compared with",
+        "**2 open problems · 2 still open for up to 12 days, 1 solved · compared with",
         f"1. **Issue F1.1** [1]({one['links'][0]}) · Café Sol",
         "→ Pay back",
         "## By market",
-        "- ◐ **#csm-es** 2 open issues \\[1\\] · What it found, in a sentence.",
-        "## Other open issues",
+        "- ◐ **#csm-es** 2 open problems \\[1\\] · What it found, in a sentence.",
+        "## Other open problems",
         "### **◐ 1. STILL OPEN 3 days** **Issue F1.1**",
         "## Still open, no news in this window",
         f"The till hangs · nobody · [open]({LINK}1740000000000100)",
         "## Closed: 1",
-        "- **#csm-es** (1): Café Sol · SOLVED: 1",
+        "- **#csm-es** (1): Café Sol (Issue F1.2) · SOLVED: 1",
         "run abc123",
     ]
     at = [text.find(each) for each in told]
@@ -451,7 +542,7 @@ def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> N
                 "del 1 mar 2025 al 15 mar",
             ],
         ),
-        ("ja", ["4 open issues"]),
+        ("ja", ["4 open problems"]),
     ],
 )
 def test_the_words_of_a_report_are_those_of_its_readers(language: str, said: list[str]) -> None:

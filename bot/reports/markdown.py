@@ -141,7 +141,11 @@ class _Markdown:
         yield "|---" * len(table.columns) + "|"
         for row in table.rows:
             for number, cells in enumerate(row.cells):
-                note = DITTO if number else f"{_cell(row.note)}{self._links(row.urls)}"
+                note = (
+                    DITTO
+                    if number
+                    else f"{_cell(row.note)}{self._links([link.url for link in row.links])}"
+                )
                 yield f"| {' | '.join([*map(_cell, cells), note])} |"
         yield from ("", f"· {plain(table.more)}") if table.more else ()
 

@@ -109,6 +109,11 @@ class SweepProblem:
     """Its row in the tracker."""
 
     @property
+    def id(self) -> str:
+        """Id of its most urgent finding."""
+        return self.members[0].finding.id
+
+    @property
     def findings(self) -> list[SweepFinding]:
         return [member.finding for member in self.members]
 
@@ -129,11 +134,7 @@ class SweepProblem:
     @property
     def customers(self) -> dict[str, State]:
         """Return each customer once, with the most urgent of its states."""
-        states: dict[str, State] = {}
-        for member in sorted(self.members, key=lambda member: member.order):
-            for case in member.cases():
-                states.setdefault(case.customer or member.finding.id, member.finding.state)
-        return states
+        return customers_of(self.members)
 
     @property
     def urgency(self) -> int:
@@ -145,6 +146,15 @@ class SweepProblem:
         shown = self.open or self.active or self.members
         day = min(member.since for member in shown)[:10]
         return not self.open, -self.urgency, day, -sum(len(m.cases()) for m in shown)
+
+
+def customers_of(members: Iterable[Member]) -> dict[str, State]:
+    """Return each customer once, with the most urgent of its states."""
+    states: dict[str, State] = {}
+    for member in sorted(members, key=lambda member: member.order):
+        for case in member.cases():
+            states.setdefault(case.customer or member.finding.id, member.finding.state)
+    return states
 
 
 def problems_of(document: SweepReport) -> list[SweepProblem]:

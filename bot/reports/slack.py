@@ -375,8 +375,8 @@ def _note(row: Row, before: str = "") -> Iterator[str | Element]:
     """Yield the note of a row and its links, several by their numbers."""
     if row.note:
         yield f"{before}{row.note}"
-    for number, url in enumerate(row.urls, 1):
-        if link := link_to(url, f"[{number}]" if len(row.urls) > 1 else "↗"):
+    for number, each in enumerate(row.links, 1):
+        if link := link_to(each.url, f"[{number}]" if len(row.links) > 1 else "↗"):
             yield from (" ", link)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from bot.reports.documents import (
@@ -18,12 +18,13 @@ from bot.reports.documents import (
 )
 from bot.reports.formatting import clean_text, due, prose
 from bot.reports.frame import gaps, stopped_line
-from bot.reports.issues import counts_of
 from bot.reports.problems import (
     OVER,
+    URGENT,
     Member,
     SweepProblem,
     actor,
+    customers_of,
     days_since,
     is_urgent,
     problems_of,
@@ -61,6 +62,8 @@ SLACK = re.compile(r"https://[a-z0-9.-]{1,100}\.slack(?:-gov)?\.com/[A-Za-z0-9/_
 """Pattern of the only links in a report."""
 NAME, TITLE, SENTENCE, LINE, CLAIM, QUOTE, STEP, AMOUNT = 60, 100, 240, 400, 600, 260, 600, 30
 """Maximum characters of each."""
+FEW_WORDS = 60
+"""Characters of a reason or a claim that stands beside something else."""
 SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
 MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 5, 10
@@ -70,6 +73,8 @@ MOST_LINES = 40
 MOST_FINDINGS = 300
 """Findings that a report shows; a table of all of them is attached."""
 MOST_QUIET = 100
+ONE_LINE = 85
+"""Characters of a line of what is over, up to which it says with what somebody was helped."""
 PRESSING = 3
 """Least urgency of an issue that is shown in full or first."""
 MANY_MARKETS = 12
@@ -93,14 +98,36 @@ def number_findings(document: SweepReport) -> dict[str, int]:
 
     What is over has none.
     """
-    problems = enumerate(ordered(problems_of(document)), 1)
+    problems = enumerate(ordered(document), 1)
     return {id: n for n, problem in problems for f in problem.findings for id in f.ids}
 
 
-def ordered(problems: Sequence[SweepProblem]) -> list[SweepProblem]:
-    """Return the problems that are not over in reading order: shared ones, open ones, the rest."""
-    active = [problem for problem in problems if problem.active]
-    return sorted(active, key=lambda each: (not _is_shared(each), not each.open))
+def ordered(document: SweepReport) -> list[SweepProblem]:
+    """Return the problems that are not over in the order of their numbers: what to do first, then
+    shared ones, open ones, the rest.
+    """
+    active = [problem for problem in problems_of(document) if problem.active]
+    lines = lines_of(document, active)
+    pressing = [p.id for p in active if p.open and (p.urgency >= PRESSING or p.id in lines)]
+    first = set(pressing[:MOST_FIRST])
+
+    def place(problem: SweepProblem) -> tuple[bool, ...]:
+        if problem.id in first:
+            return (False,)
+        return True, not _is_shared(problem), not problem.open
+
+    return sorted(active, key=place)
+
+
+def lines_of(document: SweepReport, problems: Sequence[SweepProblem]) -> dict[str, TopLine]:
+    """Return the line of the parent for each of the problems, by the id of the problem."""
+    problem_of = {id: p.id for p in problems for f in p.findings for id in f.ids}
+    lines: dict[str, TopLine] = {}
+    for line in document.top_lines:
+        cited = [problem_of[id] for id in line.findings if id in problem_of]
+        if cited:
+            lines.setdefault(max(cited, key=cited.count), line)
+    return lines
 
 
 def _is_shared(problem: SweepProblem) -> bool:
@@ -113,14 +140,23 @@ def slack_link(links: Sequence[str | None]) -> str:
     return first if SLACK.fullmatch(first) else ""
 
 
-def thread_links(links: Sequence[str]) -> tuple[str, ...]:
-    """Return the first link of each thread, of those that are Slack's."""
+def thread_links(finding: SweepFinding) -> tuple[Link, ...]:
+    """Return the first link of each thread, of those that are Slack's, with the customers there."""
     threads: dict[tuple[str, str], str] = {}
-    for link in filter(None, (slack_link([each]) for each in links)):
-        found = THREAD.search(link)
-        first = (found["first"] or found["own"]).replace(".", "") if found else link
-        threads.setdefault((found["channel"] if found else "", first), link)
-    return tuple(threads.values())
+    for link in filter(None, (slack_link([each]) for each in finding.links)):
+        threads.setdefault(_thread(link), link)
+    names: dict[tuple[str, str], list[str]] = {}
+    for case in finding.cases:
+        names.setdefault(_thread(case.link or ""), []).append(clean_text(case.customer, NAME))
+    return tuple(Link(", ".join(names.get(key, ())), url) for key, url in threads.items())
+
+
+def _thread(link: str) -> tuple[str, str]:
+    """Return the channel and the first message of the thread that a link leads to."""
+    found = THREAD.search(link)
+    if not found:
+        return "", link
+    return found["channel"], (found["first"] or found["own"]).replace(".", "")
 
 
 def first_clause(text: str, most: int = SHORT) -> str:
@@ -141,12 +177,12 @@ class _Sweep:
         self.has_changes = document.compared is not None
         self.document = document
         self.at = datetime.fromisoformat(document.window.latest).astimezone(UTC)
-        every = problems_of(document)
-        self.problems = ordered(every)
+        self.problems = ordered(document)
         self.numbers = number_findings(document)
-        self.over = [m for each in every for m in each.members if m.finding.state in OVER]
+        self.closed = self._closed_names()
         self.team = team(document)
-        self.lines = self._lines()
+        lines = lines_of(document, self.problems)
+        self.lines = {self.numbers[id]: line for id, line in lines.items()}
         self.first = tuple(self._first())[:MOST_FIRST]
         self.said = {self.numbers[id] for line in self.first for id in line.findings}
         """Numbers of the problems whose next step stands at the top."""
@@ -177,39 +213,60 @@ class _Sweep:
     # ---- the head
 
     def _counts(self) -> str:
-        """Format how many issues are open, new, solved: numbers alone, as text is parsed."""
-        document, words = self.document, self.words
-        findings, quiet = document.findings(), document.still_open
-        counts = counts_of(findings, quiet, self.at)
-        parts = [words("new_ones", n=counts.new)] if counts.new and self.has_changes else []
-        known = [f for f in findings if f.state in NEEDS_ACTION and f.change in ("open", "changed")]
-        if self.has_changes and (still := len(known) + len(quiet)):
-            issues: Sequence[SweepFinding | KnownIssue] = [*known, *quiet]
-            oldest = max(issue.age_days or 0 for issue in issues)
-            changed = sum(f.change == "changed" for f in known)
-            since = f" {words('oldest', days=words('days', n=oldest))}" if oldest else ""
-            of_them = f" ({words('changed_ones', n=changed)})" if changed else ""
-            parts.append(words("still", n=still) + since + of_them)
-        if self.has_changes:
-            parts += [words("solved_ones", n=counts.solved)] if counts.solved else []
-            parts += [words("reopened_ones", n=counts.reopened)] if counts.reopened else []
-        else:
-            states = [m.finding.state for each in self.problems for m in each.active]
-            parts += self._by_state([*states, *(m.finding.state for m in self.over)])
-        before = document.compared
+        """Format how many problems are open and new, and how many customers wait: numbers alone,
+        as text is parsed."""
+        words, before = self.words, self.document.compared
+        numbers, quiet = range(1, len(self.problems) + 1), self.document.still_open
+        parts = self._by_change() if self.has_changes else self._waiting()
         compared = words("compared", day=words.day(before.last)) if before else ""
-        shown = (self._open(counts.open, counts.urgent), ", ".join(parts), compared)
-        return " · ".join(filter(None, shown))
+        return " · ".join(filter(None, (self._open(numbers, quiet), *parts, compared)))
 
-    def _open(self, number: int, urgent: int) -> str:
-        words = self.words
-        return words("open_issues", n=number) + (
+    def _by_change(self) -> list[str]:
+        """Count the open problems by what changed, and the customers whose issue was solved."""
+        words, quiet = self.words, self.document.still_open
+        changes = [{m.finding.change for m in p.open} for p in self.problems if p.open]
+        known = [each for each in changes if each & {"open", "changed"}]
+        reopened = sum("reopened" in each and each not in known for each in changes)
+        solved = [f for names in self.closed.values() for f in names.values()]
+        counts = {
+            "new_ones": changes.count({"new"}),
+            "still": len(known) + len(quiet),
+            "solved_ones": sum(finding.change == "solved" for finding in solved),
+            "reopened_ones": reopened,
+        }
+        told = {key: words(key, n=n) for key, n in counts.items() if n}
+        if "still" in told:
+            findings = [m.finding for p in self.problems for m in p.open if m.finding.change]
+            ages = [f.age_days for f in findings] + [issue.age_days for issue in quiet]
+            oldest = max(age or 0 for age in ages)
+            changed = sum("changed" in each for each in known)
+            told["still"] += f" {words('oldest', days=words('days', n=oldest))}" if oldest else ""
+            told["still"] += f" ({words('changed_ones', n=changed)})" if changed else ""
+        return [", ".join(told.values())]
+
+    def _waiting(self) -> list[str]:
+        """Count the customers who wait, by what for, and those who do not any more."""
+        waiting = customers_of([m for problem in self.problems for m in problem.active])
+        states, solved = list(waiting.values()), sum(map(len, self.closed.values()))
+        who = self.words("customers", n=len(states))
+        return [
+            f"{who}: {', '.join(self._by_state(states))}" if states else "",
+            self.words("solved_ones", n=solved) if solved else "",
+        ]
+
+    def _open(self, numbers: Iterable[int], quiet: Sequence[KnownIssue]) -> str:
+        """Count what is open of the problems with these numbers and of issues without news."""
+        words, open_ones = self.words, [p for n in numbers if (p := self.problems[n - 1]).open]
+        urgent = sum(problem.urgency >= URGENT for problem in open_ones)
+        urgent += sum(is_urgent(issue, self.at) for issue in quiet)
+        return words("open_problems", n=len(open_ones) + len(quiet)) + (
             f" ({words('urgent_ones', n=urgent)})" if urgent else ""
         )
 
     def _by_state(self, states: Sequence[State]) -> list[str]:
-        """Count those who wait for a fix, those who have to act themselves, and what is over."""
+        """Count those who wait for the team or a fix, who have to act, and whose issue is over."""
         counts = (
+            ("team_ones", sum(state in NEEDS_ACTION for state in states)),
             ("known_ones", states.count("known")),
             ("waiting_ones", states.count("waiting")),
             ("solved_ones", sum(state in OVER for state in states)),
@@ -243,22 +300,10 @@ class _Sweep:
         status = "" if section.status == "complete" else f" ({self.words(section.status)})"
         return self._total([section.coverage]) + status
 
-    def _lines(self) -> Mapping[int, TopLine]:
-        """Return the line of the parent for each problem, by the number of the problem."""
-        lines: dict[int, TopLine] = {}
-        for line in self.document.top_lines:
-            cited = [self.numbers[id] for id in line.findings if id in self.numbers]
-            if cited:
-                lines.setdefault(max(cited, key=cited.count), line)
-        return lines
-
     def _first(self) -> Iterator[Highlight]:
         """Yield the most urgent problems, then severe issues without news, the oldest first."""
-        numbered = list(enumerate(self.problems, 1))
-        open_ones = [(n, p) for n, p in numbered if p.open]
-        open_ones.sort(key=lambda each: each[1].order)
-        for number, problem in open_ones:
-            if problem.urgency >= PRESSING or number in self.lines:
+        for number, problem in enumerate(self.problems[:MOST_FIRST], 1):
+            if problem.open and (problem.urgency >= PRESSING or number in self.lines):
                 yield self._highlight(number, problem)
         words = self.words
         waiting = [issue for issue in self.document.still_open if issue.severity == "high"]
@@ -340,18 +385,17 @@ class _Sweep:
         """Return the dot of the most urgent open issue, what is open, and what was found."""
         words, findings, document = self.words, section.findings, self.document
         old = [issue for issue in document.still_open if issue.item == section.item]
-        open_ones: Sequence[SweepFinding | KnownIssue] = [
-            *(f for f in findings if f.state in NEEDS_ACTION),
-            *old,
-        ]
-        dots = {self._dot(issue) for issue in open_ones}
+        numbers = sorted({self.numbers[f.id] for f in findings if f.state in NEEDS_ACTION})
+        problems = [self.problems[number - 1] for number in numbers]
+        dots = {self._dot(problem.open[0].finding) for problem in problems}
+        dots |= set(map(self._dot, old))
         dot = next((each for each in DOTS.values() if each in dots), NOTHING)
         open_line = words("none_open") if section.status == "complete" else ""
-        if open_ones:
-            counts = counts_of(findings, old, self.at)
-            new = words("new_ones", n=counts.new) if counts.new and self.has_changes else ""
-            open_line = ", ".join(filter(None, (self._open(counts.open, counts.urgent), new)))
-        numbers = sorted({self.numbers[f.id] for f in findings if f.state in NEEDS_ACTION})
+        if problems or old:
+            changes = [{m.finding.change for m in problem.open} for problem in problems]
+            count = changes.count({"new"}) if self.has_changes else 0
+            new = words("new_ones", n=count) if count else ""
+            open_line = ", ".join(filter(None, (self._open(numbers, old), new)))
         named = " ".join(f"[{n}]" for n in numbers[:MOST_FULL])
         told = len(document.sections) <= MANY_MARKETS
         summary = first_clause(prose(section.summary, CLAIM)) if told else ""
@@ -389,10 +433,9 @@ class _Sweep:
         if resting:
             yield ReportSection(words("resting"), (Group(tuple(resting)),), is_apart=True)
         yield from self._quiet()
-        if self.over:
-            yield ReportSection(
-                words("over", n=len(self.over)), (Group(tuple(self._done())),), is_apart=not alone
-            )
+        if self.closed:
+            over = words("over", n=sum(map(len, self.closed.values())))
+            yield ReportSection(over, (Group(tuple(self._done())),), is_apart=not alone)
         if left:
             more = words("elsewhere", n=left, place=self.place)
             yield ReportSection(words("not_shown"), (), more=more)
@@ -402,9 +445,7 @@ class _Sweep:
         words, lead = self.words, problem.active[0]
         title = prose(problem.title or lead.finding.claim, CLAIM) or NOTHING
         states = list(problem.customers.values())
-        open_ones = sum(state in NEEDS_ACTION for state in states)
-        counts = [words("open", n=open_ones)] if open_ones else []
-        counts += self._by_state(states)
+        counts = self._by_state(states)
         who = f"{words('customers', n=len(states))}, {self._places(problem.members, MANY_MARKETS)}"
         details: list[str | Bold | Link] = [f"\n{who}: {', '.join(counts)}"]
         if problem.tracker:
@@ -462,7 +503,7 @@ class _Sweep:
             amount = [clean_text(case.amount, AMOUNT)] if has_amounts else []
             name = clean_text(case.customer, NAME) or NOTHING
             cells.append((f"{dot} {name}", market, self._case_day(case), *amount, state))
-        return Row(tuple(cells), self._note(finding), thread_links(finding.links))
+        return Row(tuple(cells), self._note(finding), thread_links(finding))
 
     def _case_day(self, case: CustomerCase) -> str:
         since = case.waits_since or case.since
@@ -472,7 +513,9 @@ class _Sweep:
         """Return what an issue of a table is about, and the next step."""
         wants = prose(finding.wants, SENTENCE)
         if finding.state in NEEDS_ACTION:
-            wants = wants or first_clause(prose(finding.severity_reason, SENTENCE))
+            reason = first_clause(prose(finding.severity_reason, SENTENCE), FEW_WORDS).rstrip(".")
+            reason = reason if finding.severity == "high" or not wants else ""
+            wants = " · ".join(dict.fromkeys(filter(None, (reason, wants))))
             step = "" if finding.id in self.steps else self._step(finding)
         else:
             wants, step = wants or first_clause(self._claim(finding)), ""
@@ -522,8 +565,14 @@ class _Sweep:
         A name that the claim beside it says already is left out.
         """
         words, members = self.words, problem.open or problem.active
-        rows = [(m, case) for m in sorted(members, key=lambda m: m.order) for case in m.cases()]
-        names = list(dict.fromkeys(filter(None, (clean_text(c.customer, NAME) for _, c in rows))))
+        ranked = sorted(members, key=lambda m: m.order)
+        cases = [case for member in ranked for case in member.cases()]
+        owed = min((m for m in ranked if m.finding.deadline), key=_deadline, default=None)
+        before = [ranked[0], *([owed] if owed else [])]
+        longest = min((*before, *ranked), key=lambda member: member.since[:10])
+        dated = [case for m in (*before, longest) for case in m.cases()[:1]]
+        every = [clean_text(case.customer, NAME) for case in (*dated, *cases)]
+        names = list(dict.fromkeys(filter(None, every)))
         everybody = {c.customer for m in problem.active for c in m.cases() if c.customer}
         more = max(len(everybody), len(names)) - MOST_CUSTOMERS
         named = ", ".join(names[:MOST_CUSTOMERS]) + (f" +{more}" if more > 0 else "")
@@ -531,18 +580,18 @@ class _Sweep:
             named = ""
         elif not names:
             named = words("customers", n=sum(m.finding.people for m in members))
-        since = min((s for m in members if (s := waits_since(m.finding))), default=None)
         waits = ""
-        if since:
-            days = days_since(since, self.at)
+        if since := waits_since(longest.finding):
+            days = words("days", n=days_since(since, self.at))
+            whose = _longest(longest)
             key = "waits_days" if problem.open else "since_days"
-            waits = words(key, day=self._day(since), days=words("days", n=days))
-        amounts = [c.amount for _, c in rows if c.amount] if len(rows) == 1 else []
-        dues = sorted((f.deadline, self._due(f)) for m in members if (f := m.finding).deadline)
+            days += f", {whose}" if whose and whose != names[0] else ""
+            waits = words(key, day=self._day(since), days=days)
+        amounts = [c.amount for c in cases if c.amount] if len(cases) == 1 else []
         told = (
             *(named, self._places(members), waits),
             *(clean_text(each, AMOUNT) for each in amounts),
-            *(line for _, line in dues[:1]),
+            self._whose_due(owed, names) if owed else "",
         )
         return " · ".join(filter(None, told))
 
@@ -558,6 +607,13 @@ class _Sweep:
         who = clean_text(actor(finding, self.team), NAME) or self.words("nobody_yet")
         begins = step.casefold().startswith(tuple({who.casefold(), who.split()[0].casefold()}))
         return f"→ {step}" if begins else f"→ {who}: {step}"
+
+    def _whose_due(self, member: Member, names: Sequence[str]) -> str:
+        """Return by when, and for whom unless it is the first of the names."""
+        whose, others = _longest(member), len(member.cases()) - 1
+        told = f" ({whose}{f' +{others}' if others else ''})"
+        due_day = self._due(member.finding)
+        return due_day + (told if due_day and whose and whose != names[0] else "")
 
     def _due(self, finding: SweepFinding) -> str:
         found = due(finding.deadline, self.at.date())
@@ -596,20 +652,32 @@ class _Sweep:
 
     # ---- what is over, and what has no news
 
+    def _closed_names(self) -> dict[str, dict[str, SweepFinding]]:
+        """Return each customer who was helped, and where none is named the claim, by market."""
+        closed: dict[str, dict[str, SweepFinding]] = {}
+        for section in self.document.sections:
+            over = [finding for finding in section.findings if finding.state in OVER]
+            for finding in sorted(over, key=lambda each: not each.change):
+                claim = first_clause(prose(finding.claim, CLAIM)) or NOTHING
+                named = [clean_text(name, NAME) for name in finding.customers]
+                for name in list(filter(None, named)) or [claim]:
+                    closed.setdefault(section.item, {}).setdefault(name, finding)
+        return closed
+
     def _done(self) -> Iterator[Entry]:
-        """Yield one line for each market: who was helped, or what was solved."""
+        """Yield one line for each market: who was helped, and with what if there is room."""
         for section in self._markets():
-            own = [m.finding for m in self.over if m.market == section.item]
-            named = dict.fromkeys(
-                "; ".join(clean_text(n, NAME) for n in f.customers)
-                or first_clause(prose(f.claim, CLAIM))
-                for f in own
-            )
-            marked = [f for f in own if self._change(f)]
-            mark = f" · {self._change(marked[0])}: {len(marked)}" if marked else ""
-            if own:
-                text = f" ({len(own)}): {', '.join(filter(None, named))}{mark}"
-                yield Entry((Bold(f"#{_name(section)}"), text))
+            names = self.closed.get(section.item, {})
+            if not names:
+                continue
+            changes = list(filter(None, map(self._change, names.values())))
+            mark = f" · {changes[0]}: {len(changes)}" if changes else ""
+            head = f" ({len(names)}): "
+            claims = [f"{n} ({self._claim(f)})" if f.customers else n for n, f in names.items()]
+            told = f"{head}{', '.join(claims)}{mark}"
+            if len(_name(section)) + len(told) > ONE_LINE:
+                told = f"{head}{', '.join(names)}{mark}"
+            yield Entry((Bold(f"#{_name(section)}"), told))
 
     def _quiet(self) -> Iterator[ReportSection]:
         """Yield the section of issues that are still open although the window has no news."""
@@ -637,6 +705,15 @@ class _Sweep:
 
 def _sentences(sentences: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, (clean_text(each, SENTENCE) for each in sentences)))
+
+
+def _deadline(member: Member) -> str:
+    return member.finding.deadline
+
+
+def _longest(member: Member) -> str:
+    """Return the name of its customer who waits longest."""
+    return clean_text(member.cases()[0].customer, NAME)
 
 
 def _name(market: SweepSection | KnownIssue) -> str:

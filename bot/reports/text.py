@@ -131,7 +131,9 @@ def _table(table: EntryTable) -> Iterator[str]:
     for row in table.rows:
         yield from (_columns(cells, widths) for cells in row.cells)
         yield from wrap(f"{NOTE}{row.note}", NOTE) if row.note else ()
-        yield from (NOTE + url for url in row.urls)
+        is_named = len(row.links) > 1 and len(row.cells) > 1
+        for link in row.links:
+            yield NOTE + (f"{link.text}: " if is_named and link.text else "") + link.url
     yield from wrap(NOTE + table.more) if table.more else ()
 
 

@@ -80,8 +80,8 @@ class Row:
     cells: tuple[tuple[str, ...], ...]
     """The cells of each line, as many as the table has columns before that of the notes."""
     note: str = ""
-    urls: tuple[str, ...] = ()
-    """A link to each of its threads."""
+    links: tuple[Link, ...] = ()
+    """A link to each of its threads, with the customers there."""
 
 
 @dataclass(frozen=True, slots=True)
