@@ -102,9 +102,9 @@ def since(text: str, talk: Conversation) -> Json:
 
 
 def _report(text: str, talk: Conversation) -> Json | None:
-    """Return a sweep or a triage; of a sweep only a verb, channels and how far back count."""
+    """Return a sweep or a triage: of the text only a verb, channels and how far back count."""
     if _TRIAGE.match(text):
-        return use("triage_inbox")
+        return use("triage_inbox", **since(text, talk))
     order = _SWEEP.match(text)
     rest = _WINDOW.sub("", order["rest"]) if order else ""
     channels = _channels(rest)
