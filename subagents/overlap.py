@@ -220,8 +220,11 @@ class Overlap:
             if not left:
                 return
             left -= excuse(context.id, left)
+        own = self._own_runs(context.id) if left else set()
         for digest, strange in foreign.items():
-            yield from self._report(context.id, digest, strange & left, self._reader.__getitem__)
+            yield from self._report(
+                context.id, digest, strange & left, self._reader.__getitem__, own
+            )
 
     def _own_runs(self, context: str) -> set[int]:
         """Return the runs of `OWN` words that the context has read itself."""
@@ -261,14 +264,16 @@ class Overlap:
             yield from self._report(reader, digest, self._of(digest) & left, lambda _: author)
 
     def _report(
-        self, context: str, digest: str, found: Set[int], reader: Callable[[int], str]
+        self,
+        context: str,
+        digest: str,
+        found: Set[int],
+        reader: Callable[[int], str],
+        own: Set[int] = frozenset(),
     ) -> Iterator[Leak]:
         by_reader: dict[str, set[int]] = defaultdict(set)
         for shingle in found:
             by_reader[reader(shingle)].add(shingle)
-        if not found:
-            return
-        own = self._own_runs(context)
         origins = {entry.origin for entry in self._index.filed[context].get(digest, ())}
         name = "/".join(sorted(origins)) or "unaccounted"
         for source, shared in by_reader.items():

@@ -196,7 +196,7 @@ DEFENCES: Mapping[str, Defence] = {
         did("web/page", f"{SITE}/law"),
     ),
     "no delimiter comes back": Defence(
-        naive((subagents.result, "leaks_delimiter"), by=lambda text: False),
+        naive((subagents.result, "delimiters_in"), by=lambda text: []),
         Ask("What is open in #support-es?", read(ES), claims="{raw}", says="{view}"),
         written("items-[0-9a-f]{32}"),
     ),
