@@ -254,9 +254,10 @@ class Delegation:
             many = ManyAlike.model_validate(call.input)
             items = self._items(many, ctx.handles)
             self.guard.admit_items(items)
-            return [
-                await self._item(for_item(many.template, item, ctx.handles), ctx) for item in items
-            ]
+            drafts = [for_item(many.template, item, ctx.handles) for item in items]
+            planned = [await self._item(draft, ctx) for draft in drafts]
+            self.guard.items -= sum(isinstance(each, SubagentResult) for each in planned)
+            return planned
         except ValidationError as error:
             return [self._refuse(call.input, "arguments", explain(error))]
         except BriefRefused as refusal:

@@ -164,9 +164,11 @@ def sanitize(
     claim = one_line(printable(finding.claim))
     spans = [span for quote in finding.quotes if (span := material.find(quote, finding.place))]
     place = material.resolve(finding.place) or next((span.place for span in spans), "")
-    if reason := fault(claim, material) or fault(place, material):
-        return Withheld(finding.id, reason)
-    if not (claim := shortened(without_markup(claim))):
+    bare = without_markup(claim)  # its words, where marks stood between their letters
+    for text in (claim, bare, place):
+        if reason := fault(text, material):
+            return Withheld(finding.id, reason)
+    if not (claim := shortened(bare)):
         return Withheld(finding.id, "empty")
     if finding.category not in categories:
         return Withheld(finding.id, "category")

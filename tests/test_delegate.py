@@ -234,6 +234,14 @@ async def test_a_list_beyond_max_items_is_refused_whole(tmp_path: Path) -> None:
     assert "items: 11 items; 10 more are allowed" in results(got.parent[1])[0]["content"]
 
 
+async def test_a_list_whose_items_are_refused_leaves_all_of_max_items(tmp_path: Path) -> None:
+    unknown = many([f"C9999999{n}" for n in range(2)])
+    script = led_by(unknown, many([channel_id(1), channel_id(2)]), say("Open: [F3.1]."))
+    got = await asked(script, tmp_path, settings_for({"max_items": 2}))
+    states = [s["status"] for s in got.subagents]
+    assert (states.count("refused"), states.count("complete")) == (2, 2)
+
+
 # ---- text of one subagent, in the brief of another
 
 
