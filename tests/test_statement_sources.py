@@ -16,14 +16,16 @@ from scopes.databases.statement_sources import StatementSources, sources_of
             "WITH r AS (SELECT id, sum(x) s FROM refunds WHERE y GROUP BY id) -- per order\n"
             "SELECT c.name AS customer, sum(s) FROM customers c LEFT JOIN r ON r.id = c.id\n"
             "GROUP BY c.name",
-            ("refunds", "customers"),
+            ("customers", "refunds"),
             ("customer",),
             (),
         ),
         ("SELECT market, kind, count(*) FROM a GROUP BY 1, kind", ("a",), ("market", "kind"), ()),
         ("SELECT a FROM `p.d.x` UNION ALL SELECT b FROM y", ("x", "y"), (), ()),
         ("SELECT a FROM x WHERE b IN (SELECT b FROM y)", ("x", "y"), (), ("b",)),
-        ("SELECT STRUCT<x INT64>(1) FROM orders", (), (), ()),
+        ("SELECT STRUCT<x INT64>(1) FROM orders", ("orders",), (), ()),
+        ("SELECT a FROM x WHERE (b->>'c')::int = 1", ("x",), (), ("b",)),
+        (f"SELECT {'NOT ' * 950}true FROM deep", (), (), ()),
         ("no statement '", (), (), ()),
     ],
 )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-import duckdb
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-PARSED = "SELECT json_serialize_sql(CAST(? AS VARCHAR))"
-"""DuckDB parses a statement and runs nothing of it."""
+DIALECTS = ("duckdb", "bigquery", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
 class StatementSources:
-    """What a statement reads; nothing where DuckDB's parser does not take its dialect."""
+    """What a statement reads; nothing where no dialect of ours takes it."""
 
     tables: tuple[str, ...] = ()
-    """Names without schema, in the order in which they occur."""
+    """Names without schema, those of the outermost SELECT first."""
     groups: tuple[str, ...] = ()
     """Columns by which the outermost SELECT groups, as it names them in its result."""
     filters: tuple[str, ...] = ()
@@ -28,58 +27,33 @@ class StatementSources:
 
 @lru_cache(512)
 def sources_of(sql: str) -> StatementSources:
-    """Return what a statement that was run reads."""
-    try:
-        with duckdb.connect(config={"enable_external_access": False}) as parser:
-            ((text,),) = parser.execute(PARSED, [sql.replace("`", '"')]).fetchall()
-    except duckdb.Error:
-        return StatementSources()
-    parsed = json.loads(text)
-    if parsed["error"] or not parsed["statements"]:
-        return StatementSources()
-    node = parsed["statements"][0]["node"]
-    made = {name for each in _nodes(node) for name in _named(each)}
-    read = (each["table_name"] for each in _nodes(node) if each.get("type") == "BASE_TABLE")
-    names = (name.rpartition(".")[2] for name in read if name not in made)
-    filters = (_column(each) for each in _nodes(node.get("where_clause")))
-    found = (names, _groups(node), filter(None, filters))
-    return StatementSources(*(tuple(dict.fromkeys(each)) for each in found))
+    """Return what a statement that was run reads. It is only parsed, in this process."""
+    for dialect in DIALECTS:
+        try:
+            return _read_by(sqlglot.parse_one(sql, dialect=dialect))
+        except (SqlglotError, RecursionError):  # the latter: too many levels to name its tables
+            continue
+    return StatementSources()
 
 
-def _nodes(value: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-        for each in value.values():
-            yield from _nodes(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _nodes(each)
+def _read_by(statement: exp.Expr) -> StatementSources:
+    made = {each.alias for each in statement.find_all(exp.CTE)}
+    read = (each.name for each in statement.find_all(exp.Table, bfs=False))
+    names = (name.rpartition(".")[2] for name in read if name and name not in made)
+    where = statement.args.get("where")
+    filters = (each.name for each in where.find_all(exp.Column, bfs=False)) if where else ()
+    return StatementSources(
+        *(tuple(dict.fromkeys(each)) for each in (names, _groups(statement), filters))
+    )
 
 
-def _named(node: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names that a WITH gives."""
-    for entry in (node.get("cte_map") or {}).get("map") or ():
-        yield str(entry["key"])
-
-
-def _groups(node: Mapping[str, Any]) -> Iterator[str]:
-    columns: Sequence[Mapping[str, Any]] = node.get("select_list") or ()
-    names = [_column(each) for each in columns]
-    for each in node.get("group_expressions") or ():
-        place = str(((each.get("literal") or each.get("value")) or {}).get("text") or "")
-        if place.isdigit() and 0 < int(place) <= len(names):
-            yield from filter(None, [names[int(place) - 1]])
-        elif (own := _column(each)) and own not in names:
-            same = (n for n, c in zip(names, columns, strict=True) if _ref(c) == _ref(each))
-            yield next(filter(None, same), own)
-        elif own:
-            yield own
-
-
-def _column(node: Mapping[str, Any]) -> str:
-    """Return the name of a column of the result; empty for an expression without one."""
-    return str(node.get("alias") or next(reversed(_ref(node)), ""))
-
-
-def _ref(node: Mapping[str, Any]) -> Sequence[str]:
-    return node.get("column_names") or ()
+def _groups(statement: exp.Expr) -> Iterator[str]:
+    group = statement.args.get("group")
+    columns = statement.expressions
+    for each in group.expressions if group else ():
+        if isinstance(each, exp.Literal) and each.is_int and 0 < int(each.name) <= len(columns):
+            yield from filter(None, [columns[int(each.name) - 1].alias_or_name])
+            continue
+        same = (c.alias_or_name for c in columns if c.unalias() == each)
+        if name := next(same, each.alias_or_name):
+            yield name
