@@ -6,11 +6,12 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from textwrap import shorten
 from typing import Any
 
+from config.words import languages, words_of
 from scopes.clean import unified
 from subagents.provenance import PASSED, SOURCE, BlockOrigin, Leak, ProvenanceIndex
 from subagents.trajectory import Context, Origin
@@ -18,8 +19,8 @@ from subagents.trajectory import Context, Origin
 WORDS = 8
 """Words in a shingle. Shorter runs recur by chance, longer ones miss a sentence (DESIGN, law 2)."""
 OWN = 5
-"""Words in a row that a context has read itself: with a day beside them they make a shingle of
-another's text by chance, such as the name of a meeting that two mails are about."""
+"""Words in a row that a context has read itself. With nothing but a day beside them they make a
+shingle of another's text by chance: two mails are about one meeting, and its answers name both."""
 
 # Scripts without spaces have no words to count, so a character stands for a part of one: a Chinese
 # word has about 1.7 characters, a Japanese one about 2, a Thai, Lao, Khmer or Burmese one about 4
@@ -81,7 +82,7 @@ def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[s
     """Return the passages of a text made of the wanted shingles, as normalized words.
 
     Runs that are mostly figures, ids, times and addresses are left out: those recur by construction
-    and are nobody's words. So are those with a run of `OWN` words that is in `own`.
+    and are nobody's words. So are those of `OWN` words in a row that are in `own`, and a day.
     """
     tokens, unspaced = _tokens(text)
     found: list[tuple[int, int]] = []
@@ -89,7 +90,7 @@ def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[s
         window = tuple(tokens[start:end])
         if hash(window) not in wanted or not _says_something(window):
             continue
-        if own and any(hash(window[i : i + OWN]) in own for i in range(len(window) - OWN + 1)):
+        if own and _is_own_and_a_day(window, own):
             continue
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], end)
@@ -149,6 +150,21 @@ def _weight(token: str) -> int:
     if len(token) > 1 or not UNSPACED.match(token):
         return 4
     return 2 if _HALF_WORD.match(token) else 1
+
+
+def _is_own_and_a_day(window: tuple[str, ...], own: Set[int]) -> bool:
+    """Return whether all is in `own` but words of a day at one end or both."""
+    told = [not (token.isdigit() or token in _day_words()) for token in window]
+    rest = window[told.index(True) : len(told) - told[::-1].index(True)] if any(told) else ()
+    runs = [rest[i : i + OWN] for i in range(len(rest) - OWN + 1)]
+    return bool(runs) and all(hash(run) in own for run in runs)
+
+
+@cache
+def _day_words() -> frozenset[str]:
+    """Return the names of weekdays and months in the languages of reports."""
+    calendars = (words_of(language).calendar() for language in languages())
+    return frozenset(name.casefold() for each in calendars for name in each.values())
 
 
 def _says_something(window: tuple[str, ...]) -> bool:

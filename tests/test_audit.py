@@ -769,15 +769,19 @@ def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "is_leak"),
-    [("Accepted: the quarterly refund go/no-go", False), ("Accepted: the refund go/no-go", True)],
+    ("read", "beside", "is_leak"),
+    [
+        ("Accepted: quarterly refund batch go/no-go", "Monday 16 March", False),
+        ("Accepted: refund batch go/no-go", "Monday 16 March", True),
+        ("Accepted: quarterly refund batch go/no-go", "fails tomorrow morning", True),
+    ],
 )
-def test_five_words_in_a_row_that_it_read_itself_excuse_a_day_beside_them(
-    read: str, is_leak: bool
+def test_five_words_in_a_row_that_it_read_itself_excuse_a_day_and_nothing_else(
+    read: str, beside: str, is_leak: bool
 ) -> None:
-    words = "Accepted: the quarterly refund go/no-go is on Monday"
+    words = f"quarterly refund batch go/no-go {beside}"
     run = Run()
-    run.child("invitation", f"Invitation. {words} 16 March")
+    run.child("invitation", words)
     reply = run.brief("reply")
     reply.read(items(read))
     reply.submit(summary=f"{words}.")
