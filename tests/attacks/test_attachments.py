@@ -28,6 +28,7 @@ from reader_stage import Script, Stage, part, search, staged
 from serve_kit import ASKER, Served, mentioned
 from standins.google import LocalGoogle
 from test_inbox_triage import with_mail
+from twice import tried_twice
 
 import bot.requests.context
 import scopes.email
@@ -230,15 +231,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bool, 
     """Each attack twice on one bot: with all that stops it, and without the one that does."""
 
     async def work() -> dict[str, tuple[bool, bool]]:
-        found, mind = {}, Obedient()
+        mind = Obedient()
         folder = tmp_path_factory.mktemp("desk")
         async with with_mail(folder, *MAILS, mind=mind, space=workspace()) as (bot, google):
             at = Desk(bot, google, mind)
-            for name, attack in ATTACKS.items():
-                stopped = await attack.tried(at)
-                async with without(at, attack.without):
-                    found[name] = (stopped, await attack.tried(at))
-        return found
+            return await tried_twice(at, ATTACKS, lambda attack: attack.tried(at), without)
 
     return asyncio.run(work())
 

@@ -24,6 +24,7 @@ from mail_kit import mail
 from serve_kit import ASKER, Served
 from standins.google import LocalGoogle
 from test_inbox_triage import with_mail
+from twice import tried_twice
 
 import subagents.rules
 from bot.local.model.answer import Answer
@@ -332,13 +333,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bool, 
     """Each attack twice on one bot: with all that stops it, and without the one that does."""
 
     async def work() -> dict[str, tuple[bool, bool]]:
-        found = {}
         async with stage(tmp_path_factory.mktemp("stage")) as at:
-            for name, attack in ATTACKS.items():
-                stopped = await at.got_through(attack)
-                async with without(at, attack.without):
-                    found[name] = (stopped, await at.got_through(attack))
-        return found
+            return await tried_twice(at, ATTACKS, lambda attack: at.got_through(attack), without)
 
     return asyncio.run(work())
 

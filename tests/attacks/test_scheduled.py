@@ -34,6 +34,7 @@ from test_one_click import (
     reading,
     stage,
 )
+from twice import tried_twice
 
 import bot.schedules.run
 from bot.local.slack.state import BOT_USER
@@ -244,13 +245,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bool, 
     """Each attack twice on one bot: with all that stops it, and without the one that does."""
 
     async def work() -> dict[str, tuple[bool, bool]]:
-        found = {}
         async with stage(tmp_path_factory.mktemp("stage")) as at:
-            for name, attack in EVERY.items():
-                stopped = await got_through(at, attack)
-                async with without(at, attack.without):
-                    found[name] = (stopped, await got_through(at, attack))
-        return found
+            return await tried_twice(at, EVERY, lambda attack: got_through(at, attack), without)
 
     return asyncio.run(work())
 

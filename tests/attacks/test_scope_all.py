@@ -30,6 +30,7 @@ from serve_kit import ASKER, Served, mentioned
 from standins.google import LocalGoogle
 from standins.web import Page
 from test_inbox_triage import with_mail
+from twice import tried_twice
 from web_kit import Names
 
 import scopes
@@ -454,13 +455,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bool, 
     """Each attack twice on one bot: with all that stops it, and without what does."""
 
     async def work() -> dict[str, tuple[bool, bool]]:
-        found = {}
         async with staged(tmp_path_factory.mktemp("stage")) as at:
-            for name, attack in ATTACKS.items():
-                stopped = await at.got_through(attack)
-                async with removed(at, attack.without):
-                    found[name] = (stopped, await at.got_through(attack))
-        return found
+            return await tried_twice(at, ATTACKS, lambda attack: at.got_through(attack), removed)
 
     return asyncio.run(work())
 

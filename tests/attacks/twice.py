@@ -1,0 +1,22 @@
+"""Try each attack twice on one stage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+
+async def tried_twice(
+    stage: Any,
+    attacks: Mapping[str, Any],
+    tried: Callable[[Any], Awaitable[bool]],
+    without: Callable[[Any, Any], AbstractAsyncContextManager[None]],
+) -> dict[str, tuple[bool, bool]]:
+    """Return whether each got through: with all that stops it, and without what does."""
+    found = {}
+    for name, attack in attacks.items():
+        stopped = await tried(attack)
+        async with without(stage, attack.without):
+            found[name] = (stopped, await tried(attack))
+    return found
