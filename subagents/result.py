@@ -260,7 +260,8 @@ def checked_findings(
     threads = reading.threads()
     made = []
     for k, draft in enumerate(checked.findings, 1):
-        roots = [r for r in threads if r in _roots(draft.evidence, reading.items)]
+        rests_on = _roots(draft.evidence, reading.items)
+        roots = [r for r in threads if r in rests_on]
         inside = [i for r in roots for i in threads[r] if _inside(i)]
         openers = {threads[r][0].author for r in roots}
         opened = [at for r in roots if (at := threads[r][0].at)]

@@ -37,11 +37,12 @@ def _first(item: Item) -> int:
 def quotes_in(finding: ReviewFinding, items: Mapping[str, Item]) -> list[str]:
     """Return the quotes that the material holds, those of the place first."""
     own = item_at(finding.place, items)
-    texts = {item.id: normal(item.text) for item in items.values()}
-    here = [q for q in finding.quotes if own and occurs(q, texts[own.id])]
-    return here + [
-        q for q in finding.quotes if q not in here and any(occurs(q, t) for t in texts.values())
-    ]
+    text = normal(own.text) if own else ""
+    here = [q for q in finding.quotes if own and occurs(q, text)]
+    if len(here) == len(finding.quotes):  # the usual case: the rest of the material is not read
+        return here
+    texts = [normal(item.text) for item in items.values()]
+    return here + [q for q in finding.quotes if q not in here and any(occurs(q, t) for t in texts)]
 
 
 def review_faults(value: ReviewContract, reading: SourceLog) -> Iterator[str]:

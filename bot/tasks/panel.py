@@ -85,7 +85,7 @@ OUTCOMES = ("confirmed", "disputed", "unjudged", "dropped", "merged", "withheld"
 
 
 @dataclass
-class Found:
+class SpecialistFinding:
     """A finding of one specialist, over all its rounds."""
 
     finding: ReviewFinding
@@ -96,7 +96,7 @@ class Found:
     """Specialists, its author first."""
     judged_in: list[str] = field(default_factory=list)
     """Ids of the contexts that judged or defended it."""
-    joined: list[Found] = field(default_factory=list)
+    joined: list[SpecialistFinding] = field(default_factory=list)
     """The same, as others found it."""
 
     @property
@@ -116,7 +116,7 @@ class Reading:
     references: tuple[Item, ...] = ()
     rounds: list[list[ReviewFinding]] = field(default_factory=list)
     """Findings of each round in which it read all of the material."""
-    found: list[Found] = field(default_factory=list)
+    found: list[SpecialistFinding] = field(default_factory=list)
     silent: int = 0
     """Contexts without a valid result."""
     left_out: list[str] = field(default_factory=list)
@@ -158,7 +158,7 @@ class Reading:
             if match := by_id.get(before.get(point.id, "")):
                 match.sources += [] if source in match.sources else [source]
             else:
-                self.found.append(Found(point, [source], links, [self.specialist.name]))
+                self.found.append(SpecialistFinding(point, [source], links, [self.specialist.name]))
         if self.silent == silent:
             self.rounds.append(points)
             self.gaps = [gap for result in results for gap in result.not_covered]
@@ -184,7 +184,7 @@ class Panel(ReportTask):
         self.readings: list[Reading] = []
         self.parts: list[tuple[Item, ...]] = []
         self.texts = Material.of(self.material.items)
-        self.found: dict[str, Found] = {}
+        self.found: dict[str, SpecialistFinding] = {}
         self.clean: dict[str, CleanFinding] = {}
         self.withheld: dict[str, Withheld] = {}
         self.places: dict[str, list[str]] = {}
@@ -371,9 +371,9 @@ class Panel(ReportTask):
 
     def _join(self) -> None:
         """Keep back what no other context may read, and join what several specialists found."""
-        groups: dict[str, list[Found]] = {}
+        groups: dict[str, list[SpecialistFinding]] = {}
         for reading in self.readings:
-            name, own = reading.specialist.name, list[Found]()
+            name, own = reading.specialist.name, list[SpecialistFinding]()
             texts = [f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found]
             self._note(output_alarms(name, texts, "", self.texts))
             for each in reading.found:
@@ -395,12 +395,12 @@ class Panel(ReportTask):
             for each in kept
         }
 
-    def _joined(self, group: Sequence[Found]) -> Found:
+    def _joined(self, group: Sequence[SpecialistFinding]) -> SpecialistFinding:
         """Return what several found as the one of them says it who knows its category best, else
         is surest, else briefest; with the highest severity."""
         affinity = {r.specialist.name: r.specialist.affinity for r in self.readings}
 
-        def clear(each: Found) -> tuple[float, float, int]:
+        def clear(each: SpecialistFinding) -> tuple[float, float, int]:
             known = affinity[each.found_by[0]].get(each.finding.category, 0.0)
             return known, each.confidence, -len(each.finding.claim)
 
