@@ -8,7 +8,7 @@ import marshal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, cast
 
@@ -104,6 +104,8 @@ class RecordedRequest:
     """Number of the attempt of this call, from 1."""
     parts: tuple[tuple[str, str], ...]
     """(place, block hash) in the order sent; place is `system`, `tool`, `user` or `assistant`."""
+    at: datetime | None = field(compare=False)
+    """When it was sent; None if an earlier version recorded it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class RecordedReply:
     """Hashes of its content blocks; empty if the attempt failed."""
     outcome: Mapping[str, Any]
     """Everything but the content: stop_reason, usage, cost_usd, error."""
+    at: datetime | None = field(compare=False)
+    """When the last of it had come; None if an earlier version recorded it."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,8 @@ class Recording:
         parts = [("system", self._keep(run, block)) for block in _blocks(body.get("system") or ())]
         parts += [("tool", digest) for digest in self._keep_tools(run, body.get("tools") or ())]
         parts += [(place, self._keep(run, block)) for place, block in _said(body)]
-        self.requests.append(RecordedRequest(run, context, seq, attempt, tuple(parts)))
+        at = datetime.now(UTC)
+        self.requests.append(RecordedRequest(run, context, seq, attempt, tuple(parts), at))
 
     def reply(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
@@ -198,7 +203,8 @@ class Recording:
         content = body.get("content") or ()
         blocks = tuple(self.note(run, context, Origin.OUTPUT, block) for block in _blocks(content))
         outcome = {key: value for key, value in body.items() if key != "content"}
-        self.replies.append(RecordedReply(run, context, seq, attempt, blocks, outcome))
+        at = datetime.now(UTC)
+        self.replies.append(RecordedReply(run, context, seq, attempt, blocks, outcome, at))
 
     def successor(self) -> Recording:
         """Return an empty recording that continues this one: it knows what is already stored."""

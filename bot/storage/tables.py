@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from bot.storage.encryption import EncryptedJson, EncryptedText
 from subagents.gate import Action
 
-REVISIONS = ("0010", "0011", "0012")
+REVISIONS = ("0010", "0011", "0012", "0013")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -145,6 +145,7 @@ requests = table(
     columns(sa.String, "context"),
     columns(sa.Integer, "seq", "attempt"),
     columns(JSON, "parts"),
+    optional(UtcTime, "at"),
     sa.UniqueConstraint("run", "context", "seq", "attempt"),
 )
 
@@ -156,6 +157,7 @@ replies = table(
     columns(sa.Integer, "seq", "attempt"),
     columns(JSON, "blocks"),
     columns(EncryptedJson, "outcome"),
+    optional(UtcTime, "at"),
     sa.UniqueConstraint("run", "context", "seq", "attempt"),
 )
 
