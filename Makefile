@@ -55,8 +55,8 @@ screenshots: $(STAMP)  ## Make the pictures of the docs; needs Chromium
 	$(BIN)/python docs/screenshots.py
 
 lock: $(STAMP)  ## Lock the dependencies again; ARGS=--upgrade takes newer versions
-	$(COMPILE) $(ARGS) pyproject.toml -o requirements.txt
-	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+	$(COMPILE) $(ARGS) pyproject.toml --all-extras --group dev -o requirements-dev.txt
+	$(COMPILE) $(ARGS) pyproject.toml -c requirements-dev.txt -o requirements.txt
 
 clean:  ## Remove .venv, caches and build results
 	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
