@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -47,6 +47,9 @@ from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 from subagents.run import Run, StopFlag
 
+if TYPE_CHECKING:
+    from bot.runs.traces import Traces
+
 log = logging.getLogger(__name__)
 
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -76,6 +79,7 @@ class App:
     """Clients that all runs read with, besides Slack."""
     toolkit: Toolkit = field(default_factory=Toolkit)
     """Providers that are opened for each run."""
+    traces: Traces | None = None
     _spawners: dict[str, TaskSpawner] = field(default_factory=dict)
     """Run id -> the spawner of its subagents."""
 
@@ -165,6 +169,8 @@ class App:
             if reader:
                 await reader.aclose()
             await self._stored(sink.aclose())
+            if self.traces:
+                await self.traces.export(run_id)
 
     async def finish(self, run: Run, document: Document) -> None:
         """Store how a run ended."""
@@ -201,12 +207,24 @@ class App:
         return self._spawners.setdefault(run.id, TaskSpawner(run))
 
 
+def trace_runs(settings: Settings, store: Store, stack: AsyncExitStack) -> Traces | None:
+    """Return what traces finished runs; None, and no library is loaded, if no address is set."""
+    if settings.endpoints.traces is None:
+        return None
+    from bot.runs.traces import Traces
+
+    traces = Traces(store, settings.endpoints.traces, contents=settings.traces.contents)
+    stack.push_async_callback(traces.aclose)
+    return traces
+
+
 @asynccontextmanager
 async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIterator[App]:
     """Start everything, and close it at the end. Raises SetupError that says what to do."""
     async with AsyncExitStack() as stack:
         store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
         stack.push_async_callback(store.aclose)
+        traces = trace_runs(settings, store, stack)
         await tidy(store.database, settings.retention)
         model = stack.enter_context(model_client(settings, options.model))
         stack.push_async_callback(model.aclose)
@@ -229,4 +247,5 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
             directory=directory_of(store, reader, workspace, options, toolkit.readers()),
             emit=emit,
             toolkit=toolkit,
+            traces=traces,
         )

@@ -201,6 +201,10 @@ class RetentionSettings(Section):
     notes_days: PositiveCount | None
 
 
+class TraceSettings(Section):
+    contents: bool
+
+
 class ApprovalSettings(Section):
     expires_minutes: Annotated[float, Field(gt=0, le=1440)]
     grant_hours: Annotated[float, Field(gt=0, le=720)]

@@ -46,6 +46,7 @@ from config.sections import (
     ServeSettings,
     SlackSettings,
     SweepSettings,
+    TraceSettings,
     TriageSettings,
     Url,
     WebSettings,
@@ -167,6 +168,15 @@ class Endpoints(Section):
     sheets_api_endpoint: Url | None = None
     brave_api_endpoint: Url | None = None
     tavily_api_endpoint: Url | None = None
+    otel_exporter_otlp_endpoint: Url | None = None
+    otel_exporter_otlp_traces_endpoint: Url | None = None
+
+    @property
+    def traces(self) -> str | None:
+        """Return where spans are sent by OTLP over HTTP; None = nowhere."""
+        base = self.otel_exporter_otlp_endpoint
+        whole = self.otel_exporter_otlp_traces_endpoint
+        return whole or (f"{base.rstrip('/')}/v1/traces" if base else None)
 
 
 MODEL_ENDPOINT = "anthropic_base_url"
@@ -194,6 +204,7 @@ class Tunables(Section):
     policy: Policy
     approvals: ApprovalSettings
     retention: RetentionSettings
+    traces: TraceSettings
     data_dir: Annotated[Path, Field(strict=False)]
     """Folder for the database and other state; absolute; created by the first write."""
 

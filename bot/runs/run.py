@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
@@ -38,6 +38,9 @@ from subagents.result import SubagentResult, crash_result
 from subagents.rules import RULES, Rule
 from subagents.run import Run
 from subagents.subagent import finished_event, run_subagent
+
+if TYPE_CHECKING:
+    from bot.runs.traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +94,7 @@ class Runs:
     """None if no mail is read."""
     toolkit: Toolkit = field(default_factory=Toolkit)
     """Providers that are opened for each run."""
+    traces: Traces | None = None
     _live: dict[str, ActiveRun] = field(default_factory=dict)
     _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -204,6 +208,8 @@ class Runs:
             await live.sink.aclose()
         except Exception:  # top-level boundary: the run itself is over
             log.exception("what was recorded last of %s is lost", live.run.id)
+        if self.traces:
+            await self.traces.export(live.run.id)
 
 
 @dataclass(frozen=True)

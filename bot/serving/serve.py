@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
+from bot.context import trace_runs
 from bot.errors import SetupError
 from bot.listeners.app import build_listeners
 from bot.listeners.backfill import Backfill
@@ -159,6 +160,7 @@ async def _assemble(
         kept, model, rate_limiter, reader, executor, metrics, directory, written_to, mailboxes=mail
     )
     runs.toolkit = toolkit
+    runs.traces = trace_runs(settings, kept, stack)
     durable = Durable(
         executor=executor,
         bodies={},

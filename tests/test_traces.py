@@ -1,0 +1,130 @@
+"""Spans of a run, as an OTLP receiver on loopback gets them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import AS_OF, Shell, configure, model_at, small_export
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from bot.local.offline.model import answer as offline_model
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+QUESTION = "What is open in #support-es?"
+
+
+class Receiver:
+    """An OTLP receiver that keeps the spans."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        kept = self.spans
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if self.path == "/v1/traces":
+                    for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                        kept.extend(span for scope in resource.scope_spans for span in scope.spans)
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def named(self, beginning: str) -> list[Span]:
+        return [span for span in self.spans if span.name.startswith(beginning)]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Asks one question of a small export, answered by the offline model."""
+    files = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
+
+    def put() -> Any:
+        with model_at(monkeypatch, offline_model):
+            return Shell(capsys)("ask", QUESTION, *files, "--json")
+
+    return put
+
+
+def facts(span: Span) -> dict[str, Any]:
+    return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
+
+
+def test_a_run_becomes_one_tree_of_spans(
+    ask: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENDPOINT, receiver.url)
+
+    done = ask()
+
+    (root,) = [span for span in receiver.spans if not span.parent_span_id]
+    assert facts(root)["assistant.run.id"] == done.json["run_id"]
+    assert len({span.trace_id for span in receiver.spans}) == 1
+    ids = {span.span_id: span for span in receiver.spans}
+    (child,) = receiver.named("invoke_agent slack")
+    (parent,) = {ids[child.parent_span_id].name}
+    assert parent == "invoke_agent parent"
+    calls = [span for span in receiver.named("chat ") if span.parent_span_id == child.span_id]
+    assert calls
+    assert all(facts(span)["gen_ai.usage.input_tokens"] > 0 for span in calls)
+    assert receiver.named("execute_tool submit_result")
+    assert receiver.named("decide ")
+    for span in receiver.spans:
+        assert span.end_time_unix_nano >= span.start_time_unix_nano
+        if span.parent_span_id:
+            assert ids[span.parent_span_id].start_time_unix_nano <= span.start_time_unix_nano
+
+
+def test_contents_are_sent_only_if_settings_say_so(
+    ask: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENDPOINT, receiver.url)
+
+    ask()
+    assert QUESTION not in str(receiver.spans)
+
+    configure("traces: {contents: true}")
+    ask()
+    assert QUESTION in str(receiver.spans)
+
+
+def test_an_address_without_a_receiver_is_named_and_costs_nothing(
+    ask: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
+
+    done = ask()
+
+    assert done.json["status"] == "complete"
+    assert caplog.text.count("Traces cannot be sent to http://127.0.0.1:9/v1/traces") == 1
+
+
+def test_a_wrong_address_is_refused_by_name(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENDPOINT, "collector:4317")
+
+    done = ask()
+
+    assert done.code == 2
+    assert ENDPOINT in done.err + done.out
