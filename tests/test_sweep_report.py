@@ -18,7 +18,7 @@ from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swep
 from bot.reports.documents import SweepReport
 from bot.reports.files import COLUMNS, QUIET, findings_csv, harmless
 from bot.reports.markdown import plain, report_markdown
-from bot.reports.problems import days_since, urgency
+from bot.reports.problems import days_since, is_urgent
 from bot.reports.sweep import MOST_FINDINGS, MOST_LINES, sweep_view
 from bot.reports.text import WIDTH, report_text
 
@@ -60,14 +60,16 @@ def test_a_report_counts_what_it_shows() -> None:
     ]
     text = text_of(swept(section("csm-es", *found), cost_usd=None))
     assert (
-        "2 open problems (1 urgent) · 5 customers: 3 wait for the team, 1 waits for a fix, "
+        "2 open problems (2 urgent) · 5 customers: 3 wait for the team, 1 waits for a fix, "
         "1 has to reply · 1 solved · " in text
     )
     assert "40 messages in 12 threads read" in text
-    assert "Café Sol, Bar Luna · #csm-es · waits since 4 Mar (11 days) · unsolved" in text
+    assert "Café Sol, Bar Luna · #csm-es · open since 4 Mar (11 days, Café Sol) · unsolved" in text
     assert "3 customers · #csm-es" in text
     assert "· 1 channel ·" in text
-    assert "Issue F1.4 · Hotel Mar · #csm-es · since 4 Mar (11 days) · waits for the cust" in text
+    assert (
+        "Issue F1.4 · Hotel Mar · #csm-es · open since 4 Mar (11 days) · waits for the cust" in text
+    )
     assert "Closed: 1" in text
     assert "Issue F1.5" not in text
     assert "price unknown" in text
@@ -79,10 +81,12 @@ def test_an_issue_says_who_waits_since_when_for_how_much_and_who_acts_by_when() 
     named = finding("F1.1", "unanswered", **waits, cases=[case], deadline="2025-03-12")
     unnamed = finding("F1.2", customers=[], owner="Luis", **waits)
     text = text_of(swept(section("csm-es", named, unnamed)))
-    told = "Café Sol · #csm-es · waits since 9 Mar (6 days) · 2 x 59 € · overdue since 12 Mar"
+    told = "Café Sol · #csm-es · open since 4 Mar (11 days), wrote again 9 Mar · 2 x 59 €"
     assert text.count(told) == 2
-    assert "Ana Ruiz · #csm-es · waits since 9 Mar" in text
-    assert "→ nobody yet: Answer Ana." in text
+    assert text.count("12 Mar has passed unsolved: say today what happens now") == 2
+    assert "Ana Ruiz · #csm-es · open since 4 Mar (11 days), wrote again 9 Mar" in text
+    assert "→ owner missing: Answer Ana." in text
+    assert "Owner missing, name one: [1]" in text
     assert "→ Luis: Answer Ana." in text
 
 
@@ -90,12 +94,13 @@ def test_what_is_urgent_stands_first_over_all_channels_and_the_overdue_before_th
     old = {"since": "2025-03-02T08:00:00Z"}
     found = [
         finding("F1.1", severity="low", **old),
-        finding("F1.2", severity="medium"),
+        finding("F1.2", severity="medium", deadline="2025-03-17"),
+        finding("F1.3", severity="medium", **old),
         finding("F2.1", "unanswered"),
         finding("F2.2", "unanswered", since="2025-03-13T08:00:00Z", deadline="2025-03-14"),
         finding("F2.3", "unanswered", **old),
     ]
-    document = sweep_report(swept(section("a", *found[:2]), section("b", *found[2:])))
+    document = sweep_report(swept(section("a", *found[:3]), section("b", *found[3:])))
     first = [line.text for line in sweep_view(document).first]
     assert first == [f"Issue F{id}" for id in ("2.2", "2.3", "2.1", "1.2")]
 
@@ -103,7 +108,7 @@ def test_what_is_urgent_stands_first_over_all_channels_and_the_overdue_before_th
 @pytest.mark.parametrize(
     ("deadline", "told"),
     [
-        ("2025-03-14", "overdue since 14 Mar"),
+        ("2025-03-14", "14 Mar has passed unsolved"),
         ("2025-03-15", "due today"),
         ("2025-03-20", "due Thu 20 Mar, in 5 days"),
         ("2025-02-30", "due 2025-02-30"),
@@ -121,8 +126,8 @@ def shared() -> Json:
     """Two bugs and a problem without one, in two channels."""
     bug: Json = {"tracker": tracked("BUG-1")}
     cases = [
-        {"customer": "Bar Luna", "waits_since": "2025-03-05T08:00:00Z", "amount": "45 €"},
-        {"customer": "Café Sol", "waits_since": "2025-03-03T08:00:00Z"},
+        {"customer": "Bar Luna", "since": "2025-03-05T08:00:00Z", "amount": "45 €"},
+        {"customer": "Café Sol", "since": "2025-03-03T08:00:00Z"},
     ]
     return swept(
         section(
@@ -154,11 +159,13 @@ def test_one_bug_stands_once_with_all_who_wait_for_it(
     )
     coq, sol, luna = (text.rindex(f"{name} #csm-") for name in ("Le Coq", "Café Sol", "Bar Luna"))
     assert coq < sol < luna
-    assert "a refund → nobody yet: Answer Ana." in text
-    assert "5 Mar 45 € known bug" in text
+    assert "unanswered · a refund → owner missing: Answer Ana." in text.replace(
+        "money is lost · ", ""
+    )
+    assert "5 Mar 45 €" in text
     assert "Slow tills" in text
     assert "2 customers, #csm-es, #csm-fr: 2 wait for the team" in text
-    assert text.count("Refund them") == 1
+    assert text.count("Refund them") == 2
     assert "BUG-2 Charged twice (closed in the tracker, still reported)" in text
 
 
@@ -210,9 +217,9 @@ def test_a_later_report_counts_a_problem_once_by_what_changed() -> None:
     ]
     text = text_of(swept(section("a", *found), compared=BEFORE))
     told = "1 new, 1 still open for up to 3 days (1 of them changed), 2 solved"
-    assert f"2 open problems · {told} · compared" in text
-    assert "#a 2 open problems, 1 new [1] [2]" in text
-    assert "#a (2): Bar Luna (Issue F1.4), Bar Sol (Issue F1.4) · SOLVED: 2" in text
+    assert f"2 open problems (2 urgent) · {told} · compared" in text
+    assert "#a 2 open problems (2 urgent), 1 new [1] [2]" in text
+    assert "#a (2) · SOLVED: 2 Bar Luna, Bar Sol: Issue F1.4" in text
 
 
 def test_the_numbers_are_in_the_order_of_what_to_do_first() -> None:
@@ -225,7 +232,7 @@ def test_the_numbers_are_in_the_order_of_what_to_do_first() -> None:
     ]
     document = swept(section("a", *found))
     text = text_of(document)
-    assert "1. The till hangs [1] Café Sol" in text
+    assert "1. The till hangs ↗1 Café Sol" in text
     assert "● 1. The till hangs" in text
     assert "○ 2. BUG-1 Charged twice" in text
     assert "#a 3 open problems (1 urgent) [1] [2] [3]" in text
@@ -233,22 +240,41 @@ def test_the_numbers_are_in_the_order_of_what_to_do_first() -> None:
     assert [numbers[f"F1.{n}"] for n in range(1, 6)] == ["1", "2", "2", "4", "3"]
     document["top_lines"] = [{"text": "Refund them", "findings": ["F1.2", "F1.3"]}]
     text = text_of(document)
-    assert "2. BUG-1 Charged twice [2]" in text.partition("BY MARKET")[0]
+    assert "2. BUG-1 Charged twice" in text.partition("BY MARKET")[0]
 
 
-def test_a_day_names_its_customer_unless_it_is_the_first_one() -> None:
+def test_a_day_that_has_passed_says_whose_it_was_and_for_what_before_anything_else() -> None:
     bug: Json = {"tracker": tracked("BUG-1")}
     late: Json = {"customers": ["Bar Sol", "Bar Mar"], "deadline": "2025-03-14"}
+    late |= {"wants": "a new till", "since": "2025-03-14T08:00:00Z"}
     found = [
         finding("F1.1", "unanswered", customers=["Café Sol"], since="2025-03-07T08:00:00Z", **bug),
         finding("F1.2", customers=["Bar Luna"], **bug, severity="low"),
-        finding("F1.3", since="2025-03-14T08:00:00Z", severity="low", **bug, **late),
+        finding("F1.3", severity="low", **bug, **late),
     ]
-    first = text_of(swept(section("a", *found))).partition("BY MARKET")[0]
-    told = "Café Sol, Bar Sol, Bar Luna +1 · #a · waits since 4 Mar (11 days, Bar Luna)"
-    assert f"{told} · overdue since 14 Mar (Bar Sol +1)" in first
-    same = [found[0], finding("F1.2", customers=["Bar Luna"], **bug, since=found[0]["since"])]
-    assert "waits since 7 Mar (8 days) →" in text_of(swept(section("a", *same)))
+    first = text_of(swept(section("a", *found))).partition("BY MARKET")[0].replace(" ↗1", "")
+    passed = "14 Mar (Bar Sol +1: a new till) has passed unsolved: say today what happens now"
+    who = "Bar Sol, Bar Mar, Café Sol +1 · #a · open since 4 Mar (11 days, Bar Luna)"
+    assert f"1. BUG-1 Charged twice {passed} {who}" in first
+
+
+def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the_rest() -> None:
+    bug: Json = {"tracker": tracked("BUG-1")}
+    found = [
+        finding("F1.1", "unanswered", customers=["Bar 1", "Bar 2"], **bug),
+        finding("F1.2", owner="Ana Ruiz", **bug),
+        finding("F1.3", owner="Luis Gil", **bug),
+        finding("F1.4", claim="Stands alone"),
+    ]
+    text = text_of(swept(section("a", *found)))
+    assert text.count("Owner missing for 2 customers; proposed: Ana Ruiz") == 2
+    assert "→ Ana Ruiz (proposed): Answer Ana." in text
+    assert "→ Luis Gil: Answer Ana." in text
+    assert "Owner missing, name one: [2]" in text
+    line = {"text": "Eva Sol: pay back", "findings": ["F1.1"]}
+    text = text_of(swept(section("a", *found), top_lines=[line]))
+    assert "→ Eva Sol (proposed): Answer Ana." in text
+    assert "proposed: Ana Ruiz" not in text
 
 
 def test_a_row_says_why_its_issue_is_severe_and_each_link_whose_it_is() -> None:
@@ -268,22 +294,23 @@ def test_a_row_says_why_its_issue_is_severe_and_each_link_whose_it_is() -> None:
         finding("F1.2", severity="medium", severity_reason="One pays late.", **bug),
     ]
     text = text_of(swept(section("a", *found)))
-    assert "unsolved The account is overdrawn · a refund" in text
-    assert f"Bar 1: {LINK}1 Bar 2, Bar 3: {LINK}2" in text
+    assert "unsolved · The account is overdrawn · a refund" in text
+    assert "Answer Ana. ↗1 ↗2" in text
+    assert f"↗1 {LINK}1 Bar 1 ↗2 {LINK}2 Bar 2, Bar 3" in text
     assert "One pays late" not in text
-    assert text.count("Café Sol: https") == 0
 
 
-def test_what_is_over_names_each_customer_once_and_with_what_on_one_line_only() -> None:
+def test_what_is_over_names_each_customer_once_and_with_what() -> None:
     found = [
         finding("F1.1", "solved", customers=["Bar Luna", "Bar Sol"], claim="Refund arrived"),
         finding("F1.2", "declined", customers=["Bar Luna"], claim="Bar Luna: wants a till"),
     ]
     text = text_of(swept(section("a", *found)))
     assert "Closed: 2 ─" in text
-    assert "#a (2): Bar Luna (Refund arrived), Bar Sol (Refund arrived)" in text
-    found[0]["claim"] = "The refund arrived on the account of the customer after eleven days"
-    assert "#a (2): Bar Luna, Bar Sol $" in text_of(swept(section("a", *found)))
+    assert "#a (2) Bar Luna, Bar Sol: Refund arrived" in text
+    found[0]["tracker"] = tracked("BUG-1")
+    text = text_of(swept(section("a", *found)))
+    assert "#a (2) Bar Luna, Bar Sol: BUG-1 Charged twice" in text
 
 
 def several_threads() -> Json:
@@ -297,7 +324,7 @@ def several_threads() -> Json:
 def test_lines_of_a_table_lead_to_each_of_their_threads() -> None:
     document = sweep_report(several_threads())
     lines = [line.strip() for line in report_text(document).splitlines()]
-    assert [line for line in lines if line.startswith(LINK)] == [
+    assert [line.split()[1] for line in lines if line.startswith("↗")] == [
         *(f"{LINK}01", f"{LINK}3"),
         f"{LINK}10002",
     ]
@@ -306,52 +333,72 @@ def test_lines_of_a_table_lead_to_each_of_their_threads() -> None:
     assert f" · [open]({LINK}10002) |" in text
 
 
-def test_a_step_that_stands_at_the_top_is_not_told_again() -> None:
+def test_each_numbered_problem_carries_its_next_step() -> None:
     bug: Json = {"tracker": tracked("BUG-1")}
     found = [
         finding("F1.1", "unanswered", next_step="Pay back.", **bug),
         finding("F1.2", next_step="Call them.", **bug),
         finding("F1.3", next_step="Send a form."),
         finding("F1.4", severity="low", next_step="Wait for it."),
+        finding("F1.5", "waiting", next_step=""),
     ]
     first, _, rest = text_of(swept(section("a", *found))).partition("BY MARKET")
     assert [step in first for step in ("Pay back", "Call them", "Send a form")] == [1, 0, 1]
-    assert [step in rest for step in ("Pay back", "Call them", "Send a form")] == [0, 1, 0]
-    assert "Wait for it" in rest
+    told = ("Pay back", "Call them", "Send a form", "Wait for it", "→ remind the customer")
+    assert [step for step in told if step not in rest] == []
 
 
 def test_bugs_that_are_closed_and_still_reported_are_named() -> None:
     keys = ("BUG-1", "BUG-2", "BUG-2")
     found = [finding(f"F1.{n}", tracker=tracked(k, "closed")) for n, k in enumerate(keys)]
     tracker = {"status": "complete", "title": "Bugs", "untracked": 1, "tracked": 4, "closed": 3}
-    told = "1 not in it, 4 in it · still reported though closed: BUG-2 (2 reports), BUG-1"
+    found.append(finding("F1.9", severity="low", tracker={"status": "untracked"}))
+    closed = "closed there but still reported: BUG-2 [1], BUG-1 [2]"
+    told = f"2 open problems are in it · 1 is not: [3] · {closed}"
     assert f"Tracker (Bugs): {told}" in text_of(swept(section("a", *found), tracker=tracker))
     text = text_of(swept(section("a"), tracker={**tracker, "closed": 0}))
-    assert "1 not in it, 4 in it" in text
+    assert "Tracker (Bugs): complete" in text
     assert "closed" not in text
 
 
 @pytest.mark.parametrize(
-    ("since", "days", "points"),
+    ("since", "days"),
     [
-        ("2025-03-08T23:59:00+00:00", 7, 5),
-        ("2025-03-09T00:00:00+00:00", 6, 4),
-        ("2025-03-09T00:30:00+01:00", 7, 5),
-        ("2025-03-15T00:00:00+00:00", 0, 3),
+        ("2025-03-08T23:59:00+00:00", 7),
+        ("2025-03-09T00:00:00+00:00", 6),
+        ("2025-03-09T00:30:00+01:00", 7),
+        ("2025-03-15T00:00:00+00:00", 0),
     ],
 )
-def test_days_of_waiting_are_those_of_the_calendar(since: str, days: int, points: int) -> None:
-    document = sweep_report(swept(section("a", finding("F1.1", waits_since=since))))
+def test_days_of_waiting_are_those_of_the_calendar(since: str, days: int) -> None:
+    assert days_since(since, datetime.fromisoformat("2025-03-15T00:00:00+00:00")) == days
+
+
+@pytest.mark.parametrize(
+    ("more", "urgent"),
+    [
+        ({}, True),
+        ({"state": "known"}, False),
+        ({"severity": "medium"}, False),
+        ({"severity": "medium", "deadline": "2025-03-18"}, False),
+        ({"severity": "medium", "deadline": "2025-03-17"}, True),
+        ({"severity": "low", "deadline": "2025-03-01"}, True),
+        ({"severity": "low", "deadline": "2025-02-30"}, False),
+    ],
+)
+def test_urgent_is_what_is_severe_or_has_a_day_that_passed_or_is_near(
+    more: Json, urgent: bool
+) -> None:
+    document = sweep_report(swept(section("a", finding("F1.1", **more))))
     at = datetime.fromisoformat(document.as_of)
-    assert days_since(since, at) == days
-    assert urgency(document.findings()[0], at) == points
+    assert is_urgent(document.findings()[0], at) == urgent
 
 
 def test_a_table_that_is_too_long_is_cut_with_its_number() -> None:
     bug = tracked("BUG-1")
     many = [finding(f"F1.{n}", customers=[f"Bar {n}"], tracker=bug) for n in range(MOST_LINES + 5)]
     text = text_of(swept(section("a", *many)))
-    assert text.count("◐ Bar ") == MOST_LINES
+    assert text.count("● Bar ") == MOST_LINES
     assert "and 5 more" in text
 
 
@@ -362,8 +409,8 @@ def test_a_table_that_is_too_long_is_cut_with_its_number() -> None:
         ("Ana: tell them the date.", "Ana Ruiz", "→ Ana: tell them the date."),
         ("Eva Sol: tell them the date.", "Ana Ruiz", "→ Eva Sol: tell them the date."),
         ("Luis : tell them the date.", "", "→ Luis : tell them the date."),
-        ("Answer Tom Paz: nobody did.", "", "→ nobody yet: Answer Tom Paz: nobody did."),
-        ("", "", "→ nobody yet: tell them where it stands"),
+        ("Answer Tom Paz: nobody did.", "", "→ owner missing: Answer Tom Paz: nobody did."),
+        ("", "", "→ owner missing: tell them where it stands"),
     ],
 )
 def test_the_one_who_acts_is_the_one_whom_the_next_step_names(
@@ -375,14 +422,27 @@ def test_the_one_who_acts_is_the_one_whom_the_next_step_names(
 
 def test_ten_pressing_issues_stand_whole_and_the_rest_in_a_list() -> None:
     many = [finding(f"F1.{n}", quotes=[]) for n in range(12)]
-    text = text_of(swept(section("csm-es", *many)))
-    whole, _, rest = text.partition("Also open")
-    assert whole.partition("Other open problems")[2].count("◐ ") == 10
-    assert rest.count("· ◐ ") == 2
+    body = text_of(swept(section("csm-es", *many))).partition("Open problems ─")[2]
+    assert [f"· ● {n}." in body for n in range(1, 13)] == [False] * 10 + [True] * 2
+    assert "Also urgent: [8] [9] [10] [11] [12]" in text_of(swept(section("csm-es", *many)))
 
 
-def test_what_the_subagents_say_of_a_channel_reaches_the_reader() -> None:
-    text = text_of(swept(section("csm-es", finding("F1.1"))))
+def test_problems_stand_in_the_order_of_their_numbers() -> None:
+    bug: Json = {"tracker": tracked("BUG-1"), "severity": "low"}
+    found = [
+        finding("F1.1", claim="Severe"),
+        finding("F1.2", severity="medium", claim="Hinders"),
+        *(finding(f"F1.{n}", **bug) for n in (3, 4)),
+        finding("F1.5", severity="low", claim="Asks", since="2025-03-02T09:00:00Z"),
+    ]
+    body = text_of(swept(section("a", *found))).partition("Open problems ─")[2]
+    at = [body.find(f"{n}. {t}") for n, t in enumerate(("Severe", "Hinders", "Asks", "BUG-1"), 1)]
+    assert -1 not in at
+    assert at == sorted(at)
+
+
+def test_of_a_quiet_channel_the_reader_gets_what_its_subagents_say() -> None:
+    text = text_of(swept(section("csm-es", finding("F1.1", "solved"))))
     assert "What it found, in a sentence." in text
 
 
@@ -400,9 +460,9 @@ def test_a_known_bug_and_what_was_declined_are_told_and_are_not_open() -> None:
     document = swept(section("csm-es", *found))
     text = text_of(document)
     assert "no open problem" in text
-    assert "– 1. Issue F1.1 · Café Sol · #csm-es · since 4 Mar (11 days) · known bug" in text
+    assert "– 1. Issue F1.1 · Café Sol · #csm-es · open since 4 Mar (11 days) · known bug" in text
     assert "Closed: 1" in text
-    assert "#csm-es (1): Café Sol" in text
+    assert "#csm-es (1) Café Sol: Issue F1.2" in text
     assert [row["state"] for row in rows(document)] == ["known", "declined"]
 
 
@@ -411,7 +471,9 @@ def test_a_section_that_is_not_whole_says_so_and_why() -> None:
     document = swept(bad, status="partial")
     document["coverage"]["not_covered"] = [{"source": "csm-es", "reason": "Slack gave no answer"}]
     text = text_of(document)
-    assert "1 open problem [1] · read in part · Slack gave no answer." in text
+    assert (
+        "(1 urgent) [1] · 1 customer: 1 waits for the team · read in part · Slack gave no" in text
+    )
     assert "Issue F1.1" in text
     assert "NOT COVERED · csm-es: Slack gave no answer" in text
 
@@ -460,17 +522,17 @@ def test_a_report_reads_from_what_to_do_first_to_what_it_cost() -> None:
     text = markdown(document)
     told = [
         "# Customer issues: weekly",
-        "**2 open problems · 2 still open for up to 12 days, 1 solved · compared with",
+        "**2 open problems (1 urgent) · 2 still open for up to 12 days, 1 solved · compared with",
         f"1. **Issue F1.1** [1]({one['links'][0]}) · Café Sol",
         "→ Pay back",
         "## By market",
-        "- ◐ **#csm-es** 2 open problems \\[1\\] · What it found, in a sentence.",
-        "## Other open problems",
-        "### **◐ 1. STILL OPEN 3 days** **Issue F1.1**",
+        "- ● **#csm-es** 2 open problems (1 urgent) \\[1\\] · 1 customer: 1 waits for the team",
+        "## Open problems",
+        "### **● 1. STILL OPEN 3 days** **Issue F1.1**",
         "## Still open, no news in this window",
         f"The till hangs · nobody · [open]({LINK}1740000000000100)",
         "## Closed: 1",
-        "- **#csm-es** (1): Café Sol (Issue F1.2) · SOLVED: 1",
+        "- **#csm-es** (1) · SOLVED: 1 · Café Sol: Issue F1.2",
         "run abc123",
     ]
     at = [text.find(each) for each in told]
@@ -520,7 +582,9 @@ def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> N
     assert "https://" in first
     assert "Receipts without a number" in second
     url = old[2]["links"][0]
-    assert f"DO FIRST 1. #csm-es: Charged twice · STILL OPEN 12 days {url}" in text_of(document)
+    text = text_of(document)
+    assert "DO FIRST 1. #csm-es: Charged twice · STILL OPEN 12 days ↗1" in text
+    assert f"↗1 {url}" in text
 
 
 # ---- in the language of its readers
@@ -531,14 +595,19 @@ def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> N
     [
         (
             "de",
-            ["4 offene Probleme", "NOCH OFFEN, 12 Tage", "noch niemand: Answer", "1. März 2025"],
+            [
+                "4 offene Probleme",
+                "NOCH OFFEN, 12 Tage",
+                "Zuständiger fehlt: Answer",
+                "1. März 2025",
+            ],
         ),
         (
             "es",
             [
                 "4 problemas abiertos",
                 "SIGUE ABIERTO 12 días",
-                "aún nadie: Answer",
+                "falta responsable: Answer",
                 "del 1 mar 2025 al 15 mar",
             ],
         ),
@@ -575,7 +644,7 @@ def test_a_row_holds_all_that_is_known_of_a_finding() -> None:
     document = swept(section("csm-es", one), compared=BEFORE, still_open=[still()])
     row, quiet = rows(document)
     assert row == {
-        **{"number": "1", "problem": "", "urgent": "", "wants": "a refund"},
+        **{"number": "1", "problem": "", "urgent": "yes", "wants": "a refund"},
         **{"deadline": "2025-03-20", "amounts": "Bar Luna: 45 €"},
         **{"market": "csm-es", "change": "open", "state": "unsolved"},
         **{"severity": "high", "severity_reason": "money is lost", "claim": "Issue F1.1"},

@@ -257,7 +257,7 @@ class IssueCounts(DocumentPart):
     high: int = 0
     """How many of the open ones are of high severity."""
     urgent: int = 0
-    """How many of the open ones are urgent: by severity, deadline, days waited, no answer."""
+    """How many of the open ones are urgent: of high severity, or a day has passed or is near."""
 
 
 class KnownIssue(DocumentPart):

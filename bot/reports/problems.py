@@ -11,9 +11,12 @@ from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, Tracker
 from bot.reports.formatting import due
 from subagents.contracts import NEEDS_ACTION, State
 from subagents.result import CustomerCase
+from subagents.summary import SEVERITIES
 
-URGENT = 6
-"""Least urgency of an issue that is called urgent."""
+URGENT = 2
+"""Number of the tiers that are called urgent."""
+NEAR = 2
+"""Days before a deadline from which on it is near."""
 LAST = "9999"
 """Sorts what has no time behind everything that has one."""
 ACTIVE = (*NEEDS_ACTION, "known", "waiting")
@@ -25,32 +28,24 @@ _NAMED = re.compile(r"(?P<name>[^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})
 Issue = SweepFinding | KnownIssue
 
 
-def urgency(issue: Issue, at: datetime) -> int:
-    """Return how urgent an issue is at this time: by its severity, its deadline, how long somebody
-    waits, whether nobody answered or a closed bug is back, and how many wait. 0 = nobody's turn.
-    """
+def tier(issue: Issue, at: datetime) -> int:
+    """Return how soon it is its turn at this time, the first 0: severe, or with a day that has
+    passed or is near; then by severity; what waits for others comes last."""
     if issue.state not in NEEDS_ACTION:
-        return 0
-    since = waits_since(issue)
-    days = days_since(since, at) if since else 0
-    points = {"high": 3, "medium": 1, "low": 0}[issue.severity]
-    points += 2 if days >= 7 else 1 if days >= 3 else 0
-    points += issue.state == "unanswered"
-    if isinstance(issue, SweepFinding):
-        left = days_left(issue, at.date())
-        points += 0 if left is None or left > 2 else 3 if left < 0 else 2
-        points += bool(issue.tracker and issue.tracker.status == "closed")
-        points += issue.people >= 3
-    return points
+        return len(SEVERITIES) + 1
+    if issue.severity != "high" and _has_near_day(issue, at.date()):
+        return 1
+    return (0, 2, 3)[SEVERITIES.index(issue.severity)]
 
 
 def is_urgent(issue: Issue, at: datetime) -> bool:
-    return urgency(issue, at) >= URGENT
+    """Return whether somebody of the team must act, and it is severe or its day is near."""
+    return tier(issue, at) < URGENT
 
 
-def waits_since(issue: Issue) -> str | None:
-    """Return since when somebody waits (ISO 8601); None where nothing says it."""
-    return issue.first if isinstance(issue, KnownIssue) else issue.waits_since or issue.since
+def _has_near_day(issue: Issue, today: date) -> bool:
+    left = days_left(issue, today) if isinstance(issue, SweepFinding) else None
+    return left is not None and left <= NEAR
 
 
 def days_since(since: str, at: datetime) -> int:
@@ -71,18 +66,20 @@ class Member:
 
     market: str
     finding: SweepFinding
-    urgency: int
+    tier: int
+    has_near_day: bool
 
     @property
     def since(self) -> str:
-        return waits_since(self.finding) or LAST
+        """When it was opened (ISO 8601)."""
+        return self.finding.since or LAST
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sort key: by state, what is overdue, then who waits longest."""
+        """Sort key: by state, what is urgent, what is due, then what was opened first."""
         state = self.finding.state
         place = 0 if state in NEEDS_ACTION else (*ACTIVE, *OVER).index(state)
-        return place, -(self.urgency >= URGENT), self.finding.deadline or LAST, self.since
+        return place, self.tier >= URGENT, self.finding.deadline or LAST, self.since
 
     def cases(self) -> Sequence[CustomerCase]:
         """Return its customers, who waits longest first; who wrote where none is named."""
@@ -94,7 +91,7 @@ class Member:
         )
         named = finding.customers or ["; ".join(finding.waits)]
         cases = [told.get(n) or rest.model_copy(update={"customer": n}) for n in named]
-        return sorted(cases, key=lambda each: each.waits_since or each.since or LAST)
+        return sorted(cases, key=lambda each: each.since or LAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +125,14 @@ class SweepProblem:
     @property
     def is_untracked(self) -> bool:
         """Return whether a tracker was read and has no row for it."""
+        read = any(finding.tracker for finding in self.findings)
+        return read and not self.is_tracked
+
+    @property
+    def is_tracked(self) -> bool:
+        """Return whether the tracker has a row for one of its issues."""
         entries = [finding.tracker for finding in self.findings]
-        return not self.tracker and any(each and each.status == "untracked" for each in entries)
+        return any(each and each.status != "untracked" for each in entries)
 
     @property
     def customers(self) -> dict[str, State]:
@@ -137,15 +140,21 @@ class SweepProblem:
         return customers_of(self.members)
 
     @property
-    def urgency(self) -> int:
-        return max(member.urgency for member in self.members)
+    def tier(self) -> int:
+        return min(member.tier for member in self.members)
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.tier < URGENT
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sort key: what needs an act first, by urgency, then who waits longest."""
+        """Sort key: what needs an act first: severe, with a day that has passed or is near, open
+        for longest, with most customers. The report tells its readers this rule."""
         shown = self.open or self.active or self.members
         day = min(member.since for member in shown)[:10]
-        return not self.open, -self.urgency, day, -sum(len(m.cases()) for m in shown)
+        is_near = any(member.has_near_day for member in self.open)
+        return not self.open, self.tier, not is_near, day, -sum(len(m.cases()) for m in shown)
 
 
 def customers_of(members: Iterable[Member]) -> dict[str, State]:
@@ -168,7 +177,8 @@ def problems_of(document: SweepReport) -> list[SweepProblem]:
     for section in document.sections:
         for finding in section.findings:
             if finding.state in (*ACTIVE, *OVER):
-                members[finding.id] = Member(section.item, finding, urgency(finding, at))
+                near = _has_near_day(finding, at.date())
+                members[finding.id] = Member(section.item, finding, tier(finding, at), near)
     groups: dict[str, list[Member]] = {}
     titles: dict[str, str] = {}
     alone = dict(members)
@@ -194,7 +204,7 @@ def _key(finding: SweepFinding) -> str:
 
 
 def _problem(members: Iterable[Member], pattern: str) -> SweepProblem:
-    ranked = sorted(members, key=lambda member: (-member.urgency, member.order))
+    ranked = sorted(members, key=lambda member: (member.tier, member.order))
     rows = (member.finding.tracker for member in ranked)
     known = next((row for row in rows if row and row.key), None)
     named = f"{known.key} {known.title}".strip() if known else pattern
@@ -214,6 +224,16 @@ def actor(finding: SweepFinding, people: Sequence[str]) -> str:
     if named := next((name for name in people if step.startswith(name)), ""):
         return named
     return owner if owner.casefold() != "nobody" else ""
+
+
+def proposed(problem: SweepProblem, people: Sequence[str], line: str) -> str:
+    """Return who acts for a problem: whom its line names, else who acts for most of its issues;
+    empty = nobody."""
+    found = _NAMED.match(line)
+    if found and _is_name(found["name"], problem.members[0].finding):
+        return found["name"]
+    actors = [name for m in problem.members if (name := actor(m.finding, people))]
+    return max(actors, key=lambda name: (line.startswith(name), actors.count(name)), default="")
 
 
 def _is_name(text: str, finding: SweepFinding) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import compress, groupby
 
 from bot.reports.documents import (
     KnownIssue,
@@ -20,17 +21,16 @@ from bot.reports.formatting import clean_text, due, prose
 from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
     OVER,
-    URGENT,
     Member,
     SweepProblem,
     actor,
     customers_of,
+    days_left,
     days_since,
     is_urgent,
     problems_of,
+    proposed,
     team,
-    urgency,
-    waits_since,
 )
 from bot.reports.view import (
     DOTS,
@@ -52,7 +52,6 @@ from bot.slack.markdown import address
 from config.words import Words, in_language, words_of
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION, State
-from subagents.result import CustomerCase
 
 THREAD = re.compile(
     r"/archives/(?P<channel>\w+)/p(?P<own>\d+)(?:\?.*?\bthread_ts=(?P<first>[\d.]+))?"
@@ -66,17 +65,17 @@ FEW_WORDS = 60
 """Characters of a reason or a claim that stands beside something else."""
 SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
-MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 5, 10
+MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 7, 10
 """How many are shown of each; the rest is counted, or stands on one line each."""
+MEDIUM = 2
+"""The last tier of issues that are shown in full."""
 MOST_LINES = 40
 """Lines of a table."""
 MOST_FINDINGS = 300
 """Findings that a report shows; a table of all of them is attached."""
 MOST_QUIET = 100
-ONE_LINE = 85
-"""Characters of a line of what is over, up to which it says with what somebody was helped."""
-PRESSING = 3
-"""Least urgency of an issue that is shown in full or first."""
+SUBJECT = 76
+"""Characters of what somebody was helped with."""
 MANY_MARKETS = 12
 """From this number on, markets are sorted by urgency, not in the requested order."""
 CLAUSE = re.compile(r"(?:(?:(?<!\d)|(?<=\d{3}))[.!?]|;)(?= )")
@@ -103,20 +102,16 @@ def number_findings(document: SweepReport) -> dict[str, int]:
 
 
 def ordered(document: SweepReport) -> list[SweepProblem]:
-    """Return the problems that are not over in the order of their numbers: what to do first, then
-    shared ones, open ones, the rest.
+    """Return the problems that are not over in the order of their numbers: what to do first, other
+    open ones, then what waits for others, shared ones first.
     """
     active = [problem for problem in problems_of(document) if problem.active]
     lines = lines_of(document, active)
-    pressing = [p.id for p in active if p.open and (p.urgency >= PRESSING or p.id in lines)]
+    pressing = [p.id for p in active if p.open and (p.is_urgent or p.id in lines)]
     first = set(pressing[:MOST_FIRST])
-
-    def place(problem: SweepProblem) -> tuple[bool, ...]:
-        if problem.id in first:
-            return (False,)
-        return True, not _is_shared(problem), not problem.open
-
-    return sorted(active, key=place)
+    return sorted(
+        active, key=lambda p: (p.id not in first, not p.open, not (p.open or _is_shared(p)))
+    )
 
 
 def lines_of(document: SweepReport, problems: Sequence[SweepProblem]) -> dict[str, TopLine]:
@@ -182,13 +177,12 @@ class _Sweep:
         self.closed = self._closed_names()
         self.team = team(document)
         lines = lines_of(document, self.problems)
-        self.lines = {self.numbers[id]: line for id, line in lines.items()}
-        self.first = tuple(self._first())[:MOST_FIRST]
-        self.said = {self.numbers[id] for line in self.first for id in line.findings}
-        """Numbers of the problems whose next step stands at the top."""
-        own = [line.findings[0] for line in self.first if line.findings]
-        self.steps = {id for id in own if self.numbers[id] not in self.lines}
-        """Ids of the findings whose own next step stands there."""
+        self.lines = {self.numbers[id]: prose(line.text, LINE) for id, line in lines.items()}
+        """What the parent says to do about a problem, by its number."""
+        pairs = list(enumerate(self.problems, 1))
+        self.open = [(number, problem) for number, problem in pairs if problem.open]
+        self.actors = {n: proposed(p, self.team, self.lines.get(n, "")) for n, p in pairs}
+        """Who acts for each problem, by its number; empty = nobody."""
 
     def view(self) -> ReportView:
         document, words = self.document, self.words
@@ -201,7 +195,7 @@ class _Sweep:
             title=": ".join(filter(None, (words("issues"), clean_text(document.title, TITLE)))),
             counts=counts,
             lead=tuple(filter(None, self._lead(channels))),
-            first=self.first,
+            first=tuple(self._first())[:MOST_FIRST],
             notes=tuple(self._notes()),
             gaps=_sentences(gaps(document)),
             overview=tuple(map(self._market, self._markets())),
@@ -246,32 +240,31 @@ class _Sweep:
 
     def _waiting(self) -> list[str]:
         """Count the customers who wait, by what for, and those who do not any more."""
-        waiting = customers_of([m for problem in self.problems for m in problem.active])
-        states, solved = list(waiting.values()), sum(map(len, self.closed.values()))
-        who = self.words("customers", n=len(states))
-        return [
-            f"{who}: {', '.join(self._by_state(states))}" if states else "",
-            self.words("solved_ones", n=solved) if solved else "",
-        ]
+        members = [m for problem in self.problems for m in problem.active]
+        solved = sum(map(len, self.closed.values()))
+        return [self._states(members), self.words("solved_ones", n=solved) if solved else ""]
 
-    def _open(self, numbers: Iterable[int], quiet: Sequence[KnownIssue]) -> str:
-        """Count what is open of the problems with these numbers and of issues without news."""
-        words, open_ones = self.words, [p for n in numbers if (p := self.problems[n - 1]).open]
-        urgent = sum(problem.urgency >= URGENT for problem in open_ones)
-        urgent += sum(is_urgent(issue, self.at) for issue in quiet)
-        return words("open_problems", n=len(open_ones) + len(quiet)) + (
-            f" ({words('urgent_ones', n=urgent)})" if urgent else ""
-        )
-
-    def _by_state(self, states: Sequence[State]) -> list[str]:
-        """Count those who wait for the team or a fix, who have to act, and whose issue is over."""
+    def _states(self, members: Sequence[Member], place: str = "") -> str:
+        """Count the customers, who waits for the team or a fix, who has to act, and whose issue is
+        over; empty where there is nobody."""
+        states = list(customers_of(members).values())
         counts = (
             ("team_ones", sum(state in NEEDS_ACTION for state in states)),
             ("known_ones", states.count("known")),
             ("waiting_ones", states.count("waiting")),
             ("solved_ones", sum(state in OVER for state in states)),
         )
-        return [self.words(key, n=n) for key, n in counts if n]
+        told = ", ".join(self.words(key, n=n) for key, n in counts if n)
+        return f"{self.words('customers', n=len(states))}{place}: {told}" if states else ""
+
+    def _open(self, numbers: Iterable[int], quiet: Sequence[KnownIssue]) -> str:
+        """Count what is open of the problems with these numbers and of issues without news."""
+        words, open_ones = self.words, [p for n in numbers if (p := self.problems[n - 1]).open]
+        urgent = sum(problem.is_urgent for problem in open_ones)
+        urgent += sum(is_urgent(issue, self.at) for issue in quiet)
+        return words("open_problems", n=len(open_ones) + len(quiet)) + (
+            f" ({words('urgent_ones', n=urgent)})" if urgent else ""
+        )
 
     def _lead(self, channels: str) -> Iterator[str]:
         document, words, window = self.document, self.words, self.document.window
@@ -282,6 +275,7 @@ class _Sweep:
         yield f"{words('period', start=start, end=end)} · {channels} · {read}"
         yield self._ended()
         yield words("offline") if document.model == "offline" else ""
+        yield from (words("order"), words("marks")) if self.problems else ()
 
     def _ended(self) -> str:
         """Return why a report is not whole; empty if it is."""
@@ -303,7 +297,7 @@ class _Sweep:
     def _first(self) -> Iterator[Highlight]:
         """Yield the most urgent problems, then severe issues without news, the oldest first."""
         for number, problem in enumerate(self.problems[:MOST_FIRST], 1):
-            if problem.open and (problem.urgency >= PRESSING or number in self.lines):
+            if problem.open and (problem.is_urgent or number in self.lines):
                 yield self._highlight(number, problem)
         words = self.words
         waiting = [issue for issue in self.document.still_open if issue.severity == "high"]
@@ -316,17 +310,22 @@ class _Sweep:
 
     def _highlight(self, number: int, problem: SweepProblem) -> Highlight:
         first = problem.open[0]
-        title = prose(problem.title or first.finding.claim, CLAIM) or NOTHING
+        title = problem.title if _is_shared(problem) else first.finding.claim
         url = slack_link(first.finding.links)
+        told = self._days(problem), self._who(problem), *self._acts(number, problem)
         return Highlight(
-            text=first_clause(title),
+            text=first_clause(prose(title, CLAIM)) or NOTHING,
             references=(Reference(str(number), url),),
-            details=tuple(filter(None, (self._who(problem), self._act(number, problem)))),
+            details=tuple(filter(None, told)),
             findings=tuple(member.finding.id for member in problem.open),
         )
 
     def _notes(self) -> Iterator[str]:
         document, words = self.document, self.words
+        if rest := [n for n, p in self.open if p.is_urgent and n > MOST_FIRST]:
+            yield words("also_urgent", numbers=self._numbers(rest))
+        if lost := [n for n, _ in self.open if not self.actors[n]]:
+            yield words("ownerless", numbers=self._numbers(lost))
         if document.tracker:
             yield self._tracker(document.tracker)
         for key, names in (("added", document.channels_added), ("gone", document.channels_gone)):
@@ -341,21 +340,36 @@ class _Sweep:
         head = words("tracker") + (f" ({named})" if named else "")
         if tracker.status not in ("complete", "partial"):
             return f"{head}: {words('unread', why=why)}"
-        told = [words("untracked_ones", n=tracker.untracked)]
-        told += [words("tracked_ones", n=tracker.tracked)]
-        shown = [", ".join(told)]
-        shown += [words("closed_ones", bugs=closed)] if (closed := self._closed()) else []
-        shown += [words("partly", why=why)] if tracker.status == "partial" else []
-        return f"{head}: {' · '.join(shown)}"
+        missing = [n for n, p in self.open if p.is_untracked]
+        there, closed = sum(p.is_tracked for _, p in self.open), self._closed()
+        shown = (
+            words("tracked_ones", n=there) if there or missing else "",
+            words("untracked_ones", n=len(missing), numbers=self._numbers(missing))
+            if missing
+            else "",
+            words("closed_ones", bugs=closed) if closed else "",
+            words("partly", why=why) if tracker.status == "partial" else "",
+        )
+        return f"{head}: {' · '.join(filter(None, shown)) or words('complete')}"
 
     def _closed(self) -> str:
-        """Name the bugs that the tracker has as closed, with how many issues report each."""
-        entries = [finding.tracker for finding in self.document.findings()]
-        closed = [e.key or e.title for e in entries if e and e.status == "closed"]
-        bugs = Counter(filter(None, (clean_text(each, NAME) for each in closed))).most_common()
-        named = [f"{b} ({self.words('reports', n=n)})" if n > 1 else b for b, n in bugs[:MOST_FULL]]
-        more = len(bugs) - MOST_FULL
-        return ", ".join(named) + (f" {self.words('more', n=more)}" if more > 0 else "")
+        """Name the bugs that the tracker has as closed, with the problem that reports each."""
+        closed: dict[str, int] = {}
+        for number, problem in enumerate(self.problems, 1):
+            for entry in (f.tracker for f in problem.findings):
+                if entry and entry.status == "closed":
+                    closed.setdefault(clean_text(entry.key or entry.title, NAME), number)
+        return self._some([f"{bug} [{number}]" for bug, number in closed.items() if bug], MOST_FULL)
+
+    def _numbers(self, numbers: Iterable[int]) -> str:
+        """Return the numbers of problems as a reader finds them."""
+        return self._some([f"[{number}]" for number in numbers], MOST_FULL, " ")
+
+    def _some(self, texts: Sequence[str], most: int, between: str = ", ") -> str:
+        """Return the first of the texts, and how many more there are."""
+        more = len(texts) - most
+        rest = f" {self.words('more', n=more)}" if more > 0 else ""
+        return between.join(texts[:most]) + rest
 
     def _foot(self) -> Iterator[str]:
         document, words = self.document, self.words
@@ -377,12 +391,12 @@ class _Sweep:
 
         def calm(section: SweepSection) -> tuple[int, int]:
             waiting = [f for f in section.findings if f.state in NEEDS_ACTION]
-            return -sum(urgency(f, self.at) for f in waiting), -len(waiting)
+            return -sum(is_urgent(f, self.at) for f in waiting), -len(waiting)
 
         return sorted(sections, key=calm)
 
     def _market(self, section: SweepSection) -> Line:
-        """Return the dot of the most urgent open issue, what is open, and what was found."""
+        """Return the dot of the most urgent open issue, what is open, and who waits for what."""
         words, findings, document = self.words, section.findings, self.document
         old = [issue for issue in document.still_open if issue.item == section.item]
         numbers = sorted({self.numbers[f.id] for f in findings if f.state in NEEDS_ACTION})
@@ -396,17 +410,18 @@ class _Sweep:
             count = changes.count({"new"}) if self.has_changes else 0
             new = words("new_ones", n=count) if count else ""
             open_line = ", ".join(filter(None, (self._open(numbers, old), new)))
-        named = " ".join(f"[{n}]" for n in numbers[:MOST_FULL])
-        told = len(document.sections) <= MANY_MARKETS
-        summary = first_clause(prose(section.summary, CLAIM)) if told else ""
+        members = [m for p in self.problems for m in p.active if m.market == section.item]
+        waiting = self._states(members)
         status = "" if section.status == "complete" else words(section.status)
-        shown = filter(None, (" ".join(filter(None, (open_line, named))), status, summary))
+        found = first_clause(prose(section.summary, CLAIM)) if status or not waiting else ""
+        told = " ".join(filter(None, (open_line, self._numbers(numbers))))
+        shown = filter(None, (told, waiting, status, found))
         return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
 
     # ---- the problems
 
     def _sections(self) -> Iterator[ReportSection]:
-        """Yield the problems that several findings share, the open issues, and what rests."""
+        """Yield what is open in the order of the numbers, then what rests and what is over."""
         words, kept, left = self.words, list[tuple[int, SweepProblem]](), 0
         room = MOST_FINDINGS
         for number, problem in enumerate(self.problems, 1):
@@ -415,46 +430,37 @@ class _Sweep:
                 kept.append((number, problem))
             else:
                 left += len(problem.active)
-        shared = [self._shared(*each) for each in kept if _is_shared(each[1])]
-        alone = [(n, p) for n, p in kept if not _is_shared(p) and p.open]
-        pressing = [each for each in alone if each[1].urgency >= PRESSING][:MOST_FULL]
-        full = [self._alone(*each) for each in pressing]
-        rest = [self._alone(*each) for each in alone if each not in pressing]
-        resting = [
-            self._alone(*each) for each in kept if not _is_shared(each[1]) and not each[1].open
-        ]
-        if shared:
-            yield ReportSection(
-                words("shared"), (Group(tuple(shared), is_full=True),), is_apart=True
-            )
-        if alone:
-            groups = Group(tuple(full), is_full=True), Group(tuple(rest), words("also_open"))
-            yield ReportSection(words("single"), groups, is_apart=True)
-        if resting:
-            yield ReportSection(words("resting"), (Group(tuple(resting)),), is_apart=True)
+        for is_open, run in groupby(kept, key=lambda each: bool(each[1].open)):
+            title = words("open" if is_open else "resting")
+            yield ReportSection(title, tuple(self._groups(list(run))), is_apart=True)
         yield from self._quiet()
         if self.closed:
             over = words("over", n=sum(map(len, self.closed.values())))
-            yield ReportSection(over, (Group(tuple(self._done())),), is_apart=not alone)
+            yield ReportSection(over, (Group(tuple(self._done())),), is_apart=not self.open)
         if left:
             more = words("elsewhere", n=left, place=self.place)
             yield ReportSection(words("not_shown"), (), more=more)
+
+    def _groups(self, problems: Sequence[tuple[int, SweepProblem]]) -> Iterator[Group]:
+        """Yield problems in their order: in full what is shared or presses, the rest as lists."""
+        alone = [p.id for _, p in problems if not _is_shared(p) and p.open and p.tier <= MEDIUM]
+        full = {p.id for _, p in problems if _is_shared(p)} | {*alone[:MOST_FULL]}
+        for is_full, run in groupby(problems, key=lambda each: each[1].id in full):
+            entries = [(self._shared if _is_shared(p) else self._alone)(n, p) for n, p in run]
+            yield Group(tuple(entries), is_full=is_full)
 
     def _shared(self, number: int, problem: SweepProblem) -> Entry:
         """Return a problem with a table of all who wait for it."""
         words, lead = self.words, problem.active[0]
         title = prose(problem.title or lead.finding.claim, CLAIM) or NOTHING
-        states = list(problem.customers.values())
-        counts = self._by_state(states)
-        who = f"{words('customers', n=len(states))}, {self._places(problem.members, MANY_MARKETS)}"
-        details: list[str | Bold | Link] = [f"\n{who}: {', '.join(counts)}"]
+        places = self._places(problem.members, MANY_MARKETS)
+        details: list[str | Bold | Link] = [f"\n{self._states(problem.members, f', {places}')}"]
         if problem.tracker:
             link = slack_link([problem.tracker.link])
             details += [" · ", Link(words(problem.tracker.status), link)]
         elif problem.is_untracked:
             details.append(f" · {words('untracked')}")
-        if number not in self.said and (line := self.lines.get(number)):
-            details.append(f"\n→ {prose(line.text, LINE)}")
+        details += [f"\n{act}" for act in self._acts(number, problem)]
         head = Bold(f"{self._dot(lead.finding)} {number}. {title}")
         return Entry(
             row=(head,),
@@ -480,47 +486,54 @@ class _Sweep:
             if room >= 0 or not shown:
                 shown.append(member)
         left = sum(len(m.cases()) for m in ranked) - sum(len(m.cases()) for m in shown)
-        has_amounts = any(case.amount for m in shown for case in m.cases())
-        columns = (
-            "customer",
-            "market",
-            "waiting_since",
-            *(["amount"] * has_amounts),
-            "state",
-            "next",
-        )
+        rows = [self._table_row(member) for member in shown]
+        columns = ["customer", "market", "opened", "again", "amount"]
+        lines = [line for row in rows for line in row.cells]
+        markets = {line[1] for line in lines}
+        has_later, has_amounts = (any(line[n] for line in lines) for n in (3, 4))
+        kept = [True, len(markets) > 1, True, has_later, has_amounts]
         return EntryTable(
-            columns=tuple(words(f"column.{name}") for name in columns),
-            rows=tuple(self._table_row(member, has_amounts) for member in shown),
+            columns=tuple(words(f"column.{name}") for name in (*compress(columns, kept), "next")),
+            rows=tuple(
+                replace(row, cells=tuple(tuple(compress(line, kept)) for line in row.cells))
+                for row in rows
+            ),
             more=words("more", n=left) if left else "",
         )
 
-    def _table_row(self, member: Member, has_amounts: bool) -> Row:
-        finding, dot, state = member.finding, self._dot(member.finding), self._state(member.finding)
+    def _table_row(self, member: Member) -> Row:
+        finding, dot = member.finding, self._dot(member.finding)
         market = f"#{clean_text(member.market, NAME)}"
         cells = []
         for case in member.cases()[:MOST_LINES]:
-            amount = [clean_text(case.amount, AMOUNT)] if has_amounts else []
             name = clean_text(case.customer, NAME) or NOTHING
-            cells.append((f"{dot} {name}", market, self._case_day(case), *amount, state))
+            opened = self._day(case.since) if case.since else NOTHING
+            again = self._again(finding.state, case.since, case.waits_since)
+            cells.append((f"{dot} {name}", market, opened, again, clean_text(case.amount, AMOUNT)))
         return Row(tuple(cells), self._note(finding), thread_links(finding))
 
-    def _case_day(self, case: CustomerCase) -> str:
-        since = case.waits_since or case.since
-        return self._day(since) if since else NOTHING
+    def _again(self, state: State, since: str | None, waits_since: str | None) -> str:
+        """Return on which later day somebody wrote again, after an answer and before the next one;
+        empty where the team does not have to act."""
+        if not waits_since or state not in NEEDS_ACTION:
+            return ""
+        again = self._day(waits_since)
+        return again if not since or again != self._day(since) else ""
 
     def _note(self, finding: SweepFinding) -> str:
-        """Return what an issue of a table is about, and the next step."""
-        wants = prose(finding.wants, SENTENCE)
+        """Return where an issue of a table stands, what it is about, and the next step."""
+        wants, passed = prose(finding.wants, SENTENCE), ""
         if finding.state in NEEDS_ACTION:
             reason = first_clause(prose(finding.severity_reason, SENTENCE), FEW_WORDS).rstrip(".")
             reason = reason if finding.severity == "high" or not wants else ""
             wants = " · ".join(dict.fromkeys(filter(None, (reason, wants))))
-            step = "" if finding.id in self.steps else self._step(finding)
-        else:
-            wants, step = wants or first_clause(self._claim(finding)), ""
-        told = " · ".join(filter(None, (self._change(finding), self._due(finding), wants)))
-        return " ".join(filter(None, (told, step)))
+            passed = self._passed([finding])
+        told = (
+            *(passed, self._change(finding), self._state(finding), passed or self._due(finding)),
+            wants or first_clause(self._claim(finding)),
+        )
+        step = self._step(finding) if finding.state != "waiting" else ""
+        return " ".join(filter(None, (" · ".join(dict.fromkeys(filter(None, told))), step)))
 
     def _claim(self, finding: SweepFinding) -> str:
         """Return a claim without the name of its only customer before it."""
@@ -539,18 +552,18 @@ class _Sweep:
         claim = prose(finding.claim, CLAIM) or NOTHING
         mark = " ".join(filter(None, (self._dot(finding), f"{number}.", self._change(finding))))
         head = Bold(mark)
-        most = MOST_QUOTES if is_urgent(finding, self.at) else 0
-        quotes = (clean_text(each, QUOTE) for each in finding.quotes[:most])
+        said = finding.quotes[-MOST_QUOTES:] if is_urgent(finding, self.at) else []
+        quotes = (clean_text(each, QUOTE) for each in said)
         who = self._who(problem)
         details: list[str | Bold | Link] = [f"\n{who} · {self._state(finding)}"]
         if tracked := self._tracked(finding):
             link = slack_link([finding.tracker.link] if finding.tracker else [])
             details += [" · ", Link(tracked, link)]
-        if step := "" if number in self.said else self._act(number, problem):
-            details.append(f"\n{step}")
+        days, acts = self._days(problem), self._acts(number, problem)
+        details += [f"\n{each}" for each in (days, *acts) if each]
         told = f" {first_clause(claim)} · {self._who(problem, claim)} · {self._state(finding)}"
         return Entry(
-            row=(head, told, f"\n{step}" if step else ""),
+            row=(head, told, *(f"\n{each}" for each in acts)),
             url=slack_link(finding.links),
             id=finding.id,
             number=number,
@@ -560,65 +573,97 @@ class _Sweep:
         )
 
     def _who(self, problem: SweepProblem, claim: str = "") -> str:
-        """Return who waits where, since when, for how much, and by when.
+        """Return who waits where, since when, and for how much.
 
         A name that the claim beside it says already is left out.
         """
-        words, members = self.words, problem.open or problem.active
-        ranked = sorted(members, key=lambda m: m.order)
+        words, ranked = self.words, sorted(problem.open or problem.active, key=lambda m: m.order)
         cases = [case for member in ranked for case in member.cases()]
-        owed = min((m for m in ranked if m.finding.deadline), key=_deadline, default=None)
-        before = [ranked[0], *([owed] if owed else [])]
-        longest = min((*before, *ranked), key=lambda member: member.since[:10])
-        dated = [case for m in (*before, longest) for case in m.cases()[:1]]
-        every = [clean_text(case.customer, NAME) for case in (*dated, *cases)]
-        names = list(dict.fromkeys(filter(None, every)))
+        found = (clean_text(case.customer, NAME) for case in cases)
+        names = list(dict.fromkeys(filter(None, found)))
         everybody = {c.customer for m in problem.active for c in m.cases() if c.customer}
         more = max(len(everybody), len(names)) - MOST_CUSTOMERS
         named = ", ".join(names[:MOST_CUSTOMERS]) + (f" +{more}" if more > 0 else "")
         if len(names) == 1 and names[0] in claim:
             named = ""
         elif not names:
-            named = words("customers", n=sum(m.finding.people for m in members))
-        waits = ""
-        if since := waits_since(longest.finding):
-            days = words("days", n=days_since(since, self.at))
-            whose = _longest(longest)
-            key = "waits_days" if problem.open else "since_days"
-            days += f", {whose}" if whose and whose != names[0] else ""
-            waits = words(key, day=self._day(since), days=days)
-        amounts = [c.amount for c in cases if c.amount] if len(cases) == 1 else []
-        told = (
-            *(named, self._places(members), waits),
-            *(clean_text(each, AMOUNT) for each in amounts),
-            self._whose_due(owed, names) if owed else "",
-        )
+            named = words("customers", n=sum(m.finding.people for m in ranked))
+        amounts = [clean_text(c.amount, AMOUNT) for c in cases] if len(cases) == 1 else []
+        longest = min(ranked, key=lambda member: member.since[:10])
+        whose = _longest(longest) if len(names) > 1 else ""
+        told = named, self._places(ranked), self._waits(longest.finding, whose), *amounts
         return " · ".join(filter(None, told))
 
-    def _act(self, number: int, problem: SweepProblem) -> str:
-        """Return what to do: in the words of the parent, else the next step of the first issue."""
-        if line := self.lines.get(number):
-            return f"→ {prose(line.text, LINE)}"
-        return self._step(problem.open[0].finding) if problem.open else ""
+    def _waits(self, finding: SweepFinding, whose: str) -> str:
+        """Return when an issue was opened, how long ago, and when somebody wrote again."""
+        if not finding.since:
+            return ""
+        days = self.words("days", n=days_since(finding.since, self.at))
+        told = f"{days}, {whose}" if whose else days
+        opened = self.words("open_since", day=self._day(finding.since), days=told)
+        again = self._again(finding.state, finding.since, finding.waits_since)
+        return f"{opened}, {self.words('again', day=again)}" if again and not whose else opened
+
+    def _days(self, problem: SweepProblem) -> str:
+        """Return which days have passed, and which are near, each with whose it is and for what."""
+        findings = [m.finding for m in sorted(problem.open, key=_deadline) if m.finding.deadline]
+        passed = [f for f in findings if self._is_over(f)]
+        coming = [self._due(f) + self._whose(f) for f in findings if f not in passed][
+            :MOST_CUSTOMERS
+        ]
+        return " · ".join(filter(None, (self._passed(passed, _is_shared(problem)), *coming)))
+
+    def _whose(self, finding: SweepFinding) -> str:
+        """Return in brackets the first of its customers, how many others, and what they want."""
+        names = list(filter(None, (clean_text(each, NAME) for each in finding.customers)))
+        more = f" +{len(names) - 1}" if names[1:] else ""
+        told = f"{names[0]}{more}" if names else "", prose(finding.wants, FEW_WORDS)
+        return f" ({': '.join(filter(None, told))})" if any(told) else ""
+
+    def _is_over(self, finding: SweepFinding) -> bool:
+        left = days_left(finding, self.at.date())
+        return left is not None and left < 0
+
+    def _passed(self, findings: Sequence[SweepFinding], is_named: bool = False) -> str:
+        """Return which of the days have passed, and what that asks for; empty if none has."""
+        days = [
+            self._day(f"{each.deadline}T00:00:00+00:00") + (self._whose(each) if is_named else "")
+            for each in findings
+            if self._is_over(each)
+        ]
+        told = self._some(days, MOST_CUSTOMERS)
+        return self.words("passed", n=len(days), days=told) if days else ""
+
+    def _acts(self, number: int, problem: SweepProblem) -> list[str]:
+        """Return what to do, in the words of the parent, else the next step of the first issue;
+        and how many have no owner although somebody acts for the others."""
+        line = self.lines.get(number)
+        acts = [f"→ {line}" if line else self._step(problem.active[0].finding)]
+        lost = [m for m in problem.open if not actor(m.finding, self.team)]
+        who = clean_text(self.actors[number], NAME)
+        if lost and who and _is_shared(problem):
+            n = sum(len(member.cases()) for member in lost)
+            acts.append(self.words("owner_missing", n=n, who=who))
+        return acts
 
     def _step(self, finding: SweepFinding) -> str:
-        """Return the next step with who takes it before it, unless it begins with the name."""
+        """Return the next step with who takes it before it, unless it begins with the name.
+
+        Who acts for the other issues of the problem is proposed where nobody is known.
+        """
         step = prose(finding.next_step, STEP) or self.words(f"unsaid_{finding.state}")
-        who = clean_text(actor(finding, self.team), NAME) or self.words("nobody_yet")
+        who = clean_text(actor(finding, self.team), NAME)
+        if not who and finding.state == "waiting":
+            return f"→ {step}"
+        if not who:
+            name = clean_text(self.actors[self.numbers[finding.id]], NAME)
+            told = self.words("proposed", who=name) if name else self.words("nobody_yet")
+            return f"→ {told}: {step}"
         begins = step.casefold().startswith(tuple({who.casefold(), who.split()[0].casefold()}))
         return f"→ {step}" if begins else f"→ {who}: {step}"
 
-    def _whose_due(self, member: Member, names: Sequence[str]) -> str:
-        """Return by when, and for whom unless it is the first of the names."""
-        whose, others = _longest(member), len(member.cases()) - 1
-        told = f" ({whose}{f' +{others}' if others else ''})"
-        due_day = self._due(member.finding)
-        return due_day + (told if due_day and whose and whose != names[0] else "")
-
     def _due(self, finding: SweepFinding) -> str:
         found = due(finding.deadline, self.at.date())
-        if found and found.days is not None and found.days < 0:
-            return self.words("overdue_since", day=self._day(f"{finding.deadline}T00:00:00+00:00"))
         return found.words if found else ""
 
     def _day(self, at: str) -> str:
@@ -665,19 +710,28 @@ class _Sweep:
         return closed
 
     def _done(self) -> Iterator[Entry]:
-        """Yield one line for each market: who was helped, and with what if there is room."""
+        """Yield for each market who was helped, and with what."""
         for section in self._markets():
             names = self.closed.get(section.item, {})
             if not names:
                 continue
             changes = list(filter(None, map(self._change, names.values())))
             mark = f" · {changes[0]}: {len(changes)}" if changes else ""
-            head = f" ({len(names)}): "
-            claims = [f"{n} ({self._claim(f)})" if f.customers else n for n, f in names.items()]
-            told = f"{head}{', '.join(claims)}{mark}"
-            if len(_name(section)) + len(told) > ONE_LINE:
-                told = f"{head}{', '.join(names)}{mark}"
-            yield Entry((Bold(f"#{_name(section)}"), told))
+            subjects: dict[str, list[str]] = {}
+            for name, finding in names.items():
+                subjects.setdefault(self._subject(finding), []).append(name)
+            lines = [": ".join(filter(None, (", ".join(n), told))) for told, n in subjects.items()]
+            told = "".join(f"\n{line}" for line in lines)
+            yield Entry((Bold(f"#{_name(section)}"), f" ({len(names)}){mark}{told}"))
+
+    def _subject(self, finding: SweepFinding) -> str:
+        """Return with what somebody was helped: the bug in the tracker, else the claim; empty where
+        the claim stands in place of a name."""
+        if not any(clean_text(name, NAME) for name in finding.customers):
+            return ""
+        if finding.tracker and finding.tracker.key:
+            return clean_text(f"{finding.tracker.key} {finding.tracker.title}", SUBJECT)
+        return first_clause(self._claim(finding), SUBJECT).rstrip(".")
 
     def _quiet(self) -> Iterator[ReportSection]:
         """Yield the section of issues that are still open although the window has no news."""

@@ -11,7 +11,7 @@ from bot.reports.documents import PanelReport, Report, TriageReport
 from bot.reports.formatting import clean_text
 from bot.reports.panel import panel_view
 from bot.reports.sweep import sweep_view
-from bot.reports.view import Entry, EntryTable, Group, Highlight, Line, ReportSection
+from bot.reports.view import Entry, EntryTable, Group, Highlight, Line, Link, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
 from scopes.tool import counted, iso
 from subagents.brief import draft_of
@@ -37,6 +37,7 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
         view = panel_view(document)
     else:
         view = sweep_view(document, f"assistant show {document.run_id} --json")
+    links = None if isinstance(document, TriageReport | PanelReport) else LinkList()
     told = (f"{each} {REAL_MODEL}" if each == view.words("offline") else each for each in view.lead)
     words, (opening, *lead) = view.words, told
     lines = wrap(view.title)
@@ -44,7 +45,7 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
         lines += wrap(each)
     lines += ["", words("first").upper()] if view.first else []
     for number, first in enumerate(view.first, 1):
-        lines += wrap(f"{number}. {_highlight(first)}", "   ")
+        lines += wrap(f"{number}. {_highlight(first, links, number)}", "   ")
         lines += [line for detail in first.details for line in wrap(f"   {detail}", "     ")]
     lines += _list(words("markets"), map(_flat, view.overview))
     lines += _list(words("to_know"), [f"· {note}" for note in view.notes])
@@ -52,7 +53,8 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     rest = [words("more", n=more)] if more > 0 else []
     lines += _list(words("gaps"), [f"· {gap}" for gap in (*view.gaps[:MOST_GAPS], *rest)])
     for section in view.sections:
-        lines += _section(section)
+        lines += _section(section, links)
+    lines += ["", *_rule(words("sources")), *links.lines()] if links and links.named else []
     lines += [""]
     is_long = isinstance(document, TriageReport) and document.verdicts
     hint = words("digest.threads_in_full", run=document.run_id) if is_long else ""
@@ -83,11 +85,35 @@ def _list(title: str, rows: Iterable[str]) -> Iterator[str]:
         yield from wrap(row, "  " if row.startswith("·") else "   ")
 
 
-def _highlight(line: Highlight) -> str:
-    named = [  # a known issue has no number here, only its link
-        each.before + (f"[{each.label}]" if each.label.isdigit() else each.url)
-        for each in line.references
-    ]
+class LinkList:
+    """Numbers the links of a text, which stand below it."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, str] = {}
+        """Text of each address, in the order of the numbers."""
+
+    def mark(self, *links: Link) -> str:
+        """Return the numbers of these links."""
+        for each in links:
+            self.named[each.url] = self.named.get(each.url) or each.text
+        urls = list(self.named)
+        return "".join(f" ↗{urls.index(each.url) + 1}" for each in links)
+
+    def lines(self) -> Iterator[str]:
+        for number, (url, text) in enumerate(self.named.items(), 1):
+            yield " ".join(filter(None, (f"↗{number}", url, text)))
+
+
+def _highlight(line: Highlight, links: LinkList | None, number: int = 0) -> str:
+    """Return its line with its references; its own number, and that of a known issue, is only a
+    link."""
+    named = []
+    for each in line.references:
+        is_link = each.label == str(number) or not each.label.isdigit()
+        if is_link and links:
+            named.append(links.mark(Link("", each.url)) if each.url else "")
+        else:
+            named.append(each.before + (f"[{each.label}]" if each.label.isdigit() else each.url))
     more = f" +{line.more}" if line.more else ""
     return line.text + "".join(named) + more
 
@@ -96,44 +122,54 @@ def _flat(line: Line) -> str:
     return "".join(part if isinstance(part, str) else part.text for part in line)
 
 
-def _section(section: ReportSection) -> Iterator[str]:
-    head = f"{section.title} "
-    yield from ("", head + "─" * max(4, WIDTH - len(head)))
-    for group in section.groups:
+def _rule(title: str) -> list[str]:
+    return [f"{title} " + "─" * max(4, WIDTH - len(title) - 1)]
+
+
+def _section(section: ReportSection, links: LinkList | None) -> Iterator[str]:
+    yield from ("", *_rule(section.title))
+    for place, group in enumerate(section.groups):
         if group.title and group.entries:
             yield from ("", *wrap(group.title))
         for each in group.intro:
-            yield from wrap(f"· {_highlight(each)}", "  ")
+            yield from wrap(f"· {_highlight(each, links)}", "  ")
         is_full = group.is_full and not (section.fold or group.fold)
+        if place and links and not is_full:
+            yield ""
         for number, entry in enumerate(group.entries):
             yield from ("",) if is_full or (group.fold and not (number or group.title)) else ()
-            yield from _full(entry) if is_full else _row(entry, group)
+            yield from _full(entry, links) if is_full else _row(entry, group, links)
     yield from wrap(section.more) if section.more else ()
 
 
-def _full(entry: Entry) -> Iterator[str]:
-    yield from wrap(_flat(entry.title), INDENT)
+def _full(entry: Entry, links: LinkList | None = None) -> Iterator[str]:
+    mark, below = _link(entry, links)
+    yield from wrap(_flat(entry.title) + mark, INDENT)
     for quote in entry.quotes:
         yield from _indent(f"«{quote}»")
     for line in _flat(entry.details).strip("\n").split("\n"):
         yield from _indent(line)
     for number, line in enumerate(entry.draft.splitlines()):
         yield from wrap(f"{INDENT}{'  ' if number else '✎ '}{line}".rstrip(), f"{INDENT}  ")
-    yield from [INDENT + entry.url] if entry.url else ()
-    yield from _table(entry.table) if entry.table else ()
+    yield from below
+    yield from _table(entry.table, links or LinkList()) if entry.table else ()
 
 
-def _table(table: EntryTable) -> Iterator[str]:
+def _link(entry: Entry, links: LinkList | None) -> tuple[str, list[str]]:
+    """Return the link of an entry as a mark in its first line, or as a line below it."""
+    if not entry.url or not links:
+        return "", [INDENT + entry.url] if entry.url else []
+    return links.mark(Link(f"[{entry.number}]" if entry.number else "", entry.url)), []
+
+
+def _table(table: EntryTable, links: LinkList) -> Iterator[str]:
     """Render the lines of a table in columns, and the note of a row below its lines."""
     head, lines = table.columns[:-1], [cells for row in table.rows for cells in row.cells]
     widths = [min(MAX_CELL, max(map(len, column))) for column in zip(head, *lines, strict=True)]
     yield _columns(head, widths)
     for row in table.rows:
         yield from (_columns(cells, widths) for cells in row.cells)
-        yield from wrap(f"{NOTE}{row.note}", NOTE) if row.note else ()
-        is_named = len(row.links) > 1 and len(row.cells) > 1
-        for link in row.links:
-            yield NOTE + (f"{link.text}: " if is_named and link.text else "") + link.url
+        yield from wrap(f"{NOTE}{row.note}{links.mark(*row.links)}", NOTE)
     yield from wrap(NOTE + table.more) if table.more else ()
 
 
@@ -145,14 +181,15 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
     return f"  {'  '.join(shown)}".rstrip()
 
 
-def _row(entry: Entry, group: Group) -> Iterator[str]:
+def _row(entry: Entry, group: Group, links: LinkList | None) -> Iterator[str]:
     """Render an entry of a list, and its link unless the group is short."""
     first, *rest = _flat(entry.row).split("\n")
+    link, below = ("", []) if group.is_short else _link(entry, links)
     mark = f"{entry.number:>4}  " if group.is_numbered else "· "
-    yield from wrap(mark + first, INDENT if group.is_numbered else "  ")
+    yield from wrap(mark + first + link, INDENT if group.is_numbered else "  ")
     for line in rest:
         yield from _indent(line)
-    yield from [INDENT + entry.url] if entry.url and not group.is_short else ()
+    yield from below
 
 
 def _indent(text: str) -> list[str]:
