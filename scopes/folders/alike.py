@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from scopes.clean import unified
-from scopes.folders.folder import Folder
+from scopes.folders.folder import FileTree
 from scopes.folders.paths import parts_of
 from scopes.tool import ToolError
 
@@ -15,11 +15,11 @@ def nfc(text: str) -> str:
     return unified(text)
 
 
-def called(folder: Folder, path: str) -> str:
+def called(folder: FileTree, path: str) -> str:
     """Return a path by the names that stand there, where those that were given only
     look like them.
     """
-    if path.isascii() or not folder.root.is_dir():
+    if path.isascii() or not folder.exists:
         return path
     names: list[str] = []
     for name in parts_of(path):

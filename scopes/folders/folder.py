@@ -9,12 +9,12 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from scopes.file_lock import lock_file
 from scopes.folders.paths import MAX_DEPTH, MAX_PATH, is_name, parts_of
@@ -78,6 +78,34 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
+def file_parts(path: str, data: bytes, max_bytes: int) -> tuple[str, ...]:
+    """Return the names of the path of a file that is to hold these bytes. Raises ToolError."""
+    names = parts_of(path)
+    if not names or path.endswith("/"):
+        raise ToolError(not_found("file", path))
+    if len(data) > max_bytes:
+        raise ToolError(f"A file may have {max_bytes // KB} kB here. Write less.")
+    return names
+
+
+class FileTree(Protocol):
+    """Files by their paths, on disk or on a branch; see `Folder`."""
+
+    @property
+    def max_bytes(self) -> int: ...
+
+    @property
+    def exists(self) -> bool: ...
+
+    def read(self, path: str) -> FileFound | None: ...
+
+    def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None: ...
+
+    def changing(
+        self, path: str, data: bytes
+    ) -> AbstractContextManager[tuple[FileFound | None, Put]]: ...
+
+
 @dataclass(frozen=True)
 class Folder:
     """The folder `root`, which exists; all methods block, and raise ToolError for what a model can
@@ -89,6 +117,10 @@ class Folder:
     lock: Path
     """File that is locked while a file is replaced; shared by all who write here."""
 
+    @property
+    def exists(self) -> bool:
+        return self.root.is_dir()
+
     def read(self, path: str) -> FileFound | None:
         """Return the file of this path; None where there is nothing."""
         names = parts_of(path)
@@ -97,36 +129,15 @@ class Folder:
                 return None
             return self._found(parent, names[-1], path) if names else None
 
-    def replace(
-        self, path: str, data: bytes, expected: str | None, *, executable: bool | None = None
-    ) -> FileFound | None:
-        """Put these bytes there if what is there has the digest `expected` (None = nothing is);
-        what was there. `executable`: None = as it was. Raises `Changed` where it is another."""
-        with self.changing(path, data, executable=executable) as (found, put):
-            if (found.digest if found else None) != expected:
-                raise Changed(found)
-            put()
-            return found
-
     @contextmanager
-    def changing(
-        self, path: str, data: bytes, *, executable: bool | None = None
-    ) -> Iterator[tuple[FileFound | None, Put]]:
+    def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
         """What is there now, and how to put these bytes in its place; nobody else of ours writes
         in between."""
-        names = parts_of(path)
-        if not names or path.endswith("/"):
-            raise ToolError(not_found("file", path))
-        if len(data) > self.max_bytes:
-            raise ToolError(f"A file may have {self.max_bytes // KB} kB here. Write less.")
+        names = file_parts(path, data, self.max_bytes)
         with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
             assert parent is not None
             found = self._found(parent, names[-1], path)
             mode = found.mode if found else None
-            if executable:
-                mode = 0o755 if mode is None else mode | 0o111
-            elif executable is False and mode is not None:
-                mode &= ~0o111
             yield found, lambda: _put(parent, names[-1], data, mode, self._beside)
 
     @property
@@ -135,16 +146,6 @@ class Folder:
         each lock.
         """
         return f".assistant-{hashlib.sha256(str(self.lock).encode()).hexdigest()[:12]}.tmp"
-
-    def remove(self, path: str, expected: str) -> bool:
-        """Delete a file if it has this digest; whether it did."""
-        names = parts_of(path)
-        with lock_file(self.lock), self._at(names[:-1]) as parent:
-            found = self._found(parent, names[-1], path) if parent is not None else None
-            if parent is None or found is None or found.digest != expected:
-                return False
-            os.unlink(names[-1], dir_fd=parent)
-            return True
 
     def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
         """Return what stands in one folder, by name; None where it is no folder.
@@ -202,14 +203,6 @@ class Closed(ToolError):
     """A file that this process may not read, or that the disk does not give."""
 
 
-class Changed(Exception):
-    """What was to be replaced is not what was expected; `found` is what is there."""
-
-    def __init__(self, found: FileFound | None) -> None:
-        self.found = found
-        super().__init__("the file is another one by now")
-
-
 def _step(here: int, name: str, make: bool) -> int | None:
     """Return the folder of this name in the open one, made where it is missing and
     `make` says so.
@@ -263,12 +256,16 @@ def _put(parent: int, name: str, data: bytes, mode: int | None, beside: str) -> 
     os.fsync(parent)
 
 
+def is_entry(names: Sequence[str], name: str) -> bool:
+    """Return whether a path may lead to this name in a folder, as `parts_of` says."""
+    path = "/".join((*names, name))
+    return is_name(name) and len(path) <= MAX_PATH and len(names) < MAX_DEPTH
+
+
 def _entry(here: int, names: tuple[str, ...], name: str) -> FolderEntry | None:
-    if not is_name(name):
+    if not is_entry(names, name):
         return None
     path = "/".join((*names, name))
-    if len(path) > MAX_PATH or len(names) >= MAX_DEPTH:  # as for `parts_of`
-        return None
     try:
         seen = os.stat(name, dir_fd=here, follow_symlinks=False)
     except OSError:
@@ -282,7 +279,11 @@ def _entry(here: int, names: tuple[str, ...], name: str) -> FolderEntry | None:
 def _why(parent: int, name: str, path: str) -> ToolError:
     """Return why something that is there is not opened."""
     entry = _entry(parent, (), name)
-    kind = entry.kind if entry else ""
+    return not_a_file(path, entry.kind if entry else "")
+
+
+def not_a_file(path: str, kind: str) -> ToolError:
+    """Return why something of this kind (see `FolderEntry.kind`) is not opened."""
     if kind == "link":
         return ToolError(f"{path} is a link, and links are not followed.")
     if kind == "folder":

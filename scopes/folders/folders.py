@@ -7,24 +7,18 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+
+import pygit2
 
 from scopes.choice import only, open_to
 from scopes.effects import RUN_FOLDER
 from scopes.file_lock import lock_file
-from scopes.folders.copies import Copies
-from scopes.folders.folder import Changed, FileFound, Folder, Look, digest_of
-from scopes.folders.git import GitCommit, Repository
+from scopes.folders.folder import FileFound, FileTree, Folder, Look, digest_of
+from scopes.folders.git import Branches, BranchFolder, GitCommit, Repository
 from scopes.folders.git_push import Remote
-from scopes.folders.git_trees import (
-    Change,
-    Conflict,
-    TreeChange,
-    entry_of,
-    is_plain,
-    size_of,
-    tree_of,
-)
+from scopes.folders.git_trees import Conflict, TreeChange
 from scopes.folders.log import FolderLog, Landed, Wrote
 from scopes.folders.paths import parts_of
 from scopes.label import Label, Readers
@@ -47,38 +41,34 @@ class ProjectFolder:
     """None = nothing is pushed from it."""
 
 
-def in_copy(handle: str) -> str:
-    """Return what stands for changes in a copy of this folder among what is undone."""
-    return f"commit in {handle}"
-
-
 @dataclass(frozen=True, slots=True)
 class FolderPlace:
     """Where one context works."""
 
     handle: str
     title: str
-    folder: Folder
+    folder: FileTree
     label: Label
     """Of all that is read there."""
     project: ProjectFolder | None
-    copy: str = ""
-    """Where the copy of its own lies, which its commits are taken from; empty where it has none."""
-
-    @property
-    def own(self) -> bool:
-        return bool(self.copy)
+    branches: Branches | None = None
+    """None = what is written stands in the folder itself."""
 
     @property
     def aside(self) -> str:
         """Return what its writer is told of a change that is not in the folder itself."""
-        return f" In your own copy: it comes into {self.title} when you end." * self.own
+        if self.branches is None:
+            return ""
+        return f" Not committed yet: until then it is on the branch {self.branches.draft}."
 
     @property
     def undone(self) -> dict[str, str]:
-        """Return what is told of such a change where its writer comes to no good end."""
-        text = f"{self.title} is as it was: changes were left in {self.copy}"
-        return {in_copy(self.handle): text} if self.own else {}
+        """Return what is told of such a change, unless it is committed."""
+        if self.branches is None:
+            return {}
+        draft = self.branches.draft
+        told = f"changes of {self.title} were not committed: they are on its branch {draft}"
+        return {f"commit in {self.handle}": told}
 
 
 @dataclass(frozen=True)
@@ -93,13 +83,9 @@ class Folders:
     max_total: int
     """Of all that the run writes."""
     log: FolderLog = field(init=False)
-    copies: Copies = field(init=False)
 
     def __post_init__(self) -> None:
-        own = FolderLog(self.home / "log.jsonl")
-        sizes = (self.max_bytes, self.max_total)
-        object.__setattr__(self, "log", own)
-        object.__setattr__(self, "copies", Copies(self.home / "trees", *sizes, own, self._lock))
+        object.__setattr__(self, "log", FolderLog(self.home / "log.jsonl"))
 
     async def held(self, ctx: ToolContext, folder: str) -> str:
         """Return the handle of the folder that is meant: by name, else the only project, else the
@@ -111,24 +97,30 @@ class Folders:
         return only("folder", [h for h in found if h != RUN_FOLDER] or found)
 
     def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> FolderPlace:
-        """Return where a context works in this folder: in the folder itself, or, once it has
-        written beside others in a git project, in a copy of its own.
+        """Return where a context works: in the folder itself; in a git project on branches, once
+        it writes, or others of its run have committed.
         """
         project = self.projects.get(handle)
         if project is None:
             return self._run_place(handle, writes)
-        if not project.folder.root.is_dir():
+        if not project.folder.exists:
             raise ToolError(
                 f"The folder of {project.title} is not there any more. Say so in your result."
             )
-        if project.repository:
-            project.repository.catch_up()
         label = Label(True, project.readers, frozenset({handle}), outside=True)
-        copy = self.copies.get(ctx.context, project.title)
-        if writes and ctx.beside and project.repository and copy is None:
-            copy = self.copies.make(ctx.context, project.title, project.repository)
-        where = self.copies.told(ctx.context, project.title) if copy else ""
-        return FolderPlace(handle, project.title, copy or project.folder, label, project, where)
+        made = partial(FolderPlace, handle, project.title, label=label, project=project)
+        if project.repository is None:
+            return made(folder=project.folder)
+        branches = Branches.of(self.home.name, ctx.context)
+        base = self.log.base(ctx.context, handle)
+        if base is None and (writes or self.log.has_commits(handle)):
+            base = project.repository.begin(branches)
+            if writes:
+                self.log.begin(ctx.context, handle, base)
+        if base is None:
+            return made(folder=project.folder)
+        found = BranchFolder(project.repository, branches, base, self.max_bytes)
+        return made(folder=found, branches=branches)
 
     def _run_place(self, handle: str, writes: bool) -> FolderPlace:
         if handle != RUN_FOLDER:
@@ -142,9 +134,9 @@ class Folders:
     def read(self, ctx: ToolContext, place: FolderPlace, path: str) -> FileFound:
         """Return a file, noted as read by this context."""
         names = parts_of(path)
-        found = place.folder.read(path) if self._is_there(place) else None
+        found = place.folder.read(path) if place.folder.exists else None
         if found is None:
-            if self._is_there(place) and place.folder.listed(path, Look(room=0)) is not None:
+            if place.folder.exists and place.folder.listed(path, Look(room=0)) is not None:
                 raise ToolError(f"{path} is a folder: list_files shows what is in it.")
             raise ToolError(not_found("file", path))
         self.log.saw(ctx.context, place.handle, "/".join(names), found.digest)
@@ -154,10 +146,6 @@ class Folders:
         """Return what tells this version of a file from the one that a context was shown first."""
         first = self.log.first_seen(ctx.context, place.handle, path)
         return "" if first in (None, digest) else f"@{digest[:6]}"
-
-    @staticmethod
-    def _is_there(place: FolderPlace) -> bool:
-        return place.folder.root.is_dir()
 
     def write(self, ctx: ToolContext, place: FolderPlace, path: str, data: bytes) -> None:
         """Replace a file, or make it; once for each call.
@@ -176,15 +164,12 @@ class Folders:
             known = begun or here == self.log.last_seen(ctx.context, place.handle, path)
             if found and not known:
                 raise ToolError(f"{path} is there, and not as you read it. Read it first.")
-            repository = place.project.repository if place.project else None
-            if repository and found:
-                repository.keep(found.data)
             self._join(ctx, place)
             names = (ctx.key, ctx.context, place.handle, path, here, after, len(data))
             self.log.wrote(Wrote(*names))
             try:
                 put()
-            except OSError:
+            except (OSError, pygit2.GitError):
                 with suppress(OSError):
                     self.log.saw(ctx.context, place.handle, path, here or "")
                 raise
@@ -206,43 +191,16 @@ class Folders:
         self._may_write(ctx, place, 0)
         if repository is None:
             raise ToolError(f"{place.title} is no git repository. Your files are written as is.")
-        changes = {}
-        for path, base in self.log.own(ctx.context, place.handle).items():
-            found = place.folder.read(path)
-            changes[path] = Change(base, found.data if found else None)
+        branches = Branches.of(self.home.name, ctx.context)
         try:
-            made = repository.commit(changes, message, TreeChange(ctx.key, ctx.requester))
+            made = repository.commit(branches, message, TreeChange(ctx.key, ctx.requester))
         except Conflict as error:
-            raise self._told(ctx, place, repository, error) from error
-        self.log.land(Landed(ctx.context, place.handle, made.commit, made.paths))
+            raise ToolError(
+                f"{error} Your own changes stay on the branch {branches.draft}: say in your result "
+                f"that the owner of {place.title} has to merge it."
+            ) from error
+        self.log.land(Landed(ctx.context, place.handle, made.commit))
         return made
-
-    def _told(
-        self, ctx: ToolContext, place: FolderPlace, repository: Repository, error: Conflict
-    ) -> ToolError:
-        """Return what is to be done about a conflict.
-
-        A copy of one's own gets what the others wrote.
-        """
-        if not place.own:
-            return ToolError(
-                f"{error} They are not yours to commit: say in your result that the owner of "
-                f"{place.title} has to commit or take back the other changes first."
-            )
-        repo = repository.open()
-        tree = tree_of(repo, repository.tip(repo))
-        for path in error.paths:
-            theirs, mine = entry_of(tree, path), place.folder.read(path)
-            if is_plain(theirs) and size_of(repo, theirs) <= self.max_bytes:
-                with suppress(Changed):
-                    place.folder.replace(path, theirs.data, mine.digest if mine else None)
-            elif mine:
-                place.folder.remove(path, mine.digest)
-        self.log.land(Landed(ctx.context, place.handle, "", error.paths))
-        return ToolError(
-            f"{error} Your copy of it holds their text now, without your change: read it, change "
-            "it again, and commit. What you cannot read there is for its owner to change."
-        )
 
     def label(self, place: FolderPlace) -> Label:
         """Of all that stands there now; asked after reading, it holds of what was read."""

@@ -6,14 +6,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from urllib.parse import urlsplit
 
 import pygit2
 from pygit2.enums import CredentialType
 
 from scopes.file_lock import lock_file
-from scopes.folders.git import BEHIND, Repository
+from scopes.folders.git import HEADS, Repository
 from scopes.folders.git_trees import (
     Conflict,
     call_of,
@@ -29,8 +28,6 @@ from scopes.tool import ToolError, one_line
 log = logging.getLogger(__name__)
 
 TRIES = 3
-LATE = " The folder does not follow it yet, the log tells why: the next push there tries again."
-UNTOUCHED = " The folder was left as it is for {}, which others changed: git status there tells."
 TOKEN_USER = "x-access-token"
 """The login beside a token: GitHub wants this one, GitLab and others take any."""
 
@@ -63,7 +60,7 @@ class Remote:
         return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
 
     def branch(self, repo: pygit2.Repository) -> str:
-        return self.repository.ref(repo).removeprefix("refs/heads/")
+        return self.repository.ref(repo).removeprefix(HEADS)
 
     def push(self, commits: Sequence[str]) -> str:
         """Put them on top of what the remote has; what was done, in a sentence. Those that it has
@@ -80,7 +77,7 @@ class Remote:
                         head, count = _on_top(repo, commit, head), count + 1
                 if head.id == there.id or self._sent(repo, head, branch):
                     done = f"{count} commit{'s' if count != 1 else ''} pushed"
-                    return f"{done} to {branch} of {address}.{self._followed(repo, head)}"
+                    return f"{done} to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
 
     def _there(self, repo: pygit2.Repository) -> pygit2.Commit | None:
@@ -116,41 +113,6 @@ class Remote:
             raise ToolError(f"The remote refused it: {one_line(answers.refused)[:200]}.")
         repo.references.create(f"refs/remotes/{self.name}/{branch}", head.id, force=True)
         return True
-
-    def _followed(self, repo: pygit2.Repository, there: pygit2.Commit) -> str:
-        """Return what of a push that is done the folder has not followed, in a sentence.
-
-        Else nothing.
-        """
-        try:
-            left = self._settle(repo, there)
-        except (ToolError, OSError, pygit2.GitError) as error:
-            log.warning("%s does not follow its push: %s", self.repository.folder.root, error)
-            return LATE
-        late = BEHIND if self.repository.behind else ""
-        return f"{UNTOUCHED.format(', '.join(left)[:300])}{late}" if left else late
-
-    def _settle(self, repo: pygit2.Repository, there: pygit2.Commit) -> Sequence[str]:
-        """Return where the remote has all that the branch has, if under other ids, the branch takes
-        the remote's commits, and the working folder what others pushed; paths that it does not
-        take.
-        """
-        ref = self.repository.ref(repo)
-        tip = tip_of(repo, ref)
-        if tip is None or tip.id == there.id:
-            return ()
-        sent = {call_of(commit) for commit in recent(repo, there)} - {""}
-        base = repo.merge_base(tip.id, there.id)
-        walker = repo.walk(tip.id)
-        if base is not None:
-            walker.hide(base)
-        if any(call_of(commit) not in sent for commit in walker):
-            return ()
-        branch = repo.references[ref]
-        if branch.target != tip.id:
-            return ()
-        move = partial(branch.set_target, there.id)
-        return self.repository.follow(repo, tip.tree, there.tree, move)
 
     def _callbacks(self, repo: pygit2.Repository) -> Answers:
         remote = repo.remotes[self.name]
@@ -211,7 +173,7 @@ def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit)
         tree = merged_trees(repo, tree_of(repo, parent), commit.tree, head.tree)
     except Conflict as error:
         raise ToolError(
-            f"{error} On the remote, that is: pull there, commit the change again, and push."
+            f"{error} On the remote, that is: the owner of the folder has to pull and merge them."
         ) from error
     who = (commit.author, commit.committer)
     made = repo.create_commit(None, *who, commit.message, tree, [head.id])

@@ -31,13 +31,11 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """Changes of a context that are its own no more: of a commit, else given up for what others
-    wrote."""
+    """A commit of a context."""
 
     context: str
     handle: str
     commit: str
-    paths: tuple[str, ...]
 
 
 @dataclass
@@ -54,23 +52,21 @@ class FolderLog:
     landed: list[Landed] = field(default_factory=list)
     size: int = 0
     """Bytes that were written."""
-    _own: dict[tuple[str, str], dict[str, str | None]] = field(default_factory=dict)
-    _given_up: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    began: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(context, handle) -> commit that its own changes are made on; empty = there was none."""
     _read: int = 0
     """Bytes of the file that were read."""
     _lock: Lock = field(default_factory=Lock)
 
-    def own(self, context: str, handle: str) -> dict[str, str | None]:
-        """Return path -> digest of what was there before, of all that a context changed in a folder
-        and has not committed.
-        """
+    def base(self, context: str, handle: str) -> str | None:
+        """Return the commit that a context's own changes are made on; None = it makes none."""
         self._load()
-        return dict(self._own.get((context, handle), {}))
+        return self.began.get((context, handle))
 
-    def given_up(self, context: str, handle: str) -> set[str]:
-        """Return the paths whose changes a context gave up for those of others."""
+    def has_commits(self, handle: str) -> bool:
+        """Return whether any context has committed in a folder."""
         self._load()
-        return set(self._given_up.get((context, handle), ()))
+        return any(each.handle == handle for each in self.landed)
 
     def last_seen(self, context: str, handle: str, path: str) -> str | None:
         self._load()
@@ -89,7 +85,7 @@ class FolderLog:
         """Return the ids of the commits of a context in a folder, oldest first."""
         self._load()
         mine = [c.commit for c in self.landed if (c.context, c.handle) == (context, handle)]
-        return [commit for commit in dict.fromkeys(mine) if commit]
+        return list(dict.fromkeys(mine))
 
     def total(self) -> int:
         self._load()
@@ -104,12 +100,12 @@ class FolderLog:
         told = [getattr(made, name) for name in Wrote.__slots__]
         self._append({"wrote": told}, sync=True)
 
-    def land(self, made: Landed) -> None:
-        self._append({"landed": [made.context, made.handle, made.commit, list(made.paths)]})
+    def begin(self, context: str, handle: str, base: str) -> None:
+        self._append({"began": [context, handle, base]})
 
-    def brought(self, context: str, handle: str, path: str) -> None:
-        """A change that came into the folder without a commit."""
-        self._append({"brought": [context, handle, path]})
+    def land(self, made: Landed) -> None:
+        """A commit, on which the context's further changes are made."""
+        self._append({"landed": [made.context, made.handle, made.commit]})
 
     def _append(self, line: Mapping[str, Any], *, sync: bool = False) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -149,22 +145,16 @@ class FolderLog:
         elif "wrote" in told:
             made = Wrote(*told["wrote"])
             self._note((made.context, made.handle, made.path), made.after)
-            of = (made.context, made.handle)
-            self._own.setdefault(of, {}).setdefault(made.path, made.before)
-            self._given_up.get(of, set()).discard(made.path)
             if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
                 self.size += made.size
             self.done[made.key] = made
-        elif "brought" in told:
-            context, handle, path = told["brought"]
-            self._own.get((context, handle), {}).pop(path, None)
+        elif "began" in told:
+            context, handle, base = told["began"]
+            self.began[context, handle] = base
         else:
-            context, handle, commit, paths = told["landed"]
-            self.landed.append(Landed(context, handle, commit, tuple(paths)))
-            if not commit:
-                self._given_up.setdefault((context, handle), set()).update(paths)
-            for path in paths:
-                self._own.get((context, handle), {}).pop(path, None)
+            made_commit = Landed(*told["landed"])
+            self.landed.append(made_commit)
+            self.began[made_commit.context, made_commit.handle] = made_commit.commit
 
     def _note(self, of: tuple[str, str, str], digest: str) -> None:
         self.first.setdefault(of, digest)
