@@ -15,7 +15,6 @@ from pygit2 import GitError
 from scopes.conversations import search_conversations
 from scopes.effects import PROJECT, Access, Effect, FolderId, Prepared
 from scopes.file_lock import run_in_thread
-from scopes.folders.alike import called
 from scopes.folders.commands import OUTPUT, Commands
 from scopes.folders.folders import FolderPlace, Folders
 from scopes.folders.git import Git
@@ -280,8 +279,6 @@ async def _where(
         raise _fault(handle, error) from error
     if folder and path.startswith(f"{place.title}:"):
         path = _AT.sub("", path.removeprefix(f"{place.title}:"))
-    if not path.isascii():
-        path, _ = await _done(ctx, place, called, place.folder, path)
     return place, "/".join(each for each in path.split("/") if each != ".") or path
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import dropwhile
 
-from scopes.folders.alike import called, nfc
+from scopes.clean import unified
 from scopes.folders.folder import MAX_ENTRIES, Closed, FileFound, FileTree, FolderEntry, Look
 from scopes.folders.paths import parts_of
 from scopes.sizes import size_of
@@ -263,15 +263,15 @@ def searched(folder: FileTree, words: str, glob: str) -> Hits:
 
     It ends after `SEARCH_S` seconds, `MAX_ENTRIES` entries or `MAX_HITS` lines.
     """
-    hits, wanted = Hits(), nfc(words).casefold()
+    hits, wanted = Hits(), unified(words).casefold()
     look = Look(until=time.monotonic() + SEARCH_S, closed=hits.closed)
-    for entry in walk(folder, look, called(folder, _above(glob))):
+    for entry in walk(folder, look, _above(glob)):
         if time.monotonic() > look.until:
             hits.cut = f"The search ended after {SEARCH_S:g} s: name fewer files with glob."
             break
         if entry.kind != "file" or not fits(entry.path, glob):
             continue
-        if not _looked(folder, entry.path, lambda line: wanted in nfc(line).casefold(), hits):
+        if not _looked(folder, entry.path, lambda line: wanted in unified(line).casefold(), hits):
             hits.cut = "There are more such lines: search for more of the line, or use glob."
             break
     if look.cut and not hits.cut:
@@ -286,7 +286,7 @@ def _above(glob: str) -> str:
 
 def fits(path: str, glob: str) -> bool:
     """Return whether a path fits a pattern, or its name does; `*` stands for slashes, too."""
-    path, wanted = nfc(path), nfc(glob).removeprefix("**/")
+    path, wanted = unified(path), unified(glob).removeprefix("**/")
     name = path.rpartition("/")[2]
     return not glob or fnmatchcase(path, wanted) or fnmatchcase(name, wanted)
 
