@@ -18,8 +18,7 @@ from scopes.file_lock import run_in_thread
 from scopes.folders.commands import OUTPUT, Commands
 from scopes.folders.folders import FolderPlace, Folders
 from scopes.folders.git import Git
-from scopes.folders.git_format import format_commits
-from scopes.folders.git_push import GitPush, Remote
+from scopes.folders.git_push import GitPush, Remote, format_commits
 from scopes.folders.search import (
     bytes_of,
     edited,

@@ -17,7 +17,7 @@ from bot.approvals import cards
 from bot.approvals.cards import MOST_MESSAGES, ApprovalCard
 from bot.slack.blocks import MessagePart
 from scopes.files import MAX_PUSHED
-from scopes.folders.git_format import ROOM, format_commits
+from scopes.folders.git_push import ROOM, format_commits
 from scopes.tool import ToolContext
 from subagents import gate
 from subagents.gate import MAX_PROPOSED, Action, new_id

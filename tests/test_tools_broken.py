@@ -30,7 +30,7 @@ from bot.storage.deletions import ForgetTarget
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
 from config.settings import Settings
 from scopes.folders.folder import digest_of
-from scopes.folders.log import Wrote
+from scopes.folders.folders import Wrote
 from scopes.tool import SourceFailed
 
 FOREVER = "SELECT count(*) FROM range(100000000000) a"

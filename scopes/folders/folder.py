@@ -7,8 +7,10 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import stat
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,8 +18,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, Protocol
 
+from scopes.clean import unified
 from scopes.file_lock import lock_file
-from scopes.folders.paths import MAX_DEPTH, MAX_PATH, is_name, parts_of
 from scopes.tool import ToolError, not_found
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,6 +27,11 @@ LOOK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_C
 MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_ENTRIES: Final = 20_000
 """What one look at a folder, or at all below it, comes to."""
+MAX_PATH, MAX_NAME, MAX_DEPTH = 240, 200, 40
+"""Characters of a path, bytes of a name, names of a path: an id holds a path, and ids are short."""
+_GIT = re.compile(r"\.git|git~\d+", re.IGNORECASE)
+_INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Categories of characters that no name may hold: they hide what it is."""
 KB = 1024
 Put = Callable[[], None]
 
@@ -76,6 +83,34 @@ class Look:
 def digest_of(data: bytes) -> str:
     """Return the name that git has for these bytes: one that says whether they are the same."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """Return the names of a path below the folder; () is the folder itself.
+
+    Raises ToolError for what could lead out of it, into the repository, or hides what it is.
+    """
+    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    if path.startswith("/") or len(path) > MAX_PATH or len(names) > MAX_DEPTH:
+        raise ToolError(not_found("file", path))
+    if not all(map(is_name, names)):
+        raise ToolError(not_found("file", path))
+    return names
+
+
+def is_name(name: str) -> bool:
+    """Return whether a file may be called so here.
+
+    `.git`, however it is spelled, is no such name.
+    """
+    if not name or name in (".", "..") or "\\" in name or "/" in name:
+        return False
+    if any(unicodedata.category(c) in _INVISIBLE for c in name):
+        return False
+    if len(name.encode(errors="replace")) > MAX_NAME:
+        return False
+    folded = unified(name, "NFKC").partition(":")[0].rstrip(". ")
+    return _GIT.fullmatch(folded) is None
 
 
 def file_parts(path: str, data: bytes, max_bytes: int) -> tuple[str, ...]:

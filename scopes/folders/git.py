@@ -29,6 +29,7 @@ from scopes.folders.folder import (
     file_parts,
     is_entry,
     not_a_file,
+    parts_of,
 )
 from scopes.folders.git_ownership import ownership_problem
 from scopes.folders.git_trees import (
@@ -51,7 +52,6 @@ from scopes.folders.git_trees import (
     tree_of,
     with_file,
 )
-from scopes.folders.paths import parts_of
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)

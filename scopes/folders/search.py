@@ -10,8 +10,15 @@ from fnmatch import fnmatchcase
 from itertools import dropwhile
 
 from scopes.clean import unified
-from scopes.folders.folder import MAX_ENTRIES, Closed, FileFound, FileTree, FolderEntry, Look
-from scopes.folders.paths import parts_of
+from scopes.folders.folder import (
+    MAX_ENTRIES,
+    Closed,
+    FileFound,
+    FileTree,
+    FolderEntry,
+    Look,
+    parts_of,
+)
 from scopes.sizes import size_of
 from scopes.tool import ToolError, not_found
 
