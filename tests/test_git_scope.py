@@ -231,6 +231,19 @@ async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repositor
     assert text_at(repo, "a.md") == "One\n"
 
 
+@pytest.mark.parametrize("draft", ["", "-1"])
+async def test_what_a_killed_process_left_locked_keeps_nobody_from_writing(
+    desk: Desk, repo: Repository, draft: str
+) -> None:
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    (desk.root / f".git/refs/heads/{BRANCH}{draft}.lock").touch()
+    before = seen(desk)
+    await wrote(desk, "s1", "b.md", "Two\n", "Add b")
+    assert subjects(repo) == ["Add b", "Add a", "Begin"]
+    assert branches(repo) == {"main", BRANCH}
+    assert seen(desk) == before
+
+
 async def test_no_hook_and_no_filter_runs(desk: Desk, repo: Repository, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     written(desk.root, {".gitattributes": "*.md filter=evil\n", "a.md": "One\n"})

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-"""Prefix of the handle of a folder."""
 MB = 1 << 20
 TIDY_EVERY_S = 3_600.0
 DAY_S = 86_400.0

@@ -154,6 +154,7 @@ class Repository:
             draft = draft_of(repo, branches)
             base = parent_of(draft) if draft else None
             if draft and (base is None or base.id != found.id):  # else it is of later changes
+                _unlock(repo, f"{HEADS}{branches.draft}")
                 repo.references.delete(f"{HEADS}{branches.draft}")
             paths = changed(tree_of(repo, parent_of(found)), found.tree)
             return GitCommit(str(found.id), branches.run, paths)
@@ -190,7 +191,18 @@ def _land(
     tree = draft and merged_trees(repo, tree_of(repo, base), draft.tree, tree_of(repo, top))
     if tree is None or tree == tree_of(repo, top).id:
         raise ToolError("You have changed nothing that is not committed.")
+    _unlock(repo, ref)
     return commit_at(repo, _commit(repo, ref, text, tree, top))  # refused where it has moved
+
+
+def _unlock(repo: pygit2.Repository, ref: str) -> None:
+    """Delete what a killed process of ours left beside a branch, where git would wait for it: who
+    holds the lock of the repository is the only one that changes the branch.
+    """
+    home = Path(repo.path)
+    if (home / "commondir").exists():  # a checkout of `git worktree`
+        home /= (home / "commondir").read_text().strip()
+    (home / f"{ref}.lock").unlink(missing_ok=True)
 
 
 def _commit(
@@ -276,4 +288,5 @@ class BranchFolder:
         assert isinstance(now, pygit2.Tree)
         paths = ", ".join(changed(tree_of(self._repo, base), now))
         made = _commit(self._repo, None, f"Change {paths[:MAX_SUBJECT]}\n", tree, base)
+        _unlock(self._repo, f"{HEADS}{self.branches.draft}")
         self._repo.references.create(f"{HEADS}{self.branches.draft}", made, force=True)

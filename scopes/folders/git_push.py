@@ -1,5 +1,5 @@
-"""Commits of one context, and no others, put on a branch of a remote: after a person's word, never
-by force."""
+"""Commits of one context, and no others, put on a branch of a remote: after a person has seen and
+approved them, never by force."""
 
 from __future__ import annotations
 
