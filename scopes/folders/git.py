@@ -63,7 +63,10 @@ MAX_SUBJECT = 200
 
 
 def apart() -> None:
-    """Let libgit2 read no settings of a user or of this machine, nor wait for a server for ever."""
+    """Let libgit2 read no settings of a user or of this machine, nor wait for a server for ever;
+    what it has written is on the disk.
+    """
+    pygit2.settings.enable_fsync_gitdir(True)
     for level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG):
         pygit2.settings.search_path[level] = ""
     pygit2.settings.server_connect_timeout = TIMEOUT_MS

@@ -36,10 +36,9 @@ class TreeChange:
 
 
 class Conflict(ToolError):
-    """Two changed the same lines; `paths` are where."""
+    """Two changed the same lines of these paths."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.paths = tuple(paths)
         super().__init__(f"Others changed the same lines of {', '.join(paths)[:300]} meanwhile.")
 
 
