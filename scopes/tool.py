@@ -226,8 +226,6 @@ class ToolContext:
     """Name of the context's scope; `parent` for a parent."""
     context: str = ""
     """Id of the context, such as `s3`."""
-    beside: bool = False
-    """Other subagents were started in the same turn: they may write to the same place."""
     turn: int | None = None
     """Number of the model's reply that asks for the call; None where code makes it."""
     findings: Mapping[str, Sequence[str]] = field(default_factory=dict)

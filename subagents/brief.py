@@ -215,8 +215,6 @@ class Brief:
     """Scopes that the request is permitted: `all` holds their tools. None = every scope."""
     divisible: bool = False
     """True if two others get a half each where its result is too long for one answer."""
-    beside: bool = False
-    """True if other subagents start in the same turn, so that their writes may collide."""
     panel: PanelBrief | None = None
     """What a panel adds for one of its specialists."""
 
@@ -226,12 +224,6 @@ class Brief:
         scope = self.draft.scope
         undated = scope == scopes.ALL and not any(map(_is_dated, self.handles.titles))
         return self.window is not None and scope not in UNDATED and not undated
-
-    @property
-    def holds_folder(self) -> bool:
-        """Return whether it works in a folder, where others may write at the same time."""
-        works = self.draft.scope in ("files", scopes.ALL)
-        return works and any(scopes.scope_of(h) == "files" for h in self.handles.titles)
 
     @property
     def model(self) -> str:

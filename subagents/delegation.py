@@ -202,8 +202,6 @@ class Delegation:
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [await self._plan(call, ctx) for call in calls]
         briefs = [b for plan in planned for b in plan if isinstance(b, Brief)]
-        if sum(brief.holds_folder for brief in briefs) > 1:
-            briefs = [replace(brief, beside=True) for brief in briefs]
         for brief in briefs:
             self.titles |= brief.handles.titles
         done = await self.fanout.run_all(briefs)

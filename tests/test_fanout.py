@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -196,23 +196,6 @@ async def test_a_silent_sibling_costs_no_more_than_its_time() -> None:
 
     assert [r.stopped_by for r in got] == ["none", "time", "none"]
     assert got[1].status == "failed"
-
-
-class Jammed:
-    """A client with which something of a context is left."""
-
-    async def closed(self, context: str) -> Mapping[str, str]:
-        raise OSError("the disk is gone")
-
-
-async def test_what_cannot_be_brought_out_takes_no_result_along() -> None:
-    async with engine(reader, slack=slack()) as e:
-        e.run.clients = {**e.run.clients, Jammed: Jammed()}
-        side_by_side = [replace(brief, beside=True) for brief in briefs(e, 2)]
-        got = await e.fanout().run_all(side_by_side)
-    assert_accounted(e, got, 2)
-    assert [(r.status, len(r.findings)) for r in got] == [("complete", 1)] * 2
-    assert e.served.cost_nanousd() > 0
 
 
 @pytest.mark.parametrize(

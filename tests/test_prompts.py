@@ -326,22 +326,6 @@ def test_all_is_told_its_window_where_it_holds_messages_or_mails(
     assert (f"\nWINDOW: {window}\n" in text) == windowed
 
 
-@pytest.mark.parametrize(
-    ("scope", "handle", "works"),
-    [
-        ("files", "files:run", True),
-        ("all", "files:book", True),
-        ("all", "data:shop", False),
-        ("data", "files:run", False),
-    ],
-)
-def test_who_works_in_a_folder_has_it_and_the_tools_for_it(
-    scope: str, handle: str, works: bool
-) -> None:
-    brief = Brief(BriefDraft(task="Count", scope=scope), Handles({handle: ""}), None, TRUSTED)
-    assert brief.holds_folder is works
-
-
 @pytest.mark.parametrize("scope", ["data", "files", "web", "notes"])
 def test_a_scope_without_messages_is_told_the_time_and_no_window(scope: str) -> None:
     draft = BriefDraft(task="Count", description="Count", scope=scope)
