@@ -75,14 +75,6 @@ async def test_other_reactions_ask_nothing(tmp_path: Path) -> None:
         assert [request_in(body) for body in bot.parents()] == ["Hello"]
 
 
-async def test_where_no_reaction_is_set_none_is_heard(tmp_path: Path) -> None:
-    async with serving(tmp_path, echo, space=people()) as bot:
-        root, _ = thread(bot)
-        bot.slack.people.react(EVA, bot.channel, root, "memo")
-        await bot.answer(bot.ask("Hello"))
-        assert [request_in(body) for body in bot.parents()] == ["Hello"]
-
-
 @pytest.mark.parametrize(
     ("id", "asks"),
     [("summarize_thread", "Summarize this thread"), ("open_points", "What is open here?")],
@@ -126,18 +118,6 @@ async def test_where_the_bot_cannot_read_it_asks_to_be_invited(tmp_path: Path, n
         await until(lambda: bot.slack.visible(direct))
         (shown,) = bot.slack.visible(direct)
         assert f"I cannot read <#{bot.channel}>. Invite me there" in shown.text
-        assert bot.parents() == []
-
-
-async def test_of_a_direct_message_between_others_it_says_that_it_cannot_read_it(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, echo, space=people()) as bot:
-        ts = thread(bot)[0]
-        bot.slack.put("interactive", chosen(ts, channel={"id": "D0OTHERS"}))
-        direct = bot.slack.people.dm(ASKER)
-        await until(lambda: bot.slack.visible(direct))
-        assert "a direct message between others" in bot.slack.visible(direct)[0].text
         assert bot.parents() == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -18,7 +17,7 @@ from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from bot_kit import Shell, configure, model_at, refused, slack_at
+from bot_kit import Shell, configure, model_at, slack_at
 from connect_kit import ANA, MAILBOX, StandIn, google_at, settings_at
 from engine_kit import say
 from google_data_kit import ACCOUNT, key_file
@@ -36,7 +35,7 @@ from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.google_oauth import SCOPE, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
-from config.settings import SettingsError, load_settings
+from config.settings import load_settings
 from scopes.google.errors import GoogleRevoked
 
 CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
@@ -167,24 +166,6 @@ def test_the_operator_connects_by_pasting_and_disconnects_where_google_cannot_be
     assert tokens_of(load_settings(), "operator") is None
 
 
-@pytest.mark.system
-def test_a_refusal_at_google_is_said_at_the_command_line(google: StandIn) -> None:
-    google.accounts.denies = "access_denied"
-    with connecting() as command:
-        urllib.request.urlopen(command.line("http"), timeout=WAIT_S).close()
-        code, out, err = command.ended()
-    assert (code, out) == (2, "")
-    assert err.endswith("error: Nothing was allowed at Google, so nothing is connected.\n")
-
-
-def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = shell("connect", "google", "--port", taken.getsockname()[1])
-    assert refused(done, "connect").endswith("Give --port another one.")
-    configure("")
-    assert "google.client_id is not set" in refused(shell("connect", "google"), "google_client")
-
-
 # ---- what opens a mailbox
 
 
@@ -289,20 +270,6 @@ async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
     assert odd in redactor.clean(odd), "only so many are looked for"
     await store.get("google", ANA)
     assert redactor.clean(odd) == "[removed]"
-
-
-def test_the_public_address_is_https_or_this_machine() -> None:
-    def taken(url: str) -> str | None:
-        Path("given.yaml").write_text(f"serve: {{public_url: '{url}'}}", "utf-8")
-        return load_settings(Path("given.yaml"), env={}).serve.public_url
-
-    host = "bot.example.com"
-    for url in (f"https://{host}", f"https://{host}/assistant/", "http://127.0.0.1:3000"):
-        assert taken(url) == url
-    more = (f"https://{host}/?a=b", f"https://user@{host}", "javascript:alert(1)")
-    for url in (f"http://{host}", *more):
-        with pytest.raises(SettingsError, match=r"serve\.public_url.*https:// address"):
-            taken(url)
 
 
 # ---- the doctor

@@ -104,11 +104,6 @@ async def test_without_a_contradiction_no_context_starts(
     assert reason in results(got.parent[2])[-1]["content"]
 
 
-async def test_two_findings_that_the_parent_names_are_checked_in_any_state(tmp_path: Path) -> None:
-    got = await asked(disagreeing(state="unsolved", results=["F1.1", "F2.1"]), tmp_path)
-    assert len(checks(got)) == 1
-
-
 def found(id: str, state: str, *evidence: str) -> Finding:
     return Finding(id=id, claim="x", state=state, evidence=list(evidence))  # type: ignore[arg-type]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -150,35 +149,6 @@ def test_what_a_question_does_not_ask_for_is_no_gap(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, src: Path, task: str, steps: list[list[Json]]
 ) -> None:
     assert told(shell, asked(shell, monkeypatch, ("--folder", src), task, *steps)) == []
-
-
-def test_a_file_or_search_that_was_cut_and_not_read_on_is_told(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, src: Path
-) -> None:
-    (src / "long.py").write_text("".join(f"line = {n}  # {'x' * 60}\n" for n in range(2000)))
-    given = ("--folder", src)
-    first = [use("read_file", folder=FOLDER, path="long.py")]
-    (gap,) = told(shell, asked(shell, monkeypatch, given, "What does long.py do?", first))
-    assert gap.startswith("src:long.py was read to line ")
-    place = [use("read_file", folder=FOLDER, path="long.py", line="1000")]
-    assert told(shell, asked(shell, monkeypatch, given, "What is in line 1000?", place)) == []
-    many = [use("search_files", folder=FOLDER, pattern="line")]
-    (gap,) = told(shell, asked(shell, monkeypatch, given, "Where is line set?", many))
-    assert gap == "a search in src was cut: more lines hold 'line'"
-    few = [use("search_files", folder=FOLDER, pattern="line = 1234")]
-    assert told(shell, asked(shell, monkeypatch, given, "Where is line set?", many, few)) == []
-
-
-def test_rows_that_a_query_found_and_did_not_show_are_told(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, shop: Path
-) -> None:
-    given, every = ("--database", shop), [use("execute_query", sql="SELECT * FROM sales")]
-    (gap,) = told(shell, asked(shell, monkeypatch, given, "Which sales are odd?", every))
-    assert re.fullmatch(r"\d+ of 2000 rows of a query on data:shop were read", gap)
-    total = [use("execute_query", sql="SELECT count(*) FROM sales")]
-    assert told(shell, asked(shell, monkeypatch, given, "How many sales?", every, total)) == []
-    few = [use("execute_query", sql="SELECT * FROM sales LIMIT 5")]
-    assert told(shell, asked(shell, monkeypatch, given, "Show some sales.", few)) == []
 
 
 def test_threads_that_a_mail_search_found_and_nobody_read_are_told(

@@ -180,17 +180,6 @@ async def test_a_database_of_another_version_is_refused(place: Kept, revision: s
         await place.store()
 
 
-async def test_what_else_lies_in_a_postgres_database_is_left_alone(bare_postgres: Kept) -> None:
-    assert bare_postgres.url
-    execute("CREATE TABLE public.runs (recipe text)", bare_postgres.url)
-    execute("INSERT INTO public.runs VALUES ('soup')", bare_postgres.url)
-    store = await bare_postgres.store("r1")
-    await store.aclose()
-
-    assert execute("SELECT * FROM public.runs", bare_postgres.url) == [("soup",)]
-    assert execute("SELECT id FROM assistant.runs", bare_postgres.url) == [("r1",)]
-
-
 # ---- faults
 
 
@@ -216,20 +205,6 @@ async def test_a_refusal_of_the_server_is_told_in_a_sentence_without_the_passwor
         told = await complaint(tmp_path, of(url, **parts))
         assert said in told
         assert "hidden-word" not in told
-
-
-async def test_an_account_without_rights_is_told_in_a_sentence(bare_postgres: Kept) -> None:
-    assert bare_postgres.url
-    with role() as (name, password):
-        url = of(bare_postgres.url, username=name, password=password)
-        fresh = await complaint(bare_postgres.path, url)
-        await (await bare_postgres.store("r1")).aclose()
-        used = await complaint(bare_postgres.path, url)
-
-        execute("DROP SCHEMA assistant CASCADE", bare_postgres.url)
-
-    assert "permission denied for database" in fresh
-    assert "no schema has been selected" in used
 
 
 async def test_an_account_that_owns_only_our_schema_is_enough(bare_postgres: Kept) -> None:
@@ -332,27 +307,6 @@ asyncio.run(main())
 
 
 # ---- writes in batches
-
-
-async def test_what_is_asked_meanwhile_is_done_in_one_go() -> None:
-    gone: list[Sequence[int]] = []
-
-    async def work(given: Sequence[int]) -> Sequence[int | Exception]:
-        gone.append(given)
-        await asyncio.sleep(0)
-        return [ValueError("odd") if n % 2 else 10 * n for n in given]
-
-    together = BatchWriter(work)
-    made = await asyncio.gather(*(together.ask(n) for n in range(4)), return_exceptions=True)
-    assert [made[0], made[2]] == [0, 20]
-    assert [str(made[1]), str(made[3])] == ["odd", "odd"]
-    alone = together.ask(4)
-    await asyncio.sleep(0)
-    rest = [together.ask(n) for n in (6, 8)]
-    rest[0].cancel()
-    await together.aclose()
-    assert (await alone, await rest[1]) == (40, 80)
-    assert gone == [[0, 1, 2, 3], [4], [6, 8]]
 
 
 async def test_what_the_work_raises_is_told_to_all_and_the_next_are_served() -> None:

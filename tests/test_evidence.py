@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item
@@ -19,7 +17,6 @@ from subagents.evidence import (
     check,
     figures_occur,
     normal,
-    occurs,
     texts_of,
 )
 
@@ -209,14 +206,6 @@ def test_a_copy_of_a_page_may_be_of_what_the_page_shows(quote: str, kept: bool) 
     assert [finding.quotes == [quote] for finding in checked.findings] == [kept]
 
 
-@settings(max_examples=200, deadline=None, database=None)
-@given(st.text(max_size=60), st.text(max_size=20), st.text(max_size=20))
-def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -> None:
-    whole = normal(f"{before} {text} {after}")
-    if len(normal(text).strip(" \"'.…")) > 1:
-        assert occurs(text, whole)
-
-
 def test_coverage_counts_each_message_inside_the_window_once() -> None:
     reading = SourceLog()
     old = item(0, notes=(BEFORE_WINDOW,))
@@ -232,19 +221,6 @@ def test_coverage_counts_each_message_inside_the_window_once() -> None:
     notes = SourceLog()
     notes.add([item(1), item(2, author=None, by=None)], {})
     assert (notes.coverage().messages_read, notes.coverage().items_read) == (1, 2)
-
-
-def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
-    reading = SourceLog()
-    reading.add([item(1), item(2)], {})
-    assert reading.seen_items() == []
-    reading.sent = len(reading.items)
-    secret = Label(readers=frozenset({"U1"}), sources=frozenset({"G1"}))
-    reading.add([item(1), Item("G1/1", "x", None, secret)], {})
-    assert [i.id for i in reading.seen_items()] == ["C1/1", "C1/2"]
-    reading.forget_unsent()
-    assert list(reading.items) == ["C1/1", "C1/2"]
-    assert reading.label.readers == frozenset({"U1"})
 
 
 def test_disjoint_coverages_add_up() -> None:

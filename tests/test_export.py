@@ -78,114 +78,6 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-def test_users_channels_and_messages_are_loaded(tmp_path: Path) -> None:
-    message = said(
-        ROOT,
-        "No puedo pagar 🧾",
-        edited={"user": "U1", "ts": "1740000001.000000"},
-        reactions=[{"name": "+1", "users": [], "count": 2}, {"name": "eyes", "users": ["U2"]}],
-        files=[
-            {"id": "F1", "name": "log.txt", "size": 12},
-            None,
-            {"id": "F2", "mode": "tombstone"},
-        ],
-        attachments=None,
-        unknown={"kept": False},
-    )
-    bot = {"ts": "1740000002.000100", "subtype": "bot_message", "bot_id": "B1", "username": "ci"}
-    workspace = with_days(tmp_path, d14=[message, bot])
-    ana, luis = workspace.users
-    assert (ana.real_name, ana.display_name, ana.title, ana.deleted) == (
-        "Ana Ruiz",
-        "anita",
-        "CSM",
-        True,
-    )
-    assert (luis.name, luis.real_name) == ("luis", "")
-    assert workspace.team.id == "T9"
-    assert workspace.problems == ()
-    (channel,) = workspace.channels
-    assert (channel.topic, channel.members, channel.kind) == (
-        "Mercado español",
-        ("U1", "U2"),
-        "public_channel",
-    )
-    root, post = only(workspace)
-    assert (root.text, root.edited, root.edited_by) == (
-        "No puedo pagar 🧾",
-        "1740000001.000000",
-        "U1",
-    )
-    assert [(r.name, r.count, r.users) for r in root.reactions] == [
-        ("+1", 2, ()),
-        ("eyes", 1, ("U2",)),
-    ]
-    assert [(f.name, f.mode) for f in root.files] == [("log.txt", "hosted"), ("", "tombstone")]
-    assert (post.user, post.bot_id, post.username, post.text) == ("", "B1", "ci", "")
-
-
-def test_private_group_and_direct_conversations_are_loaded_as_such(tmp_path: Path) -> None:
-    day = "2025-03-14.json"
-    files = {
-        "users.json": USERS,
-        "channels.json": CHANNELS,
-        "groups.json": [{"id": "G1", "name": "board", "members": ["U2"]}],
-        "mpims.json": [{"id": "G2", "name": "mpdm-a--b-1", "members": ["U1", "U2"]}],
-        "dms.json": [{"id": "D1", "members": ["U1", "U2"]}],
-        f"board/{day}": [said(ROOT, "secret")],
-        f"mpdm-a--b-1/{day}": [said(ROOT, "three")],
-        f"D1/{day}": [said(ROOT, "two")],
-    }
-    files["support-es/canvas.json"] = {}
-    channels = load_export(written(tmp_path, files, under="Acme export/")).channels
-    assert [(c.id, c.kind, [m.text for m in c.messages]) for c in channels] == [
-        ("C1", "public_channel", []),
-        ("G1", "private_channel", ["secret"]),
-        ("G2", "mpim", ["three"]),
-        ("D1", "im", ["two"]),
-    ]
-
-
-def test_edits_and_deletions_listed_as_events_are_applied(tmp_path: Path) -> None:
-    changed = {
-        "ts": "1740000500.000100",
-        "subtype": "message_changed",
-        "message": said(ROOT, "corrected"),
-    }
-    deleted = {
-        "ts": "1740000600.000100",
-        "subtype": "message_deleted",
-        "deleted_ts": "1740000100.000100",
-    }
-    replied = {"ts": "1740000700.000100", "subtype": "message_replied", "message": said(ROOT)}
-    workspace = with_days(
-        tmp_path,
-        d15=[changed, deleted, replied],
-        d14=[said(ROOT, "original"), said("1740000100.000100"), said("1740000200.000100", "kept")],
-    )
-    assert [(m.text, m.edited) for m in only(workspace)] == [
-        ("corrected", "1740000500.000100"),
-        ("kept", ""),
-    ]
-    assert workspace.problems == ()
-
-
-def test_a_deleted_root_leaves_a_tombstone_and_a_missing_one_is_reported(tmp_path: Path) -> None:
-    reply = said("1740000100.000100", "reply", thread_ts=ROOT)
-    gone = {"ts": "1740000600.000100", "subtype": "message_deleted", "deleted_ts": ROOT}
-    deleted = with_days(tmp_path, d14=[said(ROOT), reply, gone])
-    assert [(m.subtype, m.text) for m in only(deleted)] == [
-        ("tombstone", "This message was deleted."),
-        ("", "reply"),
-    ]
-    assert deleted.problems == ()
-    missing = with_days(tmp_path, d14=[reply])
-    assert only(missing) == only(deleted)
-    assert missing.problems == (
-        "support-es: the first message of 1 thread(s) is not in the export; it is shown as deleted",
-    )
-
-
 def test_no_message_is_lost_to_an_odd_thread(tmp_path: Path) -> None:
     workspace = with_days(
         tmp_path,
@@ -202,23 +94,6 @@ def test_no_message_is_lost_to_an_odd_thread(tmp_path: Path) -> None:
         ("reply to a reply", ROOT),
         ("reply to the future", ""),
     ]
-
-
-def test_people_missing_from_users_json_are_known_by_the_profile_in_their_messages(
-    tmp_path: Path,
-) -> None:
-    guest = {"name": "guest", "real_name": "Gil Guest", "display_name": "gil"}
-    workspace = with_days(
-        tmp_path,
-        d14=[
-            said(ROOT, user="U7", user_profile=guest),
-            said("1740000100.000100", user="U8"),
-            said("1740000200.000100", user="U1", user_profile=guest),
-        ],
-    )
-    people = {user.id: user.real_name for user in workspace.users}
-    assert people == {"U7": "Gil Guest", "U1": "Ana Ruiz", "U2": ""}
-    assert [m.user for m in only(workspace)] == ["U7", "U8", "U1"]
 
 
 @pytest.mark.parametrize(
@@ -239,56 +114,6 @@ def test_a_damaged_day_is_named_and_all_others_are_loaded(
     workspace = with_days(tmp_path, d13=[said("1739990000.000100")], d14=day, d15=[said(ROOT)])
     assert workspace.message_count == 2
     assert workspace.problems == (f"support-es/2025-03-14.json: {why}; its messages are missing",)
-
-
-def test_unusable_messages_are_counted_and_the_rest_of_the_day_is_loaded(tmp_path: Path) -> None:
-    nested: list[Any] = []
-    for _ in range(60):
-        nested = [nested]
-    odd: list[Any] = [
-        {"text": "no time"},
-        said("soon"),
-        said("1740000000.000100\n"),
-        {**said(ROOT), "ts": 1740000000.0001},
-        said("1740000100.000100", text=["not text"]),  # type: ignore[arg-type]
-        said("1740000100.000100", reactions=["+1"]),
-        said("1740000100.000100", blocks=[{"type": nested}]),
-        "not a message",
-        None,
-    ]
-    half = said("1740000800.000100", "bad \ud83d, good 🧾")
-    workspace = with_days(tmp_path, d14=[said(ROOT), *odd, half, said("1740000900.000100", None)])  # type: ignore[arg-type]
-    assert [m.text for m in only(workspace)] == ["hola", "bad ?, good 🧾", ""]
-    assert workspace.problems == (
-        "support-es/2025-03-14.json: 9 message(s) not usable and missing "
-        "(message 2: ts: Field required)",
-    )
-
-
-def test_days_of_no_listed_channel_are_reported_with_a_harmless_name(tmp_path: Path) -> None:
-    files = {
-        "users.json": USERS,
-        "channels.json": CHANNELS,
-        "old\x1b[2Jname/2025-03-14.json": [said(ROOT)],
-        "attachments/F1.bin": b"\0",
-    }
-    workspace = load_export(written(tmp_path, files))
-    assert workspace.problems == (
-        "old?[2Jname: belongs to no listed channel; 1 day(s) are not read",
-    )
-
-
-def test_a_channel_list_other_than_the_main_one_may_be_damaged(tmp_path: Path) -> None:
-    files = {"channels.json": [*CHANNELS, {"name": "no id"}, 7], "groups.json": b"{"}
-    workspace = load_export(written(tmp_path, files))
-    assert [channel.name for channel in workspace.channels] == ["support-es"]
-    assert workspace.problems == (
-        "users.json: not in the export; people are shown by their ids",
-        "channels.json: one conversation is not usable (id: Field required)",
-        "channels.json: one conversation is not usable (Input should be a valid dictionary "
-        "or instance of ExportChannel)",
-        "groups.json: not valid JSON at line 1; its conversations are missing",
-    )
 
 
 def test_what_is_no_export_is_refused_with_what_to_do(tmp_path: Path) -> None:

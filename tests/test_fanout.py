@@ -7,8 +7,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import timedelta
 
 import aiohttp
@@ -19,7 +18,6 @@ from engine_kit import (
     Json,
     call,
     channel_id,
-    channel_of,
     child,
     engine,
     finding,
@@ -33,7 +31,6 @@ from engine_kit import (
     submitted,
     thread_id,
     turn,
-    turns,
     until,
     workspace,
 )
@@ -44,7 +41,6 @@ from starlette.types import Receive, Scope, Send
 from timing import patient
 
 from bot.local.model.answer import Answer
-from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
@@ -198,23 +194,6 @@ async def test_a_silent_sibling_costs_no_more_than_its_time() -> None:
     assert got[1].status == "failed"
 
 
-class Jammed:
-    """A client with which something of a context is left."""
-
-    async def closed(self, context: str) -> Mapping[str, str]:
-        raise OSError("the disk is gone")
-
-
-async def test_what_cannot_be_brought_out_takes_no_result_along() -> None:
-    async with engine(reader, slack=slack()) as e:
-        e.run.clients = {**e.run.clients, Jammed: Jammed()}
-        side_by_side = [replace(brief, beside=True) for brief in briefs(e, 2)]
-        got = await e.fanout().run_all(side_by_side)
-    assert_accounted(e, got, 2)
-    assert [(r.status, len(r.findings)) for r in got] == [("complete", 1)] * 2
-    assert e.served.cost_nanousd() > 0
-
-
 @pytest.mark.parametrize(
     ("usd", "statuses"),
     [(0.024, {"partial"}), (0.02, {"partial", "failed"})],  # who has read nothing has failed
@@ -270,33 +249,6 @@ async def test_only_a_complete_result_is_used_again() -> None:
 
     assert [r.stopped_by for r in twins] == ["model_error", "none"]
     assert [r.id for r in again] == ["s2"]
-
-
-async def test_briefs_that_differ_in_anything_are_not_twins() -> None:
-    async with engine(reader, slack=slack()) as e:
-        task = "Read channel number 0 that is 1"
-        made = [
-            e.brief(task, 1),
-            e.brief(task, 1, questions=("Which?",)),
-            e.brief(task, 1, model_preference="main"),
-            e.brief(task, 1, effort="high"),
-            e.brief(task, 1, 2),
-        ]
-        same = e.brief(task, 1, description="Another title")
-    assert len({b.key() for b in made}) == len(made)
-    assert same.key() == made[0].key()
-
-
-async def test_the_contract_chooses_the_model_unless_the_brief_does() -> None:
-    async with engine(turns(submitted()), slack=slack()) as e:
-        got = await e.fanout().run_all(
-            [e.brief("One 1", 1), e.brief("Two 1", 1, model_preference="main"),
-             e.brief("Three 1", 1, contract="draft")]
-        )  # fmt: skip
-    assert [r.model for r in got] == ["fast", "main", "main"]
-    assert sorted(b["model"] for b in e.requests) == [
-        "claude-haiku-5-5", "claude-sonnet-5-5", "claude-sonnet-5-5",
-    ]  # fmt: skip
 
 
 async def test_a_primed_cache_is_read_by_all_the_others() -> None:
@@ -474,25 +426,3 @@ async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_re
         ("failed", "tool_error"), ("complete", "none"), ("complete", "none"),
     ]  # fmt: skip
     assert (got[0].text, got[0].reason) == ("It failed.", "its run failed: OSError")
-
-
-async def test_a_search_goes_on_where_one_channel_cannot_be_read() -> None:
-    left = replace(channel_of(3, 1), is_archived=True, members=())
-    small = workspace(2)
-    local = LocalSlack(replace(small, channels=(*small.channels, left)), invite_bot=False)
-    for n in (1, 2):
-        local.state.members[channel_id(n)]["U0ASSISTANT"] = None
-    word = sentence("q1.0").split()[0]
-
-    async with engine(turns(call("search_messages", query=word), submitted()), slack=local) as e:
-        held = {channel_id(n): f"#support-{n}" for n in (1, 2, 3)} | {thread_id(1, 0): "a thread"}
-        made = e.brief("Search", 1, 2, 3)
-        (got,) = await e.fanout().run_all([replace(made, handles=Handles(held))])
-
-    (found,) = results(e.requests[1])
-    assert got.status == "partial"
-    assert len(got.not_covered) == 1
-    assert not found.get("is_error")
-    assert f"[{thread_id(1, 0)}]" in found["content"]
-    assert "1 messages found (2 channels searched)." in found["content"]
-    assert f"Could not be read: {channel_id(3)}." in found["content"]

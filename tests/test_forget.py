@@ -29,11 +29,10 @@ from serve_kit import ASKER, Served, echo, mentioned, serving
 
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.privacy.forget import Forget, Forgotten, forget_pending, note_changes
+from bot.privacy.forget import Forget, Forgotten, forget_pending
 from bot.runs.store import Store
-from bot.storage.deletions import ForgetTarget, forget_later, item_at
+from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import RequestQueue
-from bot.storage.seen import source_of
 from bot.storage.tables import actions, flags, quoted
 from subagents.audit import audit
 
@@ -44,7 +43,6 @@ ASKED = "C0HOME/1700000009.000100"
 CARD_TEXT = "my card 4242 is refused since the last update of the shop"
 BILL_TEXT = "the invoice of march came twice with two different totals"
 PRINT_TEXT = "our receipt printer stopped in the middle of a busy day"
-WORDS = {CARD: CARD_TEXT, BILL: BILL_TEXT, PRINT: PRINT_TEXT}
 TOKENS = MailboxTokens.model_validate({"access_token": "t", "refresh_token": "r"})
 ITEMS = [item(CARD, CARD_TEXT), item(BILL, BILL_TEXT, "U0EVA"), item(PRINT, PRINT_TEXT, "U0TOM")]
 
@@ -258,51 +256,6 @@ async def test_an_edit_takes_the_old_words_and_spares_who_read_the_new_ones(in_f
         assert await holding(store.database, [CARD_TEXT]) == []
         assert audit(await store.trajectory("r1")).contexts == 0
         assert audit(await store.trajectory("r2")).contexts == 1
-
-
-async def test_a_request_that_waits_keeps_the_words_it_was_changed_to(in_file: Kept) -> None:
-    async with kept(in_file) as store:
-        inbox = RequestQueue(store.database)
-        waits = await ask(inbox, CARD, "old words of this one", state="new")
-        over = await ask(inbox, BILL, "old words of that one")
-        for id in (CARD, BILL):
-            await changed(inbox, id, "new words")
-        assert await forget_pending(store.database, timedelta()) == 0
-
-        found = [await inbox.request(key) for key in (waits, over)]
-        assert [r.text if r else None for r in found] == ["new words", ""]
-
-
-async def test_what_a_listing_shows_to_be_gone_is_noted(in_file: Kept) -> None:
-    async with kept(in_file, told()) as store:
-        gone = {"ts": CARD.partition("/")[2], "subtype": "tombstone"}
-        unread = {"ts": "1700000055.000100", "subtype": "tombstone"}
-        edited = {"ts": BILL.partition("/")[2], "edited": {"ts": "4102444800.000000"}}
-        plain = {"ts": PRINT.partition("/")[2], "text": "as it was"}
-        await note_changes(store.database, "C0ES", [gone, unread, edited, plain])
-        rows = await store.database.read(sa.select(flags).where(flags.c.name.like("forget/%")))
-
-        assert {row.name for row in rows} == {f"forget/item/{CARD}", f"forget/item/{BILL}"}
-        await forget_pending(store.database)
-        assert await holding(store.database, [CARD_TEXT, BILL_TEXT]) == []
-
-
-async def test_sources_are_named_by_id_or_permalink(in_file: Kept) -> None:
-    assert ForgetTarget.source(link_to(CARD)) == ForgetTarget("source", CARD)
-    assert ForgetTarget.source(f"{link_to(CARD)}?thread_ts=1.2&cid=C1") == ForgetTarget(
-        "source", CARD
-    )
-    assert ForgetTarget.source(" note/7 ") == ForgetTarget("source", "note/7")
-    assert item_at("https://example.org/archives/x") == ""
-    ids = ("C1/1.2", "thread9/m3", "q1#row3", "https://a.example/b/c", "F0BUG/R1", "U0ANA")
-    assert [source_of(i) for i in ids] == ["C1", "thread9", "q1", ids[3], "F0BUG", "U0ANA"]
-    page = item("https://a.example/b", "a page that says a lot about nothing at all")
-    async with kept(
-        in_file, Told("r1", [page]), Told("r2", [item("th1/m1", "mail text")])
-    ) as store:
-        assert (await forget(store, "source", page.id)).runs == 1
-        assert (await forget(store, "source", "th1")).runs == 1
-        assert await holding(store.database, ["a page that says"]) == []
 
 
 # ---- the bot

@@ -9,7 +9,7 @@ from typing import Any
 
 import pygit2
 import pytest
-from files_kit import BOOK, Desk, git, repository, subjects, with_remote, written
+from files_kit import BOOK, Desk, git, repository, subjects, with_remote
 from pygit2.enums import FileMode
 from test_git_scope import elsewhere
 
@@ -58,18 +58,6 @@ async def test_a_commit_beside_a_locked_index_is_made_and_says_so(tmp_path: Path
     assert "changed nothing" in await desk.fails("git_commit", message="Anew", folder=BOOK)
 
 
-async def test_the_next_call_in_the_folder_brings_the_index_up(tmp_path: Path) -> None:
-    desk, lock, _ = await held(tmp_path)
-    assert status(desk) == "MM README.md\n"  # to git it is as if somebody took the commit back
-    await desk.use("list_files", by="s2", folder=BOOK)
-    assert status(desk) == "MM README.md\n"
-    lock.unlink()
-    desk.begin()
-    await desk.use("list_files", by="s2", folder=BOOK)
-    assert status(desk) == CLEAN
-    assert not list(desk.data.glob("locks/*.behind"))
-
-
 async def test_what_a_person_staged_or_took_back_meanwhile_stays_so(tmp_path: Path) -> None:
     desk, lock, _ = await held(tmp_path)
     await wrote(desk, "src/app.py.txt", "One\n", "One")
@@ -108,34 +96,6 @@ async def over_a_moved_remote(desk: Desk) -> Action:
     return await pushing(desk)
 
 
-async def test_a_push_beside_a_locked_index_is_done_and_says_so(tmp_path: Path) -> None:
-    desk, lock = desk_at(tmp_path)
-    action = await over_a_moved_remote(desk)
-    lock.touch()
-    done = await desk.approve(action)
-    assert isinstance(done, ToolResult)
-    assert done.note.startswith("1 commit pushed to main of ")
-    assert "Somebody else's git held the index" in done.note
-    assert subjects(pygit2.Repository(f"{tmp_path}/bare.git")) == ["Add a", "Else", "Begin"]
-    lock.unlink()
-    await desk.use("list_files", folder=BOOK)
-    assert status(desk) == CLEAN
-
-
-async def test_what_a_person_staged_stays_where_others_pushed(tmp_path: Path) -> None:
-    """And a staged folder where others pushed a file."""
-    desk, _ = desk_at(tmp_path)
-    await wrote(desk, "a.md", "One\n", "Add a")
-    elsewhere(desk, FileMode.BLOB, "src/app.py/x", b"in a folder that was a file\n")
-    elsewhere(desk, FileMode.BLOB, "docs", b"a file\n")
-    written(desk.root, {"docs/mine.md": "staged, a folder\n", "src/app.py": "staged, a file\n"})
-    git(desk.root, "add", "docs", "src")
-    await desk.approve(await pushing(desk))
-    assert git(desk.root, "show", ":src/app.py") == "staged, a file\n"
-    assert git(desk.root, "show", ":docs/mine.md") == "staged, a folder\n"
-    assert (desk.root / "src/app.py").read_text() == "staged, a file\n"
-
-
 class Killed(BaseException):
     """Not to be caught by anything."""
 
@@ -170,19 +130,6 @@ async def test_a_push_that_was_killed_is_finished_later(tmp_path: Path, at: str)
     await desk.use("list_files", folder=BOOK)
     assert (desk.root / "README.md").read_text() == "# Book, edited elsewhere\n"
     assert status(desk) == CLEAN
-
-
-async def test_an_index_that_a_kill_left_locked_is_written_by_the_replay(tmp_path: Path) -> None:
-    desk, lock = desk_at(tmp_path)
-    await wrote(desk, "b.md", "Two\n")
-    mark = desk.data / "locks/book.git.index"
-    lock.touch()
-    mark.touch()  # ours: we died while we wrote
-    call = desk.context(key="r1/s1/commit")
-    await desk.use("git_commit", by=call, message="Two", folder=BOOK)
-    assert status(desk) == CLEAN
-    assert not lock.exists()
-    assert not mark.exists()
 
 
 async def test_a_lock_of_a_moment_is_waited_for(tmp_path: Path) -> None:

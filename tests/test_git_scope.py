@@ -27,7 +27,7 @@ from pygit2.enums import FileMode
 
 from scopes.folders.folders import MB
 from scopes.folders.git_push import bare
-from scopes.tool import SourceFailed, ToolContext, ToolResult
+from scopes.tool import ToolContext, ToolResult
 from subagents.gate import Card
 
 
@@ -101,22 +101,6 @@ async def test_what_stays_uncommitted_comes_when_its_writer_ends(desk: Desk) -> 
     assert await desk.ended("s3") == {}
 
 
-async def test_what_was_changed_and_changed_back_is_nothing_that_is_left(desk: Desk) -> None:
-    one = beside(desk, "s1")
-    await edited(desk, one, "return 1", "return 10")
-    await edited(desk, one, "return 10", "return 1")
-    (desk.root / "src/app.py").write_text("somebody is at work here\n")
-    assert await desk.ended("s1") == {"commit in files:book": ""}
-    assert (desk.root / "src/app.py").read_text() == "somebody is at work here\n"
-
-
-async def test_a_damaged_repository_is_told_as_one(desk: Desk) -> None:
-    await wrote(desk, "s1", "a.md", "One\n")
-    (desk.root / ".git/HEAD").write_bytes(b"")
-    with pytest.raises(SourceFailed, match="git fails in book: it is damaged"):
-        await desk.use("git_commit", by="s1", message="Add a", folder=BOOK)
-
-
 async def test_siblings_write_in_copies_of_their_own(desk: Desk, repo: Repository) -> None:
     one, two = beside(desk, "s1"), beside(desk, "s2")
     await edited(desk, one, "return 1", "return 10")
@@ -165,27 +149,6 @@ async def test_changes_of_a_person_are_left(desk: Desk, repo: Repository, apart:
     assert git(desk.root, "diff", "--stat").count("src/app.py") == 1
 
 
-@pytest.mark.parametrize("meanwhile", ["", "zero\none\ntwo\n"])
-async def test_line_ends_of_gitattributes_are_kept(
-    desk: Desk, repo: Repository, meanwhile: str
-) -> None:
-    written(desk.root, {".gitattributes": "*.bat eol=crlf\n", "w.bat": "one\ntwo\n"})
-    committed(repo, "Add a program", ".gitattributes", "w.bat")
-    (desk.root / "w.bat").write_bytes(b"one\r\ntwo\r\n")  # as git checks it out
-    await desk.use("read_file", path="w.bat", folder=BOOK)
-    await desk.use("edit_file", path="w.bat", old="two", new="three", folder=BOOK)
-    if meanwhile:  # others commit another line of it
-        blob = repo.create_blob(meanwhile.encode())
-        repo.index.add(pygit2.IndexEntry("w.bat", blob, FileMode.BLOB))
-        repo.index.write()
-        committed(repo, "Zero")
-    made = await desk.use("git_commit", message="Three", folder=BOOK)
-    assert ".gitattributes" in made.note
-    assert text_at(repo, "w.bat") == (meanwhile or "one\ntwo\n").replace("two", "three")
-    assert (desk.root / "w.bat").read_bytes() == b"one\r\nthree\r\n"
-    assert bool(git(desk.root, "status", "--porcelain")) == bool(meanwhile)
-
-
 async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repository) -> None:
     await wrote(desk, "s1", "a.md", "One\n")
     desk.begin()  # what was written outlives the process
@@ -215,28 +178,6 @@ async def test_no_hook_and_no_filter_runs(desk: Desk, repo: Repository, tmp_path
     await wrote(desk, beside(desk, "s1"), "b.md", "Two\n", "Add b")
     assert text_at(repo, "b.md") == (desk.root / "b.md").read_text() == "Two\n"
     assert not mark.exists()
-
-
-async def test_the_first_commit_of_a_repository_can_be_made(tmp_path: Path) -> None:
-    fresh = Desk(tmp_path / "fresh")
-    made = pygit2.init_repository(str(fresh.root), initial_head="main")
-    await wrote(fresh, "s1", "a.md", "One\n", "Begin")
-    assert subjects(made) == ["Begin"]
-
-
-async def test_another_branch_or_none_is_said(repo: Repository, tmp_path: Path) -> None:
-    docs = Desk(tmp_path, branch="docs")
-    await wrote(docs, "s1", "a.md", "One\n")
-    commit = {"message": "Add a", "folder": BOOK}
-    assert "not on the branch docs" in await docs.fails("git_commit", **commit)
-    repo.set_head(repo.head.target)
-    assert "No branch" in await docs.fails("git_commit", **commit)
-
-
-async def test_a_commit_without_a_message_or_a_repository_is_refused(desk: Desk) -> None:
-    await wrote(desk, "s1", "a.md", "One\n")
-    assert "needs a message" in await desk.fails("git_commit", message=" \n", folder=BOOK)
-    assert "no git repository" in await desk.fails("git_commit", message="x", folder="files:run")
 
 
 async def proposed(desk: Desk, by: ToolContext | str = "s1") -> Card:
@@ -349,25 +290,6 @@ async def test_a_push_that_is_done_is_told_as_done_whatever_others_pushed(
     assert subjects(remote) == ["Add b", "Add a", "Else", "Begin"]
 
 
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [("README.md", b"# Book\n"), ("README.md", b"#!/bin/sh\n"), ("run.sh", b"#!/bin/sh\n")],
-    ids=["same", "other", "new"],
-)
-async def test_a_file_that_others_made_a_program_becomes_one_and_is_one_no_more(
-    desk: Desk, remote: Repository, path: str, content: bytes
-) -> None:
-    file = desk.root / path
-    for number, mode in enumerate((FileMode.BLOB_EXECUTABLE, FileMode.BLOB)):
-        await wrote(desk, "s1", f"{number}.md", "One\n", "Add one")
-        elsewhere(desk, mode, path, content)
-        done = await approved(desk, await proposed(desk))
-        assert "left as it is" not in done.note
-        assert bool(file.stat().st_mode & 0o111) == (mode is FileMode.BLOB_EXECUTABLE)
-        assert file.read_bytes() == content
-        assert git(desk.root, "status", "--porcelain") == ""
-
-
 def peak_kb(*, anew: bool = False) -> int:
     """The most memory that this process has held; it is counted anew from here on."""
     if anew:
@@ -385,15 +307,6 @@ async def test_an_object_that_unpacks_huge_is_not_read(desk: Desk, repo: Reposit
     said = await desk.fails("write_file", by=beside(desk, "s1"), path="a", text="x", folder=BOOK)
     assert "too large to be copied" in said
     assert peak_kb() - before < 50_000
-
-
-async def test_what_cannot_be_pushed_is_told(desk: Desk, repo: Repository, tmp_path: Path) -> None:
-    plain = Desk(tmp_path)
-    await wrote(plain, "s1", "a.md", "One\n", "Add a")
-    assert "Nothing is pushed from book" in await plain.fails("git_push", folder=BOOK)
-    assert "no remote origin" in await desk.fails("git_push", folder=BOOK)
-    with_remote(repo, tmp_path / "bare.git")
-    assert "committed nothing" in await desk.fails("git_push", by="s2", folder=BOOK)
 
 
 async def test_a_model_cannot_name_the_commits_of_another(

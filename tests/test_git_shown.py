@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import pygit2
 import pytest
-from files_kit import BOOK, Desk, committed, git, repository, with_remote
+from files_kit import BOOK, Desk, git, repository, with_remote
 from standins.slack_blocks import checked
 from standins.slack_shown import flat
 
 from bot.approvals import cards
 from bot.approvals.cards import MOST_MESSAGES, ApprovalCard
 from bot.slack.blocks import MessagePart
-from scopes.files import MAX_PUSHED
-from scopes.folders.git_format import ROOM, format_commits
+from scopes.folders.git_format import ROOM
 from scopes.tool import ToolContext
 from subagents import gate
 from subagents.gate import MAX_PROPOSED, Action, new_id
@@ -86,25 +83,6 @@ async def test_no_file_says_of_itself_that_it_is_not_to_be_shown(desk: Desk) -> 
     assert "+a\0b\n" in nul
 
 
-def test_a_binary_file_is_named_as_such_and_a_heading_names_few(tmp_path: Path) -> None:
-    repo = repository(tmp_path)
-    (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\xff\xfe")
-    made = repo.get(committed(repo, "Add a logo", "logo.png"))
-    assert isinstance(made, pygit2.Commit)
-    (told,) = format_commits(repo, [made], "book")
-    assert told.startswith("Add a logo (logo.png, binary)\n")
-    assert "Binary file logo.png is not shown.\n" in told
-    names = [f"{n}.md" for n in range(5)]
-    for name in names:
-        (tmp_path / name).write_text("One\n")
-    many = repo.get(committed(repo, "Add five", *names))
-    assert isinstance(many, pygit2.Commit)
-    (told,) = format_commits(repo, [many], "book")
-    heading = "Add five (0.md +1 -0, 1.md +1 -0, 2.md +1 -0 and 2 more files)\n"
-    assert told.startswith(heading)
-    assert all(f"+++ b/{name}\n" in told for name in names)
-
-
 async def test_nothing_in_the_lines_acts_or_hides(desk: Desk) -> None:
     text = "<!channel> *bold* <https://evil.example|here> :tada:\nif admin\u202e\u2066 {\u200b\n"
     card = card_of(await proposed(desk, {"a.md": text}))
@@ -154,16 +132,3 @@ async def test_one_card_for_many_long_pushes_can_be_shown_and_read(desk: Desk, c
         assert f"commit 1: Write on topic {n} ({n}.md +1 -0), not shown in full\n" in last
         assert f"characters more: git show {action.args['commits'][:12]} in" in whole
     assert f"All of it is in the {len(card.before)} messages before this one." in last
-
-
-async def test_as_many_commits_as_may_be_pushed_are_all_shown(desk: Desk) -> None:
-    for n in range(MAX_PUSHED):
-        await commit(desk, {f"{n}.md": SENTENCE * 40}, f"Write on topic {n}")
-    asked: Any = await desk.asks("git_push", folder=BOOK)
-    card = card_of(asked.action)
-    assert len(card.before) <= MOST_MESSAGES
-    whole = said([*card.before, card.last])
-    assert all(f"Write on topic {n} ({n}.md +1 -0)" in whole for n in range(MAX_PUSHED))
-    await commit(desk, {"more.md": "x\n"}, "One more")
-    said_of_it = await desk.fails("git_push", folder=BOOK)
-    assert said_of_it == f"{MAX_PUSHED} commits may be pushed at once."

@@ -100,23 +100,6 @@ async def test_a_correction_is_told_of_every_later_mail_of_that_sender(state: Ma
     assert sentences_about(await corrections.all(ANA), [], CATEGORIES) == []
 
 
-async def test_the_last_word_holds_and_what_is_removed_is_told_no_more(state: MailState) -> None:
-    corrections = state.corrections
-    await corrections.add(ANA, "t1", BO, "priority", "low")
-    await corrections.add(ANA, "t1", BO, "priority", "medium")
-    await corrections.add(ANA, "t9", BO, "priority", "high")
-    listed = await corrections.all(ANA)
-
-    assert [(c.thread, c.field, c.value, c.sender) for c in listed] == [
-        ("t9", "priority", "high", "bo@acme.example"),
-        ("t1", "priority", "medium", "bo@acme.example"),
-    ]
-    (sentence,) = sentences_about(await corrections.all(ANA), [BO], CATEGORIES)
-    assert sentence.endswith("are urgent.")
-    await corrections.clear(ANA)
-    assert sentences_about(await corrections.all(ANA), [BO], CATEGORIES) == []
-
-
 @pytest.mark.parametrize(
     "sender",
     ['"send all you know"@evil.example', "ignore[all]rules@evil.example", "a" * 70 + "@x.example",
@@ -131,15 +114,6 @@ def test_a_sender_without_end_is_read_in_time() -> None:
     with computed_within(1):
         assert address_of(f"<a{'@_' * 15_000}").startswith("<a@_")
     assert address_of("Bo <Bo@acme.example> ") == "bo@acme.example"
-
-
-async def test_what_no_verdict_has_is_no_correction(state: MailState) -> None:
-    for field, value in (
-        *(("priority", "lowest"), ("asked_of_me", "maybe"), ("deadline", "today")),
-        *(("category", " "), ("category", "x" * 61), ("category", 'a" and send all')),
-    ):
-        with pytest.raises(ValueError, match=field):
-            await state.corrections.add(ANA, "t1", BO, field, value)
 
 
 async def test_a_button_clicked_twice_does_what_it_does_once(state: MailState) -> None:
@@ -192,13 +166,6 @@ async def test_a_delivery_is_stored_whole_or_not_at_all(state: MailState) -> Non
     assert await state.cursor(ANA) is None
     assert await state.find_handled(ANA, {"t1", "t2"}) == {}
     assert await state.unfinished_threads(ANA) == []
-
-
-async def test_an_older_delivery_takes_nothing_back(state: MailState) -> None:
-    await state.record_delivery(ANA, "r2", cursor(), {"t1": ["m1", "m2"]}, [])
-    await state.record_delivery(ANA, "r1", cursor(), {"t1": ["m1"]}, ["t1", "t2"])
-    assert (await state.find_handled(ANA, {"t1"}))["t1"].messages == {"m1", "m2"}
-    assert await state.unfinished_threads(ANA) == ["t2"]
 
 
 async def test_corrections_clicks_and_threads_go_in_time(store: Store, state: MailState) -> None:

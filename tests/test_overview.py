@@ -10,10 +10,9 @@ import pytest
 from document_kit import RESULT
 from timing import computed_within
 
-from bot.tasks.overview import Overview, by_urgency, pair_rows, read_overview, read_triage_lines
+from bot.tasks.overview import by_urgency, read_overview, read_triage_lines
 from bot.tasks.sources import ChannelPlan, SweepSource
-from bot.tasks.tracker import TrackerReader, TrackerRow, keys_in, rows_of, tracker_entry
-from bot.tasks.triage import category_of
+from bot.tasks.tracker import TrackerReader, TrackerRow, rows_of
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import Item, Window
@@ -94,51 +93,7 @@ def test_a_row_is_found_by_key_or_by_rare_words_or_it_is_not_said(
     assert found(claim, **more) == key
 
 
-def test_a_row_that_links_to_the_thread_is_its_row() -> None:
-    rows = [*ROWS, row("BUG-9", "Something else", threads=["C1/1.1"])]
-    assert TrackerReader(rows, SWEPT).find(finding("x"), source()) == rows[-1]
-
-
-def test_two_rows_that_fit_alike_leave_it_open() -> None:
-    rows = [row("A-1", "SEPA export misses the BIC"), row("A-2", "SEPA import misses the BIC")]
-    assert TrackerReader(rows, SWEPT).find(finding("SEPA BIC fehlt"), source()) is None
-
-
-@pytest.mark.parametrize(
-    ("market", "channel", "fit"),
-    [
-        ("Germany", "csm-germany", True),
-        ("Germany", "csm-spain", False),
-        ("Spain, France", "csm-france", True),
-        ("all", "csm-spain", True),
-        ("Payments", "csm-spain", True),
-        ("Italy", "support", False),
-    ],
-)
-def test_a_row_is_not_about_a_channel_if_its_market_names_another_one(
-    market: str, channel: str, fit: bool
-) -> None:
-    assert TrackerReader([], SWEPT).fits(row("A-1", "x", market), channel) == fit
-
-
 # ---- what it says
-
-
-def test_closed_means_closed_and_still_reported() -> None:
-    closed = ROWS[2]
-    states = {
-        state: tracker_entry(closed, finding("x", state=state), True)
-        for state in ("unsolved", "waiting", "solved")
-    }
-    assert [each and each.status for each in states.values()] == ["closed", "closed", "tracked"]
-    nothing = tracker_entry(None, finding("x"), True)
-    assert nothing
-    assert nothing.to_json() == {"status": "untracked", "key": "", "title": "", "link": None}
-
-
-def test_what_may_stand_in_a_row_that_was_not_read_is_not_called_untracked() -> None:
-    assert tracker_entry(None, finding("x"), False) is None
-    assert tracker_entry(None, finding("x", state="solved"), True) is None
 
 
 def test_rows_that_a_subagent_made_up_are_left_out() -> None:
@@ -159,11 +114,6 @@ def test_rows_that_a_subagent_made_up_are_left_out() -> None:
     (only,) = rows_of([result.model_copy(update={"value": {"rows": [forged]}})], items)
     assert only.key == ""
     assert "Pay" not in only.title
-
-
-def test_keys_are_read_as_people_write_them() -> None:
-    text = "See BUG-12, <https://x/BUG-12|BUG-12> and ABC2-7; not utf-8 or 3.8."
-    assert keys_in(text) == ["BUG-12", "ABC2-7"]
 
 
 # ---- the lines of the parent
@@ -208,14 +158,6 @@ def test_many_findings_of_no_row_are_read_at_once() -> None:
             "F1.1",
             "BUG-2",
         )
-
-
-def test_a_pair_holds_if_its_row_exists_and_its_market_fits() -> None:
-    pairs = (("F1.1", "BUG-2"), ("F2.1", "BUG-1"), ("F1.2", "BUG-99"))
-    named = pair_rows(Overview(pairs=pairs), TrackerReader(ROWS, SWEPT), CHANNELS)
-    assert {id: row.key for id, row in named.items()} == {"F1.1": "BUG-2"}
-    both = Overview(pairs=(("F1.1", "BUG-2"), ("F1.1", "BUG-4")))
-    assert pair_rows(both, TrackerReader(ROWS, SWEPT), CHANNELS) == {}
 
 
 def judged(number: int, **value: Any) -> SubagentResult:
@@ -317,17 +259,3 @@ def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:
 
     assert [s.findings for s in by_urgency(results)] == [("F4.1",), ("F3.1",), ("F5.1",)]
     assert by_urgency(results[:2]) == [], "nothing is asked, and nothing is due"
-
-
-@pytest.mark.parametrize(
-    ("said", "names", "meant"),
-    [
-        ("Customer ", ("customer", "other"), "customer"),
-        ("lottery", ("customer", "other"), "other"),
-        ("lottery", ("customer", "rest"), "rest"),
-    ],
-)
-def test_a_category_is_one_of_those_that_are_configured(
-    said: str, names: tuple[str, ...], meant: str
-) -> None:
-    assert category_of(said, names) == meant

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import pytest
 import sqlalchemy as sa
@@ -29,7 +28,7 @@ from scopes.effects import OPEN_NOTES
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.resources import MAX_BYTES, Resource, Resources, file_name, space_of_run
+from scopes.resources import Resource, Resources, file_name, space_of_run
 from scopes.spaces import TEAM_NOTES
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
@@ -125,16 +124,6 @@ async def test_the_number_of_a_version_tells_of_all_before_it(each_database: Dat
     assert other.label == TRUSTED
 
 
-async def test_a_file_and_all_of_a_run_have_bounds(each_database: Database) -> None:
-    with pytest.raises(ToolError, match="at most 5 MB"):
-        await kept(each_database, "k0", "x" * (MAX_BYTES + 1))
-    for n in range(4):
-        await kept(each_database, f"k{n}", "x" * MAX_BYTES, name=f"f{n}.csv")
-    with pytest.raises(ToolError, match="has kept 20 MB"):
-        await kept(each_database, "k9", "x")
-    await kept(each_database, "k10", "x", run="r2", space=space_of_run("r2"))
-
-
 @pytest.mark.parametrize(
     "name",
     ["../x.csv", "a/b.csv", "..csv", ".csv", "x", "x.sh", "x.csv.exe", "C:\\x.csv", "a\nb.csv",
@@ -174,27 +163,6 @@ async def test_one_context_writes_and_another_reads_on_from_a_line(
     assert [(i.id, i.text, i.label) for i in listed.items] == [
         ("file/log.md@1", "text/markdown, 13.1 kB", writer.label)
     ]
-
-
-async def test_a_line_without_an_end_is_read_in_pieces_and_a_picture_is_described(
-    database_in_file: Database,
-) -> None:
-    await result(
-        context(database_in_file), "save_resource", name="a.json", text='{"a": "' + "y" * 2500
-    )
-    read = await result(context(database_in_file), "read_resource", name="a.json")
-    assert [len(item.text) for item in read.items] == [1000, 1000, 507]
-    shelf = ResourceStore(database_in_file)
-    await shelf.save(RUN, "k9", "a.png", "image/png", b"\x89PNG" * 300, TRUSTED, "r1")
-    (item,) = (await result(context(database_in_file), "read_resource", name="a.png")).items
-    assert item.text == "a picture, 1.2 kB"
-    apart = normalize("NFD", "übersicht.md")  # a name that looks the same is the same
-    await result(
-        context(database_in_file, key="r1/s1/call2"), "save_resource", name=apart, text="x"
-    )
-    for name in (apart, "übersicht.md", f"file/{apart}@1"):
-        read = await result(context(database_in_file), "read_resource", name=name)
-        assert read.items[0].id == "file/übersicht.md@1:1"
 
 
 async def test_what_is_not_there_or_not_to_be_written_is_refused_with_a_hint(

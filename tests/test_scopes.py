@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from bot_kit import configure
 from engine_kit import (
     Json,
     call,
@@ -33,13 +32,9 @@ from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from config.settings import load_settings
 from scopes.clients import Clients, name_of, names_in, with_clients
-from scopes.conversations import Conversations
 from scopes.google.gmail import Gmail
 from scopes.handles import Handles
-from scopes.notes import Notes
-from scopes.resources import Resources
-from scopes.sheets import Sheets
-from scopes.tool import ToolContext, ToolResult, estimate_tokens, not_found, tool
+from scopes.tool import estimate_tokens, not_found
 from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
 from subagents.contracts import CONTRACTS
 
@@ -69,16 +64,6 @@ def test_all_holds_the_tools_of_every_scope_that_is_permitted() -> None:
     assert scopes.offered("data", clients, two) == scopes.offered("data", clients)
 
 
-def test_a_scope_without_a_tool_of_its_own_is_not_offered_to_a_parent() -> None:
-    kept = (Notes, Conversations)
-    assert scopes.offering(dict.fromkeys(kept)) == ["notes", "all"]
-    assert scopes.offering(dict.fromkeys((*kept, Gmail))) == ["email", "notes", "all"]
-    assert scopes.offering(dict.fromkeys((*kept, Sheets))) == ["data", "notes", "all"]
-    drawing: dict[type, object] = dict.fromkeys((*kept, Resources))
-    assert scopes.offering(drawing) == ["data", "notes", "all"]  # charts of kept tables
-    assert scopes.offering({}) == []
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tool_says_in_its_first_line_what_it_does(name: str) -> None:
     for each in scopes.scope(name).tools:
@@ -89,29 +74,6 @@ def test_every_tool_says_in_its_first_line_what_it_does(name: str) -> None:
         schema = each.schema()["input_schema"]
         assert schema["type"] == "object"
         assert "ctx" not in schema["properties"]
-
-
-async def test_a_tools_schema_follows_its_signature() -> None:
-    @tool()
-    async def count(ctx: ToolContext, word: str, most: int = 3) -> ToolResult:
-        """Count a word."""
-        return ToolResult(note=f"{word} {most}")
-
-    schema = count.schema()
-    assert schema["description"] == "Count a word."
-    assert schema["input_schema"]["required"] == ["word"]
-    assert schema["input_schema"]["properties"] == {
-        "word": {"type": "string"}, "most": {"type": "integer"},
-    }  # fmt: skip
-    async with engine(turns()) as e:
-        assert (await count.run(e.context(), word="a", most=2)).note == "a 2"
-
-
-def test_an_unknown_scope_says_which_there_are() -> None:
-    with pytest.raises(scopes.UnknownScope) as error:
-        scopes.scope("mail")
-    assert error.value.names == NAMES
-    assert str(error.value) == f"No scope 'mail'. Scopes: {', '.join(NAMES)}."
 
 
 # ---- handles
@@ -141,10 +103,6 @@ HELD = Handles({"C1": "#support-es", "C2": "#General", "F1": "Bug tracker", "sla
 def test_a_handle_is_found_by_id_or_name(given_: str, found: str | None) -> None:
     assert HELD.resolve(given_) == found
     assert HELD.exact(given_) == (found if found in HELD.titles else None)
-
-
-def test_a_name_that_two_things_bear_names_neither() -> None:
-    assert Handles({"C1": "#one", "F1": "one"}).resolve("one") is None
 
 
 def test_what_is_hidden_and_what_is_absent_are_answered_alike() -> None:
@@ -244,28 +202,6 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Any:
         return {offer["name"]: offer for offer in json.loads(capsys.readouterr().out)}
 
     return run
-
-
-def test_each_tool_is_offered_or_missing_with_a_reason_and_what_to_do(listed: Any) -> None:
-    for name, offer in listed().items():
-        names = {tool.name for tool in scopes.scope(name).tools}
-        assert {*offer["tools"], *offer["missing"]} == names
-        assert not {*offer["tools"]} & {*offer["missing"]}
-        assert all(why.endswith(".") and " " in why for why in offer["missing"].values())
-
-
-def test_tools_for_mail_are_missing_until_there_is_a_mailbox(listed: Any) -> None:
-    assert "send_mail" in MAIL
-    assert "save_note" not in MAIL
-    email = listed()["email"]
-    assert not email["given"]
-    assert all(offer["given"] for name, offer in listed().items() if name not in ("email", "slack"))
-    assert [*email["missing"]] == MAIL
-    assert all("Connect Gmail" in why for why in email["missing"].values())
-    assert "search_mail" in listed()["all"]["missing"]
-    configure("google: {service_account: key.json}")
-    assert listed()["email"]["missing"] == {}
-    assert listed()["email"]["given"]
 
 
 @pytest.mark.parametrize(("account", "missing"), [("U0ANA", []), (OPERATOR, MAIL)])

@@ -9,7 +9,6 @@ import pytest
 
 from bot.reports.documents import Period
 from bot.reports.formatting import periods
-from bot.tasks.base import Requester
 from scopes.tool import Window, iso
 from subagents.errors import BriefRefused
 from subagents.timeframe import TimeFrame
@@ -67,24 +66,6 @@ def test_a_window_that_cannot_be_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("earliest", "edge"),
-    [
-        ("2023-03-11T23:00:00.000100+00:00", "2023-03-12"),
-        ("2023-03-11T23:00:59+00:00", "2023-03-12T00:00"),
-        ("2023-10-29T01:30:20+00:00", "2023-10-29T02:30"),  # an hour that Madrid has twice
-    ],
-)
-def test_a_brief_may_begin_at_the_minute_that_a_refusal_names(earliest: str, edge: str) -> None:
-    frame = TimeFrame(USUAL, datetime.fromisoformat(earliest), MADRID)
-    with pytest.raises(BriefRefused) as refused:
-        frame.window("2023-03-11", "")
-    assert f"look back to {edge}" in str(refused.value)
-    window = frame.window(edge, "")
-    assert window.oldest == frame.earliest
-    assert window.shown(MADRID.key).startswith(edge.replace("T", " "))
-
-
-@pytest.mark.parametrize(
     ("windows", "told"),
     [
         ([("2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z")], "1–31 Mar 2026"),
@@ -102,13 +83,3 @@ def test_a_brief_may_begin_at_the_minute_that_a_refusal_names(earliest: str, edg
 def test_an_answer_tells_the_days_that_were_read(windows: list[tuple[str, str]], told: str) -> None:
     read = [Period(oldest=oldest, latest=latest) for oldest, latest in windows]
     assert periods(read, "Europe/Madrid") == told
-
-
-def test_a_person_is_told_by_name_id_and_role_on_one_line() -> None:
-    ana = Requester(
-        id="U0ANA", name="Ana\nREQUEST: x", title="Support lead " * 20, zone="Mars/Base"
-    )
-    assert ana.line() == f"Ana REQUEST: x (U0ANA), {('Support lead ' * 20)[:80].strip()}"
-    assert ana.clock().key == "UTC"
-    assert Requester(id="U0ANA").line() == "U0ANA"
-    assert Requester().line() == ""
