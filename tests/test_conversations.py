@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, call, is_child, led_by, line, results, say, submitted
 from forget_kit import Told, finding, holding, item, result
-from pg_kit import database_in_file, each_database, in_file, place
+from pg_kit import database_in_file, in_file
 from serve_kit import ASKER, request_in, serving
 from test_directory import ANA, EVA, GUEST, LUIS, world
 from test_private_answer import LUIS as COLLEAGUE
@@ -37,7 +37,7 @@ from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Directory
 from subagents.gate import Deny, Gate
 
-__all__ = ["database_in_file", "each_database", "in_file", "place"]
+__all__ = ["database_in_file", "in_file"]
 
 PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
 
@@ -45,12 +45,6 @@ PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
 @pytest.fixture
 def store(database_in_file: Database) -> Store:
     return Store(database_in_file)
-
-
-@pytest.fixture
-def each(each_database: Database) -> Store:
-    """A store of each kind: for what the index of words does."""
-    return Store(each_database)
 
 
 async def answered(
@@ -113,25 +107,25 @@ async def seen(store: Store, directory: Directory, who: str, query: str = "") ->
     return [each.id for each in found.items]
 
 
-async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(each: Store) -> None:
-    await answered(each, "r1")
-    await answered(each, "r2", question="What of the invoices?", answer="Two are late.")
-    assert await talks(each, ANA, "harbour") == ["r1"]
-    assert await talks(each, ANA, "March renewal") == ["r1"]
-    assert await talks(each, ANA, "late invoice") == ["r2"]
-    assert await talks(each, ANA) == ["r2", "r1"]
-    (talk,) = await ConversationStore(each.database).search(EVA, "harbour", 5, ())
+async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(store: Store) -> None:
+    await answered(store, "r1")
+    await answered(store, "r2", question="What of the invoices?", answer="Two are late.")
+    assert await talks(store, ANA, "harbour") == ["r1"]
+    assert await talks(store, ANA, "March renewal") == ["r1"]
+    assert await talks(store, ANA, "late invoice") == ["r2"]
+    assert await talks(store, ANA) == ["r2", "r1"]
+    (talk,) = await ConversationStore(store.database).search(EVA, "harbour", 5, ())
     assert (talk.place, talk.question) == ("CTEAM", "When does Harbour Line renew?")
 
 
-async def test_what_one_person_alone_has_seen_is_found_by_them_alone(each: Store) -> None:
-    await answered(each, "r1", place="D0ANA")
-    await answered(each, "r2", private=True)
-    await answered(each, "r3", user=None)
+async def test_what_one_person_alone_has_seen_is_found_by_them_alone(store: Store) -> None:
+    await answered(store, "r1", place="D0ANA")
+    await answered(store, "r2", private=True)
+    await answered(store, "r3", user=None)
     for query in ("harbour", ""):
-        assert sorted(await talks(each, ANA, query)) == ["r1", "r2"]
-        assert await talks(each, EVA, query) == []
-        assert await talks(each, None, query) == ["r3"]
+        assert sorted(await talks(store, ANA, query)) == ["r1", "r2"]
+        assert await talks(store, EVA, query) == []
+        assert await talks(store, None, query) == ["r3"]
 
 
 @pytest.mark.parametrize(
@@ -212,13 +206,13 @@ async def kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize("message", ["C0ES/1700000001.000100", "C0HOME/1700000009.000100"])
-async def test_a_deleted_message_is_in_no_conversation_any_more(each: Store, message: str) -> None:
-    await kept(each)
-    await Forget(each.database)(ForgetTarget("item", message))
+async def test_a_deleted_message_is_in_no_conversation_any_more(store: Store, message: str) -> None:
+    await kept(store)
+    await Forget(store.database)(ForgetTarget("item", message))
     words = SAID if message.startswith("C0ES") else "quokka"
-    assert await holding(each.database, [words]) == []
+    assert await holding(store.database, [words]) == []
     for query in ("receipt busy middle", "quokka"):
-        assert await talks(each, ANA, query) == []
+        assert await talks(store, ANA, query) == []
 
 
 @pytest.mark.parametrize(("kind", "id"), [("user", ANA), ("channel", "C0HOME")])

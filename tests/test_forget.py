@@ -141,10 +141,10 @@ async def test_a_dry_run_says_what_would_go_and_a_second_run_changes_nothing(in_
     ],
 )
 async def test_a_channel_or_an_author_goes_with_all_runs_that_read_there(
-    place: Kept, kind: str, id: str, items: int, gone: list[str]
+    in_file: Kept, kind: str, id: str, items: int, gone: list[str]
 ) -> None:
     mine = Told("r2", [ITEMS[2]], question="how are we doing", requester="U0ANA")
-    async with kept(place, told(), mine) as store:
+    async with kept(in_file, told(), mine) as store:
         done = await forget(store, kind, id)
 
         assert (done.items, done.runs) == (items, 1)
@@ -190,12 +190,12 @@ async def test_a_person_goes_with_all_that_they_wrote_asked_and_left(place: Kept
         assert await store.database.read(sa.select(actions)) == []
 
 
-async def test_the_request_itself_is_a_message_that_can_be_deleted(place: Kept) -> None:
+async def test_the_request_itself_is_a_message_that_can_be_deleted(in_file: Kept) -> None:
     question = "why does the payroll of Marta Gil show nothing"
     run = told(question=question, request=f"T1/{ASKED}", requester="U0ANA")
     run.answer += f"\nYou asked: {question}"
     other = f"{ASKED[:-1]}1"
-    async with kept(place, run, told("r2", request=f"T1/{other}", requester="U0EVA")) as store:
+    async with kept(in_file, run, told("r2", request=f"T1/{other}", requester="U0EVA")) as store:
         inbox = RequestQueue(store.database)
         key = await ask(inbox, ASKED, question)
         seen = await ask(inbox, other, f"what of {CARD_TEXT}", "U0EVA")
@@ -212,8 +212,8 @@ async def test_the_request_itself_is_a_message_that_can_be_deleted(place: Kept) 
         assert of_who_saw_it.text == ""
 
 
-async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(place: Kept) -> None:
-    async with kept(place) as store:
+async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(in_file: Kept) -> None:
+    async with kept(in_file) as store:
         inbox, database = RequestQueue(store.database), store.database
         key = await ask(inbox, ASKED, "what is open here today then", state="running")
         request = await inbox.request(key)
@@ -236,11 +236,11 @@ async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(place
 
 
 async def test_what_was_noted_before_a_crash_is_forgotten_by_the_next_process(
-    place: Kept,
+    in_file: Kept,
 ) -> None:
-    async with kept(place, told()) as store:
+    async with kept(in_file, told()) as store:
         await forget_later(store.database, ForgetTarget("channel", "C0ES"))
-    async with kept(place) as store:
+    async with kept(in_file) as store:
         assert await forget_pending(store.database) == 1  # a request that begins now may hold it
         assert await holding(store.database, [CARD_TEXT, BILL_TEXT]) == []
         assert await forget_pending(store.database, timedelta()) == 0

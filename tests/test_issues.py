@@ -12,7 +12,7 @@ from document_kit import sweep_finding, sweep_report
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from issue_kit import ES, FR, START, Json, findings, found, report, week
-from pg_kit import Kept, place
+from pg_kit import Kept, in_file
 
 from bot.reports.issues import (
     Issue,
@@ -30,7 +30,7 @@ from bot.storage.tables import issues
 from scopes.tool import iso
 from subagents.contracts import NEEDS_ACTION, State
 
-__all__ = ["place"]
+__all__ = ["in_file"]
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """However loaded the machine is."""
@@ -287,8 +287,8 @@ async def rows(database: Database) -> dict[str, Json]:
     return {row.id: row._asdict() for row in await database.read(sa.select(issues))}
 
 
-async def test_the_book_says_next_time_what_was_told(place: Kept) -> None:
-    async with place.stores() as (store, *_):
+async def test_the_book_says_next_time_what_was_told(in_file: Kept) -> None:
+    async with in_file.stores() as (store, *_):
         book = IssueStore(store.database)
         told = found("a b", claim="No button", severity="high", owner="Ana")
         await tell(book, 1, told, found("d", "none"))
@@ -306,8 +306,8 @@ async def test_the_book_says_next_time_what_was_told(place: Kept) -> None:
         assert findings(document)[0]["change"] == "new"
 
 
-async def test_what_was_not_delivered_is_not_noted(place: Kept) -> None:
-    async with place.stores() as (store, *_):
+async def test_what_was_not_delivered_is_not_noted(in_file: Kept) -> None:
+    async with in_file.stores() as (store, *_):
         book = IssueStore(store.database)
         document = compare_issues(sweep_report(report(1, [found("a")])), [], None, 0)
 
@@ -320,8 +320,8 @@ async def test_what_was_not_delivered_is_not_noted(place: Kept) -> None:
         assert await book.known("markets") == []
 
 
-async def test_noted_twice_is_noted_once(place: Kept) -> None:
-    async with place.stores() as (store, *_):
+async def test_noted_twice_is_noted_once(in_file: Kept) -> None:
+    async with in_file.stores() as (store, *_):
         book = IssueStore(store.database)
         document = sweep_report(await tell(book, 1, found("a"), found("b")))
         before = await rows(store.database)

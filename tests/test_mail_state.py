@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from forget_kit import Told, finding, holding, item, result
-from pg_kit import Kept, place
+from pg_kit import Kept, in_file
 from test_retention import kept
 from timing import computed_within
 
@@ -29,7 +29,7 @@ from bot.storage.tables import (
     quoted,
 )
 
-__all__ = ["place"]
+__all__ = ["in_file"]
 
 ANA, EVA = "U0ANA", "U0EVA"
 CATEGORIES = ("invoice", "customer", "other")
@@ -39,8 +39,8 @@ LATER = NOW + timedelta(days=10_000)
 
 
 @pytest.fixture
-async def store(place: Kept) -> AsyncIterator[Store]:
-    opened = await place.store()
+async def store(in_file: Kept) -> AsyncIterator[Store]:
+    opened = await in_file.store()
     yield opened
     await opened.aclose()
 

@@ -13,7 +13,7 @@ import engine_kit
 import pytest
 import sqlalchemy as sa
 from mcp_kit import ANA, Everyone, Rogue, context, kit, settings_of, text_of, tool, use
-from pg_kit import Kept, place, with_store
+from pg_kit import Kept, in_file, with_store
 from pydantic import ValidationError
 from standins.model_schema import check_input_schema
 
@@ -36,7 +36,7 @@ from scopes.outside import Outside
 from scopes.tool import Tool, ToolError, ToolResult
 from subagents.gate import Action, Card, Deny, Gate
 
-__all__ = ["place"]
+__all__ = ["in_file"]
 
 Json = dict[str, Any]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -366,9 +366,9 @@ async def test_a_tool_that_changed_is_off_until_it_is_confirmed(
 
 
 async def test_a_server_that_first_offers_nothing_is_not_trusted_with_what_comes_later(
-    place: Kept,
+    in_file: Kept,
 ) -> None:
-    database = await Database.open(place.path, place.url, Cipher.generate())
+    database = await Database.open(in_file.path, in_file.url, Cipher.generate())
     book = OutsideTools(database)
     assert await book.states("rogue", {}) == {}
     assert await book.states("rogue", {"find": "d1"}) == {"find": "new"}

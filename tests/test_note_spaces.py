@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from engine_kit import Json, opening, say, workspace
-from pg_kit import database_in_file, each_database, in_file, place
+from pg_kit import database_in_file, in_file
 from serve_kit import serving
 from test_directory import ANA, EVA, GUEST, LUIS, World, world
 
@@ -30,7 +30,7 @@ from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Directory
 from subagents.gate import Card, Deny, Gate
 
-__all__ = ["database_in_file", "each_database", "in_file", "place"]
+__all__ = ["database_in_file", "in_file"]
 
 SALES, MINE, TEAM = "channel:C0SALES", "user:U0ANA", "team"
 ASKED = Intent(text="note it", home="CTEAM")
@@ -86,8 +86,8 @@ def desk(there: World, database_in_file: Database) -> Desk:
     return Desk(NoteStore(database_in_file), there.directory)
 
 
-async def test_a_space_gives_its_own_notes_alone(each_database: Database) -> None:
-    shelf = NoteStore(each_database)
+async def test_a_space_gives_its_own_notes_alone(database_in_file: Database) -> None:
+    shelf = NoteStore(database_in_file)
     for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
         await shelf.save(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1")
     for query in ("pricing", ""):

@@ -135,9 +135,9 @@ async def test_only_who_was_given_the_notes_may_use_them(database_in_file: Datab
     ],
 )
 async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
-    each_database: Database, kind: str, id: str, left: list[str]
+    database_in_file: Database, kind: str, id: str, left: list[str]
 ) -> None:
-    shelf = NoteStore(each_database)
+    shelf = NoteStore(database_in_file)
     channel = Label(True, sources=frozenset({"C0SALES"}))
     mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
     await shelf.save(MINE, "k1", "From a channel", "about pricing", channel, "r1")
@@ -146,8 +146,8 @@ async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
     await shelf.save(BENS, "k4", "Bens own", "about pricing", TRUSTED, "r2")
     await shelf.save("channel:C0SALES", "k5", "Theirs", "about pricing", TRUSTED, "r2")
     target = ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
-    would = await Forget(each_database, dry_run=True)(target)
-    done = await Forget(each_database)(target)
+    would = await Forget(database_in_file, dry_run=True)(target)
+    done = await Forget(database_in_file)(target)
     assert would.notes == done.notes == 5 - len(left)
     for query in ("", "pricing"):
         kept = await shelf.search([MINE, BENS, "channel:C0SALES"], query, 9)
@@ -163,19 +163,19 @@ async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
     ids=["a message", "who wrote it, long after"],
 )
 async def test_what_a_run_read_and_is_forgotten_is_in_no_note_of_it(
-    each_database: Database, target: ForgetTarget, left: list[str], age: int
+    database_in_file: Database, target: ForgetTarget, left: list[str], age: int
 ) -> None:
-    shelf, sales = NoteStore(each_database), Label(True, sources=frozenset({"C0SALES"}))
-    await Store(each_database).start_run("r1", "mention", "What?", "offline", {})
+    shelf, sales = NoteStore(database_in_file), Label(True, sources=frozenset({"C0SALES"}))
+    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await each_database.write(quoted.insert().values(row))
+    await database_in_file.write(quoted.insert().values(row))
     await shelf.save(MINE, "k1", "From it", "about pricing", sales, "r1")
     for title in left:
         await shelf.save(MINE, title, title, "about pricing", sales, "r2")
     started = datetime.now(UTC) - timedelta(days=age)
-    await each_database.write(runs.update().values(status="complete", started=started))
-    await tidy(each_database, load_settings(env={}).retention)
-    assert (await Forget(each_database)(target)).notes == 1
+    await database_in_file.write(runs.update().values(status="complete", started=started))
+    await tidy(database_in_file, load_settings(env={}).retention)
+    assert (await Forget(database_in_file)(target)).notes == 1
     assert [note.title for note in await shelf.search([MINE], "", 9)] == left
 
 

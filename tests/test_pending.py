@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 from bot_kit import Shell, refused
-from pg_kit import Kept, place
+from pg_kit import Kept, in_file
 
 from bot.approvals.store import Actions, CardPlace
 from bot.policy.directory import Grants
@@ -114,13 +114,13 @@ def test_a_grant_can_be_revoked(shell: Shell) -> None:
 
 # ---- grants
 
-__all__ = ["place"]
+__all__ = ["in_file"]
 
 
 async def test_a_grant_covers_its_sources_in_its_destination_until_it_is_revoked(
-    place: Kept,
+    in_file: Kept,
 ) -> None:
-    database = await Database.open(place.path, place.url)
+    database = await Database.open(in_file.path, in_file.url)
     grants = Grants(database)
     await grants.add(["G2", "G1", "G1"], "C1", "U0ADMIN", "a")
     await grants.add(["G3"], "C1", "U0ADMIN", "b")

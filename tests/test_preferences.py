@@ -345,9 +345,9 @@ async def filled(place: Kept) -> tuple[Store, PreferenceStore]:
     ],
 )
 async def test_what_is_forgotten_takes_its_preferences_along(
-    place: Kept, target: ForgetTarget, left: list[str]
+    in_file: Kept, target: ForgetTarget, left: list[str]
 ) -> None:
-    store, _ = await filled(place)
+    store, _ = await filled(in_file)
     planned = await Forget(store.database, dry_run=True)(target)
     done = await Forget(store.database)(target)
     assert planned.preferences == done.preferences == 5 - len(left)

@@ -82,19 +82,21 @@ async def result(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
     return found
 
 
-async def test_a_file_is_kept_once_for_each_call_and_in_versions(each_database: Database) -> None:
-    first = await kept(each_database, "k1", "one")
-    assert await kept(each_database, "k1", "one") == first  # a replay
-    second = await kept(each_database, "k2", "two")
+async def test_a_file_is_kept_once_for_each_call_and_in_versions(
+    database_in_file: Database,
+) -> None:
+    first = await kept(database_in_file, "k1", "one")
+    assert await kept(database_in_file, "k1", "one") == first  # a replay
+    second = await kept(database_in_file, "k2", "two")
     assert (first.version, second.version) == (1, 2)
-    shelf = ResourceStore(each_database)
+    shelf = ResourceStore(database_in_file)
     newest, older = await shelf.get(RUN, "sales.csv"), await shelf.get(RUN, "sales.csv", 1)
     assert newest
     assert older
     assert (newest.content, older.content) == (b"two", b"one")
     assert await shelf.get(RUN, "sales.csv", 3) is None
     assert await shelf.get(space_of_run("r2"), "sales.csv") is None
-    await kept(each_database, "k3", name="notes.md")
+    await kept(database_in_file, "k3", name="notes.md")
     listed = await shelf.listed(RUN)
     assert [(f.name, f.version, f.size) for f in listed] == [
         ("notes.md", 1, 8),
@@ -255,23 +257,25 @@ async def test_a_forgotten_message_takes_the_files_of_the_run_that_read_it(
 
 
 async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(
-    each_database: Database,
+    database_in_file: Database,
 ) -> None:
-    await Store(each_database).start_run("r1", "mention", "What?", "offline", {})
+    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await each_database.write(quoted.insert().values(row))
-    await kept(each_database, "k1", name="run.csv")
-    await kept(each_database, "k2", name="own.csv", space="user:U0ANA", label=SALES)
+    await database_in_file.write(quoted.insert().values(row))
+    await kept(database_in_file, "k1", name="run.csv")
+    await kept(database_in_file, "k2", name="own.csv", space="user:U0ANA", label=SALES)
     old = datetime.now(UTC) - timedelta(days=800)
-    await each_database.write(runs.update().values(status="complete", started=old))
-    await each_database.write(resources.update().values(at=old))
+    await database_in_file.write(runs.update().values(status="complete", started=old))
+    await database_in_file.write(resources.update().values(at=old))
     retention = load_settings(env={}).retention
-    await tidy(each_database, retention)
-    shelf = ResourceStore(each_database)
+    await tidy(database_in_file, retention)
+    shelf = ResourceStore(database_in_file)
     assert await shelf.listed(RUN) == []
     assert [f.name for f in await shelf.listed("user:U0ANA")] == ["own.csv"]
-    assert (await Forget(each_database, dry_run=True)(ForgetTarget("author", "U0EVE"))).files == 1
-    await tidy(each_database, retention.model_copy(update={"notes_days": 700}))
+    assert (
+        await Forget(database_in_file, dry_run=True)(ForgetTarget("author", "U0EVE"))
+    ).files == 1
+    await tidy(database_in_file, retention.model_copy(update={"notes_days": 700}))
     assert await shelf.listed("user:U0ANA") == []
 
 

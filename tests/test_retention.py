@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from pg_kit import Kept, in_file, place
+from pg_kit import Kept, in_file
 from test_store import decision, record, result
 
 from bot.privacy.retention import tidy
@@ -17,7 +17,7 @@ from bot.storage import tables
 from bot.storage.tables import actions, quoted
 from config.sections import RetentionSettings
 
-__all__ = ["in_file", "place"]
+__all__ = ["in_file"]
 
 KINDS = ("trajectories", "results", "actions", "notes")
 NEVER: dict[str, Any] = dict.fromkeys([f"{kind}_days" for kind in KINDS])
@@ -53,8 +53,8 @@ async def count(store: Store, table: sa.Table) -> int:
     return int(row.n)
 
 
-async def test_old_trajectories_go_and_their_results_stay(place: Kept) -> None:
-    store = await place.store()
+async def test_old_trajectories_go_and_their_results_stay(in_file: Kept) -> None:
+    store = await in_file.store()
     await begun(store, "old", 31)
     await begun(store, "new", 29)
     await tidy(store.database, kept(trajectories_days=30))
@@ -71,8 +71,8 @@ async def test_old_trajectories_go_and_their_results_stay(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_old_results_go_and_cost_and_times_stay(place: Kept) -> None:
-    store = await place.store()
+async def test_old_results_go_and_cost_and_times_stay(in_file: Kept) -> None:
+    store = await in_file.store()
     for number in range(45):  # more than go in one transaction
         await begun(store, f"old{number}", 366)
     await begun(store, "new", 364)
@@ -93,8 +93,8 @@ async def test_old_results_go_and_cost_and_times_stay(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_old_actions_go_and_the_log_of_decisions_stays(place: Kept) -> None:
-    store = await place.store()
+async def test_old_actions_go_and_the_log_of_decisions_stays(in_file: Kept) -> None:
+    store = await in_file.store()
     await begun(store, "r1", 400)
     await begun(store, "r2", 29)
     sink = StoreSink(store)

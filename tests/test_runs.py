@@ -203,8 +203,8 @@ class RunId:
     id = "r1"
 
 
-async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
+async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(in_file: Kept) -> None:
+    async with in_file.stores(1, "r1") as (store,):
         spawner = WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, LiveRun(store)), "w")
         many = [frozen(id=f"s{n}") for n in range(1, 51)]
         await spawner.ready(many)
