@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -44,9 +43,8 @@ from engine_kit import (
 )
 from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
-from starlette.types import Receive, Scope, Send
 
-from bot.local.model.answer import Answer, stream_events
+from bot.local.model.answer import Answer
 from scopes.tool import ToolContext, ToolResult, estimate_tokens, tool
 from subagents.agent import Agent
 from subagents.budget import Budget
@@ -546,66 +544,9 @@ HALF = "half \ud83d of it"
 """Half of a surrogate pair: JSON can spell it, UTF-8 cannot."""
 
 
-ONCE = {"max_attempts": 1}
-
-
-@dataclass
-class Raw(Lax):
-    """A server whose answers to some requests are sent as they are."""
-
-    raw: Callable[[Json], bytes | None] = lambda body: None
-    """Request body -> what is sent; None leaves it to the strict server."""
-    media_type: bytes = b"text/event-stream"
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        first = await receive()
-        while first.get("more_body"):
-            part = await receive()
-            first = {**part, "body": first["body"] + part["body"]}
-        sent = self.raw(json.loads(first["body"]))
-        if sent is None:
-            again = iter([first])
-
-            async def replay() -> Any:
-                return next(again, None) or await receive()
-
-            await self.strict(scope, replay, send)
-            return
-        headers = [(b"content-type", self.media_type)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": sent})
-
-
-def message(body: Json, *content: Json, **fields: Any) -> Json:
-    return {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": body["model"],
-        "content": list(content),
-        "stop_reason": "end_turn",
-        "stop_sequence": None,
-        "stop_details": None,
-        "usage": {"input_tokens": 100, "output_tokens": 10},
-        **fields,
-    }
-
-
-def events_of(made: Json) -> list[Json]:
-    return [{"type": kind, **data} for kind, data in stream_events(made)]
-
-
-def sse(events: list[Json]) -> bytes:
-    return "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events).encode()
-
-
 def late(answer: Callable[[Json], bytes]) -> Callable[[Json], bytes | None]:
     """The parent's answers after its first one."""
     return lambda body: None if is_child(body) or turn(body) == 0 else answer(body)
-
-
-def assert_no_crash(caplog: pytest.LogCaptureFixture) -> None:
-    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
 
 
 async def test_half_a_surrogate_pair_in_slack_or_in_a_reply_spoils_nothing(tmp_path: Path) -> None:
@@ -629,48 +570,6 @@ async def test_half_a_surrogate_pair_in_slack_or_in_a_reply_spoils_nothing(tmp_p
     assert got.subagents[1]["findings"][0]["claim"] == "half ? of it"
     assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1", "F3.1"]
     json.dumps(got.document, ensure_ascii=False).encode()
-
-
-def no_usage(body: Json) -> bytes:
-    begun, *rest = events_of(message(body, words("An answer without an account.")))
-    del begun["message"]["usage"]
-    return sse([begun, *rest])
-
-
-def bad_arguments(body: Json) -> bytes:
-    made = message(body, use("list_channels", id="t1", match="x"), stop_reason="tool_use")
-    made["content"][0] |= {"id": "t1"}
-    events = events_of(made)
-    for each in events:
-        if each.get("delta", {}).get("type") == "input_json_delta":
-            each["delta"]["partial_json"] = '{"match": ]'
-    return sse(events)
-
-
-def gap(body: Json) -> bytes:
-    events = events_of(message(body, words("An answer at a place that was not begun.")))
-    return sse([{**e, "index": 7} if e["type"] == "content_block_delta" else e for e in events])
-
-
-def plain_json(body: Json) -> bytes:
-    return json.dumps(message(body, words("Nobody asked for this."))).encode()
-
-
-@pytest.mark.parametrize("odd", [plain_json, no_usage, bad_arguments, gap])
-async def test_a_stream_that_makes_no_sense_leaves_what_the_subagents_found(
-    odd: Callable[[Json], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    kind = b"application/json" if odd is plain_json else b"text/event-stream"
-    server = Raw(lambda body: None, raw=late(odd), media_type=kind)
-    both = Answer([brief(1), brief(2)])
-    got = await asked(led_by(both), tmp_path, settings_for(models=ONCE), lax=server)
-
-    assert (got.document["status"], got.document["stopped_by"]) == ("partial", "model_error")
-    assert "made no sense" in got.document["reason"]
-    assert "Channel 1 is read. [F1.1]" in got.document["answer"]
-    assert "Channel 2 is read. [F2.1]" in got.document["answer"]
-    assert set(got.document["links"]) == {"F1.1", "F2.1"}
-    assert_no_crash(caplog)
 
 
 async def test_after_a_broken_stream_the_live_answer_begins_anew(tmp_path: Path) -> None:

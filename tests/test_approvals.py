@@ -87,18 +87,6 @@ async def test_what_was_denied_is_not_done(tmp_path: Path) -> None:
         assert posted(bot) == []
 
 
-async def test_four_things_share_one_card_and_one_click(tmp_path: Path) -> None:
-    texts = [f"Point {n} is done." for n in range(1, 5)]
-    async with serving(tmp_path, posting(*texts), space=people()) as bot:
-        shown = await asked(bot)
-        assert set(buttons(shown)) == {"action_approve_all", "action_deny_all"}
-        assert all(text in shown.text for text in texts)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve_all")
-        await reaches(bot, "done")
-        assert posted(bot) == texts
-        await until(lambda: not cards(bot))
-
-
 async def test_an_approver_decides_too_and_a_bystander_does_not(tmp_path: Path) -> None:
     change = approving(LUIS)
     async with serving(tmp_path, posting(), space=people(), change=change) as bot:

@@ -20,9 +20,8 @@ from engine_kit import (
     turn,
     turns,
     use,
-    words,
 )
-from standins.model_faults import Fault, Faults
+from standins.model_faults import Faults
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -119,22 +118,6 @@ def test_the_parent_never_sees_what_a_subagent_read(ask: Ask, shell: Shell) -> N
     assert shell("audit", done.json["run_id"]).code == 0
 
 
-@pytest.mark.parametrize(
-    "command", [("ask", "What is unanswered in #support-es?"), ("sweep", "--channels", "*")]
-)
-def test_over_a_damaged_day_a_run_is_partial_and_names_it(
-    shell: Shell, tmp_path: Path, command: tuple[str, ...]
-) -> None:
-    asked = said("10 09:00", "No puedo pagar con tarjeta, ¿qué hago?")
-    damaged = {"support-es/2025-03-11.json": b"{}"}
-    zip_file = export(tmp_path, {"support-es": [asked]}, damaged)
-    sources = ("--slack-export", zip_file, "--as-of", AS_OF, "--model", "offline")
-    done = shell(*command, *sources, "--json")
-    (missing,) = gap_lines(done.json)
-    assert missing.startswith("support-es/2025-03-11.json: not a JSON list")
-    assert (done.json["status"], done.code) == ("partial", 1)
-
-
 def test_a_channel_one_may_not_see_is_answered_as_one_that_is_not_there(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -171,24 +154,6 @@ def test_statements_say_what_they_rest_on_and_what_is_made_up_is_dropped(ask: As
     assert document["links"]["F1.1"][0].startswith("https://")
     assert document["unsupported"] == 2
     assert [f["id"] for f in document["subagents"][0]["findings"]] == ["F1.1"]
-
-
-@pytest.mark.parametrize("wrote", [False, True])
-def test_a_parent_that_fails_hands_over_what_its_subagents_found(ask: Ask, wrote: bool) -> None:
-    configure("models: {max_attempts: 1}")
-    begun = [words("Let me look.")] if wrote else []
-
-    def fate(index: int, body: Json) -> Fault | None:
-        return Fault("http_500") if not is_child(body) and turn(body) == 1 else None
-
-    done, _ = ask(with_parent(Answer([*begun, brief()])), faults=Faults(fate))
-    document = done.json
-    assert done.code == 1
-    assert (document["status"], document["stopped_by"]) == ("partial", "model_error")
-    assert "could be written" in document["answer"] or "not be finished" in document["answer"]
-    assert "api_error 500" in document["reason"]
-    assert "One is open. [F1.1]" in document["answer"]
-    assert list(document["links"]) == ["F1.1"]
 
 
 def test_of_a_child_that_is_cut_off_it_is_said_what_is_not_covered(ask: Ask) -> None:

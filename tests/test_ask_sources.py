@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from bot_kit import Done, Json, Shell, in_one_turn, model_at, refused
+from bot_kit import Done, Json, Shell, in_one_turn, model_at
 from document_kit import gap_lines
 from engine_kit import brief, call, finding, is_child, results, say, submitted
 from gmail_kit import ME, mail
@@ -84,22 +84,6 @@ def test_three_questions_at_once_are_three_isolated_subagents(
     audit = shell("audit", document["run_id"])
     assert audit.code == 0
     assert "0 leaks" in audit.out
-
-
-def test_several_databases_are_asked_each_under_the_name_of_its_file(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tables: Path, tmp_path: Path
-) -> None:
-    again = tmp_path / "more" / "tables"
-    again.mkdir(parents=True)
-    (again / "cats.csv").write_text("name\nTom\n", "utf-8")
-    given = ("--database", tables, "--database", again, "--database", tables)
-    with model_at(monkeypatch) as server:
-        asked_at(shell, "How many cats are there?", *given)
-    firsts = json.dumps(server.recorded[0]["messages"])
-    assert "data:tables" in firsts
-    assert "data:tables-2" in firsts
-    assert "data:tables-3" not in firsts
-    refused(asked(shell, "How many?", *given, "--database", "none.duckdb"), "no_database")
 
 
 # ---- all sources together
@@ -189,32 +173,3 @@ def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
     listed = shell("scopes")
     assert listed.code == 0
     assert f"not offered: files:gone. {told}" in listed.out
-
-
-# ---- wrong use
-
-
-@pytest.mark.parametrize(
-    ("sources", "code", "words"),
-    [
-        (("--database", "none.duckdb"), "no_database", "none.duckdb cannot be read"),
-        (("--database", "text.duckdb"), "no_database", "holds no tables"),
-        (("--database", "empty"), "no_database", "holds no tables"),
-        (("--folder", "none"), "no_folder", "No folder none"),
-        (("--folder", "text.duckdb"), "no_folder", "No folder text.duckdb"),
-        (("--sample", "--database", "empty"), "two_sources", "Two databases"),
-        (("--sample", "--mbox", "x.mbox"), "two_sources", "Two mailboxes"),
-        (("--folder", "empty", "--me", "a@b.example"), "me_of_what", "--mbox"),
-        (("--mbox", "empty"), "bad_mbox", "is a folder"),
-        (("--mbox", "text.duckdb", "--me", "nonsense"), "bad_me", "no mail address"),
-        (("--folder", "empty", "--as-user", "U0ANA"), "as_user", "--slack-export"),
-        (("--as-user", "U0ANA"), "as_user", "--slack-export"),
-    ],
-)
-def test_wrong_sources_are_refused_in_one_sentence(
-    shell: Shell, sources: tuple[str, ...], code: str, words: str
-) -> None:
-    Path("text.duckdb").write_text("not a database", "utf-8")
-    Path("empty").mkdir(exist_ok=True)
-    done = asked(shell, "How many shops are there?", *sources)
-    assert words in refused(done, code)

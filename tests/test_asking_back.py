@@ -199,32 +199,6 @@ async def test_a_question_that_nobody_answers_ends_after_a_day(tmp_path: Path) -
         assert answers(bot) == []
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"question": " ", "options": OPTIONS}, "at least two different options"),
-        ({"question": WHICH, "options": ["Yes", " Yes "]}, "at least two different options"),
-        ({"question": WHICH, "options": ["Yes"]}, "options"),
-        ({"question": WHICH, "options": list("abcdef")}, "options"),
-        ({"question": WHICH, "options": ["a" * 76, "b"]}, "options.0"),
-    ],
-)
-async def test_a_question_without_a_choice_is_refused_in_words(
-    tmp_path: Path, given: Json, why: str
-) -> None:
-    refused: list[str] = []
-
-    def after(body: Json) -> Answer:
-        refused.append(str(body["messages"][-1]["content"]))
-        return say("Never mind.")
-
-    mind = led_by(Answer([use("ask_user", **given)]), after)
-    async with serving(tmp_path, mind, space=people()) as bot:
-        await bot.answers(bot.ask("Send the report"))
-        assert why in refused[0]
-        assert await stored(bot) == []
-
-
 async def test_one_request_asks_one_question(tmp_path: Path) -> None:
     second = use("ask_user", question="And which language?", options=["en", "de"])
     first = use("ask_user", question=WHICH, options=OPTIONS)

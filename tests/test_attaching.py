@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
-from bot_kit import Shell, model_at
 from engine_kit import (
     Json,
     brief,
@@ -184,30 +182,3 @@ async def test_an_answer_that_is_allowed_later_brings_its_file_along(tmp_path: P
         for _ in range(2):  # as after a crash
             assert await approvals.delivery.publish(run.id)
             assert [f.name for f in files(bot, TEAM, asked)] == ["plan.md"]
-
-
-def test_at_the_command_line_files_are_named_and_written_where_one_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shell = Shell(capsys)
-    with model_at(monkeypatch, working(kept("plan.md"))):
-        asked = ("ask", "Write the plan", "--sample", "--model", "claude")
-        done = shell(*asked)
-        assert done.code == 0, done.err
-        run = done.out.rstrip().rpartition(" ")[2]
-        told = f"Files: plan.md (56 B) · `assistant show {run} --files DIR` writes them"
-        assert told in " ".join(done.out.split())
-        document = shell(*asked, "--json").json
-    assert document["files"] == [
-        {"name": "plan.md", "kind": "text/markdown", "bytes": len(SECRET), "version": 1}
-    ]
-    folder = tmp_path / "out"
-    written = shell("show", run, "--files", folder)
-    assert written.out.strip() == str(folder / "plan.md")
-    assert (folder / "plan.md").read_text("utf-8") == SECRET
-    (folder / "plan.md").write_text("mine", "utf-8")
-    again = shell("show", run, "--files", folder, "--json").json
-    assert again == {"run_id": run, "files": [str(folder / "plan-2.md")]}
-    refused = shell("show", run, "--files", folder / "plan.md")
-    assert (refused.code, "Nothing can be written to" in refused.err) == (2, True)
-    assert shell("audit", run).out.rstrip().endswith("0 leaks")

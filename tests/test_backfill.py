@@ -184,23 +184,6 @@ async def test_only_so_many_hours_are_looked_back_and_none_at_all_if_none_is_set
         assert await past.look() == [("mention", ts(20)), ("mention", ts(19))]
 
 
-async def test_follow_ups_count_from_where_the_bot_was_in_the_thread(data_dir: Path) -> None:
-    messages = (
-        said(2, "root"),
-        said(1.9, "before anyone asked the bot", root=2),
-        said(1.8, root=2),
-        said(1.7, "an answer", root=2, user=BOT_USER),
-        said(1.6, "and the second one?", root=2),
-        said(1.5, "a thread without the bot"),
-        said(1.4, "a reply", root=1.5),
-    )
-    async with missed(data_dir, place(*messages)) as past:
-        expected = [("mention", ts(1.8)), ("follow_up", ts(1.6))]
-        assert await past.look() == expected
-        await past.inbox.database.write(sa.delete(cursors_table))  # so all is read once more
-        assert await past.look() == expected
-
-
 async def test_a_thread_too_old_to_be_listed_is_looked_into_where_the_bot_was_asked_of_late(
     data_dir: Path,
 ) -> None:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, date, datetime, time
+from datetime import date
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pytest
-from google_data_kit import ACCOUNT, PROJECT, bigquery, key_file, shop
+from google_data_kit import PROJECT, bigquery, shop
 from google_kit import until
-from standins.google import FullGoogle
 from standins.google_faults import Fault
-from standins.google_oauth import LocalGoogleOauth
-from standins.sheets_state import SheetsState, book_of
 
-from bot.local.server import LocalServer
-from bot.tooling.data import SheetTools, bigquery_of
-from config.settings import load_settings
 from scopes.databases.bigquery import TIB, USD_PER_TIB
 from scopes.databases.tables import Column, StatementFailed
-from scopes.google.errors import GoogleBusy, GoogleError
-from scopes.sheets import Sheets
+from scopes.google.errors import GoogleError
 from scopes.tool import ToolError
 
 
@@ -71,27 +62,6 @@ async def test_of_many_rows_the_first_are_taken_over_pages() -> None:
         assert (len(few.rows), few.total) == (2, 12_000)
     async with bigquery(shop(), max_bytes=1_000) as (base, _):
         assert len((await base.query(sql, 10_000)).rows) == 5_000
-
-
-async def test_values_of_all_kinds_come_as_what_they_are() -> None:
-    sql = """SELECT TIMESTAMPTZ '2024-07-01 00:00:01.000005+02' AS at, [1, NULL, 2] AS many,
-        TIMESTAMP '2024-07-01 00:00:01' AS here, TIME '09:30:00' AS early, 'inf'::DOUBLE AS odd,
-        [{'sku': 'a', 'n': 1.5::DECIMAL(3,1)}] AS lines, {'x': {'y': NULL::INT}} AS deep"""
-    async with bigquery(shop()) as (base, _):
-        found = await base.query(sql, 5)
-    assert found.rows[0] == (
-        datetime(2024, 6, 30, 22, 0, 1, 5, UTC),
-        "[1,null,2]",
-        datetime.fromisoformat("2024-07-01T00:00:01"),
-        time(9, 30),
-        float("inf"),
-        '[{"sku":"a","n":"1.5"}]',
-        '{"x":{"y":null}}',
-    )
-    assert [c.type for c in found.columns][1::4] == [
-        "ARRAY<INT64>",
-        "ARRAY<STRUCT<sku STRING, n NUMERIC>>",
-    ]
 
 
 async def test_a_query_that_is_too_dear_is_not_run() -> None:
@@ -174,22 +144,6 @@ async def test_what_bigquery_says_of_a_query_is_for_the_model() -> None:
             assert says not in str(error.value.__cause__)  # which may be logged
 
 
-async def test_what_passes_is_asked_for_again() -> None:
-    state = shop()
-    async with bigquery(state) as (base, google):
-        for kind in ("quotaExceeded", "rateLimitExceeded", "503", "drop", "malformed"):
-            state.jobs.clear()
-            google.faults += [Fault("jobs.insert", kind), Fault("jobs.getQueryResults", kind)]
-            assert (await base.query("SELECT 1 AS one", 5)).rows == ((1,),)
-            assert (len(state.jobs), google.faults) == (1, [])
-        google.faults.append(Fault("*", "quotaExceeded", times=9))
-        with pytest.raises(GoogleBusy, match="BigQuery asks to be called less often"):
-            await base.tables()
-        google.faults[:] = [Fault("tables.list", "insufficientPermissions")]
-        with pytest.raises(GoogleError, match="OAuth scope that BigQuery needs"):
-            await base.tables()
-
-
 async def test_a_job_that_nobody_waits_for_any_more_is_cancelled() -> None:
     state = shop(job_s=60.0)
     async with bigquery(state) as (base, _):
@@ -199,31 +153,3 @@ async def test_a_job_that_nobody_waits_for_any_more_is_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert state.cancelled == list(state.jobs)
-
-
-async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path) -> None:
-    accounts = LocalGoogleOauth()
-    book = book_of("Targets", Q1=[["Region"], ["EMEA"]])
-    state = shop()
-    google = FullGoogle(bigquery=state, sheets=SheetsState({"1AbC": book}), whose=accounts.whose)
-    config = "data: {databases: {shop: {bigquery: local-project.shop}}, sheets: {s: {id: 1AbC}}}"
-    config += f"\ngoogle: {{service_account: {key_file(tmp_path)}}}"
-    with LocalServer(google.app, "google") as api, LocalServer(accounts.app, "oauth") as oauth:
-        ends = {"BIGQUERY_API_ENDPOINT": api.url, "SHEETS_API_ENDPOINT": api.url}
-        file = tmp_path / "assistant.yaml"
-        file.write_text(config)
-        settings = load_settings(file, env={"GOOGLE_OAUTH_ENDPOINT": oauth.url, **ends})
-        base = bigquery_of(settings, "shop", settings.data.databases["shop"], operator=False)
-        assert base is not None
-        assert [t.name for t in await base.tables()] == ["orders", "pay_per_head"]
-        await base.aclose()
-        database: Any = None  # no sheet needs it
-        kit = SheetTools(settings, database, None)
-        opened = await kit.open("r1", "U0ANA")
-        assert (await kit.open("r2", "U0EVA")).clients == opened.clients  # connections are kept
-        client = opened.clients[Sheets]
-        assert isinstance(client, Sheets)
-        assert (await client.by_handle["sheet:s"].about())[0] == "Targets"
-        await kit.aclose()
-    assert {made.user for made in google.requests} == {ACCOUNT}
-    state.tables.close()

@@ -235,37 +235,6 @@ def test_a_verdict_without_evidence_does_not_count(opinion: Opinion) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "is_open"),
-    [
-        ("a:confirm", True),
-        ("a:confirm b:confirm", False),
-        ("a:confirm b:weaken author:weaken", True),
-        ("a:weaken b:weaken", True),
-        ("a:weaken b:weaken author:confirm", True),
-        ("a:weaken author:weaken", True),
-        ("a:weaken b:weaken author:weaken", False),
-    ],
-)
-def test_what_is_agreed_on_is_not_judged_again(verdicts: str, is_open: bool) -> None:
-    challenge = Challenge({"R1": found()}, {"R1": "author"}, MATERIAL)
-    challenge.record(says("R1", *each.split(":")) for each in verdicts.split())
-    assert challenge.open() == ({"R1"} if is_open else set())
-
-
-def test_an_author_reads_objections_and_not_whose_they_are() -> None:
-    challenge = Challenge({"R1": found(), "R2": found("R2")}, {"R1": "x", "R2": "x"}, MATERIAL)
-    challenge.record(
-        [
-            says("R1", "judge-a", "refute", "check( sum )"),
-            says("R1", "judge-b", "duplicate", "see R2", of="R2"),
-            says("R1", "judge-c", "confirm"),
-        ]
-    )
-    challenge.record([says("R1", "judge-a", "refute", "check(sum)")])
-    assert challenge.objections("R1") == ["duplicate | R2", "refute | pay.py:2 | check(sum)"]
-
-
 def agreement(*rows: str) -> Challenge:
     """Each row is a finding, each letter the verdict of a judge on it."""
     names = {"c": "confirm", "r": "refute", "w": "weaken"}

@@ -16,7 +16,7 @@ import scopes
 from bot.memory import ResourceStore
 from bot.storage.database import Database
 from scopes.chart_renderer import render_chart
-from scopes.charts import MAX_BARS, MAX_POINTS, chart_of, table_of
+from scopes.charts import chart_of, table_of
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
@@ -94,28 +94,6 @@ async def test_every_kind_is_drawn_whatever_stands_in_it(kind: str) -> None:
     picture = await render_chart({**made, "kind": kind}, "It")
     assert struct.unpack(">I", picture[16:20]) == (1_200,)
     assert len(picture) < 400_000
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "y", "why"),
-    [
-        ("x,y\n" + "a,1\n" * (MAX_BARS + 1), "bar", ("y",), "too many for a bar chart"),
-        ("x,y\n" + "1,1\n" * (MAX_POINTS + 1), "line", ("y",), "too many for a line chart"),
-        ("x,y\n" + "a,1\n" * (MAX_BARS + 1), "line", ("y",), "do not fit on an axis"),
-        ("x,y\na,b\nc,3\n", "bar", ("y",), "1 cells of it are no numbers"),
-        ("x,y\na,\n", "bar", ("y",), "holds no number"),
-        ("", "bar", ("y",), "no rows"),
-        ("x,y\na,1\n", "bar", ("z",), "No column 'z'"),
-        ("x,y\na,1\n", "bar", ("y",) * 9, "1 to 8 columns"),
-        ("x\0,y\na,1\n", "bar", ("y",), "No column 'x'"),
-        ("x,y\n" + "a" * 200_000 + ",1\n", "bar", ("y",), "no CSV"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_drawn_is_refused_with_a_hint(
-    text: str, kind: str, y: tuple[str, ...], why: str
-) -> None:
-    with pytest.raises(ToolError, match=why):
-        chart(text, kind, "x", *y)
 
 
 @pytest.mark.system

@@ -16,18 +16,13 @@ from engine_kit import (
     Asked,
     Json,
     asked,
-    brief,
     call,
-    channel_id,
     child,
-    finding,
     is_child,
-    led_by,
     opening,
     say,
     sentence,
     settings_for,
-    submitted,
     thread_id,
     turn,
     turns,
@@ -190,22 +185,6 @@ FILES = {"file/sales.csv@1": "sales.csv", "file/by month (2).png@2": "by month (
 def test_a_file_that_goes_with_the_answer_is_named_and_is_no_source(text: str, kept: str) -> None:
     assert drop_unknown(text, KNOWN, OWN, FILES) == kept
     assert streamed([*text], FILES) == kept
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("See https://evil.example/x.", "See evil[.]example/x[.]"),
-        ("See www.evil.example", "See www[.]evil[.]example"),
-        ("See www [F9.9].evil.example", "See www[.]evil[.]example"),
-        ("<https://evil.example|our help page>", "our help page (evil[.]example)"),
-        ("It is https://asked.example, as you said.", "It is https://asked.example, as you said."),
-        ("It is https://asked.exam", "It is asked[.]exam"),
-        ("Version 3.8 is out, e.g. here", "Version 3.8 is out, e.g. here"),
-    ],
-)
-def test_no_address_stays_alive_but_those_that_were_asked_about(text: str, kept: str) -> None:
-    assert whole(text) == kept
 
 
 @pytest.mark.parametrize(
@@ -375,48 +354,6 @@ async def test_words_cite_nothing_that_was_shown_behind_them(
     assert got.document["answer"] == answer
     assert (got.document["cited"], got.document["looked_up"]) == (0, {})
     assert got.document["coverage"]["looked_up"] == looked_up_items
-
-
-async def test_findings_and_look_ups_stand_side_by_side_and_are_told_apart(tmp_path: Path) -> None:
-    mind = led_by(
-        Answer([brief(2), use("read_thread", thread=THREAD)]),
-        say(f"One [F1.1]. Two [{THREAD}]. Three [F1.1; {THREAD}].\n[{REPLY}] is above:\n- Four"),
-    )
-    got = await asked(mind, tmp_path)
-    assert got.document["answer"].startswith("One [F1.1]. Two [F0.1]. Three [F1.1][F0.1].\n")
-    assert got.document["cited"] == 3
-    assert list(got.document["links"]) == ["F0.1", "F0.2", "F1.1"]
-    assert list(got.document["looked_up"]) == ["F0.1", "F0.2"]
-    shown = flat(answer_text(answer_document(got.document), whole=True))
-    assert "1 subagent, 1 complete · 2 items looked up · 3 of 4 statements cited" in shown
-    assert shown.count("looked up:") == 2
-    assert got.report.leaks == ()
-
-
-def broken_at(last: int) -> Faults:
-    """The parent's call fails that follows so many answers."""
-    return Faults(lambda index, body: Fault("http_500") if is_last(body, last) else None)
-
-
-def is_last(body: Json, last: int) -> bool:
-    return not is_child(body) and turn(body) == last
-
-
-async def test_the_words_of_a_subagent_cite_no_look_up(tmp_path: Path) -> None:
-    """It read what a stranger wrote, and the parent could not say it in its own words."""
-    told = "All is paid [F0.1] [note/7], and so on"
-    first = turns(Answer([brief(2), use("read_thread", thread=THREAD)]))
-    found = turns(
-        call("read_channel_history", channel=channel_id(2)),
-        submitted(told, findings=[finding("It is slow", thread_id(2, 0))]),
-    )
-
-    def mind(body: Json) -> Answer:
-        return found(body) if is_child(body) else first(body)
-
-    got = await asked(mind, tmp_path, faults=broken_at(1))
-    assert got.document["answer"].endswith("\n- All is paid, and so on [F1.1]")
-    assert got.document["looked_up"] == {}
 
 
 @pytest.mark.system

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -42,8 +41,6 @@ from bot.context import App, open_app
 from bot.local.export import load_export
 from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
-from bot.runs.store import Store
-from bot.storage.requests import RequestQueue
 from bot.tooling.provider import Options
 from config.settings import load_settings
 from subagents.events import ignore
@@ -83,33 +80,6 @@ def test_a_stored_triage_is_shown_as_it_was_printed(shell: Shell) -> None:
     shown = shell("show", run)
     assert shown.code == 0
     assert shown.out.endswith(printed)
-
-
-def test_runs_are_listed_with_what_people_think_of_them(shell: Shell, data_dir: Path) -> None:
-    async def answered() -> None:
-        store = await Store.open(data_dir)
-        await store.start_run("r1", "mention", "Q", "offline", {}, request="T1/C1/1.000001")
-        queue = RequestQueue(store.database)
-        for user, vote in (("U1", "good"), ("U3", "good"), ("U1", "bad"), ("U2", "bad")):
-            await queue.feedback("T1/C1/1.000001", user, vote)
-        assert await queue.explain("T1/C1/1.000001", "U2", "wrong", "It is\nnot so.")
-        assert not await queue.explain("T1/C1/1.000001", "U3", "wrong", ""), "it is good"
-        await store.aclose()
-
-    asyncio.run(answered())
-    (listed,) = shell("runs", "--json").json
-    assert (listed["good"], listed["bad"]) == (1, 2)
-    assert "  (1 good, 2 bad)\n" in shell("runs").out
-    listed = shell("feedback", "--json").json
-    assert sorted((r["user"], r["value"], r["run"], r["question"]) for r in listed) == [
-        ("U1", "bad", "r1", "Q"),
-        ("U2", "bad", "r1", "Q"),
-        ("U3", "good", "r1", "Q"),
-    ]
-    assert [r["user"] for r in shell("feedback", "--bad", "--limit", "1", "--json").json] == ["U2"]
-    (bad,) = [line for line in shell("feedback", "--bad").out.splitlines() if "U2" in line]
-    assert bad.startswith("r1            20")
-    assert bad.endswith("  bad   U2  Q  wrong: It is not so.")
 
 
 def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Path) -> None:
@@ -155,23 +125,6 @@ def test_an_audit_finds_what_was_slipped_into_a_parent(
     assert {leak["context"] for leak in found.json["leaks"]} == {"p1"}
 
 
-def test_briefs_that_went_wrong_are_listed_by_template(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert shell("review-briefs").code == 0
-    with model_at(monkeypatch, faults=Faults(lambda index, body: "refusal")):
-        shell(
-            *("sweep", "--channels", "support-es", "--slack-export", small_export(tmp_path)),
-            *("--as-of", AS_OF, "--since", "30d"),
-        )
-    text = shell("review-briefs").out
-    assert re.search(r"slack/issues@[0-9a-f]{8}: 1 of 1 in trouble", text)
-    assert "refused to answer" in text
-    assert "Find every customer issue in #support-es" in text
-    (review,) = shell("review-briefs", "--json").json
-    assert (review["total"], len(review["troubled"])) == (1, 1)
-
-
 # ---- the real model's way
 
 
@@ -195,34 +148,6 @@ def test_the_same_commands_work_with_any_messages_api(
 
 
 # ---- bad input
-
-
-@pytest.mark.parametrize(
-    ("files", "why"),
-    [
-        ({}, "There is no file"),
-        ({"zip": b"no zip"}, "is not a zip file"),
-        ({"notes.txt": b"hi"}, "has no channels.json"),
-        ({"channels.json": b"[]", "users.json": b"[]"}, "holds no channels"),
-        ({"channels.json": b"[", "users.json": b"[]"}, "channels.json in given.zip is damaged"),
-    ],
-)
-def test_a_file_that_is_no_export_is_refused_in_a_sentence(
-    shell: Shell, tmp_path: Path, files: dict[str, bytes], why: str
-) -> None:
-    path = tmp_path / "given.zip"
-    if "zip" in files:
-        path.write_bytes(files["zip"])
-    elif files:
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, raw in files.items():
-                archive.writestr(name, raw)
-    typed: tuple[str | Path, ...] = ("sweep", "--channels", "*", "--slack-export", path, *OFFLINE)
-    done = shell(*typed)
-    assert why in refused(done, "bad_export")
-    assert done.out == ""
-    assert why in refused(shell(*typed, "--json"), "bad_export")
-    assert "no runs" in shell("runs").err.lower()
 
 
 @pytest.mark.parametrize(
@@ -429,22 +354,6 @@ def test_ctrl_c_shows_what_was_found_and_keeps_it(shell: Shell, tmp_path: Path) 
     (run,) = shell("runs", "--json").json
     assert (run["id"], run["status"]) == (document["run_id"], "cancelled")
     assert shell("audit", run["id"]).code == 0
-
-
-@pytest.mark.system
-@pytest.mark.slow
-def test_a_second_ctrl_c_ends_at_once(shell: Shell, tmp_path: Path) -> None:
-    with half_slow(tmp_path) as (server, args, env), started(*args, **env) as process:
-        waited_for(server, 2)
-        process.send_signal(signal.SIGINT)
-        read = told(process, "Ctrl-C again to end at once")
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=WAIT_S)
-    err = read + err
-    assert process.returncode != 0
-    assert "Traceback" not in err
-    assert shell("runs", "--json").json[0]["status"] in ("cancelled", "running")
 
 
 @pytest.mark.system

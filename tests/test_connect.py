@@ -17,18 +17,15 @@ from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from bot_kit import Shell, configure, model_at, slack_at
+from bot_kit import Shell, configure
 from connect_kit import ANA, MAILBOX, StandIn, google_at, settings_at
-from engine_kit import say
-from google_data_kit import ACCOUNT, key_file
+from google_data_kit import key_file
 from pg_kit import with_store
 from pydantic import SecretStr
-from standins.slack import LocalSlack
 from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
-from bot.local.workspace import Team, User, Workspace
 from bot.logging import Redactor, learn
 from bot.mailbox.accounts import mail_credentials
 from bot.mailbox.credentials import Credentials, MailboxTokens
@@ -146,26 +143,6 @@ def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, she
     assert done.json == {"account": "operator", "address": None, "revoked": False}
 
 
-@pytest.mark.system
-def test_the_operator_connects_by_pasting_and_disconnects_where_google_cannot_be_told(
-    google: StandIn, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with connecting() as command:
-        page = command.line("http")
-        command.paste("http://127.0.0.1/google/callback?code=4/1&state=of-another")
-        assert command.line("That").startswith("That is not the address")
-        command.paste("")
-        command.paste(f"  {back_from(page)} ")
-        code, out, _ = command.ended()
-    assert (code, out) == (0, f"Connected: {MAILBOX}.\n")
-
-    monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", "http://127.0.0.1:9")
-    done = shell("connect", "google", "--disconnect")
-    assert (done.code, done.out) == (1, "")
-    assert "https://myaccount.google.com/permissions" in done.err
-    assert tokens_of(load_settings(), "operator") is None
-
-
 # ---- what opens a mailbox
 
 
@@ -270,39 +247,3 @@ async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
     assert odd in redactor.clean(odd), "only so many are looked for"
     await store.get("google", ANA)
     assert redactor.clean(odd) == "[removed]"
-
-
-# ---- the doctor
-
-
-def test_the_doctor_tries_the_client_and_the_key_file(
-    google: StandIn, shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def line() -> str:
-        done = shell("doctor", "--json")
-        found = [c for c in done.json["checks"] if c["check"] == "google"]
-        return f"{found[0]['state']}: {found[0]['says']}" if found else ""
-
-    space = Workspace(Team("T0LOCAL", "Acme", "acme"), (User(ANA, "ana"),), (), ())
-    with slack_at(monkeypatch, LocalSlack(space)), model_at(monkeypatch, lambda body: say("ok")):
-        told = "ok: the client is known; App Home offers nothing while serve.public_url is not set"
-        assert line() == f"{told}; 0 connected"
-        configure(f"{CLIENT}serve: {{public_url: 'https://bot.example.com'}}\n")
-        assert (
-            line() == "ok: the client is known, comes back to https://bot.example.com; 0 connected"
-        )
-        monkeypatch.setenv("GOOGLE_CLIENT_SECRET", "GOCSPX-of-another")
-        assert line().startswith("problem: Google does not know this OAuth client")
-        monkeypatch.delenv("GOOGLE_CLIENT_SECRET")
-        assert line() == "missing: GOOGLE_CLIENT_SECRET is not set: see docs/google.md."
-        path = key_file(tmp_path)
-        configure(f"google: {{service_account: {path}}}\n")
-        assert line() == f"ok: service account {ACCOUNT}; 0 connected"
-        path.chmod(0o644)
-        assert "chmod 600" in line()
-        path.write_text("{}", "utf-8")
-        assert "is no key file of a service account" in line()
-        path.unlink()
-        assert "cannot be read (no such file or directory)" in line()
-        configure("")
-        assert line() == "", "who does not use it is not told of it"

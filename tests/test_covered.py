@@ -10,7 +10,6 @@ import pytest
 from bot_kit import Done, Shell, model_at
 from document_kit import gap_lines
 from engine_kit import call, is_child, say, submitted, turn, use
-from mail_kit import ME, mail, mbox
 
 from bot.local.model.answer import Answer
 
@@ -44,14 +43,6 @@ def shop(tmp_path: Path) -> Path:
     rows = "".join(f"{n},{n * 3}\n" for n in range(2_000))
     (folder / "sales.csv").write_text(f"id,amount\n{rows}", "utf-8")
     return folder
-
-
-@pytest.fixture
-def letters(tmp_path: Path) -> Path:
-    """Twenty threads, four of them about a lease, each longer than a search shows."""
-    about = ["lease" if n < 4 else "order" for n in range(20)]
-    told = [mail(n, f"The {word} {n}. {'It is long. ' * 40}") for n, word in enumerate(about)]
-    return mbox(tmp_path / "m.mbox", *told)
 
 
 def read(*numbers: int, of: str = "m{:02}.py") -> list[Json]:
@@ -126,45 +117,3 @@ def test_a_task_that_asks_for_all_files_names_those_that_were_not_read(
 ) -> None:
     (only,) = told(shell, asked(shell, monkeypatch, ("--folder", src), task, *steps))
     assert only.startswith(f"{gap} were not read: ")
-
-
-@pytest.mark.parametrize(
-    ("task", "steps"),
-    [
-        ("What does m07.py do?", [[LIST], read(7)]),
-        ("What are all the fields of the class in m07.py?", [[LIST], read(7)]),
-        (
-            "Summarize all files in tests.",
-            [[LIST], [use("read_file", folder=FOLDER, path=f"tests/test_{x}.py") for x in "ab"]],
-        ),
-        ("What are all functions of the module m07?", [[LIST], read(7)]),
-        ("Summarize every .md file.", [[LIST], read(0, of="README.md")]),
-        (
-            "Which of all files import pytest?",
-            [[LIST], [use("search_files", folder=FOLDER, pattern="pytest")]],
-        ),
-    ],
-)
-def test_what_a_question_does_not_ask_for_is_no_gap(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, src: Path, task: str, steps: list[list[Json]]
-) -> None:
-    assert told(shell, asked(shell, monkeypatch, ("--folder", src), task, *steps)) == []
-
-
-def test_threads_that_a_mail_search_found_and_nobody_read_are_told(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, letters: Path
-) -> None:
-    given = ("--mbox", letters, "--me", ME)
-    wide, narrow = [use("search_mail")], [use("search_mail", query="lease")]
-    (gap,) = told(shell, asked(shell, monkeypatch, given, "What do they want?", wide))
-    assert gap == "a search of the mailbox was cut: 15 threads were read of more"
-    assert told(shell, asked(shell, monkeypatch, given, "Who wrote of a lease?", narrow)) == []
-    assert (
-        told(shell, asked(shell, monkeypatch, given, "Who wrote of a lease?", wide, narrow)) == []
-    )
-    for task in ("Summarize all the messages of one thread.", "All that the mail of Ana says?"):
-        assert told(shell, asked(shell, monkeypatch, given, task, narrow)) == []
-    (gap,) = told(
-        shell, asked(shell, monkeypatch, given, "Summarize all mails on the lease.", narrow)
-    )
-    assert gap.startswith("4 of 4 mail threads that were found were not read")

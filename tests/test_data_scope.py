@@ -21,9 +21,7 @@ from config.sections import DataSettings
 from config.settings import load_settings
 from scopes.databases.duck import Duck
 from scopes.databases.tables import Databases, StatementFailed
-from scopes.intent import Intent
 from scopes.label import WORKSPACE, Label
-from scopes.resources import Resources
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.audit import audit
 from subagents.directory import Operator
@@ -157,28 +155,6 @@ async def test_what_a_database_says_against_any_question_is_an_item_with_its_lab
     assert item.label.untrusted
     assert result.label == item.label
     assert "Ignore" not in f"{result.note} {result.truncated}"
-
-
-async def test_a_result_is_kept_as_a_file_of_the_run_with_its_label(ctx: ToolContext) -> None:
-    secret = Label(True, frozenset({"U0ANA"}), frozenset({"C0BOARD"}))
-    sql = "SELECT * FROM orders ORDER BY id"
-    ctx = replace(ctx, intent=Intent(text="All orders as CSV, please"))
-    result = await found(replace(ctx, label=secret), "execute_query", sql=sql, keep="sales.csv")
-    assert result.note == "3 rows. 3 rows are kept as file/sales.csv@1."
-    shelf = ctx.client(Resources)  # type: ignore[type-abstract]
-    assert isinstance(shelf, data_kit.Shelf)
-    (kept,) = shelf.kept
-    assert (kept.space, kept.kind) == ("run:r1", "text/csv")
-    assert kept.label == Label(True, frozenset({"U0ANA"}), frozenset({"C0BOARD", "data:shop"}))
-    assert kept.content.decode().splitlines()[:2] == [
-        "id,customer,amount,placed",
-        "1,Ana,12.50,2024-01-01",
-    ]
-    with pytest.raises(ToolError, match="plain name"):
-        await use(ctx, "execute_query", sql=sql, keep="../sales.csv")
-    without = replace(ctx, clients={Databases: ctx.client(Databases)})
-    with pytest.raises(ToolError, match="No files are kept"):
-        await use(without, "execute_query", sql=sql, keep="sales.csv")
 
 
 async def test_what_is_no_single_select_never_reaches_the_database(ctx: ToolContext) -> None:

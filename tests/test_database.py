@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
-from test_store import decision, integrity, python, record, result
+from test_store import integrity, python
 from timing import patient
 
 from bot.errors import StoreError
-from bot.runs.checkpoint import StoreSink
-from bot.runs.store import RunNotFound, Store
+from bot.runs.store import Store
 from bot.storage.database import KEY_CHECK, SCHEMA, BatchWriter, Database, _file_engine, server_url
 from bot.storage.tables import METADATA
-from subagents.trajectory import MemorySink, Trajectory
 
 __all__ = ["bare", "bare_postgres", "place", "postgres"]
 
@@ -106,45 +104,6 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert all(isinstance(each, asyncio.CancelledError) for each in told[::2])
         assert all(isinstance(each, int) for each in told[1::2])
         assert len(await marks(database)) == 20
-
-
-# ---- a store keeps the same in both
-
-
-async def test_a_run_is_the_same_from_both(place: Kept) -> None:
-    store = await place.store("abc123", "%_x")
-    sink, memory = StoreSink(store), MemorySink()
-    for each in (sink, memory):
-        record(each, "abc123", words="Grüße \ud83d 🎉 日本")
-    sink.log_decision(decision())
-    sink.log_decision(decision())
-    record(sink, "r1")
-    with pytest.raises(sa.exc.IntegrityError):  # of r1, which there is not
-        await sink.aclose()
-    await store.start_run("r1", "ask", "nul \0 and half \ud83d", "m", {"x": ["\ud83d", None, 1.5]})
-    await sink.aclose()
-    await store.save_subagent("r1", {"id": "s1", "template": "t@1"}, result("s1"))
-    await store.save_subagent("r1", {"id": "s1", "template": "t@1"}, result("s1", "partial"))
-    await store.finish_run("r1", "complete", result={"a": "日本 \ud83d"}, cost_usd=0.25)
-    await store.aclose()
-    store = await place.store()
-
-    assert await store.trajectory("abc123") == memory.trajectory("abc123")
-    assert await store.trajectory("none") == Trajectory("none", (), (), (), (), {})
-    assert await store.decisions("r1") == [decision()]
-    done = await store.run("r1")
-    assert done.args == {"x": ["\ud83d", None, 1.5]}
-    assert (done.question, done.result, done.cost_usd) == (
-        "nul  and half ?",
-        {"a": "日本 \ud83d"},
-        0.25,
-    )
-    assert [s.status for s in await store.subagents("r1")] == ["partial"]
-    assert (await store.run("%")).id == "%_x"
-    with pytest.raises(RunNotFound):
-        await store.run("zzz")
-    assert [run.id for run in await store.runs()] == ["r1", "%_x", "abc123"]
-    await store.aclose()
 
 
 # ---- the schema

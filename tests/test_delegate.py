@@ -434,50 +434,6 @@ async def test_a_new_session_goes_on_delegating_under_new_ids(tmp_path: Path) ->
     assert got.report.leaks == ()
 
 
-async def test_what_a_brief_may_not_hold_is_done_by_the_parent_and_handed_over(
-    tmp_path: Path,
-) -> None:
-    """Refused because it retypes a view: the parent reads itself, and its session is replaced."""
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if handed_over(body):
-            return say("It holds: [F1.1].")
-        match turn(body):
-            case 0:
-                return brief_answer(1)
-            case 1:
-                claim = results(body)[0]["content"].split("[F1.1] ")[1].split(" | ")[0]
-                return brief_answer(2, task=f"Compare: {claim}", known="word " * 300)
-        again = brief_answer(2, task="", known="word " * 500)  # refused: it says no task
-        return Answer([use("read_thread", thread=thread_id(1, 0)), *again.content])
-
-    got = await asked(mind, tmp_path, small(12_000))
-    assert got.subagents[1]["status"] == "refused"
-    assert "task: repeats what another subagent returned" in got.subagents[1]["reason"]
-    assert got.document["sessions"] == 2
-    assert got.document["answer"] == "It holds: [F1.1]."
-    assert got.report.leaks == ()
-
-
-async def test_sessions_share_their_steps_and_their_number_is_limited(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if "REMINDER: limit reached" in since(body):
-            return say("Enough: [F1.1].")
-        n = len(body["messages"][0]["content"]) * 100 + turn(body)
-        return brief_answer(1, task=f"Question {n} {turn(body)}", known=f"word{n} " * 250)
-
-    got = await asked(mind, tmp_path, small(12_000, parent_steps=20, max_subagents=24))
-    assert 2 <= got.document["sessions"] <= 5
-    assert len(got.parent) <= 20
-    assert got.document["answer"] == "Enough: [F1.1]."
-    assert got.document["stopped_by"] in ("steps", "tokens")
-    assert got.report.leaks == ()
-
-
 async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_absent(
     tmp_path: Path,
 ) -> None:

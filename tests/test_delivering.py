@@ -292,26 +292,6 @@ async def test_what_the_owner_may_no_longer_read_is_not_posted_with_their_rights
 # ---- quiet, and overtaken
 
 
-async def test_a_report_that_a_later_one_overtook_is_not_sent_any_more(tmp_path: Path) -> None:
-    slack = LocalSlack(space())
-    async with office(tmp_path, mind=once_read(lambda: expel(slack)), slack=slack) as s:
-        occurrence = await s.fire("markets")
-        await s.tried(occurrence)
-        s.schedules.delivery.backoff = (timedelta(hours=1),)
-        await s.tried(occurrence, 2)
-        invite(slack)
-        later = await s.fire("markets")
-        await over(s, later)
-        earlier = await s.schedules.occurrences.delivery("markets", occurrence.at)
-        assert earlier
-        assert earlier.state == "superseded"
-        assert later.oldest
-        assert occurrence.latest
-        assert later.oldest < occurrence.latest  # what nobody was told of is told in this one
-        assert len(posted(s)) == 1
-        assert told(s) == (1, 1)
-
-
 async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
         s = Scheduled(bot)

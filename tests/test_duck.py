@@ -6,13 +6,8 @@ import asyncio
 import ctypes
 import os
 import sqlite3
-import subprocess
-import sys
 import time
-import zipfile
 from contextlib import closing
-from datetime import date, datetime
-from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 
@@ -27,7 +22,6 @@ from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import DuckPool
 from scopes.databases.table_files import load
 from scopes.databases.tables import TableInfo
-from scopes.tool import ToolError
 
 
 def alive(pid: int) -> bool:
@@ -107,24 +101,6 @@ async def test_a_file_that_has_changed_is_read_anew_and_writers_are_let_in(tmp_p
         assert (await database.query("SELECT a FROM t", 5)).rows == ((3,),)
 
 
-async def test_a_file_in_use_by_a_writer_is_told_and_works_afterwards(tmp_path: Path) -> None:
-    path = data_kit.duck_file(tmp_path / "a.duckdb")
-    writer = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c"),
-        f"import duckdb, sys; c = duckdb.connect({str(path)!r}); print('open', flush=True);"
-        "sys.stdin.read()",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert writer.stdout
-    async with data_kit.duck(path) as database:
-        await writer.stdout.readline()
-        with pytest.raises(ToolError, match="Another program is writing"):
-            await database.tables()
-        await writer.communicate(b"")
-        assert await database.tables()
-
-
 async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     pool = DuckPool(512)
     database = Duck(data_kit.duck_file(tmp_path / "a.duckdb"), None, pool, 60, 5_000_000)
@@ -137,90 +113,6 @@ async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     await until(lambda: not alive(pid), 20)
     assert (await database.query("SELECT 2", 5)).rows == ((2,),)
     await pool.aclose()
-
-
-async def test_a_folder_is_tables_named_after_its_files(tmp_path: Path) -> None:
-    (tmp_path / "sales 2024.csv").write_text("id,placed,amount\n1,2024-01-01,12.5\n2,2024-01-02,\n")
-    (tmp_path / "order.csv").write_bytes("id;städt\n1;Köln\n".encode("latin-1"))
-    (tmp_path / "2024.tsv").write_text("a\tb\n1\t2\n", encoding="utf-16")
-    (tmp_path / "notes.txt").write_text("no table")
-    duckdb.execute(f"COPY (SELECT 1 AS a, DATE '2024-01-01' AS b) TO '{tmp_path}/items.parquet'")
-    with closing(sqlite3.connect(tmp_path / "crm.sqlite")) as crm:
-        crm.execute("CREATE TABLE people (id INT, name TEXT, score)")
-        crm.executemany("INSERT INTO people VALUES (?, ?, ?)", [(1, "Ana", 2.5), (None, "Ben", 3)])
-        crm.execute("CREATE TABLE items (a)")
-        crm.execute("CREATE VIEW names AS SELECT name FROM people")
-        crm.commit()
-    tables = await listed(tmp_path)
-    assert {name: (t.rows, t.note) for name, t in tables.items()} == {
-        "sales_2024": (2, "from sales 2024.csv"),
-        '"order"': (1, "from order.csv"),
-        "t_2024": (1, "from 2024.tsv"),
-        "people": (2, "from crm.sqlite"),
-        "items": (0, "from crm.sqlite"),
-        "names": (2, "from crm.sqlite"),
-        "items_2": (1, "from items.parquet"),
-    }
-    kinds = {name: [c.type for c in t.columns] for name, t in tables.items()}
-    assert kinds["sales_2024"] == ["BIGINT", "DATE", "DOUBLE"]
-    assert kinds["people"] == ["BIGINT", "VARCHAR", "DOUBLE"]
-    assert tables['"order"'].columns[1].name == "städt"
-
-
-async def test_an_excel_file_is_a_table_for_each_sheet(tmp_path: Path) -> None:
-    book = import_module("openpyxl").Workbook()
-    first = book.active
-    assert first
-    first.title = "Q 1"
-    day = datetime.combine(date(2024, 1, 1), datetime.min.time())
-    for row in ([], ["Name", "Amount", "When", "Amount"], ["Ana", 12.5, day, 1]):
-        first.append(row)
-    first.append(["Ben", 3, None, None])
-    book.create_sheet("empty")
-    book.save(tmp_path / "book.xlsx")
-    async with data_kit.duck(tmp_path / "book.xlsx") as database:  # a file alone, too
-        (table,) = await database.tables()
-        assert (table.name, table.rows) == ("book_Q_1", 2)
-        assert [(c.name, c.type) for c in table.columns] == [
-            *(("Name", "VARCHAR"), ("Amount", "DOUBLE"), ("When", "TIMESTAMP")),
-            ("Amount_2", "BIGINT"),
-        ]
-        found = await database.query("SELECT Name, Amount FROM book_Q_1 ORDER BY 1", 5)
-        assert found.rows == (("Ana", 12.5), ("Ben", 3.0))
-
-
-async def test_files_that_are_no_tables_are_listed_with_the_reason(tmp_path: Path) -> None:
-    for name, data in {
-        "ok.csv": b"a\n1\n",
-        "empty.csv": b"",
-        "old.xls": b"x",
-        "locked.xlsx": bytes.fromhex("d0cf11e0a1b11ae1") + b"x" * 600,
-        "text.xlsx": b"no zip",
-        "half.parquet": b"PAR1" + b"x" * 100 + b"PAR1",
-        "half.sqlite": b"SQLite format 3\0" + b"x" * 100,
-    }.items():
-        (tmp_path / name).write_bytes(data)
-    with zipfile.ZipFile(tmp_path / "bomb.xlsx", "w") as packed:
-        packed.writestr("xl/worksheets/sheet1.xml", b"x")
-        packed.infolist()[0].file_size = 310_000_000
-    with closing(sqlite3.connect(tmp_path / "busy.db")) as writer:
-        writer.execute("CREATE TABLE t (a)")
-        writer.execute("BEGIN EXCLUSIVE")
-        tables = await listed(tmp_path)
-    assert tables.pop("ok").rows == 1
-    assert all(table.note.startswith("not readable: ") for table in tables.values())
-    for name, why in {
-        "empty.csv": "",
-        "old.xls": "save it as .xlsx",
-        "locked.xlsx": "it has a password",
-        "text.xlsx": "it is damaged",
-        "half.parquet": "it is damaged",
-        "half.sqlite": "",
-        "bomb.xlsx": "unpacks to more than 300 MB",
-        "busy.db": "another program writes to it",
-    }.items():
-        assert why in tables.pop(name).note
-    assert tables == {}
 
 
 async def test_what_is_a_link_or_no_file_is_listed_and_not_read(tmp_path: Path) -> None:

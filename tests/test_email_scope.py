@@ -25,7 +25,7 @@ from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.mail import label_of
-from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window, estimate_tokens
+from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window
 from subagents.directory import Operator
 from subagents.gate import Action, Card, Decision, Deny, Gate
 
@@ -149,32 +149,6 @@ async def test_a_mail_is_for_the_owner_of_its_mailbox_alone() -> None:
         assert found.label.untrusted
 
 
-async def test_a_thread_is_read_in_pages_to_its_last_word() -> None:
-    words = [f"w{n}" for n in range(3_000)]
-    messages = [
-        stored(1, mail(1, "Short.")),
-        stored(2, mail(2, " ".join(words), answers=1)),
-        stored(3, mail(3, "End.", answers=1)),
-    ]
-    async with desk(*messages, titles=ONE) as at:
-        at.ctx = replace(at.ctx, max_output_tokens=1_000)
-        pages, cursor, given = list[ToolResult](), "", {"thread": id_of(1)}
-        while not pages or cursor:
-            pages.append(await at("read_mail_thread", **given, cursor=cursor))
-            assert sum(estimate_tokens(i.line()) for i in pages[-1].items) <= 1_000
-            more = pages[-1].truncated
-            cursor = more.split('"')[1] if more else ""
-        items = [item for page in pages for item in page.items]
-        assert len(pages) > 5
-        assert " ".join(i.text for i in items if id_of(2) in i.id).split() == words
-        assert [i.text for i in items if i.id.endswith(id_of(3))] == ["End."]
-        assert len({i.id for i in items}) == len(items)
-        assert [i.id for i in items] == pages[0].holds[id_of(1)]
-        assert pages[-1].note == "3 messages in thread. Last page."
-        assert {i.label for i in items} == {own(id_of(1))}
-        assert at.at.asked("threads.get") == 1
-
-
 FILES = {
     "Angebot.docx": word("Wir bieten 90 €."),
     "plan.pdf": pdf(shown("Start in May")),
@@ -227,28 +201,6 @@ async def test_a_file_that_is_not_read_is_refused_without_its_name_and_the_reque
             assert LURE not in said
             assert refused.value.label == own(id_of(1))
             assert why in refused.value.undone[f"read {id}"]
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        (f"{id_of(1)}/{id_of(1)}/9", "No file has this name. Give a number: the message lists 2 "),
-        (f"{id_of(1)}/{id_of(1)}/other.csv", "No file has this name."),
-        (f"{id_of(1)}/{id_of(1)}/same.csv", "Several files have this name."),
-        (f"{id_of(1)}/{id_of(1)}", "No file has this name."),
-        (f"{id_of(1)}/{id_of(2)}/1", "Nothing is attached to this message."),
-        (id_of(1), "Name the message of the file"),
-        (f"{id_of(1)}/{id_of(3)}/1", "Name the message of the file"),
-        (f"{id_of(3)}/{id_of(3)}/1", "No mail thread"),
-    ],
-)
-async def test_a_file_that_is_not_there_is_refused_in_words(file: str, said: str) -> None:
-    other = stored(3, mail(3, files={"secret.csv": b"x"}), 3)
-    same = mail(1, files={"same.csv": b"a", " same.csv ": b"b"})
-    messages = (stored(1, same), stored(2, mail(2, answers=1)), other)
-    async with desk(*messages, titles=ONE) as at:
-        assert (await at.refused("read_attachment", file=file)).startswith(said)
-        assert at.at.asked("messages.attachments.get") == 0
 
 
 @pytest.mark.parametrize("cursor", ["9", "-1", "x", "1.0", "9" * 30, "\u0663"])

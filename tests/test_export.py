@@ -78,24 +78,6 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-def test_no_message_is_lost_to_an_odd_thread(tmp_path: Path) -> None:
-    workspace = with_days(
-        tmp_path,
-        d14=[
-            said(ROOT, "root"),
-            said("1740000100.000100", "reply", thread_ts=ROOT),
-            said("1740000200.000100", "reply to a reply", thread_ts="1740000100.000100"),
-            said("1740000300.000100", "reply to the future", thread_ts="1740009999.000100"),
-        ],
-    )
-    assert [(m.text, m.thread_ts) for m in only(workspace)] == [
-        ("root", ""),
-        ("reply", ROOT),
-        ("reply to a reply", ROOT),
-        ("reply to the future", ""),
-    ]
-
-
 @pytest.mark.parametrize(
     ("day", "why"),
     [

@@ -8,12 +8,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
 
-import aiohttp
 import pytest
 from engine_kit import (
-    MUX,
     Engine,
     Json,
     call,
@@ -35,16 +32,11 @@ from engine_kit import (
     workspace,
 )
 from standins.model_faults import KINDS, Fault, Faults
-from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack import LocalSlack
 from standins.slack_faults import Fault as SlackFault
-from starlette.types import Receive, Scope, Send
 from timing import patient
 
 from bot.local.model.answer import Answer
-from scopes.label import TRUSTED
-from scopes.slack_client import connect
-from scopes.slack_reader import SlackReader
-from scopes.tool import Item
 from subagents.audit import audit
 from subagents.brief import Brief, SpawnedBrief, text_block
 from subagents.budget import Amount
@@ -353,24 +345,6 @@ async def test_a_childs_raw_tool_result_in_the_parent_is_found() -> None:
     assert ("p1", "content") in {(leak.context, leak.kind) for leak in found}
 
 
-async def test_a_brief_with_material_is_no_leak_of_its_own() -> None:
-    """Material that code placed is the subagent's own source text."""
-    item = Item("C00000001/1740000000.000100", sentence("m1", 20), None, TRUSTED)
-
-    def mind(body: Json) -> Answer:
-        return submitted(
-            "Judged.", findings=[finding("It is so", item.id, quotes=[sentence("m1", 4)])]
-        )
-
-    async with engine(mind) as e:
-        base = e.brief("Judge the material", 1)
-        made = Brief(base.draft, base.handles, base.window, TRUSTED, material=(item,))
-        (got,) = await e.fanout().run_all([made])
-    assert got.findings[0].evidence == [item.id]
-    assert got.unsupported == []
-    assert audit(e.sink.trajectory("r1")).leaks == ()
-
-
 async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
     kept: list[str] = []
 
@@ -388,27 +362,6 @@ async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
     assert [r.status for r in got] == ["complete"] * 3
     assert sorted(kept) == ["s1", "s3"]
     assert [r.status for r in fanout.results.values()] == ["complete"] * 3
-
-
-@pytest.mark.parametrize("cursors", [["again"], ["one", "other"]], ids=["one", "two in turn"])
-async def test_pages_end_where_a_server_repeats_its_cursors(cursors: list[str]) -> None:
-    asked_for = 0
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal asked_for
-        asked_for += 1
-        more = {"next_cursor": cursors[asked_for % len(cursors)]}
-        body = {"ok": True, "members": [{"id": "U0ANA"}], "response_metadata": more}
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(body).encode()})
-
-    with MUX.serving(app) as url:
-        async with aiohttp.ClientSession() as session, patient(5):
-            web = connect(session, BOT_TOKEN, url + API_PATH, settings_for().slack)
-            people = await SlackReader(web, timedelta(0)).people()
-    assert list(people) == ["U0ANA"]
-    assert asked_for <= 4
 
 
 async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_rest() -> None:

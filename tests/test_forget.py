@@ -31,7 +31,7 @@ from bot.local.slack.state import BOT_USER
 from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.privacy.forget import Forget, Forgotten, forget_pending
 from bot.runs.store import Store
-from bot.storage.deletions import ForgetTarget, forget_later
+from bot.storage.deletions import ForgetTarget
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import actions, flags, quoted
 from subagents.audit import audit
@@ -233,17 +233,6 @@ async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(in_fi
 
         assert await holding(database, [CARD_TEXT]) == []
         assert await database.read(sa.select(flags).where(flags.c.name.like("forget/%"))) == []
-
-
-async def test_what_was_noted_before_a_crash_is_forgotten_by_the_next_process(
-    in_file: Kept,
-) -> None:
-    async with kept(in_file, told()) as store:
-        await forget_later(store.database, ForgetTarget("channel", "C0ES"))
-    async with kept(in_file) as store:
-        assert await forget_pending(store.database) == 1  # a request that begins now may hold it
-        assert await holding(store.database, [CARD_TEXT, BILL_TEXT]) == []
-        assert await forget_pending(store.database, timedelta()) == 0
 
 
 async def test_an_edit_takes_the_old_words_and_spares_who_read_the_new_ones(in_file: Kept) -> None:

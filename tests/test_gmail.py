@@ -12,14 +12,11 @@ import pytest
 from gmail_kit import ME, START, Office, id_of, mail, office, stored
 from standins.google_faults import Fault
 
-from scopes.extraction.quotations import MARK as LEFT_OUT
-from scopes.extraction.quotations import without_repeats
 from scopes.google.errors import GoogleAbsent, GoogleUnsure
 from scopes.google.gmail_compose import MARK, NoRecipient, mark_of
 from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, message_of
 from scopes.google.gmail_threads import TOO_MUCH
 
-LONG = "word " * 3_000
 SENT = frozenset({"SENT"})
 
 
@@ -67,38 +64,6 @@ async def test_a_failed_read_is_not_kept() -> None:
             await at.gmail.thread("00000000000000ff")
 
 
-async def test_a_long_text_that_gmail_keeps_apart_is_fetched_and_files_are_not() -> None:
-    raw = mail(1, LONG)
-    head, pdf = 'Content-Type: multipart/mixed; boundary="b"', "Content-Type: application/pdf"
-    lines = [head, "", "--b", "Content-Type: text/plain", "", LONG, "--b", f"{pdf}; name=a.pdf"]
-    attached = "\r\n".join([*lines, "", "%PDF", "--b--"]).encode()
-    async with office(stored(1, raw), stored(2, attached, 2), inline_bytes=2_000) as at:
-        assert (await at.gmail.thread(id_of(1))).last.text.body == LONG.strip()
-        assert at.asked("messages.attachments.get") == 1
-        found = (await at.gmail.thread(id_of(2))).last.text
-        assert found.body == LONG.strip()
-        assert [(a.name, a.size) for a in found.attachments] == [("a.pdf", 4)]
-        assert at.asked("messages.attachments.get") == 2
-
-
-@pytest.mark.parametrize(
-    ("charset", "data", "text"),
-    [
-        ("utf-8", "Grüße".encode(), "Grüße"),
-        ("koi8-r", "да".encode("koi8-r"), "да"),
-        ("koi8-r", "да".encode(), "да"),
-        ("iso-2022-jp", "日本語".encode("iso-2022-jp"), "日本語"),
-        ("hz-gb-2312", "汉字".encode("hz"), "汉字"),
-        ("utf-7", b"a+-b", "a+-b"),
-        ("no-such-charset", "Grüße".encode(), "Grüße"),
-        ("", b"caf\xe9", "café"),
-    ],
-)
-def test_a_text_is_utf8_or_what_its_charset_says(charset: str, data: bytes, text: str) -> None:
-    named = [("Content-Type", f"text/plain; charset={charset}" if charset else "text/plain")]
-    assert message_of(resource(payload("text/plain", data, headers=named))).text.body == text
-
-
 @pytest.mark.parametrize(
     ("sent", "shown"),
     [
@@ -144,23 +109,6 @@ async def test_a_mail_that_takes_too_much_to_read_takes_nothing_else_down() -> N
         thread = await at.gmail.thread(id_of(1))
     assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
     assert thread.last.text.body == "Fine."
-
-
-def quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.split("\n"))
-
-
-def test_what_a_reply_only_repeats_is_left_out_and_a_thread_does_not_grow_with_itself() -> None:
-    bodies = ["The first message has a question about the price of paper."]
-    for n in range(1, 30):
-        new = f"Answer {n} says one more thing that nobody has said before number {n}."
-        bodies.append(f"{new}\n\nOn Monday, Ann <ann@x.example> wrote:\n\n{quoted(bodies[-1])}")
-    left = without_repeats(bodies)
-    assert left[0] == bodies[0]
-    for n, text in enumerate(left[1:], 1):
-        assert text.startswith(f"Answer {n} says")
-        assert text.endswith(f"wrote:\n\n{LEFT_OUT}")
-    assert sum(map(len, left)) < 30 * 200
 
 
 async def names_on(at: Office, thread: str) -> set[str]:

@@ -34,11 +34,6 @@ END:VCALENDAR
 """
 
 
-def event(*lines: str, method: str = "REQUEST") -> bytes:
-    inside = ["BEGIN:VEVENT", *lines, "END:VEVENT"]
-    return "\r\n".join(["BEGIN:VCALENDAR", f"METHOD:{method}", *inside]).encode()
-
-
 def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
     assert invitation(REQUEST.encode()) == (
         "Calendar invitation: Budget, part 2; with a title that is folded; "
@@ -54,13 +49,6 @@ def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
 )
 def test_what_holds_no_event_says_nothing(data: bytes) -> None:
     assert invitation(data) == ""
-
-
-def test_a_fact_is_on_one_line_and_shows_no_hidden_characters() -> None:
-    said = invitation(event("SUMMARY:a\\nb\u202e\u200bc", "LOCATION:" + "long " * 500))
-    assert said.startswith("Calendar invitation: a bc;")
-    assert len(said) < 500
-    assert "\n" not in said
 
 
 def test_a_mail_tells_the_invitation_once_and_lists_the_files() -> None:

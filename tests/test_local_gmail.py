@@ -1,6 +1,5 @@
 """The local Gmail, driven by Google's own client and held to Google's own discovery document."""
 
-import base64
 import http.client
 import json
 from collections.abc import Callable, Iterator
@@ -143,14 +142,6 @@ def serve() -> Iterator[Serve]:
         server.stop()
 
 
-def raw(message: Entry) -> str:
-    return base64.urlsafe_b64encode(message.raw).decode()
-
-
-def reply(subject: str = "Re: Plan", answers: str = "<a@x>", to: str = "ana@a.example") -> str:
-    return raw(mail(subject, "Yes.", sender=f"Bo <{ME}>", to=to, in_reply_to=answers, x_key="k7"))
-
-
 # ---- what is served
 
 
@@ -178,54 +169,7 @@ def test_no_bytes_are_too_broken_for_a_tree(noise: bytes, encoding: str) -> None
         assert len(snippet(root)) < 2_000
 
 
-# ---- labels, drafts and sending
-
-
-def test_other_methods_answer_what_the_document_promises(serve: Serve) -> None:
-    world = serve(mail(message_id="<a@x>", x_one="1"))
-    drafts, threads, messages = (
-        getattr(world.users, name)() for name in ("drafts", "threads", "messages")
-    )
-    id = world.id("Plan")
-    message = {"raw": reply(), "threadId": id}
-    made = world.call(drafts.create(userId="me", body={"message": message}))
-    assert (made["message"]["labelIds"], made["message"]["threadId"]) == (["DRAFT"], id)
-    listed = world.call(drafts.list(userId="me"))["drafts"]
-    assert [each["message"]["id"] for each in listed] == [made["message"]["id"]]
-    got = world.call(drafts.get(userId="me", id=made["id"], format="metadata"))["message"]
-    assert {"name": "X-Key", "value": "k7"} in got["payload"]["headers"]
-    assert world.refused(drafts.get(userId="me", id="none"))[0] == 404
-    starred = {"addLabelIds": ["STARRED"], "removeLabelIds": ["UNREAD", "INBOX"]}
-    changed = world.call(threads.modify(userId="me", id=id, body=starred))
-    assert [each["labelIds"] for each in changed["messages"]] == [["STARRED"], ["DRAFT", "STARRED"]]
-    shown = {
-        form: world.call(messages.get(userId="me", id=id, format=form, metadataHeaders=["x-one"]))
-        for form in ("minimal", "raw", "metadata")
-    }
-    assert base64.urlsafe_b64decode(shown["raw"]["raw"]) == world.gmail.messages[id].raw
-    headers = [{"name": "X-One", "value": "1"}]
-    assert shown["metadata"]["payload"] == {"mimeType": "text/plain", "headers": headers}
-    assert "payload" not in shown["minimal"]
-
-
 # ---- tokens and failures
-
-
-def test_what_google_would_refuse_is_refused_in_its_shape(serve: Serve) -> None:
-    world = serve(mail())
-    rows: list[tuple[str, bytes | None, int]] = [
-        ("nothing", None, 404),
-        ("threads?colour=red", None, 400),
-        ("threads?maxResults=few", None, 400),
-        ("threads?labelIds=none", None, 400),
-        ("threads/no", None, 404),
-        ("drafts", b"{", 400),
-        ("drafts", b"[]", 400),
-        ("drafts", b"{}", 400),
-    ]
-    for path, data, code in rows:
-        answer = world.ask(path, data=data)
-        assert (answer.status, answer.body["error"]["code"]) == (code, code)
 
 
 def test_every_message_of_the_dev_mailbox_is_shown_as_the_document_promises(

@@ -11,13 +11,11 @@ import pytest
 import sqlalchemy as sa
 from forget_kit import Told, finding, holding, item, result
 from pg_kit import Kept, in_file
-from test_retention import kept
 from timing import computed_within
 
 from bot.mailbox.actions import GIVEN_UP_AFTER, Correction, UnderWay, sentences_about
 from bot.mailbox.sync import Cursor, MailState
 from bot.privacy.forget import Forget, Forgotten
-from bot.privacy.retention import tidy
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import (
@@ -168,25 +166,6 @@ async def test_a_delivery_is_stored_whole_or_not_at_all(state: MailState) -> Non
     assert await state.unfinished_threads(ANA) == []
 
 
-async def test_corrections_clicks_and_threads_go_in_time(store: Store, state: MailState) -> None:
-    await used(state)
-
-    async def aged(days: int) -> None:
-        at = datetime.now(UTC) - timedelta(days=days)
-        for table in (mail_threads, mail_corrections, mail_acts):
-            await store.database.write(sa.update(table).values(at=at))
-
-    await aged(20)
-    await tidy(store.database, kept())
-    assert list((await count(store)).values()) == [1, 3, 2, 1]
-    await tidy(store.database, kept(results_days=19))
-    assert list((await count(store)).values()) == [1, 3, 0, 0]
-    await aged(366)
-    await tidy(store.database, kept(results_days=19))
-    assert list((await count(store)).values()) == [1, 1, 0, 0]
-    assert await state.awake(ANA, LATER) == ["t2"]
-
-
 async def test_of_a_user_all_of_the_mailbox_goes(store: Store, state: MailState) -> None:
     await used(state, ANA)
     await used(state, EVA)
@@ -213,19 +192,6 @@ async def test_of_a_thread_all_goes_but_that_it_was_handled(store: Store, state:
     assert await state.awake(ANA, LATER) == []
     assert (await state.find_handled(ANA, {"t2"}))["t2"].messages == {"m2", "m3"}
     assert await Forget(store.database)(ForgetTarget.source("mail:t2")) == Forgotten()
-
-
-@pytest.mark.parametrize("kind", ["user", "author"])
-async def test_corrections_go_with_who_wrote_mail(
-    store: Store, state: MailState, kind: str
-) -> None:
-    await used(state, ANA)
-    await used(state, EVA)
-    done = await Forget(store.database)(ForgetTarget(kind, "BO@acme.example"))
-
-    assert done.mail == 2
-    assert await holding(store.database, ["bo@acme.example"]) == []
-    assert [c.sender for c in await state.corrections.all(ANA)] == ["eve@shop.example"]
 
 
 async def test_a_thread_takes_the_triage_that_read_it(store: Store) -> None:

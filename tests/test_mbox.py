@@ -100,39 +100,6 @@ def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> 
         load_mbox(tmp_path)
 
 
-def test_takeouts_thread_message_id_and_labels_are_taken_over_and_its_headers_taken_out(
-    load: Load,
-) -> None:
-    told = {"x_gm_thrid": "1146433448986542109", "x_gmail_labels": "Inbox,Opened,Kunden/ACME"}
-    text = mail(separator="From 1146433448986542110@xxx Mon Mar 02 09:00:00 +0000 2026\n", **told)
-    message = load(text, mail()).messages[0]
-    assert message.thread == "1146433448986542109"
-    assert message.id == f"{1146433448986542110:016x}"
-    assert message.labels == {"INBOX", "Kunden/ACME"}
-    assert b"X-G" not in message.raw.upper()
-    quoted = load(mail("X-GM-THRID: 7\nit said")).messages[0]
-    assert b"X-GM-THRID: 7" in quoted.raw
-
-
-SENT = mail(**{"from": "Bo <bo@b.example>"}, x_gmail_labels="Gesendet")
-
-
-@pytest.mark.parametrize(
-    ("mails", "address"),
-    [
-        ([mail(to="bo@b.example")] * 2 + [mail(to="all@b.example")], "bo@b.example"),
-        ([mail(to="all@b.example", delivered_to="Bo@b.example")] * 3, "bo@b.example"),
-        ([mail(to="all@b.example")] * 3 + [SENT], "bo@b.example"),
-        ([mail(to="undisclosed-recipients:;")], "me@localhost"),
-    ],
-)
-def test_the_address_of_a_mailbox_is_whom_most_of_it_is_for(
-    load: Load, mails: list[str], address: str
-) -> None:
-    assert load(*mails).address == address
-    assert load(*mails, me="Me@Own.Example").address == "me@own.example"
-
-
 HUGE = 200_000
 
 

@@ -237,19 +237,6 @@ async def test_a_call_that_hangs_ends_in_time_and_others_go_on(tmp_path: Path) -
         await sooner_or_later(tools, "rogue_look", "pid")
 
 
-async def test_calls_run_side_by_side_and_one_that_is_cancelled_hurts_no_other(
-    tmp_path: Path,
-) -> None:
-    async with rogue(tmp_path) as made:
-        tools = await tools_of(made)
-        hanging = asyncio.create_task(use(tools, "rogue_hang"))
-        naps = [asyncio.create_task(use(tools, "rogue_nap")) for _ in range(8)]
-        await asyncio.sleep(0.1)
-        hanging.cancel()
-        assert [text_of(each) for each in await asyncio.gather(*naps)] == ["{}"] * 8
-        assert hanging.cancelled()
-
-
 async def test_much_text_is_cut_and_more_is_cut_off(tmp_path: Path) -> None:
     async with rogue(tmp_path) as made:
         tools = await tools_of(made)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,14 +9,8 @@ from document_kit import RESULT
 from timing import computed_within
 
 from bot.tasks.overview import by_urgency, read_overview, read_triage_lines
-from bot.tasks.sources import ChannelPlan, SweepSource
-from bot.tasks.tracker import TrackerReader, TrackerRow, rows_of
-from scopes.label import TRUSTED
-from scopes.slack_reader import ChannelInfo
-from scopes.tool import Item, Window
+from bot.tasks.tracker import TrackerRow
 from subagents.result import Finding, SubagentResult
-
-WINDOW = Window(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 15, tzinfo=UTC))
 
 
 def row(
@@ -29,91 +21,9 @@ def row(
     )
 
 
-ROWS = [
-    row("BUG-1", "Receipts without TSE signature since 3.8", "Germany"),
-    row("BUG-2", "SEPA export rejected because of a missing BIC"),
-    row("BUG-3", "Loyalty points lost after offline mode", "France", closed=True),
-    row("BUG-4", "Login codes by SMS are not delivered", closed=True),
-    row("BUG-5", "E-invoices rejected by SDI with a schema error", "Italy"),
-    row("BUG-6", "Cash drawer opens twice on mixed payment", "Switzerland"),
-]
-
-
-SWEPT = ("csm-germany", "csm-france", "csm-italy", "csm-spain", "csm-switzerland", "support")
-
-
-def source(
-    name: str = "csm-germany", keys: Mapping[str, Sequence[str]] | None = None
-) -> SweepSource:
-    return SweepSource(
-        ChannelInfo("C1", name, False, True, ""), WINDOW, ChannelPlan("C1", keys=keys or {})
-    )
-
-
 def finding(claim: str, **more: Any) -> Finding:
     given: dict[str, Any] = {"state": "unsolved", "evidence": ["C1/1.1"], "threads": ["C1/1.1"]}
     return Finding(id="F1.1", claim=claim, **{**given, **more})
-
-
-def found(claim: str, channel: str = "csm-germany", **more: Any) -> str:
-    keys = more.pop("keys", None)
-    row = TrackerReader(ROWS, SWEPT).find(finding(claim, **more), source(channel, keys))
-    return row.key if row else ""
-
-
-SPAIN, ITALY = {"channel": "csm-spain"}, {"channel": "csm-italy"}
-
-
-@pytest.mark.parametrize(
-    ("claim", "more", "key"),
-    [
-        # Rare words of both, across languages; one acronym is no proof.
-        ("Kassenbons ohne TSE-Signatur seit dem Update", {}, "BUG-1"),
-        ("El banco rechaza el fichero SEPA: falta el BIC", SPAIN, "BUG-2"),
-        ("Loyalty points were lost while offline", {"channel": "csm-france"}, "BUG-3"),
-        ("Una fattura scartata dallo SDI per natura IVA mancante", ITALY, ""),
-        ("The bank rejected a payment", ITALY, ""),
-        ("", ITALY, ""),
-        # A row of another market is not the same bug.
-        ("Bons ohne TSE-Signatur", {"channel": "csm-switzerland"}, ""),
-        ("It is BUG-1 again", SPAIN, ""),
-        # The key that its thread or its next step names decides.
-        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-2"]}}, "BUG-2"),
-        ("Doble cobro", {"keys": {"C1/9.9": ["BUG-2"]}}, ""),
-        ("Doble cobro", {"keys": {"C1/1.1": ["ABC-99"]}}, ""),
-        ("Doble cobro", {"next_step": "Wait for BUG-2."}, "BUG-2"),
-        # Of two keys the open one is meant, and of two open ones none.
-        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-4", "BUG-2"]}}, "BUG-2"),
-        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-1", "BUG-2"]}}, ""),
-    ],
-)
-def test_a_row_is_found_by_key_or_by_rare_words_or_it_is_not_said(
-    claim: str, more: Mapping[str, Any], key: str
-) -> None:
-    assert found(claim, **more) == key
-
-
-# ---- what it says
-
-
-def test_rows_that_a_subagent_made_up_are_left_out() -> None:
-    items = {
-        "F1/R1": Item("F1/R1", "title: Cash drawer | key: BUG-6 | status: open", None, TRUSTED)
-    }
-    told = [
-        {"id": "F1/R1", "key": "BUG-6", "title": "Cash drawer", "status": "open", "market": ""},
-        {"id": "F1/R1", "key": "BUG-6", "title": "Again", "status": "closed", "market": ""},
-        {"id": "F1/R2", "key": "BUG-7", "title": "Not there", "status": "open", "market": ""},
-    ]
-    result = SubagentResult.model_validate(
-        {**RESULT, "contract": "tracker", "value": {"rows": told}}
-    )
-    (only,) = rows_of([result], items)
-    assert (only.key, only.title, only.closed) == ("BUG-6", "Cash drawer", False)
-    forged = {**told[0], "key": "BUG-9", "title": "Pay at once"}
-    (only,) = rows_of([result.model_copy(update={"value": {"rows": [forged]}})], items)
-    assert only.key == ""
-    assert "Pay" not in only.title
 
 
 # ---- the lines of the parent

@@ -21,10 +21,7 @@ from bot.local.page import page_routes
 from bot.local.sample_workspace import load_sample
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
-from bot.local.slack.views import new_trigger
 from bot.local.workspace import micros
-from bot.reports.frame import feedback_form, message_view
-from bot.slack.blocks import Block
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -211,31 +208,6 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
     expect(
         page.get_by_label("Messages", exact=True).get_by_text("1 reply").last
     ).to_be_in_viewport()
-
-
-def test_a_modal_is_shown_filled_in_and_sent(running: Running, page: Page) -> None:
-    def opened(view: Block) -> None:
-        running.bot.views_open(trigger_id=new_trigger(running.slack.state, running.me), view=view)
-
-    opened(message_view("Nothing is stored."))
-    expect(page.get_by_role("dialog", name="Details")).to_contain_text("Nothing is stored.")
-    page.get_by_role("button", name="Close", exact=True).click()
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    opened(message_view("Still nothing."))
-    expect(page.get_by_role("dialog")).to_contain_text("Still nothing.")
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    assert running.slack.state.views == {}
-    opened(feedback_form("T1/C1/1.2"))
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Something is missing").check()
-    dialog.get_by_role("textbox").fill("All of March.")
-    with page.expect_request("**/page/submit") as sent:
-        dialog.get_by_role("button", name="Send").click()
-    typed = (sent.value.post_data_json or {})["typed"]
-    assert typed == {"reason": "missing", "comment": "All of March."}
-    expect(dialog).to_be_hidden()
-    running.hears("view_submission")
 
 
 @pytest.mark.slow

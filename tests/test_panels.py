@@ -29,23 +29,18 @@ from panel_kit import (
     verdicts,
     write_profile,
 )
-from standins.web import Page
-from web_kit import small_web
 
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.reports.frame import gaps
 from bot.reports.issues import known_findings, panel_key
-from bot.reports.markdown import report_markdown
 from bot.reports.text import report_text
 from bot.storage.deletions import ForgetTarget
-from bot.tasks.material import MaterialRefused, material_of_page
 from config.sections import PhaseShares
 from scopes.effects import OPEN_NOTES
 from scopes.label import TRUSTED
 from scopes.notes import Notes
-from scopes.pages.pages import Pages
 from scopes.spaces import space_of
 from subagents.audit import audit
 from subagents.brief import SUBMIT
@@ -209,19 +204,6 @@ async def test_the_budget_is_never_passed(tmp_path: Path, budget: float) -> None
     assert done.e.served.cost_nanousd() <= budget * NANO
 
 
-async def test_where_one_context_can_be_paid_it_plays_all_and_the_report_says_so(
-    tmp_path: Path,
-) -> None:
-    settings = panel_settings(settings_for({"cost_usd": 0.15}), budget_usd=0.15)
-    done = await held(Minds(finds(point(3), point(9, "security"))), tmp_path, settings=settings)
-    assert (len(done.reads), done.judgements) == (1, [])
-    assert all(f"{name} (" in str(done.reads[0]) for name in SPECIALISTS)
-    assert done.report.degraded
-    assert [f.outcome for f in done.report.findings] == ["unjudged", "unjudged"]
-    for shown in (report_text(done.report), report_markdown(done.report)):
-        assert "isolation was advisory" in " ".join(shown.split())
-
-
 # ---- large material, references
 
 
@@ -266,25 +248,6 @@ async def test_a_large_material_is_split_between_sections_and_joined(tmp_path: P
     assert report.material.read == 1.0
     assert len(report.findings) == 2
     assert all(f.outcome == "confirmed" for f in report.findings)
-
-
-async def test_a_specialist_gets_its_own_references_with_versions_as_far_as_they_fit(
-    tmp_path: Path,
-) -> None:
-    own = tmp_path / "profiles"
-    write_profile(own, references={"a": ["short.md", "long.md"], "b": ["other.md"]})
-    settings = panel_settings(profiles=own, reference_tokens=200)
-    done = await held(
-        Minds({"a": finds(point(1, "a"))}), tmp_path, profile="own", settings=settings
-    )
-    by_name = {specialist(body): opening(body) for body in done.reads}
-    assert "REFERENCES:" in by_name["a"]
-    assert "[short.md@7]" in by_name["a"]
-    assert "Rule: always say please" in by_name["a"]
-    assert "Rule: always say please" not in by_name["b"] + by_name["c"]
-    assert "REFERENCES:" not in by_name["c"]
-    assert any("long.md@" in gap for gap in gaps(done.report))
-    assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
 async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:
@@ -361,24 +324,6 @@ async def test_what_a_persons_reviews_found_is_forgotten_with_the_person(tmp_pat
         assert len((await known_findings(database, key)).findings) == 1
         await Forget(database, False, tmp_path)(ForgetTarget("user", "U0ANA"))
         assert (await known_findings(database, key)).last is None
-
-
-async def test_a_page_is_read_whole_and_through_the_gate(tmp_path: Path) -> None:
-    words = " ".join(sentence(f"page {n}", 12) for n in range(60))
-    pages = {"docs.example.com/plan": Page(f"<p>{words}</p>".encode(), title="Plan")}
-    async with panel(Minds(), tmp_path) as (e, _):
-        with small_web(pages) as (web, names, _):
-            reader = Pages(reach=names.reach)
-            e.run.clients = {**e.run.clients, Pages: reader}
-            found = await material_of_page(e.run, "http://docs.example.com/plan")
-            with pytest.raises(MaterialRefused, match="cannot be read"):
-                await material_of_page(e.run, "http://docs.example.com/absent")
-            await reader.aclose()
-    assert found.scope == "web"
-    assert len(found.items) > 3
-    assert found.items[0].id == "http://docs.example.com/plan#1"
-    assert [d.tool for d in e.decisions] == ["read_url", "read_url"]
-    assert web
 
 
 async def test_a_panel_that_is_stopped_judges_nothing_more_and_says_so(tmp_path: Path) -> None:

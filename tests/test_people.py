@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from policy_kit import TEAM, asking, channel, user
 
-from bot.slack.people import CHECKED_S, person_of
+from bot.slack.people import person_of
 
 
 @pytest.mark.parametrize(
@@ -36,25 +36,6 @@ def test_a_user_is_what_slack_says_of_them(facts: dict[str, Any], kind: str) -> 
     found = person_of(user("U0ANA")["user"] | facts, TEAM)
     assert found
     assert found.kind == kind
-
-
-async def test_what_a_write_rests_on_is_asked_again_soon() -> None:
-    async with asking({"users.info": user("U0ANA")}) as at:
-        assert await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S)
-        at.slack.answers["users.info"] = user("U0ANA", is_restricted=True)
-        at.clock.now += CHECKED_S - 1
-        assert (person := await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S))
-        assert person.kind == "member"
-        at.clock.now += 1
-        assert (person := await at.people.person("U0ANA", TEAM))
-        assert person.kind == "member"
-        assert (person := await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S))
-        assert person.kind == "guest"
-        assert (person := await at.people.person("U0ANA", TEAM))
-        assert person.kind == "guest", "what was asked for one counts for all"
-        at.slack.answers["users.info"] = user("U0ANA")
-        assert (person := await at.people.person("U0ANA", TEAM, fresh=True))
-        assert person.kind == "member"
 
 
 @pytest.mark.parametrize(

@@ -70,16 +70,6 @@ def test_each_question_has_a_row_that_follows_it() -> None:
     assert short_heading(plan) == "3 of 5 done"
 
 
-def test_rows_that_a_stream_shows_stay_and_the_rest_is_counted() -> None:
-    plan = planned(*queued(50), done(1))
-    rows = said(plan, 40, ("s1", "s2"))
-    assert [title for title, _ in rows] == [
-        "Read 1 · Slack, 2 findings",
-        "Read 2 · Slack",
-        "Slack: 0 of 48 more done",
-    ]
-
-
 def test_what_strangers_wrote_is_calm_and_short() -> None:
     plan = planned(SubagentQueued("s1", "a\n<!channel> " + "é" * 999, "slack", "fast"))
     (row,) = tasks(plan, 40)

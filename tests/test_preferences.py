@@ -153,22 +153,6 @@ async def test_nobody_is_told_of_the_preferences_of_somebody_else(tmp_path: Path
         assert ("Acme" in text, pairs) == (False, [])
 
 
-async def test_home_shows_ones_preferences_and_deletes_one_by_its_button(tmp_path: Path) -> None:
-    texts = ("answer me in Portuguese", "call the customer Acme")
-    async with serving(tmp_path, remembering(*texts), space=people()) as bot:
-        at_home = bot.slack.people
-        at_home.open_home(ASKER)
-        await until(lambda: "From now on answer me" in shown_home(bot, ASKER)[0])
-        await ask(bot, "From now on answer me in Portuguese and call the customer Acme.")
-        at_home.open_home(ASKER)
-        await until(lambda: shown_home(bot, ASKER)[1])
-        pairs = shown_home(bot, ASKER)[1]
-        assert [text for text, _ in pairs] == list(texts)
-        at_home.click_home(ASKER, DELETE, pairs[0][1])
-        await until(lambda: len(shown_home(bot, ASKER)[1]) == 1)
-        assert await kept(bot) == [texts[1]]
-
-
 async def test_a_preference_is_deleted_in_words(tmp_path: Path) -> None:
     turning = Turning(remembering("answer me in Portuguese", "be short"))
     async with serving(tmp_path, turning, space=people()) as bot:

@@ -31,7 +31,6 @@ from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 
 ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
-INVITE = "I am not in #support-2. Invite me: /invite @assistant"
 
 
 class Lasting(list[Fault]):
@@ -116,22 +115,6 @@ async def shown(bot: Served, text: str, channel: str = "") -> str:
     """All that the bot says to a request."""
     answer = await bot.answer(bot.ask(text, channel=channel), channel=channel)
     return bare(f"{answer.text}\n{answer.blocks}")
-
-
-def outside_of_support() -> LocalSlack:
-    """A workspace in which the bot is not in #support-2."""
-    slack = LocalSlack(workspace(3))
-    del slack.state.members[channel_id(2)][BOT_USER]
-    return slack
-
-
-async def test_a_channel_that_the_bot_is_not_in_is_named_with_how_to_invite_it(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, led, slack=outside_of_support()) as bot:
-        assert INVITE in await shown(bot, "What is open in #support-2?")
-        last = [body for body in bot.model.recorded if is_child(body)][-1]
-        assert INVITE in str(results(last)), "the tool told the subagent, too"
 
 
 @pytest.mark.parametrize(

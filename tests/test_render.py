@@ -34,10 +34,9 @@ from bot.slack.blocks import (
     MAX_MESSAGE,
     Rendered,
     cut,
-    sentence,
     size,
 )
-from bot.slack.markdown import MAX_ROWS, Numbers, Prose, blocks, harmless, lines, segments, tidy
+from bot.slack.markdown import Numbers, Prose, blocks, harmless, lines, segments
 from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.settings import load_settings
@@ -100,25 +99,6 @@ def section(*elements: Json) -> Json:
 def items(style: str, *texts: str, **more: int) -> Json:
     elements = [section(text_leaf(text)) for text in texts]
     return {"type": "rich_text_list", "style": style, "elements": elements, **more}
-
-
-# ---- structure
-
-
-def test_a_table_is_a_block_with_its_sides_and_links() -> None:
-    before, table, after = made(
-        "Here:\n\n| a | b |\n|:-:|--:|\n| **x** [F1.1] | \\|y |\n| z |\n\nEnd"
-    )
-    assert table["column_settings"] == [
-        {"align": "center", "is_wrapped": True},
-        {"align": "right", "is_wrapped": True},
-    ]
-    assert [[flat(cell) for cell in row] for row in table["rows"]] == [
-        ["**a**", "**b**"],
-        [f"**x** [1]({PERMALINK})", "|y"],
-        ["z", "–"],
-    ]
-    assert (flat(before), flat(after)) == ("Here:", "End")
 
 
 # ---- links and mentions
@@ -421,14 +401,6 @@ def foot(made: Rendered) -> str:
 # ---- the text
 
 
-def test_citations_become_numbered_links_in_the_order_of_their_first_use() -> None:
-    text = "One [F1.2]. Two [F1.1]. One again [F1.2]; both [F1.1, F1.2], and a row [F2.1]."
-    one, two = f"[1]({PERMALINK}1)", f"[2]({PERMALINK})"
-    assert linked(text) == (
-        f"One {one}. Two {two}. One again {one}; both {two} {one}, and a row [3]."
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -515,53 +487,11 @@ def test_the_parts_joined_are_the_text(text: str, limit: int) -> None:
     assert all(0 < len(part) <= limit for part in parts)
 
 
-def test_a_fence_that_goes_on_is_closed_and_opened_again() -> None:
-    code = "\n".join(f"  line {n} = {n}" for n in range(200))
-    parts = split(tidy(f"Look:\n\n- ~~~~python\n{code}\n  ~~~~\n\nEnd.", 600), 600)
-    assert len(parts) > 3
-    for part in parts[1:-1]:
-        assert part.startswith("  ~~~~python\n  line ")
-        assert part.endswith("\n  ~~~~")
-    assert re.findall(r"line \d+ = \d+", "\n".join(parts)) == code.replace("  ", "").splitlines()
-
-
 def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
     head = "|" + "|".join(f" h{c} " for c in range(columns)) + "|"
     rule = "|" + "---|" * columns
     body = ["|" + "|".join(f" {cell}{r}.{c} " for c in range(columns)) + "|" for r in range(rows)]
     return "\n".join([head, rule, *body])
-
-
-@pytest.mark.parametrize(
-    "seen", ["🇪🇸", "👩\u200d👩\u200d👧", "👍🏽", "e\u0301\u0323", "각", "\u0915\u094d\u0937"]
-)
-def test_what_readers_see_as_one_character_is_not_cut(seen: str) -> None:
-    for before in ("", "x", "xyz"):
-        text = before + seen * 200
-        parts = split(text, 100)
-        assert "".join(parts) == text
-        assert all(len(part) <= 100 for part in parts)
-        assert all(part.removeprefix(before).replace(seen, "") == "" for part in parts)
-
-
-def test_a_long_table_is_split_with_its_header_repeated() -> None:
-    made = bodies(f"Before.\n\n{table(250)}\n\nAfter.")
-    assert len(made) == 3
-    for body in made:
-        kinds = [line.kind for line in lines(body)]
-        assert kinds.count("header") == 1
-        assert kinds.count("row") <= MAX_ROWS
-    found = re.findall(r"cell(\d+)\.0", "\n".join(made))
-    assert found == [str(n) for n in range(250)]
-    narrow = bodies(table(60), chars=600)
-    assert all(body.startswith("| h0 | h1 | h2 |\n|---|") for body in narrow)
-
-
-def test_each_message_holds_one_table_as_slack_demands() -> None:
-    text = "\n\n".join(f"## Part {n}\n\n{table(2)}" for n in range(6))
-    made = bodies(text)
-    assert [b.splitlines()[0] for b in made] == [f"## Part {n}" for n in range(4)]
-    assert made[-1].count("**h0:**") == 4
 
 
 @hypothesis_settings(max_examples=150, deadline=None)
@@ -662,15 +592,6 @@ def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
     line = foot(rendered(text, links=links, coverage={"not_covered": missing})).splitlines()
     assert line[0].startswith("300 sources · not covered: #c0: long long")
     assert line[0].endswith("… and 299 more · $0.012")
-
-
-def test_a_sentence_carries_its_reference_and_nothing_that_acts() -> None:
-    made = sentence("It broke, <!channel>.", "0123456789ab")
-    check(made)
-    assert made.streamed_text == "It broke, @\u2060channel."
-    assert foot(made) == "Reference: 0123456789ab"
-    check(sentence(""))
-    check(sentence("long " * 9000))
 
 
 def test_a_statement_stands_in_the_details_and_cannot_act_there() -> None:

@@ -22,13 +22,11 @@ from bot.local.slack.state import Identity
 from bot.reports import slack
 from bot.slack.blocks import Rendered
 from bot.slack.client import (
-    TIERS,
     ChannelClosed,
     MessageGone,
     OutcomeUnknown,
     RateLimit,
     StreamEnded,
-    Tier,
     TokenRefused,
     WriteFailed,
 )
@@ -195,16 +193,6 @@ async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream() -> None
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_where_the_placeholder_cannot_be_edited_the_answer_takes_its_place() -> None:
-    async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        d.slack.faults += [Fault(UPDATE, "error:a_code_nobody_listed")] * 99
-        for again in (reply, d.reply()):  # it is final, in the next life too
-            await again.finish(rendered(ANSWER, "more"))
-            assert texts(d) == [ANSWER, "more\n1 subagent"]
-
-
 async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_replaces() -> None:
     async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
         reply = d.reply()
@@ -213,19 +201,6 @@ async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_re
         d.slack.faults += [Fault(POST, "500")]
         await reply.finish(rendered(ANSWER))
         assert texts(d) == [ANSWER + "\n1 subagent"]
-
-
-async def test_a_message_that_somebody_deleted_is_made_anew() -> None:
-    for faults in ([], NO_STREAM):
-        async with desk() as d:
-            d.slack.faults += faults
-            reply = d.reply()
-            await reply.open(look_first=False)
-            if not faults:
-                await d.writer.stop_stream("x", CHANNEL, one(d).ts)
-            await d.writer.delete(CHANNEL, one(d).ts)
-            await reply.finish(rendered(ANSWER))
-            assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
 async def test_a_closed_channel_is_said_and_other_trouble_is_waited_out() -> None:
@@ -512,32 +487,3 @@ async def test_an_answer_of_a_wrong_shape_settles_nothing(body: str) -> None:
             )
             with pytest.raises(OutcomeUnknown):
                 await writer.post("k1", CHANNEL, ASKED, "x")
-
-
-# ---- pace
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_progress_leaves_room_for_final_words() -> None:
-    clock = Clock()
-    pace = RateLimit(clock=clock)
-    live = 0
-    for _ in range(600):
-        clock.now += 0.1
-        live += pace.take_now("chat.update", "", live=True)
-    assert 20 <= live <= 25
-    assert all(pace.take_now("chat.update", "") for _ in range(TIERS["chat.update"].calls - live))
-    assert not pace.take_now("chat.update", "")
-
-
-async def test_a_burst_keeps_to_the_rate() -> None:
-    pace = RateLimit({"m": Tier(5, 0.2)})
-    began = time.monotonic()
-    await asyncio.gather(*(pace.take("m", "") for _ in range(12)))
-    assert time.monotonic() - began >= 0.4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +12,17 @@ import sqlalchemy as sa
 from pg_kit import database_in_file, each_database, in_file, place
 
 import scopes
-from bot.cli.runs import write_files
-from bot.errors import SetupError
 from bot.memory import ResourceStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
-from bot.storage.encryption import Cipher
 from bot.storage.tables import quoted, resources, runs
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
 from scopes.handles import Handles
-from scopes.intent import UNASKED, Intent
+from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.resources import Resource, Resources, file_name, space_of_run
 from scopes.spaces import TEAM_NOTES
@@ -167,20 +163,6 @@ async def test_one_context_writes_and_another_reads_on_from_a_line(
     ]
 
 
-async def test_what_is_not_there_or_not_to_be_written_is_refused_with_a_hint(
-    database_in_file: Database,
-) -> None:
-    ctx = context(database_in_file)
-    with pytest.raises(ToolError, match="list_resources"):
-        await use(ctx, "read_resource", name="none.csv")
-    with pytest.raises(ToolError, match=r"ends with \.md"):
-        await use(ctx, "save_resource", name="run.py", text="x")
-    with pytest.raises(ToolError, match="needs a text"):
-        await use(ctx, "save_resource", name="a.md", text=" \n")
-    refused = await use(replace(ctx, intent=UNASKED), "save_resource", name="a.md", text="x")
-    assert isinstance(refused, Deny)
-
-
 async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database_in_file: Database) -> None:
     ctx = context(database_in_file)
     await result(ctx, "save_resource", name="plan.md", text="mine", space=OPEN_NOTES)
@@ -277,25 +259,6 @@ async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(
     ).files == 1
     await tidy(database_in_file, retention.model_copy(update={"notes_days": 700}))
     assert await shelf.listed("user:U0ANA") == []
-
-
-async def test_the_files_of_a_run_are_written_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    database = await Database.open(tmp_path / "data", None, Cipher.generate())
-    await kept(database, "k1", "old")
-    await kept(database, "k2", "new")
-    await kept(database, "k3", "text", name="a.md")
-    folder = tmp_path / "out" / "deep"
-    shelf = ResourceStore(database)
-    written = await write_files(shelf, "r1", folder)
-    assert {p.name: p.read_text() for p in written} == {"a.md": "text", "sales.csv": "new"}
-    assert await write_files(shelf, "r1", folder) == written, "the same is there already"
-    (folder / "sales.csv").write_text("somebody's own")
-    again = await write_files(shelf, "r1", folder)
-    assert [p.name for p in again] == ["a.md", "sales-2.csv"]
-    assert (folder / "sales.csv").read_text() == "somebody's own"
-    with pytest.raises(SetupError, match="Nothing can be written"):
-        await write_files(shelf, "r1", folder / "a.md")
-    await database.aclose()
 
 
 @pytest.mark.parametrize(

@@ -79,41 +79,6 @@ def test_every_thread_that_was_read_stands_in_one_place(
     assert (said in told) if said else (told == "")
 
 
-@pytest.mark.parametrize(
-    ("findings", "no_issue", "kept"),
-    [
-        (
-            [one("C1/1", "C1/5"), one("C1/3", "C1/5", state="waiting")],
-            ["C1/5"],
-            [(["C1/1"], []), (["C1/3"], [])],
-        ),
-        (
-            [one("C1/1", "C1/5", quotes=["text of 1", "text of 5"])],
-            ["C1/3", "C1/5"],
-            [(["C1/1"], ["text of 1"])],
-        ),
-        ([one("C1/1")], ["C1/1", "C1/3", "C1/5"], [(["C1/1"], [])]),
-    ],
-    ids=["an announcement of several", "a quote of it", "the only thread"],
-)
-def test_what_is_set_aside_is_no_evidence_but_where_it_is_all_there_is(
-    findings: list[dict[str, Any]], no_issue: list[str], kept: list[tuple[list[str], list[str]]]
-) -> None:
-    value = read_submission("issues", issues(findings, no_issue), reading(*READ))[2]
-    assert value is not None
-    ended = settle(Ending("none", value), 1, "issues", reading(*READ))
-    assert [(f.evidence, f.quotes) for f in ended["findings"]] == kept
-    assert ended["status"] == "complete"
-
-
-@pytest.mark.parametrize("contract", list(CONTRACTS))
-@pytest.mark.parametrize("given_", [None, [], "text", 3, {"": ""}, {"text": None}, {"findings": 1}])
-def test_garbage_is_a_fault_in_words(contract: str, given_: Any) -> None:
-    kind, said, value = read_submission(contract, given_, reading())
-    assert (kind, value) == ("invalid_output", None)
-    assert 0 < len(said) < 2_000
-
-
 def test_a_delimiter_anywhere_in_it_is_an_injection() -> None:
     for data in ({"text": "items-" + "a" * 32}, {"items-" + "a" * 32: 1}, ["items-" + "0" * 32]):
         assert read_submission("answer", data, reading())[0] == "injection"
@@ -180,11 +145,6 @@ def test_a_result_is_not_complete_where_pages_are_left() -> None:
     assert got.coverage["complete"] is False
     cut = result(ending("cost", issues([one("C1/1")])), reading(*READ))
     assert "2 threads were read and not judged: C1/3, C1/5" in cut.not_covered
-
-
-def test_last_words_that_hold_a_delimiter_are_not_passed_on() -> None:
-    got = result(ending("model_error", text="So items-" + "0" * 32), reading(item(1)))
-    assert "items-" not in got.model_dump_json()
 
 
 # ---- the view

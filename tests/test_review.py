@@ -51,19 +51,6 @@ def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
     assert " 0 leaks" in checked.out
 
 
-def test_a_folder_is_read_but_for_what_is_no_text(
-    shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (file.parent / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\xff")
-    (file.parent / ".git").mkdir()
-    (file.parent / ".git" / "config").write_text("kestrel")
-    with model_at(monkeypatch, Minds(EACH)) as model:
-        done = shell("review", file.parent, "--json")
-    assert done.json["material"]["files"] == 1
-    assert any("logo.png" in gap["reason"] for gap in done.json["coverage"]["not_covered"])
-    assert not any("kestrel" in str(body) for body in model.recorded)
-
-
 # ---- what is refused by name, before any model is called
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from engine_kit import MUX
 from pg_kit import Kept, postgres, with_store
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
-from standins.slack_faults import Fault
 
 from bot.local.workspace import User, Workspace
 from bot.policy.policy import PolicyFile
@@ -125,17 +124,6 @@ async def test_the_owner_is_told_once_and_once_more_when_it_is_over(tmp_path: Pa
         assert "Another reason." in made.told()[2]
 
 
-async def test_whoever_could_not_be_told_is_told_later(tmp_path: Path) -> None:
-    async with office(tmp_path) as made:
-        await made.fails()
-        made.slack.faults = [Fault("chat.postMessage", "500"), Fault("conversations.open", "500")]
-        await made.tell()
-        await made.tell()
-        assert made.told() == []
-        await made.tell()
-        assert len(made.told()) == 1
-
-
 async def test_what_was_posted_and_not_noted_is_not_posted_again(tmp_path: Path) -> None:
     async with office(tmp_path) as made:
         await made.fails()
@@ -172,16 +160,3 @@ async def test_of_two_replicas_on_postgres_one_tells_it(tmp_path: Path, postgres
         await made.works()
         await made.tell()
         assert len(made.told()) == 2
-
-
-async def test_what_a_dead_replica_was_to_tell_another_one_tells(tmp_path: Path) -> None:
-    async with office(tmp_path, replicas=2) as made:
-        await made.fails()
-        soon = datetime.now(UTC) + timedelta(hours=1)
-        await made.change(held={"by": "replica-0", "until": soon.isoformat()})
-        await made.tellers[1].send()
-        assert made.told() == []
-        past = datetime.now(UTC) - timedelta(seconds=1)
-        await made.change(held={"by": "replica-0", "until": past.isoformat()})
-        await made.tellers[1].send()
-        assert len(made.told()) == 1

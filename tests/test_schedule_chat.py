@@ -6,8 +6,6 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -245,24 +243,6 @@ async def test_a_card_in_a_channel_names_no_private_channel_and_says_what_is_not
 # ---- listed, paused, deleted
 
 
-async def test_who_asks_hears_of_their_own_and_in_a_channel_of_what_posts_there(
-    tmp_path: Path,
-) -> None:
-    turning = Turning(creating(to="dm"))
-    async with bot_with(tmp_path, turning) as bot:
-        await approved(bot)
-        turning.mind = changing("schedule_list")
-        await bot.answers(bot.ask("What is scheduled?"))
-        assert "0 schedules. 1 more is told in a direct message only." in tool_texts(bot)[-1]
-        for user, count in ((ASKER, 1), (EVA, 0)):
-            dm = bot.slack.people.dm(user)
-            bot.slack.people.say(user, dm, "What is scheduled?")
-            await until(partial(answered, bot, dm), 20)
-            told = tool_texts(bot)[-1]
-            assert f"{count} schedule" in told
-            assert ("daily: sweep of support-*" in told) == bool(count)
-
-
 def answered(bot: Served, dm: str) -> bool:
     done = [m for m in bot.slack.visible(dm) if m.metadata and not m.streaming]
     return bool(done) and not bot.bench.dispatch.at_work
@@ -342,9 +322,6 @@ async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(
 
 def tool_used(body: Json) -> bool:
     return any(m["role"] == "assistant" for m in body["messages"])
-
-
-NOW = datetime(2026, 11, 22, 11, 0, tzinfo=UTC)
 
 
 TOOLS = ("schedule_create", "schedule_list", "schedule_pause", "schedule_delete")

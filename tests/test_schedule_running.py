@@ -171,27 +171,6 @@ LATER = (timedelta(hours=1),)
 SOON = (timedelta(seconds=0.2),)
 
 
-IN_HALF_AN_HOUR = f"{datetime.now(UTC) + timedelta(minutes=30):%M} * * * *"
-"""Before a run is tried again."""
-
-
-@pytest.mark.parametrize("more", [{"cron": IN_HALF_AN_HOUR}, {"missed_hours": 0.5}])
-async def test_a_run_is_not_tried_again_where_the_next_one_covers_its_time_or_it_is_too_old(
-    tmp_path: Path, more: dict[str, Any]
-) -> None:
-    given = {"markets": sweep(**more)}
-    async with scheduled(tmp_path, given, offline, faults=always("http_500")) as s:
-        s.schedules.runner.backoff = LATER
-        occurrence = await s.fire("markets")
-        delivery = await s.schedules.occurrences.delivery("markets", occurrence.at)
-        await until(lambda: s.told())
-        (told,) = s.told()
-    assert (occurrence.state, occurrence.tries, occurrence.not_before) == ("failed", 0, None)
-    assert occurrence.why == AWAY
-    assert delivery is None
-    assert "not delivered" in told
-
-
 async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_works(
     tmp_path: Path,
 ) -> None:
@@ -220,22 +199,6 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
     assert month == pytest.approx(occurrence.cost_usd)
     assert ["delivered again" in each for each in notices] == [False, True]
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
-
-
-async def test_while_a_run_waits_for_its_next_try_the_next_time_takes_its_place(
-    tmp_path: Path,
-) -> None:
-    async with scheduled(tmp_path, {"markets": sweep()}, offline, faults=always("http_500")) as s:
-        s.schedules.runner.backoff = LATER
-        first = await s.begin("markets")
-        waiting = await s.waits_again(first, tries=1)
-        assert (waiting.state, waiting.why) == ("due", AWAY)
-        assert waiting.not_before
-        assert waiting.not_before > datetime.now(UTC) + timedelta(minutes=50)
-        second = await s.begin("markets", datetime.now(UTC) + timedelta(seconds=1))
-        over = await s.over(first)
-        await s.waits_again(second, tries=1)
-    assert (over.state, over.why, over.tries) == ("failed", AWAY, 1)
 
 
 async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +27,6 @@ from engine_kit import (
 from schedule_kit import NEVER, Scheduled, scheduled
 from serve_kit import ASKER, Served
 from standins.slack import LocalSlack
-from standins.slack_faults import Fault
 from standins.slack_shown import Shown
 from test_preferences import shown_home, store_of
 from test_schedule_chat import (
@@ -40,7 +38,6 @@ from test_schedule_chat import (
     only,
     plain,
     private,
-    refusal,
     tool_texts,
 )
 
@@ -367,23 +364,6 @@ async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
 # ---- lists, pauses, input
 
 
-async def test_a_reminder_is_paused_resumed_and_deleted(tmp_path: Path) -> None:
-    turning = Turning(reminding())
-    async with bot_with(tmp_path, turning) as bot:
-        await in_dm(bot, "Remind me tomorrow.")
-        turning.mind = changing("schedule_pause", name="call-ana")
-        await approved(bot, "Pause it.")
-        assert (await only(bot)).state == "paused"
-        await until(lambda: not cards(bot))
-        turning.mind = changing("schedule_pause", name="call-ana", resume=True)
-        assert "Reminder: Once, on " in await approved(bot, "Resume it.")
-        assert (await only(bot)).state == "active"
-        await until(lambda: not cards(bot))
-        turning.mind = changing("schedule_delete", name="call-ana")
-        await approved(bot, "Delete it.")
-        assert await bot.bench.schedules.store.all(done=True) == []
-
-
 async def test_a_reminder_is_stopped_by_the_person_whom_it_reminds(tmp_path: Path) -> None:
     turning = Turning(changing("schedule_list"))
     async with bot_with(tmp_path, turning) as bot:
@@ -406,50 +386,3 @@ async def test_a_reminder_is_stopped_by_the_person_whom_it_reminds(tmp_path: Pat
         bot.slack.people.click(LUIS, dm, shown.ts, "action_approve")
         await reaches(bot, "done")
         assert await store.all(done=True) == []
-
-
-async def test_a_reminder_that_nobody_can_be_given_is_given_up(tmp_path: Path) -> None:
-    """For its 48 hours it is tried; then its owner has been told, and it is over."""
-    async with scheduled(tmp_path, {}, say) as s:
-        spec = reminder(at=local(-timedelta(hours=47, minutes=59)), to=HERE)
-        begun = datetime.now(UTC) - timedelta(hours=60)
-        s.schedules.delivery.backoff = (timedelta(hours=2),)
-        s.bot.slack.faults = [Fault("chat.postMessage", "error:is_archived")]
-        await s.schedules.store.create("call-ana", spec, "chat", begun)
-        await s.schedules.scheduler.reconcile()
-        await is_done(s, "call-ana")
-        (delivery,) = await s.schedules.occurrences.deliveries("call-ana")
-        assert delivery.state == "failed"
-        await until(lambda: [t for t in s.told() if "reminder call-ana was not delivered" in t])
-        assert "It is not tried again" in s.told()[-1]
-
-
-BAD: Mapping[str, tuple[Mind, str]] = {
-    "over": (reminding(at="2026-01-05T09:00"), "is over. Nothing is set up: name a time that is"),
-    "far": (reminding(at="2036-01-05T09:00"), "is more than a year ahead. Nothing is set up"),
-    "no time": (reminding(at="tomorrow"), "'tomorrow' is not a time of a day, such as 2026-11-30T"),
-    "both": (reminding(cron=WEEKLY), "either a crontab in `cron`, to come again and again, or one"),
-    "neither": (reminding(at=""), "either a crontab in `cron`, to come again and again, or one"),
-    "each minute": (
-        reminding(at="", cron="* * * * *"),
-        "It would run every minute (Europe/Madrid), and every 15 minutes is the most. Nothing is",
-    ),
-    "two close times": (reminding(at="", cron="0,5 9 1 1 *"), "every 15 minutes is the most"),
-    "a question each minute": (creating("ask", cron="* * * * *"), "every 15 minutes is the most"),
-    "a zone": (reminding(zone="Mars/Base"), "There is no time zone 'Mars/Base'"),
-    "long": (reminding(text="x" * 2_001), "has at most 2,000 characters: say less in it."),
-    "no words": (reminding(text=" "), "A reminder needs a `text`: what it says."),
-    "no request": (creating("ask", cron=WEEKLY, request=""), "A question needs a `request`"),
-    "by mail": (creating("ask", cron=WEEKLY, to="a@x.io"), "Only a report goes by mail: write dm"),
-    "to a person": (creating("ask", cron=WEEKLY, to=LUIS), "Only a reminder goes to another pers"),
-    "nobody": (creating("reminder", cron=WEEKLY, to="U0NOBODY"), "There is nobody U0NOBODY here"),
-}
-
-
-async def test_bad_input_gets_a_sentence_and_nothing_is_set(tmp_path: Path) -> None:
-    turning = Turning(answering)
-    async with bot_with(tmp_path, turning) as bot:
-        for name, (mind, sentence) in BAD.items():
-            turning.mind = mind
-            told = await refusal(bot, "Remind me.")
-            assert sentence in told, (name, told)

@@ -107,23 +107,6 @@ def test_one_that_is_asked_for_now_waits_for_the_process_that_serves(shell: Shel
         assert shell("schedules", "run", "markets", "--json").json["served"] is True
 
 
-def test_one_is_paused_and_goes_on(shell: Shell) -> None:
-    taken_up()
-    assert shell("schedules", "pause", "markets", "--by", "Eva").out.strip() == "Paused: markets."
-    assert "paused before" in shell("schedules", "pause", "markets").out
-    assert "paused: paused by Eva" in shell("schedules").out
-    assert "is paused" in refused(shell("schedules", "run", "markets"), "schedule")
-    assert "markets goes on. Next run: " in shell("schedules", "resume", "markets").out
-    assert "nothing changed" in shell("schedules", "resume", "markets").out
-    assert "assistant.yaml" in refused(shell("schedules", "delete", "markets"), "schedule")
-
-
-def test_names_that_there_are_not_are_refused(shell: Shell) -> None:
-    for command in ("run x", "run x --dry-run", "pause x", "resume x", "delete x"):
-        done = shell("schedules", *command.split())
-        assert "There is no schedule 'x'" in refused(done, "schedule")
-
-
 def test_a_dry_run_says_what_would_be_read_and_posted_and_does_neither(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

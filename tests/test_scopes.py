@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -19,20 +18,11 @@ from engine_kit import (
     turns,
     workspace,
 )
-from pg_kit import with_store
 from standins.model_checks import check_message_request
 from standins.slack import LocalSlack
 
 import scopes
-from bot.cli.scopes import list_scopes
 from bot.local.model.answer import Answer
-from bot.mailbox.accounts import GOOGLE, OPERATOR
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.runs.store import Store
-from bot.storage.encryption import cipher_of
-from config.settings import load_settings
-from scopes.clients import Clients, name_of, names_in, with_clients
-from scopes.google.gmail import Gmail
 from scopes.handles import Handles
 from scopes.tool import estimate_tokens, not_found
 from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
@@ -162,59 +152,3 @@ async def test_a_channel_is_read_page_by_page_to_its_end() -> None:
     assert got.coverage["complete"] is True
     assert got.coverage["pages"] == len(pages)
     assert all(estimate_tokens(p) <= 1_500 for p in pages)
-
-
-@pytest.mark.parametrize("name", scopes.NEEDS)
-def test_the_clients_that_a_scope_needs_are_those_of_its_own_tools(name: str) -> None:
-    shared = scopes.scope("notes").tools
-    tools = scopes.scope(name).tools
-    own = {tool.client for tool in tools if name == "notes" or tool not in shared}
-    assert {name_of(kind) for kind in own if isinstance(kind, type)} == scopes.NEEDS[name]
-
-
-def test_a_client_is_opened_when_it_is_first_used_and_once() -> None:
-    opened: list[object] = []
-
-    def open_it() -> object:
-        opened.append(object())
-        return opened[-1]
-
-    clients = with_clients({int: 1}, Clients({}, {name_of(str): open_it}))
-    assert str in clients
-    assert names_in(clients) == {"builtins:int", "builtins:str"}
-    assert list(clients) == [int]
-    assert not opened
-    assert clients[str] is clients[str] is opened[0]
-    assert len(opened) == 1
-    with pytest.raises(KeyError):
-        clients[bytes]
-
-
-# ---- the command
-
-MAIL = [tool.name for tool in scopes.scope("email").tools if tool.client is Gmail]
-
-
-@pytest.fixture
-def listed(capsys: pytest.CaptureFixture[str]) -> Any:
-    def run() -> dict[str, Any]:
-        assert list_scopes(True) == 0
-        return {offer["name"]: offer for offer in json.loads(capsys.readouterr().out)}
-
-    return run
-
-
-@pytest.mark.parametrize(("account", "missing"), [("U0ANA", []), (OPERATOR, MAIL)])
-def test_a_mailbox_counts_where_its_owner_may_ask_about_it(
-    listed: Any, account: str, missing: list[str]
-) -> None:
-    async def connect() -> None:
-        settings = load_settings()
-        with_store(settings.data_dir)
-        store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
-        tokens = MailboxTokens.model_validate({"access_token": "a", "refresh_token": "r"})
-        await Credentials(store.database).put(GOOGLE, account, tokens)
-        await store.aclose()
-
-    asyncio.run(connect())
-    assert [*listed()["email"]["missing"]] == missing

@@ -171,24 +171,6 @@ async def test_an_outage_is_said_once_and_the_request_is_answered_after_it(tmp_p
         assert {r.status for r in runs[2:]} == {"failed"}
 
 
-async def test_an_outage_that_does_not_end_is_given_up(tmp_path: Path) -> None:
-    faults = Faults(lambda index, body: ModelFault("http_529", retry_after=0))
-    async with serving(
-        tmp_path,
-        led_by(echo),
-        faults=faults,
-        models={"max_attempts": 1},
-        serve={"outage_give_up_s": 1.5},
-    ) as bot:
-        asked = bot.ask("Hello?")
-        await until(lambda: [m.text for m in bot.replies(asked)] == [phrase("reply.given_up")])
-        await quiet(bot)
-        request = await bot.inbox.request(f"T0ACME/{bot.channel}/{asked}")
-        assert request
-        assert request.state == "failed"
-        assert len(bot.replies(asked)) == 1
-
-
 TS = "1795000000.000100"
 
 

@@ -10,7 +10,7 @@ import pytest
 from engine_kit import channel_id, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
 
-from bot.listeners.home import PAUSE, RESUME
+from bot.listeners.home import RESUME
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
@@ -152,21 +152,3 @@ async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path, mode
         assert nothing_public(bot, later)
         await bot.inbox.resume()
         assert "Later?" in (await bot.answer(later)).text
-
-
-async def test_an_admin_pauses_and_resumes_from_home(tmp_path: Path) -> None:
-    change = ruled(policy={"admins": (BOSS,)})
-    async with serving(tmp_path, led_by(echo), space=mixed(), mode="http", change=change) as bot:
-        people = bot.slack.people
-        people.open_home(BOSS)
-        await until(lambda: PAUSE in home_text(bot, BOSS))
-        people.click_home(BOSS, PAUSE)
-        await until(lambda: RESUME in home_text(bot, BOSS))
-        assert await bot.inbox.paused_by() == f"<@{BOSS}>"
-        asked = bot.ask("Hello?")
-        people.open_home(LUIS)
-        await until(lambda: home_text(bot, LUIS))
-        bot.slack.send({"type": "app_home_opened", "user": LUIS, "tab": "home"})
-        people.click_home(BOSS, RESUME)
-        await until(lambda: PAUSE in home_text(bot, BOSS))
-        assert "Hello?" in (await bot.answer(asked)).text

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +15,10 @@ from standins.google_faults import Fault
 from standins.sheets_state import Book, Value, book_of
 
 from bot.approvals.cards import arguments, title
-from bot.tooling.data import SheetTools
-from bot.tooling.provider import OpenedTools, Options
-from config.settings import load_settings
 from scopes import sheets
-from scopes.google.errors import GoogleError
 from scopes.handles import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.label import TRUSTED, Label
 from scopes.sheets import Sheets
 from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.directory import Operator
@@ -152,17 +147,6 @@ async def test_a_sheet_that_is_not_held_is_not_there() -> None:
         assert at.google.requests == []
 
 
-async def test_a_spreadsheet_that_is_gone_or_closed_is_told_to_who_set_it_up() -> None:
-    async with desk() as at:
-        at.google.sheets.denied.add(SHEET)
-        with pytest.raises(GoogleError, match=r"share it with its address"):
-            await at.read()
-        at.google.sheets.books.clear()
-        at.google.sheets.denied.clear()
-        with pytest.raises(GoogleError, match=r"no spreadsheet of this id: fix it in data\.sheets"):
-            await at.read()
-
-
 async def test_rows_are_appended_once_they_were_approved_of() -> None:
     async with desk() as at:
         rows = [["LATAM", 5], ["=HYPERLINK(1)", None]]
@@ -215,26 +199,3 @@ async def test_two_that_carry_out_the_same_append_it_once() -> None:
         said = await asyncio.gather(*(at.approved(action) for _ in range(3)))
         assert sorted(said) == ["Appended 1 row.", *["Had already appended 1 row."] * 2]
         assert at.rows().count(["LATAM", 5]) == 1
-
-
-async def test_sheets_of_the_settings_are_opened_with_what_there_is(tmp_path: Path) -> None:
-    file = tmp_path / "assistant.yaml"
-    file.write_text(
-        "data: {sheets: {targets: {id: 1AbC, readers: [U0ANA]}, all: {id: x2, readers: [members]}}}"
-    )
-    settings = load_settings(file, env={"GOOGLE_ACCESS_TOKEN": "ya29.x"})
-    database: Any = None  # no sheet needs it
-    serving = SheetTools(settings, database, None)
-    assert await serving.open("r1", ANA) == OpenedTools()
-    assert "data.sheets.targets has no credentials" in serving.missing()["append_rows"]
-    assert serving.readers() == {HANDLE: frozenset({ANA}), "sheet:all": WORKSPACE}
-    kit = SheetTools(settings, database, Options("offline"))
-    opened = await kit.open("r1", None)
-    assert opened.handles == {HANDLE: "targets", "sheet:all": "all"}
-    client = opened.clients[Sheets]
-    assert isinstance(client, Sheets)
-    assert client.labels[HANDLE] == OWN
-    assert kit.missing() == {}
-    await kit.aclose()
-    none = SheetTools(load_settings(env={}), database, None)
-    assert none.missing()["read_sheet"].startswith("No sheet is configured")

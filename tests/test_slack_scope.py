@@ -256,27 +256,6 @@ async def asked_by(
         yield call
 
 
-async def test_private_channels_are_listed_to_members_who_are_alone_or_name_them() -> None:
-    opened = {OPEN_CHANNELS: ""}
-    everything = ["C0OTHER", "C0SUPPORT", "G0SECRET"]
-    for user, home, held, listed in (
-        ("U0LUIS", "", opened, everything),
-        ("U0LUIS", "D0LUIS", opened, everything),
-        ("U0LUIS", "C0SUPPORT", opened, everything[:2]),
-        ("U0LUIS", "C0SUPPORT", {**opened, "G0SECRET": "#board"}, everything),
-        ("U0ANA", "D0ANA", opened, everything[:2]),
-        ("U0ANA", "C0SUPPORT", {**opened, "G0SECRET": "#board"}, everything[:2]),
-    ):
-        async with asked_by(user, held, home) as call:
-            found = await call("list_channels")
-            assert sorted(ids(found)) == sorted(found.handles) == listed
-            assert found.note.startswith(f"{len(listed)} channels.")
-            named = next((i.label.readers for i in found.items if i.id == "G0SECRET"), BOARD)
-            assert named == BOARD
-            if "G0SECRET" not in listed:
-                assert (await call("list_channels", match="board")).items == ()
-
-
 async def test_a_guest_lists_and_finds_what_they_are_in_only() -> None:
     guest = User("U0GUEST", "guest", "A Guest", is_restricted=True)
     support = replace(SUPPORT, members=("U0GUEST", "U0ANA"))

@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 from pg_kit import with_store
 
-from bot.errors import StoreError
 from bot.runs.checkpoint import StoreSink
 from bot.runs.durable import prepare_connection
 from bot.runs.store import RunNotFound, Store
@@ -116,32 +114,6 @@ async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> No
     assert await store.trajectory("r1") == memory.trajectory("r1")
     assert await store.decisions("r1") == [decision()]
     await store.aclose()
-
-
-async def test_files_that_are_not_a_store_are_refused_in_words(tmp_path: Path) -> None:
-    for name in ("text", "other", "damaged"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "text" / "assistant.sqlite").write_text("not a database " * 100)
-    with pytest.raises(StoreError, match=r"is not a database.*Move it away"):
-        await Store.open(tmp_path / "text")
-
-    connection = sqlite3.connect(tmp_path / "other" / "assistant.sqlite")
-    connection.execute("CREATE TABLE recipes (name TEXT)")
-    connection.close()
-    with pytest.raises(StoreError, match="holds something else"):
-        await Store.open(tmp_path / "other")
-
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be used: not a directory"):
-        await Store.open(tmp_path / "file" / "state")
-
-    await (await opened(tmp_path / "damaged", *(f"run-{n}" for n in range(200)))).aclose()
-    file = tmp_path / "damaged" / "assistant.sqlite"
-    content = bytearray(file.read_bytes())
-    content[4096 : len(content)] = b"\xff" * (len(content) - 4096)
-    file.write_bytes(content)
-    with pytest.raises(StoreError, match=r"is damaged.*Move it away"):
-        await (await Store.open(tmp_path / "damaged")).runs()
 
 
 def python(code: str, path: Path, **options: Any) -> subprocess.Popen[str]:
@@ -264,15 +236,6 @@ def open_for_workflows(file: Path) -> None:
 
 def open_the_store(file: Path) -> None:
     open_file(file, cipher_here(file.parent)).dispose()
-
-
-def test_an_old_sqlite_tells_workflows_the_time_in_parts_of_a_second(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "new.sqlite")) as connection:
-        prepare_connection(connection, None)
-        connection.execute("CREATE TABLE t (n, at INTEGER DEFAULT (unixepoch('subsec') * 1000))")
-        connection.execute("INSERT INTO t (n) VALUES (1)")
-        (at,) = connection.execute("SELECT at FROM t").fetchone()
-    assert abs(at / 1000 - time.time()) < 60
 
 
 @pytest.mark.parametrize("open_it", [open_for_workflows, open_the_store])

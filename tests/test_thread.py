@@ -154,15 +154,6 @@ async def test_a_long_thread_keeps_its_head_and_its_tail() -> None:
     assert len(numbers) - gap > gap, "the tail is longer than the head"
 
 
-async def test_huge_messages_are_shortened_and_the_request_stays() -> None:
-    slack = local(said(0, "a" * 39_000), said(1, "b" * 39_000), said(2, CALL + "c" * 39_000))
-    thread = await rebuilt(slack, asking(ts(2), ""), 1000)
-    assert estimate_tokens(thread.text) <= 1000
-    assert "[cut]" in thread.items[0].text
-    assert thread.items[-1].text.startswith("ccc")
-    assert len(thread.request) == 39_000
-
-
 @pytest.mark.parametrize("kind", ["500", "malformed", "drop", "the channel is gone"])
 async def test_a_thread_that_cannot_be_read_is_the_request_alone(kind: str) -> None:
     gone = kind == "the channel is gone"

@@ -7,8 +7,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bot.reports.documents import Period
-from bot.reports.formatting import periods
 from scopes.tool import Window, iso
 from subagents.errors import BriefRefused
 from subagents.timeframe import TimeFrame
@@ -63,23 +61,3 @@ def test_a_window_that_cannot_be_is_refused_in_a_sentence(
     with pytest.raises(BriefRefused, match=why) as refused:
         FRAME.window(since, until)
     assert refused.value.field == field
-
-
-@pytest.mark.parametrize(
-    ("windows", "told"),
-    [
-        ([("2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z")], "1–31 Mar 2026"),
-        ([("2025-12-27T23:00:00Z", "2026-01-03T09:00:00Z")], "28 Dec 2025 – 3 Jan 2026"),
-        ([("2026-10-28T11:20:00Z", "2026-11-27T11:20:00Z")], "28 Oct – 27 Nov 2026"),
-        ([("2026-11-26T23:00:00Z", "2026-11-27T11:20:00Z")], "27 Nov 2026, 00:00–12:20"),
-        ([("2026-11-25T23:00:00Z", "2026-11-26T23:00:00Z")], "26 Nov 2026"),
-        ([("1970-01-01T00:00:00Z", "2026-11-27T11:20:00Z")], "up to 27 Nov 2026"),
-        (
-            [(f"2026-0{n}-01T00:00:00Z", f"2026-0{n}-02T23:00:00Z") for n in (1, 2, 3, 6)],
-            "1–2 Jan 2026; 1–2 Feb 2026; 1–2 Mar 2026 and 1 more",
-        ),
-    ],
-)
-def test_an_answer_tells_the_days_that_were_read(windows: list[tuple[str, str]], told: str) -> None:
-    read = [Period(oldest=oldest, latest=latest) for oldest, latest in windows]
-    assert periods(read, "Europe/Madrid") == told

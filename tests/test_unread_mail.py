@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 from bot_kit import Shell, model_at
 from document_kit import gap_lines
-from engine_kit import call, is_child, say, since, submitted, turn, use
+from engine_kit import is_child
 from gmail_kit import id_of, stored
-from mail_kit import ITEM, ME, judging, mail, mbox
+from mail_kit import ME, judging, mail, mbox
 from test_email_scope import desk
-from test_triage import threads
-from test_triage_faults import connected
 
-from bot.local.model.answer import Answer
 from scopes.extraction.mail_text import reduce
 
 Json = dict[str, Any]
@@ -141,41 +138,3 @@ async def test_the_tools_of_the_scope_tell_it_beside_the_mail() -> None:
         for name, given in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
             (item,) = (await at(name, **given)).items
             assert f"could not be read: {reason.partition(': ')[0]}; " in item.line()
-
-
-def test_an_answer_about_mail_names_the_mail_that_was_not_read(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    file = mbox(tmp_path / "m.mbox", *thread("S/MIME"))
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            if turn(body) == 0:
-                return call("search_mail")
-            if turn(body) == 1:
-                return call("read_mail_thread", thread=id_in(body))
-            return submitted("Nothing is asked.")
-        task = {"task": "What does Kim want?", "description": "Kim", "scope": "email"}
-        begin = use("run_subagent", **task, handles=["mail:search"])
-        return Answer([begin]) if turn(body) == 0 else say("Nothing is asked.")
-
-    with model_at(monkeypatch, mind):
-        done = shell("ask", "What does Kim want?", "--mbox", file, "--me", ME, "--json")
-    assert shell("audit", done.json["run_id"]).code == 0
-    (gap,) = gap_lines(done.json)
-    assert f"encrypted (S/MIME): {OPEN}" in gap
-    assert (done.json["status"], done.code) == ("partial", 1)
-
-
-def id_in(body: Json) -> str:
-    """The thread that a search has found."""
-    return str(ITEM.findall(since(body))[0]).partition("/")[0]
-
-
-def test_a_thread_that_nobody_here_can_read_is_told_once(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    raw, reason = UNREAD["PGP/MIME"]
-    with connected(shell, monkeypatch, tmp_path, raw) as at:
-        assert [lost["reason"] for lost in at.triage()["unreadable"]] == [reason]
-        assert threads(at.triage()) == []

@@ -24,7 +24,7 @@ from scopes.intent import Intent
 from scopes.label import Label
 from scopes.pages.pages import Pages
 from scopes.pages.text import PageReader, PageUnreadable
-from scopes.tool import PART, ToolContext, ToolError, ToolResult, estimate_tokens
+from scopes.tool import ToolContext, ToolResult
 from subagents.gate import Deny
 
 URL = "http://docs.example.com/start"
@@ -83,27 +83,6 @@ async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> No
         untrusted=True, sources=frozenset({"web:docs.example.com"}), outside=True
     )
     assert dict(found.handles) == {"http://docs.example.com/rules#top": ""}
-
-
-async def test_a_long_page_comes_in_parts() -> None:
-    async with reading(one(html(article(LONG)))) as (ctx, web, _):
-        first = await done(ctx, "read_url", url=URL)
-        assert [item.id for item in first.items][:2] == [f"{URL}#1", f"{URL}#2"]
-        assert all(len(item.text) <= PART for item in first.items)
-        last = int(first.items[-1].id.partition("#")[2])
-        narrow = web_kit.context(ctx.clients, intent=ASKED, max_output_tokens=1500)
-        some = await done(narrow, "read_url", url=URL)
-        lines = [item.line() for item in some.items]
-        assert sum(map(estimate_tokens, lines)) <= 1500
-        after = len(some.items) + 1
-        assert some.truncated == f"Parts {after} to {last} are left out: read_url(part=...)."
-        rest = await done(ctx, "read_url", url=URL, part=after)
-        assert rest.items[0].id == f"{URL}#{after}"
-        whole = " ".join(item.text for item in (*some.items, *rest.items))
-        assert all(f"Port {n} is opened" in whole for n in range(300))
-        with pytest.raises(ToolError, match=f"has {last} parts"):
-            await use(ctx, "read_url", url=URL, part=last + 1)
-        assert web.asked == ["docs.example.com/robots.txt", "docs.example.com/start"]
 
 
 def numbers(found: ToolResult) -> list[int]:

@@ -17,7 +17,6 @@ from config.words import (
     in_language,
     languages,
     phrase,
-    spoken_language,
     words_of,
 )
 
@@ -97,25 +96,3 @@ def test_the_language_holds_inside_and_not_after() -> None:
             assert phrase("button.deny") == "Refuser"
         assert phrase("button.deny") == "Ablehnen"
     assert phrase("button.deny") == "Deny"
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("Was ist in #support-es noch offen?", "de"),
-        ("<@U0BOT> Wer ist für <#C1|the-and-is> zuständig?", "de"),
-        ("Which of our customers wait for us?", "en"),
-        ('In which channel did Ana write "la carta no funciona en el terminal"?', "en"),
-        ("¿Qué está pendiente en #soporte?", "es"),
-        ("Qu'est-ce qui est ouvert ?", "fr"),
-        ("Quali clienti aspettano una risposta?", "it"),
-        ("Übersetze `what is the status of the order`", ""),
-        ("> what is the status of the order\nDanke", ""),
-        ("triage my inbox", ""),
-        ("Que problemas estão em aberto?", ""),
-        ("ist the", ""),
-        ("", ""),
-    ],
-)
-def test_a_request_tells_its_language_only_where_it_is_clear(text: str, language: str) -> None:
-    assert spoken_language(text) == language
