@@ -277,7 +277,7 @@ def row(of: Action, state: str, **more: Any) -> StoredAction:
 TEXTS = st.text(max_size=400)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=4), st.integers(1, 40))
 def test_slack_takes_every_card_and_each_text_is_whole(
     text: str, subject: str, to: list[str], times: int

@@ -110,7 +110,7 @@ def index(*items: str, files: Mapping[str, str] = NOTHING) -> CitationIndex:
     return CitationIndex(earlier, {"s1": reader}, reading)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TEXTS, st.lists(st.integers(1, 6), min_size=1, max_size=9))
 def test_a_stream_gives_the_same_text_however_it_is_cut(text: str, lengths: list[int]) -> None:
     chunks, rest, cut = [], text, cycle(lengths)

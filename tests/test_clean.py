@@ -50,7 +50,7 @@ def test_what_nobody_sees_goes_and_what_is_written_stays(text: str, shown: str) 
     assert printable(text) == shown
 
 
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=100)
 @given(st.text(st.characters(), max_size=60))
 def test_nothing_hidden_is_left_and_a_second_time_changes_nothing(text: str) -> None:
     shown = printable(text)
@@ -224,7 +224,7 @@ def test_a_cell_holds_no_formula_however_it_is_parted(cell: str, made: str) -> N
     assert csv_cell(made) == made
 
 
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.text("=+-@x1 ,;\t\n\"'|", max_size=9), max_size=4), max_size=4))
 def test_no_table_has_a_formula_however_it_is_read(rows: list[list[str]]) -> None:
     out = io.StringIO()

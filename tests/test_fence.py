@@ -41,7 +41,7 @@ def test_only_items_stand_inside_each_on_a_line() -> None:
     assert render(ToolResult(), delimiter, 1000) == ("Nothing found.", 0)
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=60, deadline=None, database=None)
 @given(st.lists(st.text(max_size=400), max_size=30), st.integers(200, 3000))
 def test_a_result_never_grows_beyond_its_size_and_says_what_is_missing(
     texts: list[str], size: int

@@ -84,7 +84,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=40))
 def test_nothing_that_is_broken_raises(pieces: list[str]) -> None:
     said = invitation("".join(pieces).encode(errors="replace"))

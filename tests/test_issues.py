@@ -32,7 +32,7 @@ from subagents.contracts import NEEDS_ACTION, State
 
 __all__ = ["in_file"]
 
-calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+calm = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """However loaded the machine is."""
 
 

@@ -224,7 +224,7 @@ class Story:
 
 
 @given(st.lists(EVENTS, max_size=14))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 async def test_no_mail_is_lost_or_handled_twice(in_one_file: Kept, events: list[Any]) -> None:
     store = await in_one_file.store()
     story = Story(MailState(store.database), uuid.uuid4().hex)

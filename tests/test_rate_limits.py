@@ -95,7 +95,7 @@ async def test_near_a_limit_calls_go_on_at_the_rate_at_which_it_refills(
     assert rate_limiter.limit(MODEL).gap == 0
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=60, deadline=None, database=None)
 @given(
     st.dictionaries(
         st.sampled_from([f"{PREFIX}{k}-{f}" for k in ("requests", "tokens") for f in

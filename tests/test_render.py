@@ -222,7 +222,7 @@ BREAKS = ["\n", "\n\n", "> ", "- ", "1. ", "```\n", "| a | b |\n|---|---|\n"]
 PIECES = st.sampled_from([*EVIL, *SHAPES, *MARKS, *BREAKS])
 
 
-@hypothesis_settings(max_examples=400, deadline=None)
+@hypothesis_settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES, max_size=9).map("".join), st.sampled_from(EVIL))
 def test_nothing_acts_however_it_is_put_together(text: str, evil: str) -> None:
     check_inert(text.replace("{}", evil))
@@ -452,7 +452,7 @@ def balanced(text: str) -> bool:
     return sum(x.kind == "open" for x in every) == sum(x.kind == "close" for x in every)
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=50, deadline=None)
 @given(TEXTS, st.sampled_from([500, 900, 4000, 11_000, 12_000]))
 def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -> None:
     rendered(text, chars)
@@ -478,7 +478,7 @@ PLAIN = st.lists(
 ).flatmap(lambda blocks: st.sampled_from(["\n", "\n\n"]).map(lambda gap: gap.join(blocks)))
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=50, deadline=None)
 @given(PLAIN, st.integers(60, 2000))
 @example("x" * 3000, 100)
 def test_the_parts_joined_are_the_text(text: str, limit: int) -> None:
@@ -494,7 +494,7 @@ def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
     return "\n".join([head, rule, *body])
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=50, deadline=None)
 @given(TEXTS, st.integers(0, 10_000))
 def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) -> None:
     final = answer_message(answer_document(document(text)), KEY, REPLY)

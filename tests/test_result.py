@@ -150,7 +150,7 @@ def test_a_result_is_not_complete_where_pages_are_left() -> None:
 # ---- the view
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=60, deadline=None, database=None)
 @given(
     st.integers(0, 60),
     st.text(max_size=3_000),

@@ -341,7 +341,7 @@ def conversations(shape: list[tuple[int, list[int]]]) -> list[SlackConversation]
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(LINES, st.integers(180, 1500))
 def test_pages_show_every_message_once(shape: list[tuple[int, list[int]]], max_tokens: int) -> None:
     found, delimiter = conversations(shape), new_delimiter()
