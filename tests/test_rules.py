@@ -42,6 +42,7 @@ from subagents.gate import (
     count_calls,
 )
 from subagents.rules import (
+    MAX_ASKED,
     MAX_FREE,
     MAX_GUARDED,
     MAX_KEPT,
@@ -631,6 +632,14 @@ async def test_one_call_too_many_has_no_effect_and_code_may_make_it() -> None:
     assert count_allowed(world.log) == {"leave": 1}
     world.ctx = replace(world.ctx, turn=None)
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
+
+
+async def test_words_of_the_request_spell_nothing_out() -> None:
+    addresses = ("https://example.org/a", "https://example.org/b")
+    world = World(text=" ".join(addresses)).labelled(PRIVATE)
+    verdicts = [await world(read_url, url=addresses[n % 2]) for n in range(MAX_ASKED + 3)]
+    assert sum(isinstance(v, Allow) for v in verdicts) == MAX_ASKED
+    assert isinstance(verdicts[-1], Card)
 
 
 async def test_the_log_holds_nobody_s_name() -> None:
