@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,11 +156,3 @@ async def test_an_index_that_has_no_end_is_not_read(tmp_path: Path) -> None:
     repository(desk.root)
     os.truncate(desk.root / ".git/index", 10 << 30)  # takes no room on the disk
     assert "index in it is too large" in await not_opened(desk)
-
-
-async def test_hooks_that_are_a_link_keep_nobody_from_anything(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
-    shutil.rmtree(desk.root / ".git/hooks", ignore_errors=True)
-    (desk.root / ".git/hooks").symlink_to(tmp_path)
-    assert ownership_problem(desk.root) == ""

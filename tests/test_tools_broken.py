@@ -175,21 +175,6 @@ async def test_a_write_that_a_crash_cut_off_is_made_by_its_replay(tmp_path: Path
     assert desk.folders.log.total() == 4, "one write counts once"
 
 
-async def test_a_project_whose_folder_is_gone_is_not_called_empty(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
-    desk.root.rename(tmp_path / "elsewhere")
-    for tool, more in {
-        "list_files": {},
-        "read_file": {"path": "README.md"},
-        "search_files": {"pattern": "Book"},
-        "write_file": {"path": "new.md", "text": "x"},
-        "git_commit": {"message": "x"},
-    }.items():
-        assert "not there any more" in await desk.fails(tool, folder=BOOK, **more), tool
-    assert not desk.root.exists()
-
-
 @contextmanager
 def full_disk(most: int) -> Iterator[None]:
     """No file of this process may grow beyond so many bytes."""
