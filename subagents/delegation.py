@@ -23,6 +23,7 @@ from subagents.contracts import DEFAULT_MODEL, OFFERED
 from subagents.contradictions import MOST, Pair, check_draft, claims, contradictions
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
+from subagents.evidence import Coverage
 from subagents.fanout import Fanout
 from subagents.gate import explain
 from subagents.overlap import shingles
@@ -177,8 +178,8 @@ class Delegation:
     """Who asks, and day and time where they are, as briefs tell it."""
     zone: str = "UTC"
     """Their time zone."""
-    windows: dict[str, Window] = field(default_factory=dict)
-    """Windows in which subagents read messages, by their texts."""
+    reads: dict[Window, list[Coverage]] = field(default_factory=dict)
+    """Windows in which subagents read messages, and what each read."""
     titles: dict[str, str] = field(default_factory=dict)
     """Names of the sources that subagents were given, by handle."""
     threads: dict[str, Sequence[str]] = field(default_factory=dict)
@@ -217,7 +218,19 @@ class Delegation:
         for brief, result in zip(briefs, done, strict=True):
             looked = any(c["name"] != SUBMIT and not c["is_error"] for c in result.tool_calls)
             if brief.window and brief.is_dated and looked:
-                self.windows[str(brief.window)] = brief.window
+                self.reads.setdefault(brief.window, []).append(result.read)
+
+    @property
+    def windows(self) -> list[Window]:
+        """Return the windows that were read; where all was, each begins with its first message."""
+        found = ((window, Coverage.sum(parts)) for window, parts in self.reads.items())
+        begin = (
+            replace(window, oldest=max(window.oldest, read.oldest))
+            if read.complete and read.oldest
+            else window
+            for window, read in found
+        )
+        return list(dict.fromkeys(begin))
 
     def record_view(self, results: Sequence[SubagentResult], text: str) -> None:
         """Note that the parent was shown `text`, the view of these results."""

@@ -510,8 +510,7 @@ class Ask:
             cited=sum(bool(s.findings) for s in said),
             coverage=coverage,
             windows=[
-                Period(oldest=iso(w.oldest), latest=iso(w.latest))
-                for w in self.delegation.windows.values()
+                Period(oldest=iso(w.oldest), latest=iso(w.latest)) for w in self.delegation.windows
             ],
             zone=self.request.requester.clock().key,
             links=shown,
