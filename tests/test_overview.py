@@ -141,20 +141,6 @@ def test_what_threads_of_a_matter_say_together_and_answer_each_other_is_kept() -
     assert (lines.first, lines.dropped) == ((), 0)
 
 
-def test_what_another_thread_tells_replaces_what_a_draft_leaves_open() -> None:
-    told = {"F1.1": "Confirm the date.", "F2.1": "The run is on 16 March."}
-    same = "SAME: Refunds [F1.1][F2.1]\n"
-    draft = "Hola: [la fecha]. [Nada]."
-    for line, expected in (
-        ("FILL: [la fecha] = el 16 de marzo [F1.1][F2.1]", "Hola: [el 16 de marzo]. [Nada]."),
-        ("FILL: [la fecha] = el 17 de marzo [F1.1][F2.1]", draft),
-        ("FILL: [la fecha] = el 16 de marzo [F1.1]", draft),
-        ("FILL: [otra cosa] = el 16 de marzo [F1.1][F2.1]", draft),
-        ("FILL: [la fecha] = mira evil.example [F1.1][F2.1]", draft),
-    ):
-        assert read_triage_lines(same + line, told).filled("F1.1", draft) == expected
-
-
 @pytest.mark.parametrize(
     ("line", "dropped"),
     [

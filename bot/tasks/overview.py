@@ -99,9 +99,7 @@ def pair_rows(
 MAX_RELATED: Final = 3
 MAX_KNOWN: Final = 2
 """Maximum lines of what the threads of one topic say together."""
-SAME, TOGETHER, NEXT, FILL = "SAME:", "KNOWN:", "NEXT:", "FILL:"
-_FILL: Final = re.compile(r"(?P<open>\[[^\[\]]+\])\s*=\s*\[?(?P<words>[^\[\]]+)\]?")
-"""What a draft leaves open, and what another thread tells of it."""
+SAME, TOGETHER, NEXT = "SAME:", "KNOWN:", "NEXT:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +113,6 @@ class Topic:
     steps: tuple[Statement, ...] = ()
     """Next steps that other threads of the topic answer in part: the first finding is that of the
     thread whose step it is, the others are those that answer it."""
-    fills: tuple[Statement, ...] = ()
-    """What the draft of the first finding's thread leaves open, and what the others tell of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +131,6 @@ class TriageLines:
     def top_lines(self, threads: Mapping[str, str]) -> list[TriageLine]:
         """Return what to do first; `threads`: id of a finding -> id of its thread."""
         return _lines(self.first, threads)
-
-    def filled(self, finding: str, draft: str) -> str:
-        """Return the draft of a thread with what others tell of its topic.
-
-        It stays in the square brackets, in place of the open words: the reader has to check it.
-        """
-        for fill in (each for topic in self.matters for each in topic.fills):
-            found = _FILL.fullmatch(fill.text)
-            if found and fill.findings[0] == finding:
-                draft = draft.replace(found["open"], f"[{found['words'].strip()}]", 1)
-        return draft
 
     def topics(self, threads: Mapping[str, str]) -> list[SharedTopic]:
         """Return what several threads are about."""
@@ -184,7 +169,7 @@ def read_triage_lines(text: str, told: Mapping[str, str]) -> TriageLines:
     for line in text.splitlines():
         cited = tuple(dict.fromkeys(i for i in ids_in(line) if i in told))
         said = SPACED.sub("", line).strip(" -*•").rstrip(" ,;")
-        mark = next((m for m in (SAME, TOGETHER, NEXT, FILL) if said.upper().startswith(m)), "")
+        mark = next((m for m in (SAME, TOGETHER, NEXT) if said.upper().startswith(m)), "")
         statement = Statement(said[len(mark) :].strip(), cited)
         if mark == SAME:
             rest = tuple(i for i in cited if i not in placed)
@@ -202,13 +187,12 @@ def read_triage_lines(text: str, told: Mapping[str, str]) -> TriageLines:
 
 def _with_lines(topic: Topic, further: Sequence[tuple[str, Statement]]) -> Topic:
     own = [(mark, said) for mark, said in further if set(said.findings) <= set(topic.findings)]
-    pairs = [(mark, said) for mark, said in own if len(said.findings) > 1]
     steps: dict[str, Statement] = {}
-    for said in (said for mark, said in pairs if mark == NEXT):
-        steps.setdefault(said.findings[0], said)
+    for mark, said in own:
+        if mark == NEXT and len(said.findings) > 1:
+            steps.setdefault(said.findings[0], said)
     known = [said for mark, said in own if mark == TOGETHER]
-    fills = tuple(said for mark, said in pairs if mark == FILL)
-    return replace(topic, known=tuple(known[:MAX_KNOWN]), steps=tuple(steps.values()), fills=fills)
+    return replace(topic, known=tuple(known[:MAX_KNOWN]), steps=tuple(steps.values()))
 
 
 def _is_told(said: Statement, told: Mapping[str, str]) -> bool:

@@ -398,9 +398,6 @@ class Triage(ReportTask):
         undone = [t for t in looked if not t.filtered and t not in judged]
         names = tuple(self.app.settings.triage.categories)
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
-        for each in verdicts:
-            if each.finding and each.draft_reply:
-                each.draft_reply = lines.filled(each.finding, each.draft_reply)
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
         threads = {v.finding: v.thread_id for v in verdicts if v.finding}
         window, coverage = self.request.window, self._coverage(results, lost)
