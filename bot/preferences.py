@@ -25,7 +25,7 @@ NOT_IN_IT = "Only a full member of this workspace who is in this channel sets it
 
 @dataclass(frozen=True, slots=True)
 class PreferenceStore:
-    """What one database holds of them. Its methods also raise StoreError."""
+    """Preferences in one database. The methods also raise StoreError."""
 
     database: Database
     directory: SlackDirectory

@@ -81,7 +81,7 @@ MAX_TITLE = 120
 
 
 class BriefDraft(BaseModel):
-    """What a model may ask of a subagent: the arguments of `run_subagent`, and no others."""
+    """The arguments of `run_subagent`: all that a model may ask of a subagent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -156,7 +156,7 @@ def _digest(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PanelBrief:
-    """What a panel adds to the brief of a specialist."""
+    """The part that a panel adds to the brief of a specialist."""
 
     name: str
     """Of the specialist."""

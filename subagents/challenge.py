@@ -22,7 +22,7 @@ GRADES: Final[tuple[Grade, ...]] = get_args(Grade)
 
 
 class Opinion(OpinionDraft):
-    """What one judge says about one finding; code adds whose it is, and where its evidence is."""
+    """The opinion of one judge on one finding; code adds its author and where its evidence is."""
 
     judge: str
     place: str = ""
@@ -77,7 +77,7 @@ one common quote in two categories."""
 
 @dataclass(frozen=True, slots=True)
 class FindingChanges:
-    """What became of the findings of an earlier review, by id."""
+    """The changes to the findings of an earlier review, by id."""
 
     new: tuple[str, ...]
     fixed: tuple[str, ...]
@@ -114,7 +114,7 @@ def is_stable(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """What identifies a finding."""
+    """The features that identify a finding."""
 
     source: str
     line: int | None
@@ -184,7 +184,7 @@ class Judged(BaseModel):
 
 
 class Agreement(BaseModel):
-    """How much judges agree, over findings that at least two of them judged."""
+    """The agreement of judges over the findings that at least two of them judged."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -62,7 +62,7 @@ def _is_empty(value: object) -> bool:
 
 
 class CustomerCase(BaseModel):
-    """What one customer of a finding waits for."""
+    """The case of one customer of a finding."""
 
     customer: str
     since: str | None = None

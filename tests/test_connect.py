@@ -30,7 +30,7 @@ from timing import WAIT_S
 from bot.errors import SetupError
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
 from bot.local.workspace import Team, User, Workspace
-from bot.logging import Redactor, learn
+from bot.log import Redactor, learn
 from bot.mailbox.accounts import mail_credentials
 from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.google_oauth import SCOPE, oauth_of

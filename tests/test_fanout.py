@@ -59,7 +59,7 @@ from subagents.events import (
     SubagentStarted,
 )
 from subagents.fanout import Fanout, TaskSpawner
-from subagents.pricing import Usage
+from subagents.prices import Usage
 from subagents.result import SubagentResult
 from subagents.run import PassThrough
 from subagents.trajectory import Origin

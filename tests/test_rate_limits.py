@@ -19,7 +19,7 @@ from bot.slack.client import ReadTurns
 from config.sections import SlackSettings
 from config.settings import load_settings
 from scopes.slack_client import connect, open_session
-from subagents.pricing import Usage
+from subagents.prices import Usage
 from subagents.rate_limiter import PREFIX, RateLimiter
 
 MODEL = "claude-haiku-5-5"

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.reports.documents import Period
-from bot.reports.formatting import periods
+from bot.reports.formats import periods
 from bot.tasks.base import Requester
 from scopes.tool import Window, iso
 from subagents.errors import BriefRefused

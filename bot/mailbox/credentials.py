@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from pydantic import BaseModel, SecretStr, field_serializer
 
-from bot.logging import learn
+from bot.log import learn
 from bot.storage.database import Database
 from bot.storage.tables import credentials
 

@@ -13,7 +13,7 @@ from bot.storage.schedules import Occurrence, StoredSchedule
 from config.sections import Policy
 from config.words import current
 from subagents.budget import NANO
-from subagents.pricing import Usage, cost_nanousd
+from subagents.prices import Usage, cost_nanousd
 
 FIXED_TOKENS = 4_000
 """Tokens of a subagent's prompt, tools and brief."""

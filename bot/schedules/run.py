@@ -14,7 +14,7 @@ import aiohttp
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from bot.logging import about
+from bot.log import about
 from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.sync import MailState
 from bot.memory import add_files

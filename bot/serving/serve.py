@@ -26,7 +26,7 @@ from bot.listeners.intake import Cursors, Intake
 from bot.listeners.interactions import Interactions
 from bot.listeners.socket_mode import Sockets
 from bot.local_mode import model_client
-from bot.logging import log_to
+from bot.log import log_to
 from bot.mailbox.accounts import Mailboxes
 from bot.mailbox.credentials import Credentials
 from bot.mailbox.oauth import Connecting

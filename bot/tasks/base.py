@@ -36,7 +36,7 @@ from subagents.errors import BudgetExceeded
 from subagents.evidence import Coverage
 from subagents.fanout import Fanout, Spawner
 from subagents.handoff import ParentRun
-from subagents.pricing import Usage, sum_usd
+from subagents.prices import Usage, sum_usd
 from subagents.result import Finding, SubagentResult, join_labels
 from subagents.run import Run
 from subagents.timeframe import TimeFrame
@@ -114,7 +114,7 @@ NOBODY = Requester()
 
 
 class EarlierTurn(BaseModel):
-    """What the requester said earlier in the conversation that a request goes on with."""
+    """An earlier message of the requester in the conversation that a request continues."""
 
     model_config = ConfigDict(frozen=True)
 

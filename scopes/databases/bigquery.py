@@ -185,7 +185,7 @@ class BigQuery:
         return price, str((answer.get("jobReference") or {}).get("location") or "")
 
     def _confine(self, sql: str, found: Json) -> None:
-        """Who may read this dataset need not read the others of the account.
+        """Refuse a query that names other datasets: their readers may differ from this one's.
 
         A view of the dataset may read beyond it; what it reads is not named in the query.
         """

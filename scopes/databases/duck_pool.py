@@ -24,7 +24,7 @@ REQUEST_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class DuckPlace:
-    """What a process works on: one, for all its life."""
+    """The one database that a process works on for all its life."""
 
     path: Path
     files: bool

@@ -55,7 +55,7 @@ MEMORY = "it needs more memory than data.memory_mb allows; give it as a DuckDB f
 
 @dataclass
 class Loaded:
-    """What became of a folder."""
+    """The result of loading a folder."""
 
     tables: dict[str, str] = field(default_factory=dict)
     """Name -> the file that it came from."""

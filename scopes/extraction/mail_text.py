@@ -63,7 +63,7 @@ def _reduced(part: MimePart, reading: _Reading) -> MailText:
 
 @dataclass(slots=True)
 class _Text:
-    """What the text parts of an alternative say, each kind together."""
+    """The text parts of an alternative, joined by kind."""
 
     plain: list[str] = field(default_factory=list)
     html: list[str] = field(default_factory=list)
