@@ -21,8 +21,7 @@ from bot.local.google.server import TOKEN
 from bot.local.server import LocalServer
 from bot.tooling.data import SheetTools, bigquery_of
 from config.settings import load_settings
-from scopes.databases.bigquery import TIB, USD_PER_TIB
-from scopes.databases.bigquery_values import column_of, row_of
+from scopes.databases.bigquery import TIB, USD_PER_TIB, column_of, row_of
 from scopes.databases.tables import Column, StatementFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.sheets import Sheets

@@ -32,8 +32,7 @@ from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
 from bot.local.workspace import Team, User, Workspace
 from bot.log import Redactor, learn
 from bot.mailbox.accounts import mail_credentials
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.mailbox.google_oauth import SCOPE, oauth_of
+from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from config.settings import SettingsError, load_settings

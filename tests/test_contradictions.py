@@ -27,7 +27,7 @@ from engine_kit import (
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from subagents.contradictions import contradictions
+from subagents.challenge import contradictions
 from subagents.result import Finding
 
 ROOT = thread_id(1, 0)

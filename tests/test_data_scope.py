@@ -34,9 +34,9 @@ from scopes.intent import Intent
 from scopes.label import WORKSPACE, Label
 from scopes.resources import Resources
 from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
-from subagents.audit import audit
 from subagents.directory import Operator
 from subagents.gate import Deny, Gate
+from subagents.overlap import audit
 
 
 @pytest.fixture

@@ -25,10 +25,8 @@ from engine_kit import until
 from timing import Patience, patient
 
 from scopes.data import shown
-from scopes.databases.deadline import Late, within
-from scopes.databases.duck import Duck
-from scopes.databases.duck_pool import MAX_IDLE, DuckPool
-from scopes.databases.table_files import MAX_FILES, load
+from scopes.databases.duck import MAX_IDLE, Duck, DuckPool
+from scopes.databases.table_files import MAX_FILES, Late, load, within
 from scopes.databases.tables import TableInfo
 from scopes.tool import SourceFailed, ToolError
 

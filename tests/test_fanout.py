@@ -49,7 +49,6 @@ from scopes.label import TRUSTED
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
 from scopes.tool import Item
-from subagents.audit import audit
 from subagents.brief import Brief, SpawnedBrief, text_block
 from subagents.budget import Amount
 from subagents.events import (
@@ -59,6 +58,7 @@ from subagents.events import (
     SubagentStarted,
 )
 from subagents.fanout import Fanout, TaskSpawner
+from subagents.overlap import audit
 from subagents.prices import Usage
 from subagents.result import SubagentResult
 from subagents.run import PassThrough

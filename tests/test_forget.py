@@ -28,14 +28,13 @@ from pg_kit import Kept, bare, in_file, place
 from serve_kit import ASKER, Served, echo, mentioned, serving
 
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.credentials import Credentials, MailboxTokens
+from bot.mailbox.google_oauth import Credentials, MailboxTokens
 from bot.privacy.forget import Forget, Forgotten, forget_pending, note_changes
 from bot.runs.store import Store
-from bot.storage.deletions import ForgetTarget, forget_later, item_at
+from bot.storage.deletions import ForgetTarget, forget_later, item_at, source_of
 from bot.storage.requests import RequestQueue
-from bot.storage.seen import source_of
 from bot.storage.tables import actions, flags, quoted
-from subagents.audit import audit
+from subagents.overlap import audit
 
 __all__ = ["bare", "in_file", "place"]
 

@@ -24,9 +24,11 @@ from bot.listeners.home import (
     DELETE,
     PAUSE,
     RESUME,
+    Capabilities,
     Home,
     HomeFacts,
     LastRun,
+    abilities,
     offers,
     publish,
     view,
@@ -34,10 +36,9 @@ from bot.listeners.home import (
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.oauth import Connecting, MailAccess
+from bot.memory import PreferenceStore
 from bot.policy.directory import SlackDirectory
 from bot.policy.policy import Admission, AdmissionFacts, PolicyFile
-from bot.preferences import PreferenceStore
-from bot.requests.capabilities import Capabilities, abilities
 from bot.runs.store import Store
 from bot.slack.assistant_pane import channel_in, hint, prompts, set_title, suggest, title_of
 from bot.slack.people import ChannelFacts, Person

@@ -47,9 +47,9 @@ from scopes.label import TRUSTED
 from scopes.notes import Notes
 from scopes.pages.pages import Pages
 from scopes.spaces import space_of
-from subagents.audit import audit
 from subagents.brief import SUBMIT
 from subagents.budget import NANO
+from subagents.overlap import audit
 from subagents.run import Run
 
 Json = dict[str, Any]

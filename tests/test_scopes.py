@@ -28,7 +28,7 @@ import scopes
 from bot.cli.scopes import list_scopes
 from bot.local.model.answer import Answer
 from bot.mailbox.accounts import GOOGLE, OPERATOR
-from bot.mailbox.credentials import Credentials, MailboxTokens
+from bot.mailbox.google_oauth import Credentials, MailboxTokens
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from config.settings import load_settings

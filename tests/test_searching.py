@@ -23,9 +23,9 @@ from scopes.pages.pages import Pages
 from scopes.sandbox import Sandbox
 from scopes.search_engines import Brave, SearchEngine, SearXNG, Tavily
 from scopes.tool import SourceFailed, ToolError
-from subagents.audit import audit
 from subagents.budget import NANO, Amount
 from subagents.gate import Deny
+from subagents.overlap import audit
 
 PAGES = {
     "docs.example.com/ports": Page(b"Ports are <b>opened</b> by hand &amp; closed", title="Ports"),

@@ -11,8 +11,8 @@ from bot.reports.documents import Period
 from bot.reports.formats import periods
 from bot.tasks.base import Requester
 from scopes.tool import Window, iso
+from subagents.brief import TimeFrame
 from subagents.errors import BriefRefused
-from subagents.timeframe import TimeFrame
 
 NOW = datetime(2026, 11, 27, 11, 20, tzinfo=UTC)
 USUAL = Window(datetime(2026, 10, 28, 11, 20, tzinfo=UTC), NOW)

@@ -21,8 +21,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.mailbox.accounts import GOOGLE, connected_address, disconnect
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.mailbox.google_oauth import GoogleOauth, oauth_of
+from bot.mailbox.google_oauth import Credentials, GoogleOauth, MailboxTokens, oauth_of
 from bot.storage.database import Database
 from bot.storage.tables import oauth_states
 from config.settings import Settings

@@ -42,7 +42,7 @@ from bot.tasks.material import (
 from bot.tasks.overview import MAX_FIRST
 from bot.tasks.sources import PART_SHARE
 from config.panels import Profile, Specialist
-from config.prompts import prompt
+from config.settings import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.clean import printable
 from scopes.handles import Handles
@@ -66,8 +66,7 @@ from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, Ve
 from subagents.errors import BudgetExceeded
 from subagents.evidence import normal
 from subagents.prices import sum_usd
-from subagents.result import SubagentResult, join_labels
-from subagents.review import item_at
+from subagents.result import SubagentResult, item_at, join_labels
 from subagents.sanitizer import CleanFinding, Material, Withheld, sanitize, without_markup
 from subagents.trajectory import Origin
 
