@@ -212,7 +212,7 @@ async def home_of(
             connecting = Connecting(settings, store.database, at.web, URL)
             reach = Capabilities(toolkit, directory)
             kept = PreferenceStore(store.database, directory)
-            yield Home(admission, at.web, URL, reach, connecting, kept), at, store
+            yield Home(admission, reach, connecting, kept), at, store
             await members.aclose()
             await toolkit.aclose()
     finally:

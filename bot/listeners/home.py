@@ -388,21 +388,18 @@ class Home:
     def __init__(
         self,
         admission: Admission,
-        web: AsyncWebClient,
-        url: str,
         reach: Capabilities,
         connecting: Connecting,
         preferences: Preferences,
     ) -> None:
-        """`web` publishes; `url` is the workspace's address, as auth.test returns it."""
-        self._admission, self._web, self._url = admission, web, url
-        self._reach, self._connecting, self._preferences = reach, connecting, preferences
+        self._admission, self._reach = admission, reach
+        self._connecting, self._preferences = connecting, preferences
         connecting.publish = self.show
 
     async def show(self, user: str, team: str) -> None:
         """Publish Home for a user who opened it. Raises StoreError."""
         with in_language(await self._admission.people.language(user)):
-            await publish(self._web, user, view(await self.facts(user, team)))
+            await publish(self._connecting.web, user, view(await self.facts(user, team)))
 
     async def press(self, action: str, user: str, team: str, value: str = "") -> None:
         """Handle a button or field if this user may use it, and publish the result."""
@@ -420,7 +417,7 @@ class Home:
             inbox = self._admission.inbox
             await (inbox.pause(f"<@{user}>") if action == PAUSE else inbox.resume())
             facts = replace(facts, paused=await inbox.paused_by())
-        await publish(self._web, user, view(facts))
+        await publish(self._connecting.web, user, view(facts))
 
     async def _change_mail(
         self, connecting: Connecting, action: str, user: str, team: str, typed: str
@@ -448,7 +445,7 @@ class Home:
             places=where,
             scopes=offered,
             handles={} if refusal else await self._handles(user, mail),
-            runs=await last_runs(inbox, user, self._url),
+            runs=await last_runs(inbox, user, self._connecting.url),
             spent_usd=(await inbox.spending(user, day_of(datetime.now(UTC))))[0],
             daily_usd=policy.user_daily_usd,
             paused=paused,

@@ -70,7 +70,7 @@ class Cursors:
     """
 
     def __init__(self, inbox: RequestQueue, now: Callable[[], float] = time.time) -> None:
-        self._inbox = inbox
+        self.inbox = inbox
         self._now = now
         self._newest: dict[Place, str] = {}
         self._unstored: set[tuple[Place, str]] = set()
@@ -114,7 +114,7 @@ class Cursors:
         due = [p for p in self._newest if p not in held and self._open(p[1])]
         for team, channel in due:
             ts = self._newest[team, channel]
-            await self._inbox.advance(team, channel, ts)
+            await self.inbox.advance(team, channel, ts)
             if self._newest[team, channel] == ts:
                 del self._newest[team, channel]
 
@@ -171,7 +171,6 @@ class Intake:
 
     def __init__(
         self,
-        inbox: RequestQueue,
         cursors: Cursors,
         writer: MessageWriter,
         web: AsyncWebClient,
@@ -191,7 +190,7 @@ class Intake:
         self.bot = bot
         self.counts: Counter[str] = Counter()
         """How many of which kind, for the metrics; `unstored` were left to come again."""
-        self._inbox, self._cursors, self._writer, self._web = inbox, cursors, writer, web
+        self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
         shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
         self._asks = {**reactions, **shortcuts}
         self._on_request, self._interactions = on_request, interactions

@@ -17,7 +17,6 @@ from bot.policy.policy import Admission
 from bot.requests.delivery import Asker
 from bot.runs.durable import Body, Durable
 from bot.runs.run import Runs
-from bot.runs.store import Store
 from bot.runs.worker import Worker
 from bot.schedules.alerts import FailureAlerts
 from bot.schedules.delivery import ReportDelivery
@@ -209,7 +208,6 @@ class Schedules:
         self,
         settings: Settings,
         model_name: str,
-        store: Store,
         runs: Runs,
         durable: Durable,
         writer: MessageWriter,
@@ -217,8 +215,9 @@ class Schedules:
         validator: ScheduleValidator,
         approvals: Asker,
     ) -> None:
-        """Assemble the parts; workflows wait for `store` (bot/storage/database.py)."""
-        database, self.settings, self.validator = store.database, settings, validator
+        """Assemble the parts; workflows wait for the store of `runs` (bot/storage/database.py)."""
+        store, self.settings, self.validator = runs.store, settings, validator
+        database = store.database
         self.store, self.occurrences = ScheduleStore(database), Occurrences(database)
         rows = (self.store, self.occurrences)
         readers = (admission.people, admission.file, validator.directory.team)

@@ -17,16 +17,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slack_sdk.web.async_client import AsyncWebClient
-
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
 from bot.errors import SetupError, StoreError
 from bot.listeners.backfill import Backfill
 from bot.listeners.digest import DigestActing
-from bot.listeners.home import Capabilities
+from bot.listeners.home import Capabilities, Home
 from bot.listeners.intake import Cursors, Intake
-from bot.listeners.interactions import Interactions
+from bot.listeners.interactions import AnswerButtons, Interactions
 from bot.listeners.socket_mode import Hear, Sockets
 from bot.local_mode import model_client
 from bot.log import log_to
@@ -52,7 +50,6 @@ from bot.schedules.validation import ScheduleValidator
 from bot.serving.observability import DatabaseProbe, Health, LoopLag, Watch
 from bot.serving.web import connect_routes, serve_app, web_app
 from bot.slack.client import clients, only_process, who_am_i
-from bot.slack.messages import Bot
 from bot.slack.people import People
 from bot.slack.stream import Writer
 from bot.slack.writer import MessageWriter
@@ -66,7 +63,7 @@ from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
 from scopes.preferences import Preferences
 from scopes.schedules import ScheduleDesk
-from scopes.slack_client import SlackClient, open_session
+from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
 from scopes.slack_write import SlackWriter
 from subagents.model import ModelClient
@@ -184,18 +181,34 @@ async def _assemble(
         *(replace(admission, inbox=asked), around, metrics, delivery),
     )
     validator = ScheduleValidator(reader, directory, admission.file, mail)
-    made = (settings, name, kept, runs, durable, writer, admission, validator, proposals)
+    made = (settings, name, runs, durable, writer, admission, validator, proposals)
     schedules = Schedules(*made)
     written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
     written_to[Preferences] = PreferenceStore(kept.database, directory)
     children = Subagents(runs, kept, slots, metrics)
     _register_workflows(durable, dispatch, answering, children, approvals, schedules)
-    pressed = (approvals, DigestActing(inbox, mail, writer), Capabilities(toolkit, directory))
+    secret = settings.secrets.slack_signing_secret
+    connecting = Connecting(settings, store.database, web, address)
     preferences = PreferenceStore(store.database, directory)
-    interactions = Interactions(settings, admission, web, address, *pressed, preferences)
-    parts = (inbox, cursors, writer, client, web, bot, interactions, dispatch, metrics)
-    intake, backfill, sockets = build_listeners(stack, settings, *parts)
-    seen = (health, metrics, sockets, backfill, interactions.connecting)
+    home = Home(admission, Capabilities(toolkit, directory), connecting, preferences)
+    answers = AnswerButtons(store, web, directory, settings.reply)
+    digests = DigestActing(inbox, mail, writer)
+    interactions = Interactions(web, admission, approvals, digests, home, answers)
+    intake = Intake(
+        cursors,
+        writer,
+        web,
+        bot,
+        interactions,
+        signing_secret=secret.get_secret_value() if secret else "",
+        on_request=dispatch.wake,
+        on_feedback=metrics.count_feedback,
+        reactions=settings.slack.reactions,
+    )
+    stack.push_async_callback(intake.aclose)
+    backfill = Backfill(intake, cursors, client, settings.slack)
+    hear = time_calls(intake.from_socket, metrics.ack.observe)
+    seen = (health, metrics, _sockets(settings, hear, backfill), backfill, connecting)
     server = Server(settings, dispatch, durable, intake, writer, approvals, schedules, *seen)
     await _start(stack, server, store, cursors, await _watch(stack, server, store, admission))
     return server
@@ -401,43 +414,8 @@ def _with_port(settings: Settings, port: int | None) -> Settings:
     return settings.model_copy(update={"serve": settings.serve.model_copy(update={"port": port})})
 
 
-def build_listeners(
-    stack: AsyncExitStack,
-    settings: Settings,
-    inbox: RequestQueue,
-    cursors: Cursors,
-    writer: MessageWriter,
-    client: SlackClient,
-    web: AsyncWebClient,
-    bot: Bot,
-    interactions: Interactions,
-    dispatch: RequestWorker,
-    metrics: Metrics,
-) -> tuple[Intake, Backfill, Sockets | None]:
-    """Build the intake, the backfill, and the sockets in Socket Mode.
-
-    Raises SetupError where a secret is not set.
-    """
-    secret = settings.secrets.slack_signing_secret
-    intake = Intake(
-        inbox,
-        cursors,
-        writer,
-        web,
-        bot,
-        interactions,
-        signing_secret=secret.get_secret_value() if secret else "",
-        on_request=dispatch.wake,
-        on_feedback=metrics.count_feedback,
-        reactions=settings.slack.reactions,
-    )
-    stack.push_async_callback(intake.aclose)
-    backfill = Backfill(intake, inbox, cursors, client, settings.slack)
-    hear = time_calls(intake.from_socket, metrics.ack.observe)
-    return intake, backfill, _sockets(settings, hear, backfill)
-
-
 def _sockets(settings: Settings, hear: Hear, backfill: Backfill) -> Sockets | None:
+    """Return the sockets of Socket Mode. Raises SetupError where a secret is not set."""
     if settings.slack.mode == "http":
         if not settings.secrets.slack_signing_secret:
             hint = "Set SLACK_SIGNING_SECRET, or slack.mode: socket."
