@@ -123,7 +123,7 @@ async def missed(
             cursors = Cursors(inbox)
             writer = MessageWriter(client.web, settings)
             bot = Bot(BOT_USER, BOT_ID, "T0ACME")
-            intake = Intake(cursors, writer, client.web, bot, NoClicks())
+            intake = Intake(cursors, writer, client.web, bot, NoClicks(), load_settings(env={}))
             backfill = Backfill(intake, cursors, client, settings)
             running = asyncio.create_task(backfill.run())
             try:

@@ -187,7 +187,6 @@ async def _assemble(
     written_to[Preferences] = PreferenceStore(kept.database, directory)
     children = Subagents(runs, kept, slots, metrics)
     _register_workflows(durable, dispatch, answering, children, approvals, schedules)
-    secret = settings.secrets.slack_signing_secret
     connecting = Connecting(settings, store.database, web, address)
     preferences = PreferenceStore(store.database, directory)
     home = Home(admission, Capabilities(toolkit, directory), connecting, preferences)
@@ -200,10 +199,9 @@ async def _assemble(
         web,
         bot,
         interactions,
-        signing_secret=secret.get_secret_value() if secret else "",
+        settings,
         on_request=dispatch.wake,
         on_feedback=metrics.count_feedback,
-        reactions=settings.slack.reactions,
     )
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, cursors, client, settings.slack)
