@@ -153,7 +153,7 @@ class ReviewFinding(Contract):
 
 
 class OpinionDraft(Contract):
-    """The opinion of a judge on one finding."""
+    """What a judge says about one finding."""
 
     finding: Annotated[str, Field(max_length=20)]
     verdict: Verdict
@@ -162,7 +162,7 @@ class OpinionDraft(Contract):
 
 
 class ReviewContract(Submission):
-    """The findings of a specialist; none is a result, too."""
+    """What a specialist has found; nothing is a result, too."""
 
     points: list[ReviewFinding] = Field(max_length=100)
 
@@ -181,7 +181,7 @@ class ReviewContract(Submission):
 
 
 class VerdictsContract(Submission):
-    """The opinions of a judge on findings of others, each by its id."""
+    """What a judge says about findings of others, each by its id."""
 
     verdicts: list[OpinionDraft] = Field(max_length=200)
 
