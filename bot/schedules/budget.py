@@ -10,7 +10,7 @@ from bot.policy.policy import LEAST_USD, day_of
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredSchedule
-from config.sections import Policy
+from config.sections import Models, Policy
 from config.words import current
 from subagents.budget import NANO
 from subagents.pricing import Usage, cost_nanousd
@@ -67,7 +67,7 @@ async def allowance(
     return Allowance(usd, note=note)
 
 
-def planned_usd(fast: str, main: str, sizes: Sequence[int]) -> float | None:
+def planned_usd(models: Models, sizes: Sequence[int]) -> float | None:
     """Estimate the cost of reading sources of so many tokens, and of the lines over them.
 
     None if the price of a model is not known.
@@ -75,8 +75,8 @@ def planned_usd(fast: str, main: str, sizes: Sequence[int]) -> float | None:
     read = [size for size in sizes if size]
     calls = [Usage(cache_write=FIXED_TOKENS + size, output=WRITTEN_TOKENS) for size in read]
     calls += [Usage(cache_read=FIXED_TOKENS + size) for size in read for _ in range(CALLS - 1)]
-    costs = [cost_nanousd(fast, usage) for usage in calls]
+    costs = [cost_nanousd(models.fast, usage, models.prices) for usage in calls]
     shown = Usage(input=VIEW_TOKENS * len(read), output=WRITTEN_TOKENS if read else 0)
-    costs.append(cost_nanousd(main, shown))
+    costs.append(cost_nanousd(models.main, shown, models.prices))
     known = [cost for cost in costs if cost is not None]
     return sum(known) / NANO if len(known) == len(costs) else None

@@ -283,7 +283,7 @@ class RunPlanner:
         except TimeoutError:
             return None
         models = self.settings.models
-        return planned_usd(models.fast, models.main, sizes)
+        return planned_usd(models, sizes)
 
 
 def _likely(last: Occurrence, oldest: datetime, latest: datetime) -> float | None:
