@@ -192,16 +192,19 @@ def _postgres(settings: Settings, program: str, *arguments: str) -> None:
     """Run a program of PostgreSQL; its password is not on the command line, where all see it."""
     assert settings.database_url
     url = make_url(settings.database_url)
-    shown = url.set(drivername="postgresql", password=None).render_as_string()
-    command = [program, f"--dbname={shown}", *arguments]
+    shown = url.set(drivername="postgresql", password=None)
     if shutil.which(program) is None:
-        raise SetupError(
-            "no_program",
-            f"{program} is not installed.",
-            f"Install PostgreSQL's client, or run elsewhere: {shlex.join(command[:-1])} FILE",
-        )
-    env = dict(os.environ) | ({"PGPASSWORD": str(url.password)} if url.password else {})
-    ran = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False)
+        command = [program, f"--dbname={shown.render_as_string()}", *arguments[:-1]]
+        hint = f"Install PostgreSQL's client, or run elsewhere: {shlex.join(command)} FILE"
+        raise SetupError("no_program", f"{program} is not installed.", hint)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:  # readable by us alone
+        if url.password:
+            escaped = str(url.password).replace("\\", "\\\\").replace(":", "\\:")
+            file.write(f"*:*:*:*:{escaped}\n")
+            file.flush()
+            shown = shown.update_query_dict({"passfile": file.name})
+        command = [program, f"--dbname={shown.render_as_string()}", *arguments]
+        ran = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if ran.returncode:
         said = (ran.stderr.strip().splitlines() or ["no reason given"])[0]
         raise SetupError("database", f"{program} failed: {said}", "Nothing was changed.")
