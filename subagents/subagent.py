@@ -91,6 +91,7 @@ async def _close(run: Run, agent: Agent) -> dict[str, str]:
     known = run.recorded(key, dict[str, str])
     if known is not None:
         return known
+    await run.checkpoint.flush()
     undone = await flush_writes(run.gate, ctx, stopped=bool(run.stop))
     return await run.record(key, dict[str, str], undone)
 
