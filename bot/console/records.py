@@ -215,7 +215,7 @@ def _schedule_row(each: ScheduleStatus, now: datetime) -> dict[str, Any]:
         "contents": show_invisible(description.contents(stored.spec)),
         "when": description.when(stored.spec),
         "to": stored.spec.to,
-        "owner": stored.spec.owner or "the operator",
+        "owner": stored.spec.owner,
         "state": stored.state if each.taken_up else "new",
         "why": _MENTION.sub(r"\1", stored.why),
         "facts": dict(status_facts(each, now)),
@@ -247,7 +247,7 @@ def policy_lines(
         elif isinstance(value, Mapping):
             for place, rules in value.items():
                 yield from policy_lines(rules, below.get(place) or {}, f"{key}.{place}.")
-        elif value is not None or name in NOTHING_SAID and above in ("", "everywhere."):
+        elif value is not None or (name in NOTHING_SAID and above in ("", "everywhere.")):
             origin = FILE if name in given else DEFAULTS
             yield PolicyLine(f"policy.{key}", RULES[name], _words(name, value), origin)
 

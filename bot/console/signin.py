@@ -22,7 +22,6 @@ import jwt
 import sqlalchemy as sa
 from pydantic import BaseModel, Field, SecretStr
 from slack_sdk.errors import SlackApiError
-from slack_sdk.web.async_client import AsyncWebClient
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -35,6 +34,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from bot.storage.tables import oauth_states
 from config.settings import Settings
+from scopes.slack_client import web_client
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ ATTEMPT = timedelta(minutes=10)
 SESSION = timedelta(hours=12)
 SIGN_IN, BACK, SIGN_OUT = "/sign-in", "/sign-in/back", "/sign-out"
 """Paths below that of the console."""
-SLACK = "https://slack.com/"
-"""Where Slack's page is, and the issuer of its tokens."""
-AUTHORIZE = "/openid/connect/authorize"
+ISSUER = "https://slack.com"
+AUTHORIZE = "../openid/connect/authorize"
+"""Slack's page, as seen from its API."""
 TEAM, USER = "https://slack.com/team_id", "https://slack.com/user_id"
 """Names of claims."""
 LEEWAY_S = 30
 MOST_CHARS = 4_000
-_PAGE = re.compile(rf"{PATH}/([\w.-]+(/[\w.-]+)*)?")
+_PAGE = re.compile(rf"{PATH}/(\w[\w.-]*(/\w[\w.-]*)*)?")
 _CODE = re.compile(r"[a-z_]{1,40}")
 
 
@@ -61,7 +61,7 @@ class _Sealed(BaseModel, frozen=True):
     expires: datetime
 
 
-class Attempt(_Sealed):
+class Attempt(_Sealed, frozen=True):
     """A sign-in that has begun in this browser; its id is the state of OAuth."""
 
     kind: Literal["attempt"] = "attempt"
@@ -70,7 +70,7 @@ class Attempt(_Sealed):
     """The page that was wanted."""
 
 
-class Session(_Sealed):
+class Session(_Sealed, frozen=True):
     """An administrator who is signed in."""
 
     kind: Literal["session"] = "session"
@@ -114,14 +114,14 @@ class SlackSignIn:
         cipher: Cipher,
         policy: PolicyFile,
         people: People,
-        web: AsyncWebClient,
         team: str,
     ) -> None:
-        """Create it; `web` calls Slack without a token. Raises SetupError."""
+        """Create it. Raises SetupError."""
+        web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
         self._public = (settings.console.public_url or "").rstrip("/")
         self._secure = self._public.startswith("https://")
         self._client_id, self._client_secret = _client(settings)
-        self._authorize = urljoin(settings.endpoints.slack_api_url or SLACK, AUTHORIZE)
+        self._authorize = urljoin(web.base_url, AUTHORIZE)
         self._admins, self._policy = settings.console.admins, policy
         self._cipher, self._used = cipher, UsedIds(database)
         self._people, self._web, self._team = people, web, team
@@ -218,14 +218,15 @@ class SlackSignIn:
 
     async def _identify(self, code: str, nonce: str) -> str:
         """Return the user of our workspace for whom Slack gave this code."""
+        sent = {
+            "client_id": self._client_id,
+            "client_secret": self._client_secret.get_secret_value(),
+            "code": code,
+            "grant_type": "authorization_code",
+            "redirect_uri": self._redirect_uri,
+        }
         try:
-            answer = await self._web.openid_connect_token(
-                client_id=self._client_id,
-                client_secret=self._client_secret.get_secret_value(),
-                code=code,
-                grant_type="authorization_code",
-                redirect_uri=self._redirect_uri,
-            )
+            answer = await self._web.api_call("openid.connect.token", data=sent)
         except SlackApiError as error:
             why = _named(str(error.response.get("error")))
             raise SignInRefused(f"Slack did not confirm who you are{why}.") from None
@@ -244,13 +245,18 @@ class SlackSignIn:
         It comes from Slack itself over TLS, which stands for its signature (OpenID Connect Core,
         3.1.3.7).
         """
-        checked = {"verify_signature": False, "verify_exp": True, "verify_aud": True}
         try:
             return jwt.decode(
                 token,
-                options={**checked, "verify_iss": True, "require": ["exp", "aud", "iss"]},
+                options={
+                    "verify_signature": False,
+                    "verify_exp": True,
+                    "verify_aud": True,
+                    "verify_iss": True,
+                    "require": ["exp", "aud", "iss", "nonce"],
+                },
                 audience=self._client_id,
-                issuer=SLACK.rstrip("/"),
+                issuer=ISSUER,
                 leeway=LEEWAY_S,
             )
         except jwt.InvalidTokenError as error:
