@@ -18,7 +18,7 @@ import anthropic
 
 from bot.tasks.material import ReviewMaterial, material_of_path
 from config.panels import Profile, load_profile
-from config.prompts import prompt
+from config.settings import prompt
 from subagents.contracts import ReviewContract
 
 MODEL = "claude-sonnet-5-5"

@@ -10,8 +10,23 @@ from typing import Annotated
 
 import typer
 
-from bot.cli.parameters import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, once, only
-from bot.cli.subcommands import approvals, connect, mcp, schedules, sweep
+from bot.cli.subcommands import (
+    AsJson,
+    AsOf,
+    AsUser,
+    Export,
+    Mbox,
+    Me,
+    Model,
+    Sample,
+    approvals,
+    connect,
+    mcp,
+    once,
+    only,
+    schedules,
+    sweep,
+)
 
 FEW_FULL_COLLECTIONS = (2_000, 10, 1_000)
 """Thresholds of the garbage collector, for every command.

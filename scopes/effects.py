@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 
 class Access(StrEnum):
-    """What a call does to the world; the gate decides by it."""
+    """The kind of access that a call needs; the gate decides by it."""
 
     READ = "read"
     WRITE = "write"  # the requester's own things: a note, a draft, a label
@@ -20,7 +20,7 @@ class Access(StrEnum):
 
 
 class Effect(StrEnum):
-    """How a call acts: each kind has rules of its own."""
+    """The kind of action of a call; each kind has rules of its own."""
 
     NONE = "none"  # reads what its handles name
     QUERY = "query"  # reads by a statement of its own (SQL)
@@ -31,7 +31,6 @@ class Effect(StrEnum):
     REMIND = "remind"  # tells its requester something later
     CHOOSE = "choose"  # asks its requester to choose
     FILE = "file"  # writes into a working folder that its context was given
-    BRING = "bring"  # brings there what its context wrote aside
     POST = "post"  # says something in a conversation
     REACT = "react"  # marks a message
     FETCH = "fetch"  # asks an address
@@ -44,8 +43,7 @@ class Effect(StrEnum):
 EFFECTS: dict[Access, frozenset[Effect]] = {
     Access.READ: frozenset({Effect.NONE, Effect.QUERY, Effect.CODE}),
     Access.WRITE: frozenset(
-        {Effect.KEEP, Effect.DRAFT, Effect.FILE, Effect.BRING}
-        | {Effect.PREFER, Effect.REMIND, Effect.CHOOSE}
+        {Effect.KEEP, Effect.DRAFT, Effect.FILE} | {Effect.PREFER, Effect.REMIND, Effect.CHOOSE}
     ),
     Access.EGRESS: frozenset(
         {Effect.POST, Effect.REACT, Effect.FETCH, Effect.SEARCH, Effect.SEND}
@@ -53,8 +51,6 @@ EFFECTS: dict[Access, frozenset[Effect]] = {
     ),
 }
 """Which effects a tool of each access may declare."""
-FILES: Final = (Effect.FILE, Effect.BRING)
-"""Those that write into working folders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,10 @@ from pygit2 import GitError
 from scopes.conversations import search_conversations
 from scopes.effects import PROJECT, Access, Effect, FolderId, Prepared
 from scopes.file_lock import run_in_thread
-from scopes.folders.alike import called
 from scopes.folders.commands import OUTPUT, Commands
 from scopes.folders.folders import FolderPlace, Folders
-from scopes.folders.git import BEHIND, Git
-from scopes.folders.git_format import format_commits
-from scopes.folders.git_push import GitPush, Remote
+from scopes.folders.git import Git
+from scopes.folders.git_push import GitPush, Remote, format_commits
 from scopes.folders.search import (
     bytes_of,
     edited,
@@ -66,7 +64,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") -> ToolResult:
     """List a folder with all below it."""
     place, path = await _where(ctx, folder, path)
-    if not place.folder.root.is_dir():
+    if not place.folder.exists:
         return ToolResult(note=f"{place.title} is empty.", label=place.label)
     (found, more, paths), label = await _done(ctx, place, listing, place.folder, path)
     items = [
@@ -145,7 +143,7 @@ async def search_files(
     place, _ = await _where(ctx, folder, "")
     if not pattern.strip():
         raise ToolError("Say what to search for.")
-    if not place.folder.root.is_dir():
+    if not place.folder.exists:
         return ToolResult(note=f"{place.title} is empty.", label=place.label)
     hits, label = await _done(ctx, place, searched, place.folder, pattern, glob)
     folders = _folders(ctx)
@@ -171,12 +169,10 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
     if place.project is None:
         raise ToolError(f"{place.title} is no git repository. Your files are written as they are.")
     made, label = await _done(ctx, place, _folders(ctx).commit, ctx, place, message)
-    note = f"Committed as {made.commit[:12]}: {', '.join(made.paths)}."
-    if made.left:
-        note += f" Others are at work on {', '.join(made.left)} there, or it has other line ends "
-        note += "there (.gitattributes): it was left as it is."
-    if made.behind:
-        note += BEHIND
+    note = f"Committed as {made.commit[:12]} to the branch {made.branch} of {place.title}: "
+    note += (
+        f"{', '.join(made.paths)}. Name the branch in your result: the folder's owner merges it."
+    )
     return ToolResult(note=note, undone=dict.fromkeys(place.undone, ""), label=label)
 
 
@@ -209,7 +205,7 @@ async def run_command(ctx: ToolContext, command: str, folder: FolderId = "") -> 
     place, _ = await _where(ctx, folder, "")
     if not command.strip() or "\0" in command or len(command) > MAX_COMMAND:
         raise ToolError(f"Give a command of at most {MAX_COMMAND} characters.")
-    if not place.folder.root.is_dir():
+    if not place.folder.exists:
         raise ToolError(f"{place.title} is empty: write a file first.")
     with under(place.label):
         ended = await ctx.client(Commands).run(place.folder, command)
@@ -258,11 +254,11 @@ async def _done(
     return await run_in_thread(done)
 
 
-def _fault(title: str, error: Exception) -> SourceFailed:
+def _fault(title: str, error: OSError | GitError) -> SourceFailed:
     log.warning("%s: %s", title, error)
-    if isinstance(error, GitError):  # libgit2 does not say which
+    if isinstance(error, GitError) or error.errno is None:  # libgit2 does not say which
         return SourceFailed(f"git fails in {title}: it is damaged, or there is no room left")
-    full = isinstance(error, OSError) and error.errno in _FULL
+    full = error.errno in _FULL
     return SourceFailed(f"no room is left for {title}" if full else f"the disk fails in {title}")
 
 
@@ -282,8 +278,6 @@ async def _where(
         raise _fault(handle, error) from error
     if folder and path.startswith(f"{place.title}:"):
         path = _AT.sub("", path.removeprefix(f"{place.title}:"))
-    if not path.isascii():
-        path, _ = await _done(ctx, place, called, place.folder, path)
     return place, "/".join(each for each in path.split("/") if each != ".") or path
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from scopes.clean import csv_cell, printable, redacted
-from scopes.folders.alike import nfc
+from scopes.clean import csv_cell, printable, redacted, unified
 from scopes.label import Label
 from scopes.tool import ToolContext, ToolError
 
@@ -123,14 +122,14 @@ def asked(name: str) -> tuple[str, int]:
     """Return a file as a tool named it (`file/sales.csv@2`) or by its name alone: its name and
     version, 0 = the newest.
     """
-    plain = nfc(name.strip())  # as `file_name` keeps it
+    plain = unified(name.strip())  # as `file_name` keeps it
     found = _ID.fullmatch(plain)
     return (found[1], int(found[2])) if found else (plain, 0)
 
 
 def file_name(name: str, *endings: str) -> str:
     """Return a name that is safe in any folder and has one of these endings. Raises ToolError."""
-    plain = nfc(name.strip())
+    plain = unified(name.strip())
     found = _NAME.fullmatch(plain)
     if not found or found[1] not in endings or ".." in plain or len(plain) > MAX_NAME:
         allowed = " or ".join(f".{ending}" for ending in endings)

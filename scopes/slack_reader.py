@@ -156,7 +156,7 @@ class SlackReader:
         return f"I am not in {place}. {invite[0].upper()}{invite[1:]}"
 
     async def _identity(self) -> dict[str, Any]:
-        """Whose token it is, and of which workspace."""
+        """Return the user and the workspace of the token."""
         return dict(await self._fetched.once(("team",), lambda: self.web.call("auth.test")))
 
     async def channels(self) -> list[ChannelInfo]:

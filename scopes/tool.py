@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 
 class ToolError(Exception):
-    """What the model can fix; its text is shown to the model and says what to do."""
+    """A failure that the model can fix; its text is shown to the model and says what to do."""
 
     label: Label = TRUSTED
     """Of what it tells something of, if only by being raised: see `under`."""
@@ -39,8 +39,8 @@ class ToolError(Exception):
 
 @contextmanager
 def under(label: Label) -> Iterator[None]:
-    """Whatever fails in here tells something of what has this label: that a text is nowhere, that
-    a query took too long."""
+    """Put this label on each failure in here: it tells something of the source, such as that a
+    text is nowhere or that a query took too long."""
     try:
         yield
     except ToolError as error:
@@ -49,7 +49,7 @@ def under(label: Label) -> Iterator[None]:
 
 
 class SourceFailed(Exception):
-    """What no model can fix; its text is made by code alone and holds nothing of the source."""
+    """A failure that no model can fix; code makes its text, which holds nothing of the source."""
 
     remedy = ""
     """Who can change it, and how; empty for what passes by itself."""
@@ -208,7 +208,7 @@ async def nobody(thing: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool knows of its caller. It never sees the environment or the model."""
+    """The caller of a tool, as the tool sees it: never the environment or the model."""
 
     run: str
     requester: str | None
@@ -226,8 +226,6 @@ class ToolContext:
     """Name of the context's scope; `parent` for a parent."""
     context: str = ""
     """Id of the context, such as `s3`."""
-    beside: bool = False
-    """Other subagents were started in the same turn: they may write to the same place."""
     turn: int | None = None
     """Number of the model's reply that asks for the call; None where code makes it."""
     findings: Mapping[str, Sequence[str]] = field(default_factory=dict)

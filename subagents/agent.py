@@ -23,7 +23,7 @@ from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
 from subagents.events import ContextGrew, ToolsCalled
 from subagents.evidence import SourceLog
 from subagents.model import ModelCall, ModelReply
-from subagents.pricing import Usage, sum_usd
+from subagents.prices import Usage, sum_usd
 from subagents.result import read_submission
 from subagents.run import Run
 from subagents.toolbox import MIN_OUTPUT_TOKENS, Toolbox, ToolCall, ToolOutcome, failed_outcome

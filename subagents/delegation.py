@@ -12,23 +12,23 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import scopes
-from config.prompts import prompt
 from config.sections import LimitSettings
+from config.settings import prompt
 from scopes.handles import Handles
 from scopes.schema import tool_schema
 from scopes.tool import ToolContext, Window, not_found, one_line
 from subagents.agent import Outcome
-from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, is_isolable
+from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, is_isolable
+from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import DEFAULT_MODEL, OFFERED
-from subagents.contradictions import MOST, Pair, check_draft, claims, contradictions
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
+from subagents.evidence import Coverage
 from subagents.fanout import Fanout
 from subagents.gate import explain
 from subagents.overlap import shingles
 from subagents.result import Finding, SubagentResult, join_labels
 from subagents.summary import finding_line, overview, parent_view
-from subagents.timeframe import TimeFrame
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
 
@@ -177,8 +177,8 @@ class Delegation:
     """Who asks, and day and time where they are, as briefs tell it."""
     zone: str = "UTC"
     """Their time zone."""
-    windows: dict[str, Window] = field(default_factory=dict)
-    """Windows in which subagents read messages, by their texts."""
+    reads: dict[Window, list[Coverage]] = field(default_factory=dict)
+    """Windows in which subagents read messages, and what each read."""
     titles: dict[str, str] = field(default_factory=dict)
     """Names of the sources that subagents were given, by handle."""
     threads: dict[str, Sequence[str]] = field(default_factory=dict)
@@ -202,8 +202,6 @@ class Delegation:
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [await self._plan(call, ctx) for call in calls]
         briefs = [b for plan in planned for b in plan if isinstance(b, Brief)]
-        if sum(brief.holds_folder for brief in briefs) > 1:
-            briefs = [replace(brief, beside=True) for brief in briefs]
         for brief in briefs:
             self.titles |= brief.handles.titles
         done = await self.fanout.run_all(briefs)
@@ -219,7 +217,19 @@ class Delegation:
         for brief, result in zip(briefs, done, strict=True):
             looked = any(c["name"] != SUBMIT and not c["is_error"] for c in result.tool_calls)
             if brief.window and brief.is_dated and looked:
-                self.windows[str(brief.window)] = brief.window
+                self.reads.setdefault(brief.window, []).append(result.read)
+
+    @property
+    def windows(self) -> list[Window]:
+        """Return the windows that were read; where all was, each begins with its first message."""
+        found = ((window, Coverage.sum(parts)) for window, parts in self.reads.items())
+        begin = (
+            replace(window, oldest=max(window.oldest, read.oldest))
+            if read.complete and read.oldest
+            else window
+            for window, read in found
+        )
+        return list(dict.fromkeys(begin))
 
     def record_view(self, results: Sequence[SubagentResult], text: str) -> None:
         """Note that the parent was shown `text`, the view of these results."""

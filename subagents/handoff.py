@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from config.prompts import prompt
+from config.settings import prompt
 from scopes.label import Label
 from scopes.tool import ToolContext, estimate_tokens
 from subagents.agent import Agent, Workflow
@@ -16,7 +16,7 @@ from subagents.delegation import Delegation
 from subagents.delimiter import shorten
 from subagents.events import ParentHandedOver
 from subagents.evidence import SourceLog
-from subagents.pricing import Usage, sum_usd
+from subagents.prices import Usage, sum_usd
 from subagents.run import Run
 from subagents.summary import fit_views
 from subagents.toolbox import Toolbox

@@ -19,7 +19,7 @@ from scopes.pages.hosts import is_here
 from scopes.tool import estimate_tokens, readable
 from subagents.budget import NANO, Amount, Budget
 from subagents.errors import ModelFailed, ModelMisconfigured
-from subagents.pricing import Usage, actual, cost_nanousd, worst_case
+from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.rate_limiter import RateLimiter, limits_in
 from subagents.trajectory import TrajectorySink
 

@@ -14,7 +14,6 @@ from typing import Any
 from scopes.databases.statement import refusal
 from scopes.databases.system_names import TELLS, tells_of_machine
 from scopes.effects import (
-    FILES,
     MAIL_THREAD,
     NOTES,
     OPEN_NOTES,
@@ -164,7 +163,7 @@ def for_others(call: Call) -> Objection | None:
     What strangers wrote is kept for others only after approval.
     """
     ctx = call.ctx
-    if call.effect in FILES:
+    if call.effect is Effect.FILE:
         given = [str(call.values.get(n) or "") for n in call.tool.handle_arguments]
         if not any(given):
             given = [ctx.handles.in_front(str(call.values.get("path") or ""), _FILES)[0]]
@@ -219,7 +218,7 @@ MAX_GUARDED = 10
 MAX_PAGES, MAX_PAGES_RUN = 100, 2_000
 """Maximum outside addresses and searches of one context, and of a request, whatever was read."""
 LEAVES = (Effect.POST, Effect.REACT)
-STORES = (Effect.KEEP, Effect.DRAFT, Effect.REMIND, *FILES)
+STORES = (Effect.KEEP, Effect.DRAFT, Effect.REMIND, Effect.FILE)
 ASKS = (Effect.FETCH, Effect.SEARCH)
 OWN = (Effect.PREFER, Effect.REMIND, Effect.CHOOSE)
 """Effects that concern the requester alone."""
@@ -373,11 +372,9 @@ async def audience(call: Call) -> Objection | None:
     """Require that all who can read a destination may read what goes there."""
     if call.effect is Effect.KEEP:
         return await shared(call)
-    if call.effect not in (Effect.POST, Effect.REACT, Effect.BRING, Effect.INSTRUCT):
+    if call.effect not in (Effect.POST, Effect.REACT, Effect.INSTRUCT):
         return None
     if call.effect is Effect.POST and is_literal(call):
-        return None
-    if call.effect is Effect.BRING and call.ctx.requester is None:  # the operator's own machine
         return None
     found = await call.directory.obstacles(call.ctx.label, call.destination)
     return Objection(in_the_way(found)) if found else None

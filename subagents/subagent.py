@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
-from scopes.cleanup import Cleanup
 from scopes.label import TRUSTED, Label
-from scopes.tool import ToolContext, ToolResult
+from scopes.tool import ToolContext
 from subagents.agent import Agent
 from subagents.brief import SpawnedBrief, tools_for
 from subagents.conversation import Ending, Spec
 from subagents.events import SubagentFinished, SubagentStarted
-from subagents.gate import Gate
 from subagents.result import SubagentResult, crash_result, settle
 from subagents.run import Run
 from subagents.toolbox import Toolbox, crash_text
 
 log = logging.getLogger(__name__)
-
-STOPPED = "as the request was stopped"
 
 
 async def run_subagent(
@@ -64,11 +59,6 @@ async def _work(
     except Exception as error:  # what was read and spent so far is kept
         log.exception("subagent %s of %s crashed", frozen.id, run.id)
         ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
-    if frozen.brief.beside and ending.stopped_by == "none":
-        try:
-            agent.reading.undone |= await _close(run, agent)
-        except Exception:  # its result is complete; its writes are reported
-            log.exception("what subagent %s of %s wrote stays aside", frozen.id, run.id)
     draft = frozen.brief.draft
     return SubagentResult(
         id=frozen.id,
@@ -81,33 +71,6 @@ async def _work(
         tool_calls=agent.tool_calls,
         **settle(ending, int(frozen.id.removeprefix("s")), draft.contract, agent.reading),
     )
-
-
-async def _close(run: Run, agent: Agent) -> dict[str, str]:
-    """Flush pending writes of this subagent; return the ones that failed."""
-    child = agent.spec.context
-    key = f"{run.id}/{child}/close"
-    ctx = replace(agent.ctx, label=agent.reading.label, context=child, key=key)
-    known = run.recorded(key, dict[str, str])
-    if known is not None:
-        return known
-    undone = await flush_writes(run.gate, ctx, stopped=bool(run.stop))
-    return await run.record(key, dict[str, str], undone)
-
-
-async def flush_writes(gate: Gate, ctx: ToolContext, *, stopped: bool = False) -> dict[str, str]:
-    """Flush the pending writes of a context if the gate allows it now, by current rights and
-    label; return the ones that failed, by the keys of `ToolResult.undone`."""
-    closing = [client for client in ctx.clients.values() if isinstance(client, Cleanup)]
-    undone: dict[str, str] = {}
-    for left in [each for client in closing for each in client.left(ctx.context)]:
-        found = None if stopped else await gate.call(ctx.context, ctx, left.tool, left.args)
-        if isinstance(found, ToolResult):
-            undone |= found.undone
-        else:
-            why = f"as the gate's rule of {found.rule} wants it" if found else STOPPED
-            undone[left.name] = left.kept.format(why)
-    return undone
 
 
 def _spec(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) -> Spec:
@@ -160,7 +123,6 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
             max_output_tokens=limits.max_tool_output_tokens,
             intent=brief.intent,
             scope=brief.draft.scope,
-            beside=brief.beside,
         ),
     )
     agent.reading.task = "\n".join([brief.draft.task, *brief.draft.questions])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scopes.tool import counted, estimate_tokens, one_line
@@ -15,6 +16,8 @@ LAST = "9999"
 """Sorts what has no time behind everything that has one."""
 LATER = ("waiting", "known", "none", "declined", "solved")
 """States that need no action of the team now, by how soon they may."""
+_OPEN = re.compile(r"\[[^\[\]]+\]")
+"""What a draft leaves to the reader."""
 CODE = "```"
 """Precedes code in Markdown."""
 FRAME_TOKENS = 80
@@ -236,7 +239,9 @@ def _verdict_line(found: TriageVerdict) -> str:
     asked = "asked of the reader" if found.asked_of_me else ""
     facts = " ".join(f"(fact{k}) {one_line(fact)}" for k, fact in enumerate(found.key_facts, 1))
     step = f"next: {found.proposed_action}" if found.proposed_action else ""
-    parts = [found.category, found.priority, due, asked, facts, step]
+    gaps = " ".join(_OPEN.findall(found.draft_reply))
+    left = f"its draft leaves open: {gaps}" if gaps else ""
+    parts = [found.category, found.priority, due, asked, facts, step, left]
     return " | ".join(one_line(part) for part in parts if part)
 
 

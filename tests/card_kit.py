@@ -18,7 +18,6 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.records import View
 from bot.local.slack.state import BOT_USER
-from bot.local.slack.state import Effect as Write
 from bot.local.workspace import User, Workspace
 from config.settings import Settings
 from scopes.effects import Access, Effect, Said
@@ -131,12 +130,6 @@ async def asked(bot: Served, text: str = QUESTION, **more: Any) -> Shown:
 
 def posted(bot: Served, channel: str = THERE) -> list[str]:
     return said_in(bot.slack, channel)
-
-
-def posts(bot: Served, channel: str = THERE) -> list[Write]:
-    """Every post there, counted by the local Slack."""
-    done = bot.slack.effects
-    return [e for e in done if e.method == "chat.postMessage" and e.channel == channel]
 
 
 async def stored(bot: Served, *states: str) -> list[StoredAction]:

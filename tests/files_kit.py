@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import pygit2
 
 import scopes
 from scopes.effects import RUN_FOLDER
-from scopes.folders.copy_back import CopyBack
 from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import MB, Folders, ProjectFolder
 from scopes.folders.git import Git, Repository, apart
@@ -23,10 +22,11 @@ from scopes.label import TRUSTED, WORKSPACE, Label, Readers
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Obstacle
 from subagents.gate import Action, Card, Decision, Deny, Gate
-from subagents.subagent import flush_writes
 
 ANA = "U0ANA"
 BOOK = "files:book"
+BRANCH = "assistant/r1"
+"""Of the run of a `Desk`; what a context has not committed is on one with its number behind it."""
 FILES = {
     "README.md": "# Book\n",
     "src/app.py": "def one():\n    return 1\n\n\ndef two():\n    return 2\n",
@@ -68,16 +68,33 @@ def with_remote(repo: pygit2.Repository, bare: Path) -> pygit2.Repository:
     return remote
 
 
-def text_at(repo: pygit2.Repository, path: str, ref: str = "refs/heads/main") -> str:
-    blob = repo.lookup_reference(ref).peel(pygit2.Tree)[path]
+def text_at(repo: pygit2.Repository, path: str, branch: str = BRANCH) -> str:
+    blob = repo.lookup_branch(branch).peel(pygit2.Tree)[path]
     assert isinstance(blob, pygit2.Blob)
     return blob.data.decode()
 
 
-def subjects(repo: pygit2.Repository) -> list[str]:
-    """Of all commits of `main`, newest first."""
-    tip = repo.lookup_reference("refs/heads/main").target
-    return [c.message.partition("\n")[0] for c in repo.walk(tip)]
+def subjects(repo: pygit2.Repository, branch: str = BRANCH) -> list[str]:
+    """Of all commits of a branch, newest first; none where there is no such branch."""
+    tip = repo.lookup_branch(branch)
+    return [c.message.partition("\n")[0] for c in repo.walk(tip.target)] if tip else []
+
+
+def branches(repo: pygit2.Repository) -> set[str]:
+    return set(repo.branches.local)
+
+
+def is_written(root: Path, path: str) -> bool:
+    """Return whether a file stands in the folder of a project, or on any branch of it."""
+    repo = pygit2.Repository(str(root))
+    trees = [repo.branches[name].peel(pygit2.Tree) for name in branches(repo)]
+    return (root / path).exists() or any(path in tree for tree in trees)
+
+
+def stored(root: Path) -> Iterator[bytes]:
+    """All that the repository of a folder holds: texts of files, names, and messages."""
+    repo = pygit2.Repository(str(root))
+    return (repo.read(id)[1] for id in repo)
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -139,7 +156,6 @@ class Desk:
 
     def context(self, name: str = "s1", **more: Any) -> ToolContext:
         clients: dict[type, object] = {Folders: self.folders, Git: Git(), GitPush: GitPush()}
-        clients[CopyBack] = CopyBack(self.folders)
         made = ToolContext(
             "r1", ANA, Handles({BOOK: "book", RUN_FOLDER: "run"}), TRUSTED, None, clients, 8000,
             intent=Intent(text="Write it into the book", home="D0ANA"), scope="files", context=name,
@@ -168,11 +184,6 @@ class Desk:
             return str(error)
         assert isinstance(found, Deny), found
         return found.reason
-
-    async def ended(self, by: ToolContext | str, *, stopped: bool = False) -> dict[str, str]:
-        """A context has ended well; what of what it wrote stays undone."""
-        ctx = self.context(by) if isinstance(by, str) else by
-        return await flush_writes(self.gate, ctx, stopped=stopped)
 
     async def approve(self, action: Action) -> ToolResult | Deny:
         chosen = next(t for t in scopes.scope("files").tools if t.name == action.tool)

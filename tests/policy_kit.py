@@ -20,7 +20,7 @@ from starlette.routing import Route
 from bot.slack.people import People
 from config.sections import Policy
 from config.settings import load_policy, load_settings
-from scopes.slack_client import SlackClient, connect, open_session
+from scopes.slack_client import connect, open_session
 
 Json = dict[str, Any]
 TEAM = "T0ACME"
@@ -103,12 +103,3 @@ async def asking(answers: dict[str, Json | int | str] | None = None) -> AsyncIte
         async with open_session(limits) as session:
             client = connect(session, "xoxb-t", f"{url}/api/", limits)
             yield Asking(slack, People(client, clock=clock), client.web, clock)
-
-
-@asynccontextmanager
-async def client_of(app: Any, token: str) -> AsyncIterator[SlackClient]:
-    """A client of a local Slack."""
-    limits = load_settings(env={}).slack
-    with MUX.serving(app) as url:
-        async with open_session(limits) as session:
-            yield connect(session, token, f"{url}/api/", limits)

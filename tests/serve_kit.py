@@ -42,12 +42,13 @@ from bot.local.server import LocalServer
 from bot.local.slack.delivery import ACK_S
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
+from bot.runs import durable
 from bot.runs.store import Store
 from bot.serving.serve import Server, run_server
 from bot.storage.requests import RequestQueue
 from config.settings import Settings
-from subagents.audit import audit
 from subagents.model import ModelClient
+from subagents.overlap import audit
 from subagents.provenance import Leak
 
 ASKER = "U0ANA"
@@ -237,6 +238,8 @@ async def serving(
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(service, "PERSON_S", 30.0)  # two seconds pass on a busy machine
+        patch.setattr(durable, "QUEUE_POLL_S", 0.05)  # each subagent waits for this poll,
+        patch.setattr(durable, "JOIN_POLL_S", 0.05)  # and its parent for this one
         settings = serve_settings(
             tmp_path / "data", at.url + API_PATH, url=url, mode=mode, port=port, **sections
         )

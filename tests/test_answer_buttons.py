@@ -7,7 +7,6 @@ from pathlib import Path
 import sqlalchemy as sa
 from engine_kit import brief_answer, led_by, until
 from serve_kit import ASKER, Served, echo, serving
-from standins.slack_faults import Fault
 from standins.slack_shown import Shown, flat
 from test_private_answer import FOUND, LUIS, TEAM, in_private, markets
 
@@ -109,14 +108,3 @@ def _form(bot: Served, user: str) -> str:
 
 def _metric(bot: Served, line: str) -> bool:
     return f"assistant_{line}\n" in bot.bench.metrics.render().decode()
-
-
-async def test_where_no_form_can_be_opened_a_bad_rating_is_thanked_for(tmp_path: Path) -> None:
-    async with serving(tmp_path) as bot:
-        asked = bot.ask("What is open in #support-2?")
-        shown = await bot.answer(asked)
-        bot.slack.faults.append(Fault("views.open", "error:expired_trigger_id"))
-        value = f"bad:T0ACME/{bot.channel}/{asked}"
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, FEEDBACK, value)
-        await until(lambda: bot.whispers() == [THANKS])
-        assert [r[0] for r in (await rated(bot)).values()] == ["bad"]

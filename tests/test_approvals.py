@@ -51,7 +51,7 @@ from bot.approvals.cards import FORM, CardClicked, card_click
 from bot.approvals.service import CLICK_RULES, HOLDS_FOR
 from bot.listeners.events import parse_event
 from bot.local.slack.state import BOT_USER
-from bot.local.workspace import User, Workspace, micros
+from bot.local.workspace import User, Workspace
 from bot.slack.messages import Bot
 from bot.storage.tables import actions
 from config.words import phrase
@@ -85,31 +85,6 @@ async def test_what_was_denied_is_not_done(tmp_path: Path) -> None:
         await until(bot.whispers)
         assert "has denied this" in bot.whispers()[0]
         assert posted(bot) == []
-
-
-async def test_four_things_share_one_card_and_one_click(tmp_path: Path) -> None:
-    texts = [f"Point {n} is done." for n in range(1, 5)]
-    async with serving(tmp_path, posting(*texts), space=people()) as bot:
-        shown = await asked(bot)
-        assert set(buttons(shown)) == {"action_approve_all", "action_deny_all"}
-        assert all(text in shown.text for text in texts)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve_all")
-        await reaches(bot, "done")
-        assert posted(bot) == texts
-        await until(lambda: not cards(bot))
-
-
-async def test_three_things_have_a_card_each(tmp_path: Path) -> None:
-    texts = ["One thing.", "Another thing.", "A third thing."]
-    async with serving(tmp_path, posting(*texts), space=people()) as bot:
-        bot.ask()
-        await until(lambda: len(cards(bot)) == 3, 20)
-        first, second, third = cards(bot)
-        bot.slack.people.click(ASKER, bot.channel, second.ts, "action_approve")
-        bot.slack.people.click(ASKER, bot.channel, first.ts, "action_deny")
-        await until(lambda: len(cards(bot)) == 1)
-        await until(lambda: posted(bot) == ["Another thing."])
-        assert cards(bot) == [third]
 
 
 async def test_an_approver_decides_too_and_a_bystander_does_not(tmp_path: Path) -> None:
@@ -250,16 +225,6 @@ async def test_a_place_that_was_archived_meanwhile_gets_nothing(tmp_path: Path) 
         assert posted(bot) == []
 
 
-async def test_a_card_that_was_deleted_is_no_loss(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
-        with bot.slack.state.lock:
-            bot.slack.state.timelines[bot.channel].remove(micros(shown.ts))
-        bot.slack.put("interactive", payload(shown, channel=bot.channel))
-        await reaches(bot, "done")
-        assert posted(bot) == [TEXT]
-
-
 HOLDING = led_by(brief_answer(2), say(f"{HELD} [F1.1]."))
 
 
@@ -327,21 +292,6 @@ async def test_a_card_that_slack_does_not_take_is_dropped_and_told(tmp_path: Pat
         assert len(bot.whispers()) == 2
         assert len(cards(bot)) == 1
         assert "For your approval" not in str(bot.slack.visible(bot.channel))
-
-
-async def test_an_edit_that_slack_does_not_take_is_dropped_and_told(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_edit")
-        view = await opened(bot)
-        bot.slack.faults.append(Fault("chat.update", "error:invalid_blocks"))
-        bot.slack.people.submit(ASKER, view.id, {"text": "The login works again."})
-        await until(bot.whispers)
-        assert "cannot show it to you" in bot.whispers()[0]
-        await settled_on(bot, "denied", "edited")
-        await bot.bench.approvals.tidy()
-        assert not buttons(again(bot, shown))
-        assert posted(bot) == []
 
 
 # ---- crashes

@@ -127,25 +127,3 @@ async def test_eight_articles_at_once_are_written_and_pushed_by_one_click(tmp_pa
     assert git(tmp_path / "book", "status", "--porcelain") == ""
     assert git(tmp_path / "bare.git", "fsck", "--no-dangling") == ""
     assert repo.lookup_reference("refs/heads/main").target == remote.head.target
-
-
-async def test_changes_of_one_that_failed_are_told_as_not_done(tmp_path: Path) -> None:
-    def write_only(body: Json) -> Answer:
-        if turn(body) > 0:
-            return say("I stop here")
-        path = f"{line(body, 'TASK').split()[-1]}.txt"
-        return Answer([use("write_file", path=path, text="New\n")])
-
-    repository(tmp_path / "book")
-    mind = led(write_only, *(delegate(f"Write a file {word}") for word in ("one", "two")))
-    async with serving(tmp_path, mind, space=people(), change=book(tmp_path / "book")) as bot:
-        await bot.answer(bot.ask("Add the files to the book."), seconds=40)
-        (run,) = await bot.store.runs()
-        subagents = [s.result for s in await bot.store.subagents(run.id) if s.result]
-    assert len(subagents) == 2
-    why = "book is as it was: changes were left in a copy, work/"
-    for each in subagents:
-        (told,) = (text for text in each["not_covered"] if text.startswith(why))
-        where = told.removesuffix(" in the data folder").rpartition(", ")[2]
-        assert next((tmp_path / "data" / where).glob("*.txt")).read_text() == "New\n"
-    assert not (tmp_path / "book/one.txt").exists()

@@ -13,7 +13,6 @@ from engine_kit import (
     call,
     is_child,
     line,
-    opening,
     results,
     say,
     since,
@@ -21,9 +20,8 @@ from engine_kit import (
     turn,
     turns,
     use,
-    words,
 )
-from standins.model_faults import Fault, Faults
+from standins.model_faults import Faults
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -120,22 +118,6 @@ def test_the_parent_never_sees_what_a_subagent_read(ask: Ask, shell: Shell) -> N
     assert shell("audit", done.json["run_id"]).code == 0
 
 
-@pytest.mark.parametrize(
-    "command", [("ask", "What is unanswered in #support-es?"), ("sweep", "--channels", "*")]
-)
-def test_over_a_damaged_day_a_run_is_partial_and_names_it(
-    shell: Shell, tmp_path: Path, command: tuple[str, ...]
-) -> None:
-    asked = said("10 09:00", "No puedo pagar con tarjeta, ¿qué hago?")
-    damaged = {"support-es/2025-03-11.json": b"{}"}
-    zip_file = export(tmp_path, {"support-es": [asked]}, damaged)
-    sources = ("--slack-export", zip_file, "--as-of", AS_OF, "--model", "offline")
-    done = shell(*command, *sources, "--json")
-    (missing,) = gap_lines(done.json)
-    assert missing.startswith("support-es/2025-03-11.json: not a JSON list")
-    assert (done.json["status"], done.code) == ("partial", 1)
-
-
 def test_a_channel_one_may_not_see_is_answered_as_one_that_is_not_there(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -174,91 +156,6 @@ def test_statements_say_what_they_rest_on_and_what_is_made_up_is_dropped(ask: As
     assert [f["id"] for f in document["subagents"][0]["findings"]] == ["F1.1"]
 
 
-REFUSED = brief("#support-es", handles=["#support-xx"])
-
-
-def test_an_answer_whose_only_subagent_was_refused_is_not_complete(ask: Ask) -> None:
-    done, _ = ask(turns(Answer([REFUSED]), say("Nothing was found.")))
-    assert (done.code, done.json["status"]) == (1, "partial")
-    (missing,) = gap_lines(done.json)
-    assert missing.startswith("r1: handles: No source #support-xx.")
-
-
-def test_an_answer_whose_refused_brief_was_sent_again_is_complete(ask: Ask) -> None:
-    tried = (Answer([REFUSED]), Answer([brief()]))
-    done, _ = ask(with_parent(*tried, say("Cards are refused [F1.1].")))
-    assert (done.code, done.json["status"]) == (0, "complete")
-    assert gap_lines(done.json) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"scope": "mail"}, "scope"),
-        ({"contract": "poem"}, "contract"),
-        ({"handles": ["#nowhere"]}, "handles"),
-        ({"colour": "red"}, "arguments"),
-        ({"task": "x" * 20_000}, "task"),
-        ({"findings": ["F9.9"]}, "findings"),
-    ],
-)
-def test_a_refused_brief_costs_nothing_and_names_the_field(
-    ask: Ask, change: Json, field: str
-) -> None:
-    done, recorded = ask(with_parent(Answer([brief(**change)]), say("I could not look.")))
-    (refused,) = done.json["subagents"]
-    assert (refused["status"], refused["steps"], refused["cost_usd"]) == ("refused", 0, 0)
-    assert refused["reason"].startswith(field)
-    assert f"– brief refused (Read #support-es): {field}" in done.err
-    assert len(parents(recorded)) == len(recorded) == 2
-    (told,) = results(recorded[-1])
-    assert told["is_error"]
-    if field == "scope":
-        assert "Scopes: slack, email, data, web, notes, files, all" in told["content"]
-
-
-@pytest.mark.parametrize("wrote", [False, True])
-def test_a_parent_that_fails_hands_over_what_its_subagents_found(ask: Ask, wrote: bool) -> None:
-    configure("models: {max_attempts: 1}")
-    begun = [words("Let me look.")] if wrote else []
-
-    def fate(index: int, body: Json) -> Fault | None:
-        return Fault("http_500") if not is_child(body) and turn(body) == 1 else None
-
-    done, _ = ask(with_parent(Answer([*begun, brief()])), faults=Faults(fate))
-    document = done.json
-    assert done.code == 1
-    assert (document["status"], document["stopped_by"]) == ("partial", "model_error")
-    assert "could be written" in document["answer"] or "not be finished" in document["answer"]
-    assert "api_error 500" in document["reason"]
-    assert "One is open. [F1.1]" in document["answer"]
-    assert list(document["links"]) == ["F1.1"]
-
-
-def test_a_parent_that_never_starts_is_a_failure_that_is_told(ask: Ask) -> None:
-    configure("models: {max_attempts: 1}")
-    done, _ = ask(faults=Faults(lambda index, body: "http_529"))
-    assert (done.code, done.json["status"]) == (1, "failed")
-    assert "overloaded_error 529" in done.json["reason"]
-    assert done.err.count("error: ") == 1
-
-
-def test_a_child_that_fails_does_not_spoil_the_answer(ask: Ask) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            if turn(body):
-                return say(f"Cards are refused [F1.1]. {len(results(body))} were asked.")
-            return Answer([brief(), brief("#support-en")])
-        return CHILD(body) if "#support-es" in opening(body) else Answer([], "refusal")
-
-    done, _ = ask(mind, "Open in #support-es and #support-en?")
-    document = done.json
-    assert (done.code, document["status"]) == (1, "partial")
-    assert [s["status"] for s in document["subagents"]] == ["complete", "failed"]
-    assert any(each.startswith("s2: ") for each in gap_lines(document))
-    assert document["answer"].startswith("Cards are refused [F1.1].")
-
-
 def test_of_a_child_that_is_cut_off_it_is_said_what_is_not_covered(ask: Ask) -> None:
     def mind(body: Json) -> Answer:
         if not is_child(body):
@@ -283,11 +180,6 @@ def test_without_subagents_the_answer_says_that_isolation_is_advisory(
     offered = {t["name"] for t in recorded[0]["tools"]}
     assert offered >= {"list_channels", "read_thread", "lookup_user", "read_channel_history"}
     assert not offered & {"run_subagent", "run_subagents", "post_message", "submit_result"}
-
-
-def test_a_parent_without_text_is_asked_once_more(ask: Ask) -> None:
-    done, _ = ask(lambda body: say("Now then.") if "REMINDER" in since(body) else Answer([]))
-    assert done.json["answer"] == "Now then."
 
 
 def test_what_a_parent_was_not_given_it_cannot_read(ask: Ask) -> None:
@@ -332,18 +224,6 @@ def test_a_subagent_reads_the_days_that_its_parent_names_and_the_answer_says_whi
         {"oldest": "2025-03-10T00:00:00Z", "latest": "2025-03-11T00:00:00Z"}
     ]
     assert done.json["zone"] == "UTC"
-
-
-def test_no_days_are_told_of_a_subagent_that_read_nothing(ask: Ask) -> None:
-    parent = turns(Answer([brief()]), say("It could not be read."))
-    mind: Mind = lambda body: say("no result") if is_child(body) else parent(body)  # noqa: E731
-    assert ask(mind)[0].json["windows"] == []
-
-
-def test_the_offline_rules_know_the_last_days(ask: Ask) -> None:
-    done, _ = ask(question="What was open in #support-es in the last 3 days?")
-    (window,) = done.json["windows"]
-    assert window["oldest"] == "2025-03-12T00:00:00Z"
 
 
 def test_days_before_those_that_a_command_gives_are_refused_with_the_first_that_may_be_read(

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import duckdb
 import pytest
-from bot_kit import Done, Json, Shell, in_one_turn, model_at, refused
+from bot_kit import Done, Json, Shell, in_one_turn, model_at
 from document_kit import gap_lines
 from engine_kit import brief, call, finding, is_child, results, say, submitted
 from gmail_kit import ME, mail
@@ -22,16 +17,6 @@ from bot.local.model.answer import Answer
 
 CITY = "SELECT city, count(*) AS n_shops FROM shops GROUP BY city ORDER BY n_shops DESC LIMIT 1"
 THREE = f"1) How many shops are there?\n2) SELECT sum(amount) AS total FROM sales\n3) {CITY}"
-MBOX = """From ana@example.com Mon Mar 09 10:00:00 2026
-From: Ana Ruiz <ana@example.com>
-To: Tom Vance <tom@example.com>
-Subject: The lease of the shop in Porto
-Date: Mon, 09 Mar 2026 10:00:00 +0000
-Message-ID: <1@example.com>
-
-Dear Tom, the lease of the shop in Porto ends in June. Can you sign the new one by Friday?
-
-"""
 
 
 @pytest.fixture
@@ -71,20 +56,6 @@ def asked_at(shell: Shell, question: str, *sources: object) -> Done:
     return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
 
 
-@contextmanager
-def holding(path: Path) -> Iterator[None]:
-    """Another program has the database open for writing."""
-    code = f"import duckdb, sys; c = duckdb.connect({str(path)!r}); print(1, flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as writer:
-        assert writer.stdin
-        assert writer.stdout
-        writer.stdout.readline()
-        yield
-        writer.communicate(b"\n", timeout=30)
-
-
 def section(document: Json, head: str) -> str:
     """What the answer says to one of its questions."""
     found: str = document["answer"].partition(f"*{head}*\n")[2].partition("\n\n")[0]
@@ -115,61 +86,6 @@ def test_three_questions_at_once_are_three_isolated_subagents(
     assert "0 leaks" in audit.out
 
 
-def test_a_database_that_somebody_writes_to_is_told_in_words_for_people(
-    shell: Shell, tmp_path: Path
-) -> None:
-    with duckdb.connect(str(tmp_path / "shop.duckdb")) as writing:
-        writing.execute("CREATE TABLE shops AS SELECT 1 AS id")
-    with holding(tmp_path / "shop.duckdb"):
-        done = asked(shell, "How many shops are there?", "--database", tmp_path / "shop.duckdb")
-    assert done.code == 1
-    said = "Another program is writing to this database; nothing was read."
-    assert done.json["answer"].startswith(said)
-    assert "Try again once" not in done.out
-
-
-def test_several_databases_are_asked_each_under_the_name_of_its_file(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tables: Path, tmp_path: Path
-) -> None:
-    again = tmp_path / "more" / "tables"
-    again.mkdir(parents=True)
-    (again / "cats.csv").write_text("name\nTom\n", "utf-8")
-    given = ("--database", tables, "--database", again, "--database", tables)
-    with model_at(monkeypatch) as server:
-        asked_at(shell, "How many cats are there?", *given)
-    firsts = json.dumps(server.recorded[0]["messages"])
-    assert "data:tables" in firsts
-    assert "data:tables-2" in firsts
-    assert "data:tables-3" not in firsts
-    refused(asked(shell, "How many?", *given, "--database", "none.duckdb"), "no_database")
-
-
-@pytest.mark.parametrize("option", ["--folder", "--mbox"])
-def test_what_can_be_given_once_is_not_taken_twice(shell: Shell, tables: Path, option: str) -> None:
-    done = shell("ask", "How many?", option, tables, option, tables)
-    assert done.code == 2
-    assert "give it once" in done.err
-
-
-def test_a_question_that_the_rules_cannot_count_is_said_to_be_open(
-    shell: Shell, tables: Path
-) -> None:
-    done = asked(shell, "How many unhappy shops are there?", "--database", tables)
-    assert done.code == 1
-    assert done.json["subagents"][0]["findings"] == []
-    assert any("found no query" in gap for gap in gap_lines(done.json))
-    assert "They count the rows of a table" in done.json["answer"]
-    assert "Tables: sales, shops." in done.json["answer"]
-
-
-def test_a_file_that_is_no_table_is_named(shell: Shell, tables: Path) -> None:
-    (tables / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0")
-    done = asked(shell, CITY, "--database", tables)
-    assert done.code == 1
-    assert any("old.xls" in gap for gap in gap_lines(done.json))
-    assert "Lisbon" in done.json["answer"]
-
-
 # ---- all sources together
 
 
@@ -194,26 +110,6 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
     audit = shell("audit", document["run_id"])
     assert audit.code == 0
     assert "0 leaks" in audit.out
-
-
-def test_with_another_source_no_slack_is_needed_and_none_is_offered(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tables: Path
-) -> None:
-    with model_at(monkeypatch) as server:
-        assert asked_at(shell, "How many shops are there?", "--database", tables).code == 0
-    offered = {tool["name"] for tool in server.recorded[0]["tools"]}
-    assert "run_subagent" in offered
-    assert not offered & {"list_channels", "read_thread", "lookup_user", "read_channel_history"}
-
-
-def test_a_mailbox_file_is_asked_about_as_of_its_end(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "tom.mbox").write_text(MBOX, "utf-8")
-    sources = ("--mbox", tmp_path / "tom.mbox", "--me", "tom@example.com")
-    document = asked(shell, "What do my mails say about the lease in Porto?", *sources).json
-    (subagent,) = document["subagents"]
-    assert subagent["scope"] == "email"
-    assert any("ends in June" in f["claim"] for f in subagent["findings"])
-    assert subagent["unsupported"] == []
 
 
 def test_a_file_attached_to_a_mail_of_a_mailbox_file_is_read(
@@ -243,17 +139,6 @@ def test_a_file_attached_to_a_mail_of_a_mailbox_file_is_read(
     assert shell("audit", document["run_id"]).out.rstrip().endswith("0 leaks")
 
 
-def test_the_sample_mailbox_is_its_owners_alone(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with model_at(monkeypatch) as server:
-        asked_at(shell, "What do my mails say?", "--sample", "--as-user", "U0LUCIA")
-        asked_at(shell, "What do my mails say?", "--sample", "--as-user", "U0HELENA")
-    firsts = [b for b in server.recorded if not is_child(b) and len(b["messages"]) == 1]
-    held = ["mail:search" in json.dumps(body["messages"]) for body in firsts]
-    assert held == [False, True]
-
-
 # ---- folders and notes
 
 
@@ -275,59 +160,6 @@ def test_requests_over_a_checkout_are_done_from_its_files_side_by_side(
 # ---- nothing given
 
 
-def undone(done: Done) -> Json:
-    """The document of an answer that says what is missing, and cites nothing."""
-    document: Json = done.json
-    assert done.code == 1
-    assert gap_lines(document)
-    assert document["cited"] == 0
-    assert "Nothing was found" not in document["answer"]
-    assert "The offline rules" in document["answer"]
-    return document
-
-
-@pytest.mark.parametrize("question", ["How many customers are there?", "Search the web for duckdb"])
-def test_without_any_source_it_says_what_it_cannot_do(shell: Shell, question: str) -> None:
-    document = undone(asked(shell, question))
-    assert "have nothing to read this in" in document["answer"]
-    assert "have nothing to read this in" in gap_lines(document)[0]
-
-
-def test_what_is_to_be_noted_is_kept_beside_questions(shell: Shell) -> None:
-    note = "Note that the contract with Duarte ends in May"
-    asked(shell, f"1) What is 2+2? 2) How many cars are there? 3) {note}")
-    done = asked(shell, "What did I note about Duarte?")
-    found = [f for s in done.json["subagents"] for f in s["findings"] if "note/" in str(f)]
-    assert any("the contract with Duarte ends in May" in f["claim"] for f in found)
-    assert asked(shell, note).json["cited"] == 0
-
-
-def test_without_any_source_it_computes(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def mind(body: Json) -> Answer:
-        back = "".join(r["content"] for r in results(body))
-        if is_child(body):
-            computed = call("run_python", code="print(17 * 2340 / 100)")
-            return submitted("It is 397.8.") if "397.8" in back else computed
-        brief = {"task": "Compute 17 % of 2340", "description": "Sum", "handles": ["web:read"]}
-        return say("It is 397.8.") if back else call("run_subagent", scope="web", **brief)
-
-    with model_at(monkeypatch, mind):
-        done = asked_at(shell, "What is 17 percent of 2340?")
-    (subagent,) = done.json["subagents"]
-    assert [c["name"] for c in subagent["tool_calls"]] == ["run_python", "submit_result"]
-    assert subagent["text"] == done.json["answer"] == "It is 397.8."
-    assert done.code == 0
-    assert "SLACK_BOT_TOKEN" not in done.err
-
-
-def test_a_question_that_names_a_channel_is_warned_that_there_is_no_workspace(
-    shell: Shell,
-) -> None:
-    done = asked(shell, "Which questions in #support-es are unanswered?")
-    assert done.json["subagents"][0]["status"] == "refused"
-    assert "warning: No Slack workspace to read. Set SLACK_BOT_TOKEN" in done.err
-
-
 def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
     shell: Shell, tables: Path
 ) -> None:
@@ -341,38 +173,3 @@ def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
     listed = shell("scopes")
     assert listed.code == 0
     assert f"not offered: files:gone. {told}" in listed.out
-
-
-# ---- wrong use
-
-
-@pytest.mark.parametrize(
-    ("sources", "code", "words"),
-    [
-        (("--database", "none.duckdb"), "no_database", "none.duckdb cannot be read"),
-        (("--database", "text.duckdb"), "no_database", "holds no tables"),
-        (("--database", "empty"), "no_database", "holds no tables"),
-        (("--folder", "none"), "no_folder", "No folder none"),
-        (("--folder", "text.duckdb"), "no_folder", "No folder text.duckdb"),
-        (("--sample", "--database", "empty"), "two_sources", "Two databases"),
-        (("--sample", "--mbox", "x.mbox"), "two_sources", "Two mailboxes"),
-        (("--folder", "empty", "--me", "a@b.example"), "me_of_what", "--mbox"),
-        (("--mbox", "empty"), "bad_mbox", "is a folder"),
-        (("--mbox", "text.duckdb", "--me", "nonsense"), "bad_me", "no mail address"),
-        (("--folder", "empty", "--as-user", "U0ANA"), "as_user", "--slack-export"),
-        (("--as-user", "U0ANA"), "as_user", "--slack-export"),
-    ],
-)
-def test_wrong_sources_are_refused_in_one_sentence(
-    shell: Shell, sources: tuple[str, ...], code: str, words: str
-) -> None:
-    Path("text.duckdb").write_text("not a database", "utf-8")
-    Path("empty").mkdir(exist_ok=True)
-    done = asked(shell, "How many shops are there?", *sources)
-    assert words in refused(done, code)
-
-
-def test_a_sweep_still_needs_slack_where_only_a_database_is_set(shell: Shell, tables: Path) -> None:
-    Path("assistant.yaml").write_text(f"data: {{databases: {{s: {{path: {tables}}}}}}}", "utf-8")
-    done = shell("sweep", "--channels", "*", "--model", "offline", "--json")
-    refused(done, "no_slack_token")

@@ -14,7 +14,6 @@ import pytest
 import sqlalchemy as sa
 from card_kit import (
     EVA,
-    GUEST,
     LUIS,
     THERE,
     again,
@@ -37,14 +36,13 @@ from engine_kit import (
     call,
     led_by,
     opening,
-    results,
     say,
     sentence,
     until,
     use,
 )
 from fleet_kit import fleet
-from serve_kit import ASKER, Served, ruled, serving
+from serve_kit import ASKER, Served, serving
 from standins.slack import LocalSlack
 from standins.slack_shown import Shown
 from timing import patient
@@ -58,8 +56,6 @@ from bot.requests.context import ContextReader, EarlierAnswers
 from bot.storage.requests import CHOICES, Choice, StoredRequest
 from bot.storage.tables import actions
 from scopes.label import TRUSTED
-from scopes.questions import OPTIONS as COUNTS
-from scopes.questions import ask_user
 
 SECRET = sentence("q2.0")
 WHICH = "Which report do you mean?"
@@ -186,15 +182,6 @@ async def test_nothing_in_a_question_is_parsed(tmp_path: Path) -> None:
         assert "mrkdwn" not in told
 
 
-async def test_a_guest_may_answer_their_own_question(tmp_path: Path) -> None:
-    change = ruled(ask=("members", "guests"))
-    async with serving(tmp_path, asks(), space=people(), change=change) as bot:
-        bot.slack.people.join(GUEST, bot.channel)
-        shown = await asked(bot, user=GUEST)
-        choose(bot, shown, user=GUEST)
-        await until(lambda: answers(bot))
-
-
 async def test_a_question_that_nobody_answers_ends_after_a_day(tmp_path: Path) -> None:
     async with serving(tmp_path, asks(), space=people()) as bot:
         shown = await asked(bot)
@@ -210,49 +197,6 @@ async def test_a_question_that_nobody_answers_ends_after_a_day(tmp_path: Path) -
         await until(bot.whispers)
         assert "This has expired" in bot.whispers()[0]
         assert answers(bot) == []
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"question": " ", "options": OPTIONS}, "at least two different options"),
-        ({"question": WHICH, "options": ["Yes", " Yes "]}, "at least two different options"),
-        ({"question": WHICH, "options": ["Yes"]}, "options"),
-        ({"question": WHICH, "options": list("abcdef")}, "options"),
-        ({"question": WHICH, "options": ["a" * 76, "b"]}, "options.0"),
-    ],
-)
-async def test_a_question_without_a_choice_is_refused_in_words(
-    tmp_path: Path, given: Json, why: str
-) -> None:
-    refused: list[str] = []
-
-    def after(body: Json) -> Answer:
-        refused.append(str(body["messages"][-1]["content"]))
-        return say("Never mind.")
-
-    mind = led_by(Answer([use("ask_user", **given)]), after)
-    async with serving(tmp_path, mind, space=people()) as bot:
-        await bot.answers(bot.ask("Send the report"))
-        assert why in refused[0]
-        assert await stored(bot) == []
-
-
-async def test_the_model_is_told_how_many_options_it_may_give_and_that_the_question_is_asked(
-    tmp_path: Path,
-) -> None:
-    told: list[Json] = []
-
-    def after(body: Json) -> Answer:
-        told.extend(results(body))
-        return say("I need to know which report.")
-
-    mind = led_by(Answer([use("ask_user", question=WHICH, options=OPTIONS)]), after)
-    async with serving(tmp_path, mind, space=people()) as bot:
-        await asked(bot)
-    assert told[0]["content"].startswith("Asked:")
-    assert not told[0].get("is_error")
-    assert "{} to {} options".format(*COUNTS) in ask_user.schema()["description"]
 
 
 async def test_one_request_asks_one_question(tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
-from bot_kit import Shell, model_at
 from engine_kit import (
     Json,
     brief,
@@ -23,12 +21,11 @@ from engine_kit import (
     workspace,
 )
 from serve_kit import ASKER, Served, request_in, serving
-from standins.slack import BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Workspace
 from bot.requests.delivery import bare_context
 from bot.storage import tables
@@ -100,34 +97,6 @@ async def test_kept_files_are_read_by_others_and_shown_below(tmp_path: Path) -> 
             {"name": "notes.txt", "kind": "text/plain", "bytes": 4, "version": 1},
             {"name": "plan.md", "kind": "text/markdown", "bytes": len(SECRET), "version": 2},
         ]
-
-
-async def test_two_requests_put_up_files_of_the_same_name(tmp_path: Path) -> None:
-    async with serving(tmp_path, working(kept("plan.md"))) as bot:
-        asked = bot.ask("Write the plan")
-        await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 1)
-        bot.ask("Write it again", thread_ts=asked)
-        await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 2)
-        assert bot.slack.calls[DONE] == 2
-
-
-async def test_of_many_files_some_are_put_up_and_it_is_said(tmp_path: Path) -> None:
-    many = [kept(f"f{n}.md", f"text {n}") for n in range(7)]
-    async with serving(tmp_path, working(*many)) as bot:
-        asked = bot.ask("Write seven")
-        await settled(bot, lambda: "2 more" in str([m.text for m in bot.replies(asked)]))
-        assert [f.name for f in files(bot, bot.channel, asked)] == [f"f{n}.md" for n in range(5)]
-
-
-async def test_without_the_permission_the_answer_says_so(tmp_path: Path) -> None:
-    poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
-    slack = LocalSlack(workspace(6), tokens={BOT_TOKEN: poor})
-    async with serving(tmp_path, working(kept("plan.md")), slack=slack) as bot:
-        asked = bot.ask("Write the plan")
-        await settled(bot, lambda: len(bot.replies(asked)) == 2)
-        answer, note = bot.replies(asked)
-        assert "Here they are" in answer.text
-        assert note.text.startswith("Files that are not here: plan.md (I lack the permission")
 
 
 def apart() -> Workspace:
@@ -213,30 +182,3 @@ async def test_an_answer_that_is_allowed_later_brings_its_file_along(tmp_path: P
         for _ in range(2):  # as after a crash
             assert await approvals.delivery.publish(run.id)
             assert [f.name for f in files(bot, TEAM, asked)] == ["plan.md"]
-
-
-def test_at_the_command_line_files_are_named_and_written_where_one_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shell = Shell(capsys)
-    with model_at(monkeypatch, working(kept("plan.md"))):
-        asked = ("ask", "Write the plan", "--sample", "--model", "claude")
-        done = shell(*asked)
-        assert done.code == 0, done.err
-        run = done.out.rstrip().rpartition(" ")[2]
-        told = f"Files: plan.md (56 B) · `assistant show {run} --files DIR` writes them"
-        assert told in " ".join(done.out.split())
-        document = shell(*asked, "--json").json
-    assert document["files"] == [
-        {"name": "plan.md", "kind": "text/markdown", "bytes": len(SECRET), "version": 1}
-    ]
-    folder = tmp_path / "out"
-    written = shell("show", run, "--files", folder)
-    assert written.out.strip() == str(folder / "plan.md")
-    assert (folder / "plan.md").read_text("utf-8") == SECRET
-    (folder / "plan.md").write_text("mine", "utf-8")
-    again = shell("show", run, "--files", folder, "--json").json
-    assert again == {"run_id": run, "files": [str(folder / "plan-2.md")]}
-    refused = shell("show", run, "--files", folder / "plan.md")
-    assert (refused.code, "Nothing can be written to" in refused.err) == (2, True)
-    assert shell("audit", run).out.rstrip().endswith("0 leaks")

@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +122,8 @@ async def missed(
             cursors = Cursors(inbox)
             writer = MessageWriter(client.web, settings)
             bot = Bot(BOT_USER, BOT_ID, "T0ACME")
-            intake = Intake(inbox, cursors, writer, client.web, bot, NoClicks())
-            backfill = Backfill(intake, inbox, cursors, client, settings)
+            intake = Intake(cursors, writer, client.web, bot, NoClicks(), load_settings(env={}))
+            backfill = Backfill(intake, cursors, client, settings)
             running = asyncio.create_task(backfill.run())
             try:
                 yield Past(slack, inbox, cursors, intake, backfill)
@@ -185,33 +184,6 @@ async def test_only_so_many_hours_are_looked_back_and_none_at_all_if_none_is_set
         assert await past.look() == [("mention", ts(20)), ("mention", ts(19))]
 
 
-async def test_a_channel_with_nothing_new_costs_one_call(data_dir: Path) -> None:
-    quiet = [place(said(5, "x"), said(4, root=5), said(4.5), id=f"C0QUIET{n}") for n in range(5)]
-    async with missed(data_dir, *quiet) as past:
-        for channel in quiet:
-            await past.heard_until(2, channel.id)
-        assert await past.look() == []
-        assert past.slack.calls["conversations.history"] == 5
-        assert past.slack.calls["conversations.replies"] == 0
-
-
-async def test_follow_ups_count_from_where_the_bot_was_in_the_thread(data_dir: Path) -> None:
-    messages = (
-        said(2, "root"),
-        said(1.9, "before anyone asked the bot", root=2),
-        said(1.8, root=2),
-        said(1.7, "an answer", root=2, user=BOT_USER),
-        said(1.6, "and the second one?", root=2),
-        said(1.5, "a thread without the bot"),
-        said(1.4, "a reply", root=1.5),
-    )
-    async with missed(data_dir, place(*messages)) as past:
-        expected = [("mention", ts(1.8)), ("follow_up", ts(1.6))]
-        assert await past.look() == expected
-        await past.inbox.database.write(sa.delete(cursors_table))  # so all is read once more
-        assert await past.look() == expected
-
-
 async def test_a_thread_too_old_to_be_listed_is_looked_into_where_the_bot_was_asked_of_late(
     data_dir: Path,
 ) -> None:
@@ -241,26 +213,6 @@ async def test_a_thread_too_old_to_be_listed_is_looked_into_where_the_bot_was_as
         assert past.backfill.last.failed == {}
 
 
-async def test_of_the_threads_too_old_to_be_listed_only_the_latest_few_are_looked_into(
-    data_dir: Path,
-) -> None:
-    async with missed(data_dir, place()) as past:
-        long_ago = datetime.now(UTC) - timedelta(days=20)
-        for number in range(60):
-            asked_at = ts(100 - number)
-            who: dict[str, Any] = {"user": "U0ANA", "kind": "mention", "event": {}}
-            await past.inbox.add(Incoming("T0ACME", SUPPORT, asked_at, asked_at, **who))
-            if number >= 55:
-                mine = inbox_table.c.ts == asked_at
-                change = sa.update(inbox_table).where(mine).values(received=long_ago)
-                await past.inbox.database.write(change)
-        await past.look()
-        assert past.slack.calls["conversations.replies"] == 40
-        since = datetime.now(UTC) - timedelta(days=14)
-        assert len(await past.inbox.threads("T0ACME", since, 100)) == 55
-        assert await past.inbox.threads("T0OTHER", since, 100) == []
-
-
 async def test_an_edit_in_the_gap_reaches_the_request_that_waits(data_dir: Path) -> None:
     async with missed(data_dir, place(said(1))) as past:
         await past.look()
@@ -288,17 +240,6 @@ async def test_the_cursor_of_a_channel_that_could_not_be_read_stays(data_dir: Pa
         assert await past.inbox.cursors("T0ACME") == {SUPPORT: ts(1), OTHER: ts(0.1)}
 
 
-async def test_kinds_of_channels_that_may_not_be_listed_are_named_and_the_rest_is_read(
-    data_dir: Path,
-) -> None:
-    scopes = BOT_SCOPES - {"mpim:read", "groups:history"}
-    secret = place(said(1), id=SECRET, private=True)
-    async with missed(data_dir, place(said(1)), secret, scopes=scopes) as past:
-        assert await past.look() == [("mention", ts(1))]
-        assert past.backfill.last
-        assert past.backfill.last.failed == {"mpim": "missing_scope", SECRET: "missing_scope"}
-
-
 async def test_a_gap_during_a_pass_leads_to_one_more(data_dir: Path) -> None:
     async with missed(data_dir, place(said(1))) as past:
         past.slack.faults.append(Fault("conversations.history", "slow", 0.3))
@@ -318,15 +259,6 @@ async def test_events_are_taken_while_a_pass_waits_for_slack(data_dir: Path) -> 
         assert await past.hear(ts=ts(0)) == 200
         assert past.backfill.last is None, "it still waits"
         await past.backfill.idle()
-
-
-async def test_an_app_that_is_sold_reads_fifteen_messages_a_minute(data_dir: Path) -> None:
-    talk = place(*(Message(ts(2, number), "x", "U0LUIS") for number in range(20)))
-    async with missed(data_dir, talk, app_distribution="distributed") as past:
-        past.backfill.ask()
-        await until(lambda: past.slack.calls["conversations.history"])
-        await asyncio.sleep(0.4)
-        assert past.slack.calls["conversations.history"] == 1
 
 
 # ---- cursors of what is heard

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, date, datetime, time
+from datetime import date
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pytest
-from bot_kit import Shell, configure, model_at
-from google_data_kit import ACCOUNT, PROJECT, bigquery, key_file, shop
+from google_data_kit import PROJECT, bigquery, shop
 from google_kit import until
-from standins.google import FullGoogle
 from standins.google_faults import Fault
-from standins.google_oauth import LocalGoogleOauth
-from standins.sheets_state import SheetsState, book_of
 
-from bot.local.google.server import TOKEN
-from bot.local.server import LocalServer
-from bot.tooling.data import SheetTools, bigquery_of
-from config.settings import load_settings
 from scopes.databases.bigquery import TIB, USD_PER_TIB
-from scopes.databases.bigquery_values import column_of, row_of
 from scopes.databases.tables import Column, StatementFailed
-from scopes.google.errors import GoogleBusy, GoogleError
-from scopes.sheets import Sheets
+from scopes.google.errors import GoogleError
 from scopes.tool import ToolError
-
-
-async def test_tables_are_listed_page_by_page() -> None:
-    state = shop()
-    state.tables.run("".join(f"CREATE TABLE shop.t{n:04} (a INT);" for n in range(60)))
-    async with bigquery(state) as (base, google):
-        pages = [*await base.tables()]
-        assert [t.name for t in pages][:3] == ["orders", "pay_per_head", "t0000"]
-        assert (len(pages), pages[1].note) == (62, "view")
-        assert [m.method for m in google.requests] == ["bigquery.tables.list"]
 
 
 async def test_a_table_is_described_with_its_rows_and_what_makes_a_query_cheap() -> None:
@@ -84,27 +62,6 @@ async def test_of_many_rows_the_first_are_taken_over_pages() -> None:
         assert (len(few.rows), few.total) == (2, 12_000)
     async with bigquery(shop(), max_bytes=1_000) as (base, _):
         assert len((await base.query(sql, 10_000)).rows) == 5_000
-
-
-async def test_values_of_all_kinds_come_as_what_they_are() -> None:
-    sql = """SELECT TIMESTAMPTZ '2024-07-01 00:00:01.000005+02' AS at, [1, NULL, 2] AS many,
-        TIMESTAMP '2024-07-01 00:00:01' AS here, TIME '09:30:00' AS early, 'inf'::DOUBLE AS odd,
-        [{'sku': 'a', 'n': 1.5::DECIMAL(3,1)}] AS lines, {'x': {'y': NULL::INT}} AS deep"""
-    async with bigquery(shop()) as (base, _):
-        found = await base.query(sql, 5)
-    assert found.rows[0] == (
-        datetime(2024, 6, 30, 22, 0, 1, 5, UTC),
-        "[1,null,2]",
-        datetime.fromisoformat("2024-07-01T00:00:01"),
-        time(9, 30),
-        float("inf"),
-        '[{"sku":"a","n":"1.5"}]',
-        '{"x":{"y":null}}',
-    )
-    assert [c.type for c in found.columns][1::4] == [
-        "ARRAY<INT64>",
-        "ARRAY<STRUCT<sku STRING, n NUMERIC>>",
-    ]
 
 
 async def test_a_query_that_is_too_dear_is_not_run() -> None:
@@ -187,43 +144,6 @@ async def test_what_bigquery_says_of_a_query_is_for_the_model() -> None:
             assert says not in str(error.value.__cause__)  # which may be logged
 
 
-async def test_a_table_that_is_closed_is_no_failure_of_the_set_up() -> None:
-    async with bigquery(shop(denied={"shop.orders"})) as (base, google):
-        with pytest.raises(StatementFailed, match="Access Denied: Table"):
-            await base.query("SELECT * FROM orders", 5)
-        assert await base.describe("orders") is None
-        google.faults += [Fault("jobs.insert", "accessDenied"), Fault("tables.get", "accessDenied")]
-        with pytest.raises(GoogleError, match=r"403 accessDenied"):
-            await base.describe("orders")
-        with pytest.raises(GoogleError, match=r"403 accessDenied") as error:
-            await base.query("SELECT 1", 5)
-        assert not isinstance(error.value, GoogleBusy)
-
-
-async def test_what_passes_is_asked_for_again() -> None:
-    state = shop()
-    async with bigquery(state) as (base, google):
-        for kind in ("quotaExceeded", "rateLimitExceeded", "503", "drop", "malformed"):
-            state.jobs.clear()
-            google.faults += [Fault("jobs.insert", kind), Fault("jobs.getQueryResults", kind)]
-            assert (await base.query("SELECT 1 AS one", 5)).rows == ((1,),)
-            assert (len(state.jobs), google.faults) == (1, [])
-        google.faults.append(Fault("*", "quotaExceeded", times=9))
-        with pytest.raises(GoogleBusy, match="BigQuery asks to be called less often"):
-            await base.tables()
-        google.faults[:] = [Fault("tables.list", "insufficientPermissions")]
-        with pytest.raises(GoogleError, match="OAuth scope that BigQuery needs"):
-            await base.tables()
-
-
-async def test_a_query_that_takes_too_long_is_cancelled() -> None:
-    state = shop(job_s=60.0)
-    async with bigquery(state, query_s=0.4) as (base, _):
-        with pytest.raises(ToolError, match=r"longer than 0\.4 s and was ended"):
-            await base.query("SELECT 1", 5)
-        assert state.cancelled == list(state.jobs)
-
-
 async def test_a_job_that_nobody_waits_for_any_more_is_cancelled() -> None:
     state = shop(job_s=60.0)
     async with bigquery(state) as (base, _):
@@ -233,104 +153,3 @@ async def test_a_job_that_nobody_waits_for_any_more_is_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert state.cancelled == list(state.jobs)
-
-
-async def test_queries_run_beside_each_other() -> None:
-    state = shop(job_s=60.0)
-    async with bigquery(state) as (base, _):
-        tasks = [asyncio.create_task(base.query(f"SELECT {n} AS n", 1)) for n in range(4)]
-        await until(lambda: len(state.jobs) == 4, "four jobs of which none is done")
-        for job in state.jobs.values():
-            job.ready = 0.0
-            job.ended.set()
-        assert [(await task).rows for task in tasks] == [((n,),) for n in range(4)]
-        assert state.cancelled == []
-
-
-async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path) -> None:
-    accounts = LocalGoogleOauth()
-    book = book_of("Targets", Q1=[["Region"], ["EMEA"]])
-    state = shop()
-    google = FullGoogle(bigquery=state, sheets=SheetsState({"1AbC": book}), whose=accounts.whose)
-    config = "data: {databases: {shop: {bigquery: local-project.shop}}, sheets: {s: {id: 1AbC}}}"
-    config += f"\ngoogle: {{service_account: {key_file(tmp_path)}}}"
-    with LocalServer(google.app, "google") as api, LocalServer(accounts.app, "oauth") as oauth:
-        ends = {"BIGQUERY_API_ENDPOINT": api.url, "SHEETS_API_ENDPOINT": api.url}
-        file = tmp_path / "assistant.yaml"
-        file.write_text(config)
-        settings = load_settings(file, env={"GOOGLE_OAUTH_ENDPOINT": oauth.url, **ends})
-        base = bigquery_of(settings, "shop", settings.data.databases["shop"], operator=False)
-        assert base is not None
-        assert [t.name for t in await base.tables()] == ["orders", "pay_per_head"]
-        await base.aclose()
-        database: Any = None  # no sheet needs it
-        kit = SheetTools(settings, database, None)
-        opened = await kit.open("r1", "U0ANA")
-        assert (await kit.open("r2", "U0EVA")).clients == opened.clients  # connections are kept
-        client = opened.clients[Sheets]
-        assert isinstance(client, Sheets)
-        assert (await client.by_handle["sheet:s"].about())[0] == "Targets"
-        await kit.aclose()
-    assert {made.user for made in google.requests} == {ACCOUNT}
-    state.tables.close()
-
-
-NO_CREDENTIALS = "data.databases.shop has no credentials: name a key file in"
-BROKEN = "data.databases.shop.service_account names no usable key file (MalformedError)"
-ENDED = "Google does not accept GOOGLE_ACCESS_TOKEN"
-
-
-@pytest.mark.parametrize(
-    ("token", "key", "fault"),
-    [
-        ("", "", NO_CREDENTIALS),
-        (TOKEN, "", ""),
-        ("ended", "", ENDED),
-        ("", "{}", BROKEN),
-    ],
-    ids=["nothing", "a token", "a token that has ended", "a broken key"],
-)
-def test_ask_and_doctor_say_the_same_of_the_credentials(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    token: str,
-    key: str,
-    fault: str,
-) -> None:
-    state = shop()
-    file = tmp_path / "key.json"
-    file.write_text(key)
-    own = f", service_account: {file}" if key else ""
-    configure(f"data: {{databases: {{shop: {{bigquery: local-project.shop{own}}}}}}}")
-    with LocalServer(FullGoogle(bigquery=state).app, "google") as server:
-        monkeypatch.setenv("BIGQUERY_API_ENDPOINT", server.url)
-        if token:
-            monkeypatch.setenv("GOOGLE_ACCESS_TOKEN", token)
-        shell = Shell(capsys)
-        with model_at(monkeypatch):
-            asked = shell("ask", "How many orders are there?")
-            doctor = shell("doctor", "--json")
-    state.tables.close()
-    (databases,) = [c for c in doctor.json["checks"] if c["check"] == "databases"]
-    told = " ".join(f"{asked.out} {asked.err}".split())
-    if fault:
-        assert asked.code in (1, 2)
-        assert databases["state"] == "problem"
-        assert fault in told
-        assert fault in databases["says"]
-    else:
-        assert asked.code == 0
-        assert databases["state"] == "ok"
-        assert databases["says"].startswith("shop (BigQuery, ")
-        assert "`serve` needs a key file" in databases["says"]
-
-
-def test_types_and_rows_follow_the_schema() -> None:
-    field = {"name": "n", "type": "NUMERIC", "precision": "10", "scale": "2", "description": "x"}
-    assert column_of(field) == Column("n", "NUMERIC(10,2)", "x")
-    assert column_of({"name": "g", "type": "GEOGRAPHY"}).type == "GEOGRAPHY"
-    with pytest.raises(ValueError, match="zip"):
-        row_of([field], {"f": []})
-    many = {**field, "mode": "REPEATED"}
-    assert row_of([many], {"f": [{"v": [{"v": "0.00000001"}]}]}) == ('["0.00000001"]',)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standins.slack_blocks import checked
 from standins.slack_shown import flat
-from timing import computed_within
 
 import scopes
 from bot.approvals import cards
-from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, SHOWN, ApprovalCard, editable, title
+from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, SHOWN, ApprovalCard, title
 from bot.approvals.store import StoredAction
 from bot.slack.blocks import MessagePart, show_invisible, with_spelling
 from scopes.clean import unseen
@@ -174,17 +172,6 @@ def test_what_is_too_long_to_be_read_cannot_be_approved_of() -> None:
     assert cards.batch(new_id(), many, NOW) is None
 
 
-def test_a_tool_that_is_gone_is_shown_with_all_its_arguments() -> None:
-    of = action("vanished_tool", "nowhere", secret_list=["a"], depth=3, note="n")
-    card = waiting(of)
-    said = shown([card.last])
-    assert all(word in said for word in ("Vanished tool", "secret_list", "depth", "note"))
-    assert set(buttons(card)) == {"action_approve", "action_deny"}
-    assert editable(of) == {}
-    assert cards.form(of) is None
-    assert cards.form(action(text="x" * 3_001)) is None, "too long for Slack's form"
-
-
 def test_a_batch_shows_each_with_its_exact_text() -> None:
     of = [action(text=f"Text {n}.", to=[f"p{n}@acme.example"]) for n in range(5)]
     card = cards.batch("a" * 32, of, NOW)
@@ -228,14 +215,6 @@ def test_a_card_says_what_its_text_rests_on() -> None:
     assert "Rests on" not in shown([waiting(post()).last])
 
 
-def test_what_need_not_be_given_and_is_not_is_left_out() -> None:
-    said = shown([waiting(post()).last])
-    assert "thread" not in said
-    assert "cc" not in shown([waiting(action()).last])
-    assert "**cc:** (none)" in shown([waiting(action(cc=[])).last]), "given, though empty"
-    assert "**subject:** (empty)" in shown([waiting(action(subject="")).last])
-
-
 def test_a_name_that_looks_like_an_id_does_not_stand_for_it() -> None:
     of = replace(
         action("send_direct_message", "parent", user="U0EVIL", text="x"),
@@ -256,11 +235,6 @@ def test_look_alikes_are_told_apart_at_any_depth_and_length() -> None:
         said = shown([waiting(of).last])
         assert "b\\u043ess@acme.example" in said
     assert '"\u0430" [written out: \\u0430]: [' in shown([waiting(deep).last])
-
-
-def test_a_host_without_end_is_spelled_in_time() -> None:
-    with computed_within(2):
-        assert "written out" in with_spelling("https://a" + "\u0301\u0327" * 20_000)
 
 
 def test_what_stands_below_empty_lines_or_behind_spaces_is_seen() -> None:
@@ -289,13 +263,6 @@ def test_sources_that_are_too_many_to_be_shown_are_not_asked_about() -> None:
     assert cards.offer(replace(named, args={**named.args, "sources": many}), NOW) is None
 
 
-def test_signs_that_slack_escapes_count_for_more() -> None:
-    card = waiting(action(text="& " * 3_000))
-    sizes = [len(html.escape(shown([part]))) for part in (*card.before, card.last)]
-    assert len(sizes) > 2
-    assert max(sizes) < 13_200
-
-
 def row(of: Action, state: str, **more: Any) -> StoredAction:
     fields = {
         **dict.fromkeys(("expires", "card", "decided_by", "decided_at")),
@@ -307,19 +274,10 @@ def row(of: Action, state: str, **more: Any) -> StoredAction:
     )
 
 
-def test_a_message_that_was_sent_is_linked_and_no_other_address_is() -> None:
-    said = "Posted: C0GENERAL/1741564800.000100 https://evil.example/x"
-    of = row(post(), "done", decided_by="the command line", decided_at=NOW, outcome={"said": said})
-    part = cards.result_message([of], "https://acme.slack.com/")
-    links = [leaf["url"] for leaf in leaves([part]) if leaf["type"] == "link"]
-    assert links == ["https://acme.slack.com/archives/C0GENERAL/p1741564800000100"]
-    assert "Approved by the command line" in shown([part])
-
-
 TEXTS = st.text(max_size=400)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=4), st.integers(1, 40))
 def test_slack_takes_every_card_and_each_text_is_whole(
     text: str, subject: str, to: list[str], times: int

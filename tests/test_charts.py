@@ -6,7 +6,6 @@ import os
 import struct
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from pg_kit import database_in_file, in_file
 
 import scopes
 from bot.memory import ResourceStore
-from bot.reports.files import open_issues_chart
 from bot.storage.database import Database
-from scopes.chart_renderer import DrawingFailed, render_chart
-from scopes.charts import MAX_BARS, MAX_POINTS, chart_of, number_of, table_of
+from scopes.chart_renderer import render_chart
+from scopes.charts import chart_of, table_of
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
@@ -96,85 +94,6 @@ async def test_every_kind_is_drawn_whatever_stands_in_it(kind: str) -> None:
     picture = await render_chart({**made, "kind": kind}, "It")
     assert struct.unpack(">I", picture[16:20]) == (1_200,)
     assert len(picture) < 400_000
-
-
-def test_numbers_times_and_names_are_told_apart() -> None:
-    numbers = chart("x,y\n10,1\n9.5,2\n", "scatter")
-    assert numbers["x"]["values"] == [9.5, 10.0]
-    assert numbers["series"] == [{"name": "y", "values": [2.0, 1.0]}], "in the order of x"
-    days = chart("x,y\n2025-03-01,1\n2025-02,2\n2025-01-01T10:00:00+02:00,3\n", "line")["x"]
-    assert days["type"] == "time"
-    assert days["values"][0] == "2025-01-01T08:00:00+00:00"
-    for odd in ("0001-01-01T00:00:00+23:59", "2025-13-01", "March", "12-1"):
-        assert chart(f"x,y\n{odd},1\n2025-01-01,\n", "line")["x"]["type"] == "name"
-    assert chart("x,y\n2025-01-01,1\n", "bar")["x"] == {
-        "name": "x", "type": "name", "values": ["2025-01-01"],
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("cell", "number"),
-    [("1,234,567.5", 1234567.5), ("12%", 12.0), ("'-3e6", -3e6), ("1,5", None), ("nan", None),
-     ("1e999", None), ("9" * 400, None), ("", None), ("12 EUR", None), ("1_000", None)],
-)  # fmt: skip
-def test_a_cell_is_a_number_only_where_it_is_one(cell: str, number: float | None) -> None:
-    assert number_of(cell) == number
-
-
-def test_columns_that_begin_alike_are_all_drawn() -> None:
-    names = [f"monthly recurring revenue in thousand {unit}" for unit in ("euros", "pounds")]
-    wide = ["名" * 40 + unit for unit in "ab"]
-    columns = ["a", "a\u200b", *names, *wide]
-    made = chart(f"x,{','.join(columns)}\nMay,1,2,3,4,5,6\n", "bar", "x", *columns, "a")
-    assert [(each["name"], each["values"]) for each in made["series"]] == [
-        ("a", [1.0]),
-        ("a (2)", [2.0]),
-        (f"{names[0][:35]}…", [3.0]),
-        (f"{names[0][:31]}… (2)", [4.0]),
-        ("名" * 17 + "…", [5.0]),
-        ("名" * 15 + "… (2)", [6.0]),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "y", "why"),
-    [
-        ("x,y\n" + "a,1\n" * (MAX_BARS + 1), "bar", ("y",), "too many for a bar chart"),
-        ("x,y\n" + "1,1\n" * (MAX_POINTS + 1), "line", ("y",), "too many for a line chart"),
-        ("x,y\n" + "a,1\n" * (MAX_BARS + 1), "line", ("y",), "do not fit on an axis"),
-        ("x,y\na,b\nc,3\n", "bar", ("y",), "1 cells of it are no numbers"),
-        ("x,y\na,\n", "bar", ("y",), "holds no number"),
-        ("", "bar", ("y",), "no rows"),
-        ("x,y\na,1\n", "bar", ("z",), "No column 'z'"),
-        ("x,y\na,1\n", "bar", ("y",) * 9, "1 to 8 columns"),
-        ("x\0,y\na,1\n", "bar", ("y",), "No column 'x'"),
-        ("x,y\n" + "a" * 200_000 + ",1\n", "bar", ("y",), "no CSV"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_drawn_is_refused_with_a_hint(
-    text: str, kind: str, y: tuple[str, ...], why: str
-) -> None:
-    with pytest.raises(ToolError, match=why):
-        chart(text, kind, "x", *y)
-
-
-START = datetime(2026, 1, 5, 9, tzinfo=UTC)
-
-
-def weekly(*numbers: int) -> list[tuple[datetime, int]]:
-    return [(START + timedelta(weeks=n), number) for n, number in enumerate(numbers)]
-
-
-async def test_the_chart_of_open_issues_has_the_width_that_slack_shows() -> None:
-    hours = [(START + timedelta(hours=n), n % 9) for n in range(1_000)]
-    for points in (weekly(0, 0, 0), [(START, 3)] * 3, hours):
-        png = await open_issues_chart(points, "Open issues, $x^2$ \N{COW FACE} 課題")
-        assert struct.unpack(">II", png[16:24]) == (1_200, 480)
-        assert len(png) < 200_000
-    with pytest.raises(DrawingFailed, match="A chart needs 3 reports, there are 2"):
-        await open_issues_chart(weekly(1, 2), "Open issues")
-    with pytest.raises(DrawingFailed, match="could not be drawn"):
-        await open_issues_chart([*weekly(1, 2), (START, 10**400)], "Open issues")
 
 
 @pytest.mark.system

@@ -75,14 +75,6 @@ async def test_other_reactions_ask_nothing(tmp_path: Path) -> None:
         assert [request_in(body) for body in bot.parents()] == ["Hello"]
 
 
-async def test_where_no_reaction_is_set_none_is_heard(tmp_path: Path) -> None:
-    async with serving(tmp_path, echo, space=people()) as bot:
-        root, _ = thread(bot)
-        bot.slack.people.react(EVA, bot.channel, root, "memo")
-        await bot.answer(bot.ask("Hello"))
-        assert [request_in(body) for body in bot.parents()] == ["Hello"]
-
-
 @pytest.mark.parametrize(
     ("id", "asks"),
     [("summarize_thread", "Summarize this thread"), ("open_points", "What is open here?")],
@@ -97,25 +89,6 @@ async def test_a_shortcut_asks_of_the_thread(tmp_path: Path, id: str, asks: str)
         assert shown.thread_ts == root
 
 
-async def test_a_reply_from_before_the_request_is_no_follow_up_though_it_arrives_late(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, echo, space=people()) as bot:
-        root, reply = thread(bot)
-        bot.slack.people.use_shortcut(ASKER, bot.channel, reply, "open_points")
-        await until(lambda: told(bot) and not bot.bench.dispatch.at_work)
-        late = {"type": "message", "channel": bot.channel, "channel_type": "channel", "ts": reply}
-        late |= {"user": EVA, "text": "I look into it.", "thread_ts": root, "event_ts": reply}
-        bot.slack.put(
-            "events_api", {"type": "event_callback", "event_id": "Ev0LATE", "event": late}
-        )
-        await bot.answer(bot.ask("Hello"))
-        assert [request_in(body).split(" (")[0] for body in bot.parents()] == [
-            "What is open here?",
-            "Hello",
-        ]
-
-
 @pytest.mark.parametrize("number", [0, 1], ids=["root", "reply"])
 async def test_where_the_bot_cannot_read_it_asks_to_be_invited(tmp_path: Path, number: int) -> None:
     async with serving(tmp_path, echo, space=people()) as bot:
@@ -126,18 +99,6 @@ async def test_where_the_bot_cannot_read_it_asks_to_be_invited(tmp_path: Path, n
         await until(lambda: bot.slack.visible(direct))
         (shown,) = bot.slack.visible(direct)
         assert f"I cannot read <#{bot.channel}>. Invite me there" in shown.text
-        assert bot.parents() == []
-
-
-async def test_of_a_direct_message_between_others_it_says_that_it_cannot_read_it(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, echo, space=people()) as bot:
-        ts = thread(bot)[0]
-        bot.slack.put("interactive", chosen(ts, channel={"id": "D0OTHERS"}))
-        direct = bot.slack.people.dm(ASKER)
-        await until(lambda: bot.slack.visible(direct))
-        assert "a direct message between others" in bot.slack.visible(direct)[0].text
         assert bot.parents() == []
 
 

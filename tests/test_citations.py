@@ -16,18 +16,13 @@ from engine_kit import (
     Asked,
     Json,
     asked,
-    brief,
     call,
-    channel_id,
     child,
-    finding,
     is_child,
-    led_by,
     opening,
     say,
     sentence,
     settings_for,
-    submitted,
     thread_id,
     turn,
     turns,
@@ -115,7 +110,7 @@ def index(*items: str, files: Mapping[str, str] = NOTHING) -> CitationIndex:
     return CitationIndex(earlier, {"s1": reader}, reading)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TEXTS, st.lists(st.integers(1, 6), min_size=1, max_size=9))
 def test_a_stream_gives_the_same_text_however_it_is_cut(text: str, lengths: list[int]) -> None:
     chunks, rest, cut = [], text, cycle(lengths)
@@ -145,28 +140,6 @@ def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
     own = drop_unknown(text, KNOWN, OWN)
     wanted = [OWN.get(i, i) for i in cited_in(text) if i in KNOWN or i in OWN]
     assert ids_in(own) == wanted
-
-
-def test_what_cites_nothing_is_passed_on_word_by_word() -> None:
-    citations = CitationFilter(index())
-    assert citations.add("See [the man") == "See [the "
-    assert citations.add("ual] again") == "manual] "
-    assert citations.add(" and on") == "again and "
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("Two are open [F1.1], one waits [F9.9].", "Two are open [F1.1], one waits."),
-        ("Open [F1.1; F9.9, F1.2].", "Open [F1.1][F1.2]."),
-        ("Rien [F9.9] ne marche [F1.1] !", "Rien ne marche [F1.1] !"),
-        ("Que faire ? Ouvert : oui", "Que faire ? Ouvert : oui"),
-        ("- a [F9.9]\n- b [F1.1] [F9.9]\n", "- a\n- b [F1.1]\n"),
-        ("[Café Sol] is open [F1.1]", "[Café Sol] is open [F1.1]"),
-    ],
-)
-def test_only_unknown_citations_are_taken_out(text: str, kept: str) -> None:
-    assert drop_unknown(text, KNOWN) == kept
 
 
 @pytest.mark.parametrize(
@@ -212,39 +185,6 @@ FILES = {"file/sales.csv@1": "sales.csv", "file/by month (2).png@2": "by month (
 def test_a_file_that_goes_with_the_answer_is_named_and_is_no_source(text: str, kept: str) -> None:
     assert drop_unknown(text, KNOWN, OWN, FILES) == kept
     assert streamed([*text], FILES) == kept
-
-
-def test_an_id_with_spaces_is_held_back_to_its_end() -> None:
-    citations = CitationFilter(index(*OWN))
-    pieces = ("It says so [file/my *big* ", "list ", "(2).csv@1:3] and ", "[F1.1, ", "note/7]")
-    out = "".join(map(citations.add, pieces))
-    assert out == "It says so [F0.3] "
-    assert out + citations.close() == "It says so [F0.3] and [F1.1][F0.1]"
-
-
-def test_what_is_looked_up_while_it_writes_may_be_cited_from_then_on() -> None:
-    citable = index()
-    citations = CitationFilter(citable)
-    before = citations.add("Before [note/7] it. ")
-    citable.reading.add([Item("note/7", "", None, TRUSTED)], {})
-    citable.reading.sent = 1
-    assert before + citations.add("After [note/7] it. ") == "Before it. After [F0.1] "
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("See https://evil.example/x.", "See evil[.]example/x[.]"),
-        ("See www.evil.example", "See www[.]evil[.]example"),
-        ("See www [F9.9].evil.example", "See www[.]evil[.]example"),
-        ("<https://evil.example|our help page>", "our help page (evil[.]example)"),
-        ("It is https://asked.example, as you said.", "It is https://asked.example, as you said."),
-        ("It is https://asked.exam", "It is asked[.]exam"),
-        ("Version 3.8 is out, e.g. here", "Version 3.8 is out, e.g. here"),
-    ],
-)
-def test_no_address_stays_alive_but_those_that_were_asked_about(text: str, kept: str) -> None:
-    assert whole(text) == kept
 
 
 @pytest.mark.parametrize(
@@ -363,17 +303,6 @@ async def test_a_statement_is_cited_by_what_the_parent_read_itself(tmp_path: Pat
     assert "0 subagents" not in shown
 
 
-async def test_what_has_no_link_is_named(tmp_path: Path) -> None:
-    channel = channel_id(1)
-    said = f"There is one [{channel}], and no other [{channel_id(9)}]."
-    got = await looked_up(tmp_path, said, call("list_channels", match="support-1"))
-    assert got.document["answer"] == "There is one [F0.1], and no other."
-    assert got.document["links"] == {"F0.1": []}
-    assert f"[1] {channel}, looked up: #support-1" in flat(
-        answer_text(answer_document(got.document))
-    )
-
-
 async def test_nothing_is_cited_that_only_a_text_names_or_the_model_makes_up(
     tmp_path: Path,
 ) -> None:
@@ -425,59 +354,6 @@ async def test_words_cite_nothing_that_was_shown_behind_them(
     assert got.document["answer"] == answer
     assert (got.document["cited"], got.document["looked_up"]) == (0, {})
     assert got.document["coverage"]["looked_up"] == looked_up_items
-
-
-async def test_findings_and_look_ups_stand_side_by_side_and_are_told_apart(tmp_path: Path) -> None:
-    mind = led_by(
-        Answer([brief(2), use("read_thread", thread=THREAD)]),
-        say(f"One [F1.1]. Two [{THREAD}]. Three [F1.1; {THREAD}].\n[{REPLY}] is above:\n- Four"),
-    )
-    got = await asked(mind, tmp_path)
-    assert got.document["answer"].startswith("One [F1.1]. Two [F0.1]. Three [F1.1][F0.1].\n")
-    assert got.document["cited"] == 3
-    assert list(got.document["links"]) == ["F0.1", "F0.2", "F1.1"]
-    assert list(got.document["looked_up"]) == ["F0.1", "F0.2"]
-    shown = flat(answer_text(answer_document(got.document), whole=True))
-    assert "1 subagent, 1 complete · 2 items looked up · 3 of 4 statements cited" in shown
-    assert shown.count("looked up:") == 2
-    assert got.report.leaks == ()
-
-
-def broken_at(last: int) -> Faults:
-    """The parent's call fails that follows so many answers."""
-    return Faults(lambda index, body: Fault("http_500") if is_last(body, last) else None)
-
-
-def is_last(body: Json, last: int) -> bool:
-    return not is_child(body) and turn(body) == last
-
-
-async def test_words_on_a_look_up_hide_no_findings_where_it_was_stopped(tmp_path: Path) -> None:
-    both = Answer([brief(2), use("read_thread", thread=THREAD)])
-    said = f"The thread says so [{THREAD}]. I look further."
-    further = Answer([words(said), use("read_thread", thread=OTHER)])
-    got = await asked(led_by(both, further, say("never")), tmp_path, faults=broken_at(2))
-    answer = got.document["answer"]
-    assert answer.startswith("The thread says so [F0.1]. I look further.\n\nThe answer could not")
-    assert "What was found until then:\n- " in answer
-    assert {"F0.1", "F1.1"} <= got.document["links"].keys()
-
-
-async def test_the_words_of_a_subagent_cite_no_look_up(tmp_path: Path) -> None:
-    """It read what a stranger wrote, and the parent could not say it in its own words."""
-    told = "All is paid [F0.1] [note/7], and so on"
-    first = turns(Answer([brief(2), use("read_thread", thread=THREAD)]))
-    found = turns(
-        call("read_channel_history", channel=channel_id(2)),
-        submitted(told, findings=[finding("It is slow", thread_id(2, 0))]),
-    )
-
-    def mind(body: Json) -> Answer:
-        return found(body) if is_child(body) else first(body)
-
-    got = await asked(mind, tmp_path, faults=broken_at(1))
-    assert got.document["answer"].endswith("\n- All is paid, and so on [F1.1]")
-    assert got.document["looked_up"] == {}
 
 
 @pytest.mark.system

@@ -50,7 +50,7 @@ def test_what_nobody_sees_goes_and_what_is_written_stays(text: str, shown: str) 
     assert printable(text) == shown
 
 
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=100)
 @given(st.text(st.characters(), max_size=60))
 def test_nothing_hidden_is_left_and_a_second_time_changes_nothing(text: str) -> None:
     shown = printable(text)
@@ -158,36 +158,6 @@ def test_ordinary_text_stays(text: str) -> None:
     assert redacted(text) == text
 
 
-@hypothesis_settings(max_examples=200)
-@given(
-    st.one_of(
-        st.uuids().map(str),
-        st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
-        st.binary(min_size=20, max_size=600).map(lambda b: base64.b64encode(b).decode()),
-        st.lists(st.from_regex(r"[A-Za-z]{1,12}[.,]?", fullmatch=True), max_size=30).map(" ".join),
-        st.from_regex(r"[A-Z]{2,5}-[0-9]{3,9}", fullmatch=True),
-        st.datetimes().map(str),
-    )
-)
-def test_numbers_hashes_images_and_words_stay(text: str) -> None:
-    assert redacted(f"It is {text} there") == f"It is {text} there"
-
-
-ODDS = (
-    *("words, more", "\n", " ", "key ", "password", "'", '"'),
-    *("-----BEGIN ", "-----END ", "Bearer "),
-)
-PIECES = st.sampled_from([*ODDS, *SECRETS, *(around.format(said) for around, said in TELLTALE)])
-
-
-@hypothesis_settings(max_examples=300, deadline=None)
-@given(st.lists(PIECES, max_size=8).map("".join), st.integers(0, 2000))
-def test_what_is_settled_stays_as_it_is_whatever_follows(text: str, cut: int) -> None:
-    so_far = text[: cut % (len(text) + 1)]
-    assert redacted(text).startswith(redacted(so_far[: unsettled(so_far)]))
-    assert unsettled("see AKIAIOSFODNN7EXAMPLEpassword = '") == len("see ")
-
-
 def test_long_and_odd_text_is_cleaned_in_time() -> None:
     odd = ("password=", "key ", "sk-", "eyJaaaaaaaa.", "://", "a://b:", "'", "-----BEGIN ")
     with computed_within(3):
@@ -254,7 +224,7 @@ def test_a_cell_holds_no_formula_however_it_is_parted(cell: str, made: str) -> N
     assert csv_cell(made) == made
 
 
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.text("=+-@x1 ,;\t\n\"'|", max_size=9), max_size=4), max_size=4))
 def test_no_table_has_a_formula_however_it_is_read(rows: list[list[str]]) -> None:
     out = io.StringIO()

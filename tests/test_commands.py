@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import re
@@ -13,10 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,6 @@ from bot_kit import (
     Json,
     Shell,
     configure,
-    export,
     model_at,
     refused,
     slack_at,
@@ -39,16 +36,11 @@ from standins.slack import LocalSlack
 from standins.slack_faults import Fault as SlackFault
 from timing import WAIT_S, Patience
 
-import scopes
-from bot.__main__ import main
-from bot.cli.ask import read_date, read_length
+from bot.cli.ask import read_date
 from bot.context import App, open_app
-from bot.errors import SetupError
 from bot.local.export import load_export
 from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
-from bot.runs.store import Store
-from bot.storage.requests import RequestQueue
 from bot.tooling.provider import Options
 from config.settings import load_settings
 from subagents.events import ignore
@@ -88,49 +80,6 @@ def test_a_stored_triage_is_shown_as_it_was_printed(shell: Shell) -> None:
     shown = shell("show", run)
     assert shown.code == 0
     assert shown.out.endswith(printed)
-
-
-def test_runs_are_listed_newest_first(shell: Shell, tmp_path: Path) -> None:
-    nothing = shell("runs")
-    assert (nothing.code, nothing.out) == (0, "")
-    assert "assistant demo" in nothing.err
-    zip_file = small_export(tmp_path)
-    first, second = shell.sweep(zip_file), shell.ask(zip_file, "Which\nchannels are there?")
-    done = shell("runs")
-    ids = [second["run_id"], first["run_id"]]
-    assert [row.split()[0] for row in done.out.splitlines()] == ids
-    listed = shell("runs", "--json").json
-    assert [r["id"] for r in listed] == ids
-    fields = ("id", "kind", "status", "question", "model", "started", "cost_usd")
-    assert listed[1].keys() == {*fields, "good", "bad"}
-    assert len(shell("runs", "--limit", "1", "--json").json) == 1
-
-
-def test_runs_are_listed_with_what_people_think_of_them(shell: Shell, data_dir: Path) -> None:
-    async def answered() -> None:
-        store = await Store.open(data_dir)
-        await store.start_run("r1", "mention", "Q", "offline", {}, request="T1/C1/1.000001")
-        queue = RequestQueue(store.database)
-        for user, vote in (("U1", "good"), ("U3", "good"), ("U1", "bad"), ("U2", "bad")):
-            await queue.feedback("T1/C1/1.000001", user, vote)
-        assert await queue.explain("T1/C1/1.000001", "U2", "wrong", "It is\nnot so.")
-        assert not await queue.explain("T1/C1/1.000001", "U3", "wrong", ""), "it is good"
-        await store.aclose()
-
-    asyncio.run(answered())
-    (listed,) = shell("runs", "--json").json
-    assert (listed["good"], listed["bad"]) == (1, 2)
-    assert "  (1 good, 2 bad)\n" in shell("runs").out
-    listed = shell("feedback", "--json").json
-    assert sorted((r["user"], r["value"], r["run"], r["question"]) for r in listed) == [
-        ("U1", "bad", "r1", "Q"),
-        ("U2", "bad", "r1", "Q"),
-        ("U3", "good", "r1", "Q"),
-    ]
-    assert [r["user"] for r in shell("feedback", "--bad", "--limit", "1", "--json").json] == ["U2"]
-    (bad,) = [line for line in shell("feedback", "--bad").out.splitlines() if "U2" in line]
-    assert bad.startswith("r1            20")
-    assert bad.endswith("  bad   U2  Q  wrong: It is not so.")
 
 
 def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Path) -> None:
@@ -176,41 +125,6 @@ def test_an_audit_finds_what_was_slipped_into_a_parent(
     assert {leak["context"] for leak in found.json["leaks"]} == {"p1"}
 
 
-def test_briefs_that_went_wrong_are_listed_by_template(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert shell("review-briefs").code == 0
-    with model_at(monkeypatch, faults=Faults(lambda index, body: "refusal")):
-        shell(
-            *("sweep", "--channels", "support-es", "--slack-export", small_export(tmp_path)),
-            *("--as-of", AS_OF, "--since", "30d"),
-        )
-    text = shell("review-briefs").out
-    assert re.search(r"slack/issues@[0-9a-f]{8}: 1 of 1 in trouble", text)
-    assert "refused to answer" in text
-    assert "Find every customer issue in #support-es" in text
-    (review,) = shell("review-briefs", "--json").json
-    assert (review["total"], len(review["troubled"])) == (1, 1)
-
-
-def test_scopes_are_listed_with_their_tools(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-1")
-    text = shell("scopes").out
-    assert "slack: list_channels, read_channel_history" in text
-    assert "not offered: search_mail" in text
-    Path("assistant.yaml").write_text("google: {service_account: key.json}\n", "utf-8")
-    listed = shell("scopes", "--json").json
-    names = ["slack", "email", "data", "web", "notes", "files", "all"]
-    assert [s["name"] for s in listed] == names
-    assert "post_message" in listed[0]["tools"]
-    assert "send_mail" in listed[1]["tools"]
-    assert {"post_message", "send_mail", "read_url"} <= set(listed[-1]["tools"])
-    for each in listed:
-        table = {t.name for t in scopes.scope(each["name"]).tools}
-        assert {*each["tools"], *each["missing"]} == table
-        assert all(why.endswith(".") for why in each["missing"].values())
-
-
 # ---- the real model's way
 
 
@@ -234,34 +148,6 @@ def test_the_same_commands_work_with_any_messages_api(
 
 
 # ---- bad input
-
-
-@pytest.mark.parametrize(
-    ("files", "why"),
-    [
-        ({}, "There is no file"),
-        ({"zip": b"no zip"}, "is not a zip file"),
-        ({"notes.txt": b"hi"}, "has no channels.json"),
-        ({"channels.json": b"[]", "users.json": b"[]"}, "holds no channels"),
-        ({"channels.json": b"[", "users.json": b"[]"}, "channels.json in given.zip is damaged"),
-    ],
-)
-def test_a_file_that_is_no_export_is_refused_in_a_sentence(
-    shell: Shell, tmp_path: Path, files: dict[str, bytes], why: str
-) -> None:
-    path = tmp_path / "given.zip"
-    if "zip" in files:
-        path.write_bytes(files["zip"])
-    elif files:
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, raw in files.items():
-                archive.writestr(name, raw)
-    typed: tuple[str | Path, ...] = ("sweep", "--channels", "*", "--slack-export", path, *OFFLINE)
-    done = shell(*typed)
-    assert why in refused(done, "bad_export")
-    assert done.out == ""
-    assert why in refused(shell(*typed, "--json"), "bad_export")
-    assert "no runs" in shell("runs").err.lower()
 
 
 @pytest.mark.parametrize(
@@ -296,20 +182,6 @@ def test_an_unknown_run_names_those_that_are_near(shell: Shell, tmp_path: Path) 
     typo = run[:-1] + ("0" if run[-1] != "0" else "1")
     for command in ("show", "audit"):
         assert run in refused(shell(command, typo), "unknown_run")
-
-
-def test_a_typo_in_the_settings_names_the_nearest_key(shell: Shell) -> None:
-    configure("limits: {cost_usdd: 3}")
-    for args in (("demo", "--json"), ("runs",), ("sweep", "--channels", "x", "--json")):
-        sentence = refused(shell(*args), "bad_settings")
-        assert "'limits.cost_usdd'. Did you mean 'limits.cost_usd'?" in sentence
-
-
-def test_what_cannot_be_together_or_is_nothing_is_refused(shell: Shell, tmp_path: Path) -> None:
-    done = shell("ask", "  ", "--slack-export", small_export(tmp_path), *OFFLINE, "--json")
-    refused(done, "no_question")
-    both = shell(*SWEEP, "--sample", "--model", "offline", "--markdown", "--json")
-    assert (both.code, both.json["error"]["code"]) == (2, "which_form")
 
 
 def test_without_a_key_or_a_workspace_it_says_what_to_set(
@@ -409,21 +281,6 @@ def test_dates_are_utc_unless_they_say_otherwise(text: str, at: datetime) -> Non
     assert read_date(text) == at
 
 
-def test_lengths_are_hours_days_or_weeks() -> None:
-    assert read_length("12h") == timedelta(hours=12)
-    assert read_length(" 30 d ") == timedelta(days=30)
-    assert read_length("2w") == timedelta(days=14)
-    for text in ("", "d", "1m", "1.5d", "999999d", "٣d d"):
-        with pytest.raises(SetupError):
-            read_length(text)
-
-
-def test_a_window_longer_than_slack_is_old_reads_all(shell: Shell, tmp_path: Path) -> None:
-    document = shell.sweep(small_export(tmp_path), "*", "--since", "99999w")
-    assert document["window"]["oldest"] == "1970-01-01T00:00:00Z"
-    assert sum(s["coverage"]["messages_read"] for s in document["sections"]) == 6
-
-
 # ---- processes: signals, disks, pipes
 
 
@@ -500,22 +357,6 @@ def test_ctrl_c_shows_what_was_found_and_keeps_it(shell: Shell, tmp_path: Path) 
 
 
 @pytest.mark.system
-@pytest.mark.slow
-def test_a_second_ctrl_c_ends_at_once(shell: Shell, tmp_path: Path) -> None:
-    with half_slow(tmp_path) as (server, args, env), started(*args, **env) as process:
-        waited_for(server, 2)
-        process.send_signal(signal.SIGINT)
-        read = told(process, "Ctrl-C again to end at once")
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=WAIT_S)
-    err = read + err
-    assert process.returncode != 0
-    assert "Traceback" not in err
-    assert shell("runs", "--json").json[0]["status"] in ("cancelled", "running")
-
-
-@pytest.mark.system
 def test_ctrl_c_while_slack_is_read_stops_the_reading(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -574,46 +415,6 @@ def test_on_a_full_disk_nothing_is_begun(shell: Shell) -> None:
     assert "data_dir" in done.stderr
 
 
-@pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_crash() -> None:
-    with started("demo") as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        process.stdout = None
-        _, err = process.communicate(timeout=60)
-    assert "Traceback" not in err
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_a_result_that_cannot_be_written_is_said_in_one_sentence() -> None:
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "bot", "runs", "--json"],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert done.stderr == "error: Cannot write the result to stdout: No space left on device.\n"
-    assert done.returncode == 1
-
-
-def test_a_terminal_without_a_sign_shows_the_rest(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    typed = ["sweep", "--channels", "*", "--slack-export", str(small_export(tmp_path)), *OFFLINE]
-    for args in (typed, [*typed, "--json"]):
-        raw = io.BytesIO()
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-        with pytest.raises(SystemExit) as ended:
-            main(args)
-        sys.stdout.flush()
-        assert ended.value.code == 0
-        assert b"tarjeta" in raw.getvalue()
-    assert "¿" in str(json.loads(raw.getvalue()))
-
-
 def test_help_is_there_for_every_command(shell: Shell) -> None:
     for name in ("", "demo", "ask", "sweep", "runs", "show", "audit", "review-briefs", "scopes"):
         done = shell(*([name] if name else []), "--help")
@@ -642,18 +443,3 @@ async def crashing(app: App, crash: BaseException) -> None:
     async with app.run("ask", "What?"):
         assert [r.status for r in await app.store.runs()] == ["running"]
         raise crash
-
-
-async def test_an_export_without_messages_ends_now(tmp_path: Path) -> None:
-    given = Options("offline", slack_export=export(tmp_path, {"a": []}))
-    async with open_app(load_settings(), given, ignore) as app:
-        assert abs(app.as_of - datetime.now(UTC)) < timedelta(minutes=1)
-
-
-async def test_an_address_without_a_key_is_enough_for_a_local_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
-    given = Options("claude", slack_export=small_export(tmp_path))
-    async with open_app(load_settings(), given, ignore) as app:
-        assert app.model_name == "claude"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -18,25 +17,21 @@ from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from bot_kit import Shell, configure, model_at, refused, slack_at
+from bot_kit import Shell, configure
 from connect_kit import ANA, MAILBOX, StandIn, google_at, settings_at
-from engine_kit import say
-from google_data_kit import ACCOUNT, key_file
+from google_data_kit import key_file
 from pg_kit import with_store
 from pydantic import SecretStr
-from standins.slack import LocalSlack
 from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
-from bot.local.workspace import Team, User, Workspace
-from bot.logging import Redactor, learn
+from bot.log import Redactor, learn
 from bot.mailbox.accounts import mail_credentials
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.mailbox.google_oauth import SCOPE, oauth_of
+from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
-from config.settings import SettingsError, load_settings
+from config.settings import load_settings
 from scopes.google.errors import GoogleRevoked
 
 CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
@@ -147,44 +142,6 @@ def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, she
     assert done.json == {"account": "operator", "address": None, "revoked": False}
 
 
-@pytest.mark.system
-def test_the_operator_connects_by_pasting_and_disconnects_where_google_cannot_be_told(
-    google: StandIn, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with connecting() as command:
-        page = command.line("http")
-        command.paste("http://127.0.0.1/google/callback?code=4/1&state=of-another")
-        assert command.line("That").startswith("That is not the address")
-        command.paste("")
-        command.paste(f"  {back_from(page)} ")
-        code, out, _ = command.ended()
-    assert (code, out) == (0, f"Connected: {MAILBOX}.\n")
-
-    monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", "http://127.0.0.1:9")
-    done = shell("connect", "google", "--disconnect")
-    assert (done.code, done.out) == (1, "")
-    assert "https://myaccount.google.com/permissions" in done.err
-    assert tokens_of(load_settings(), "operator") is None
-
-
-@pytest.mark.system
-def test_a_refusal_at_google_is_said_at_the_command_line(google: StandIn) -> None:
-    google.accounts.denies = "access_denied"
-    with connecting() as command:
-        urllib.request.urlopen(command.line("http"), timeout=WAIT_S).close()
-        code, out, err = command.ended()
-    assert (code, out) == (2, "")
-    assert err.endswith("error: Nothing was allowed at Google, so nothing is connected.\n")
-
-
-def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = shell("connect", "google", "--port", taken.getsockname()[1])
-    assert refused(done, "connect").endswith("Give --port another one.")
-    configure("")
-    assert "google.client_id is not set" in refused(shell("connect", "google"), "google_client")
-
-
 # ---- what opens a mailbox
 
 
@@ -289,53 +246,3 @@ async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
     assert odd in redactor.clean(odd), "only so many are looked for"
     await store.get("google", ANA)
     assert redactor.clean(odd) == "[removed]"
-
-
-def test_the_public_address_is_https_or_this_machine() -> None:
-    def taken(url: str) -> str | None:
-        Path("given.yaml").write_text(f"serve: {{public_url: '{url}'}}", "utf-8")
-        return load_settings(Path("given.yaml"), env={}).serve.public_url
-
-    host = "bot.example.com"
-    for url in (f"https://{host}", f"https://{host}/assistant/", "http://127.0.0.1:3000"):
-        assert taken(url) == url
-    more = (f"https://{host}/?a=b", f"https://user@{host}", "javascript:alert(1)")
-    for url in (f"http://{host}", *more):
-        with pytest.raises(SettingsError, match=r"serve\.public_url.*https:// address"):
-            taken(url)
-
-
-# ---- the doctor
-
-
-def test_the_doctor_tries_the_client_and_the_key_file(
-    google: StandIn, shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def line() -> str:
-        done = shell("doctor", "--json")
-        found = [c for c in done.json["checks"] if c["check"] == "google"]
-        return f"{found[0]['state']}: {found[0]['says']}" if found else ""
-
-    space = Workspace(Team("T0LOCAL", "Acme", "acme"), (User(ANA, "ana"),), (), ())
-    with slack_at(monkeypatch, LocalSlack(space)), model_at(monkeypatch, lambda body: say("ok")):
-        told = "ok: the client is known; App Home offers nothing while serve.public_url is not set"
-        assert line() == f"{told}; 0 connected"
-        configure(f"{CLIENT}serve: {{public_url: 'https://bot.example.com'}}\n")
-        assert (
-            line() == "ok: the client is known, comes back to https://bot.example.com; 0 connected"
-        )
-        monkeypatch.setenv("GOOGLE_CLIENT_SECRET", "GOCSPX-of-another")
-        assert line().startswith("problem: Google does not know this OAuth client")
-        monkeypatch.delenv("GOOGLE_CLIENT_SECRET")
-        assert line() == "missing: GOOGLE_CLIENT_SECRET is not set: see docs/google.md."
-        path = key_file(tmp_path)
-        configure(f"google: {{service_account: {path}}}\n")
-        assert line() == f"ok: service account {ACCOUNT}; 0 connected"
-        path.chmod(0o644)
-        assert "chmod 600" in line()
-        path.write_text("{}", "utf-8")
-        assert "is no key file of a service account" in line()
-        path.unlink()
-        assert "cannot be read (no such file or directory)" in line()
-        configure("")
-        assert line() == "", "who does not use it is not told of it"

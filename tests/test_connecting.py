@@ -31,23 +31,20 @@ from serve_kit import Served, free_port, ruled, serving
 from slack_sdk.models.views import View
 from starlette.responses import JSONResponse
 
-from bot.listeners.home import CANCEL, CODE, CONNECT, DISCONNECT, FORGET, LINK, HomeFacts, view
+from bot.listeners.home import CODE, CONNECT, DISCONNECT
 from bot.local.slack.views import home
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.mailbox.google_oauth import SCOPE
-from bot.mailbox.oauth import MOST_TRIES, Connecting, MailAccess, OauthStates
-from bot.mailbox.oauth_pages import connect_routes
-from bot.mailbox.sync import MailState
+from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens
+from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
 from bot.metrics import Metrics
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.serving.observability import Health
-from bot.serving.web import serve_app, web_app
+from bot.serving.web import connect_routes, serve_app, web_app
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import oauth_states
 from config.settings import Settings, load_settings
-from config.words import in_language, phrase
+from config.words import phrase
 
 __all__ = ["database_in_file", "in_file", "place"]
 
@@ -123,23 +120,6 @@ async def test_a_link_counts_in_one_browser_only_and_once(desk: Desk) -> None:
     assert len(desk.google.asked("/token")) == 1
 
 
-@pytest.mark.parametrize(
-    ("asked", "language"),
-    [("nl, de-AT;q=0.8, en;q=0.5", "de"), ("ja", "en"), (";;,--,../..;q", "en")],
-)
-async def test_pages_are_in_the_language_of_the_browser(
-    desk: Desk, asked: str, language: str
-) -> None:
-    browser, link, headers = desk.browser(), await desk.link(), {"accept-language": asked}
-    first = await browser.get(link, headers=headers)
-    last = await browser.press(link, headers=headers)
-    gone = await browser.get(link, headers=headers)
-    with in_language(language):
-        for page, key in ((first, "not_you"), (last, "keep_code"), (gone, "expired")):
-            assert f'lang="{language}"' in page.raw
-            assert phrase(f"connect.{key}") in page.text
-
-
 async def test_a_form_that_another_site_sends_in_goes_nowhere(desk: Desk) -> None:
     link = await desk.link()
     page = await desk.browser().press(link)  # a browser that has not seen the page
@@ -184,36 +164,6 @@ async def test_what_is_not_ended_within_ten_minutes_is_over_and_deleted(desk: De
     assert (await desk.connecting.confirm(ANA, page.code)).state == "absent"
     await tidy(desk.database, load_settings(env={}).retention)
     assert await desk.database.read(sa.select(oauth_states.c.state)) == []
-
-
-async def test_who_presses_again_ends_what_they_had_begun(desk: Desk) -> None:
-    first = await desk.link()
-    page = await desk.browser().through(await desk.link())
-    assert (await desk.browser().get(first)).status == 410
-    await desk.link()
-    assert (await desk.connecting.confirm(ANA, page.code)).state == "absent"
-    page = await desk.browser().through(await desk.link())
-    await desk.connecting.cancel(ANA)
-    assert (await desk.connecting.confirm(ANA, page.code)).state == "absent"
-
-
-@pytest.mark.parametrize(
-    ("denied", "said"),
-    [
-        ("access_denied", "Nothing was allowed at Google, so nothing is connected."),
-        ("admin_policy_enforced", "The administrator of this Google account does not allow it."),
-        ("some_new_error", "Google refused it (some_new_error)"),
-        ("<script>alert(1)</script>", "Google gave no proper answer: start again."),
-    ],
-)
-async def test_a_refusal_at_google_is_said_plainly(desk: Desk, denied: str, said: str) -> None:
-    desk.google.accounts.denies = denied
-    page = await desk.browser().through(await desk.link())
-    assert page.status == 400
-    assert said in page.text
-    assert "script" not in page.raw
-    assert desk.google.asked("/token") == []
-    assert (await desk.connecting.access(ANA)).state == "absent"
 
 
 async def test_what_google_leaves_out_or_cannot_say_connects_nothing(desk: Desk) -> None:
@@ -299,15 +249,6 @@ async def test_a_browser_is_only_ever_sent_to_google(desk: Desk) -> None:
         assert (await browser.get(f"{desk.url}/google/callback{odd}")).status == 410
 
 
-async def test_a_page_says_so_when_slack_does_not_say_who_asked(desk: Desk) -> None:
-    link = await desk.link()
-    desk.slack.slack.answers["users.info U0ANA"] = 500
-    page = await desk.browser().get(link)
-    assert (page.status, "Try it again in a few minutes" in page.text) == (503, True)
-    desk.slack.slack.answers["users.info U0ANA"] = {"ok": True, "user": {}}
-    assert "U0ANA" in (await desk.browser().get(link)).text
-
-
 async def test_the_cookie_is_for_no_script_and_on_https_for_this_host_alone(desk: Desk) -> None:
     public = settings_at(desk.google, "https://bot.example.com/")
     https = Connecting(public, desk.database, desk.slack.web, "https://acme.slack.com/")
@@ -391,10 +332,6 @@ async def test_a_state_is_used_once_however_many_replicas_try(place: Kept) -> No
         assert [each for each in handed if isinstance(each, MailboxTokens)] == [tokens]
 
 
-ALL = [CONNECT, DISCONNECT, FORGET]
-LONG = f"{'a' * 250}@{'b' * 300}.example"
-
-
 def elements(made: dict[str, Any]) -> list[str]:
     """The action ids of what can be pressed or filled in, by Slack's own models a valid view."""
     parsed = View(**made)
@@ -402,32 +339,6 @@ def elements(made: dict[str, Any]) -> list[str]:
     assert parsed.to_dict()["blocks"] == json.loads(json.dumps(made["blocks"]))
     found = [e for b in made["blocks"] for e in (*b.get("elements", ()), b.get("element", {}))]
     return [e["action_id"] for e in found if "action_id" in e]
-
-
-@pytest.mark.parametrize(
-    ("mail", "offered"),
-    [
-        (None, []),
-        (MailAccess("delegated"), []),
-        (MailAccess("absent", note="That is over."), [CONNECT]),
-        (MailAccess("offered", link="https://bot.example.com/google/connect"), [LINK, CANCEL]),
-        (MailAccess("waiting", MAILBOX), [CODE, CANCEL]),
-        (MailAccess("connected", LONG), [CONNECT, DISCONNECT]),
-        (MailAccess("connected", MAILBOX, corrected=(LONG * 50,) * 500), ALL),
-    ],
-)
-def test_home_offers_what_can_be_done_next_and_nothing_else(
-    mail: MailAccess | None, offered: list[str]
-) -> None:
-    made = view(HomeFacts(mail=mail))
-    assert elements(made) == offered
-    assert ("Your mail" in str(made)) is (mail is not None)
-
-
-def test_an_address_that_looks_like_markup_is_text() -> None:
-    made = view(HomeFacts(mail=MailAccess("connected", "<!here>_*@x.example")))
-    (block,) = [b for b in made["blocks"] if "<!here>" in str(b.get("text"))]
-    assert block["text"]["type"] == "plain_text"
 
 
 def set_up(google: StandIn, url: str | None) -> Any:
@@ -487,61 +398,4 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
             await seen(bot, "is disconnected, and its tokens are deleted.", "Connect Gmail")
             assert await store.accounts("google") == []
             assert google.accounts.grants[0].revoked
-    await browser.aclose()
-
-
-async def test_what_was_set_right_is_shown_to_who_said_so_and_forgotten_at_their_word(
-    tmp_path: Path,
-) -> None:
-    with google_at() as google:
-        async with serving(tmp_path, change=set_up(google, "https://bot.example.com")) as bot:
-            kept = MailState(bot.store.database).corrections
-            await kept.add(ANA, "t1", "Bo <bo@acme.example>", "priority", "high")
-            await kept.add(ANA, "t2", "Bo <bo@acme.example>", "priority", "low")
-            await kept.add(ANA, "t2", "Bo <bo@acme.example>", "category", "tender")
-            await kept.add("U0EVE", "t1", "Kim <kim@x.example>", "asked_of_me", "false")
-            bot.slack.people.open_home(ANA)
-            made = await seen(bot, "mails from bo@acme.example are not urgent", '"tender"')
-            assert "are urgent" not in str(made), "the last word holds"
-            assert "kim@x.example" not in str(made)
-            assert FORGET in elements(made)
-            bot.slack.people.click_home(ANA, FORGET)
-            made = await seen(bot, "corrections are deleted")
-            assert "bo@acme.example" not in str(made)
-            assert await kept.all(ANA) == []
-            assert len(await kept.all("U0EVE")) == 1
-
-
-async def test_who_may_not_ask_about_mail_is_offered_nothing(tmp_path: Path) -> None:
-    with google_at() as google:
-        change = set_up(google, "https://bot.example.com")
-
-        def without_mail(settings: Settings) -> Settings:
-            return ruled(scopes=("slack",))(change(settings))
-
-        async with serving(tmp_path, change=without_mail) as bot:
-            bot.slack.people.open_home(ANA)
-            made = await seen(bot, "Slack is connected.")
-            assert "mail" not in str(made).lower()
-            with pytest.raises(KeyError):
-                bot.slack.people.click_home(ANA, CONNECT)
-            before = home(bot.slack.state, ANA)
-            pressed = {"type": "button", "action_id": CONNECT}  # a button that was there earlier
-            click = {"type": "block_actions", "user": {"id": ANA}, "actions": [pressed]}
-            assert (await bot.bench.intake.answer(click)).status == 200
-            await until(lambda: home(bot.slack.state, ANA) is not before)
-            assert "mail" not in str(home(bot.slack.state, ANA)).lower()
-            assert await bot.store.database.read(sa.select(oauth_states.c.state)) == []
-
-
-async def test_without_a_public_address_home_says_what_an_administrator_has_to_do(
-    tmp_path: Path,
-) -> None:
-    browser = Browser()
-    with google_at() as google:
-        async with serving(tmp_path, change=set_up(google, None)) as bot:
-            bot.slack.people.open_home(ANA)
-            made = await seen(bot, phrase("mail.cannot_connect"))
-            assert elements(made) == []
-            assert (await browser.get(f"{bot.bench.url}/google/connect?state=x")).status == 404
     await browser.aclose()

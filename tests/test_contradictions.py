@@ -27,8 +27,6 @@ from engine_kit import (
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from subagents.contradictions import contradictions
-from subagents.result import Finding
 
 ROOT = thread_id(1, 0)
 QUOTE = sentence("q1.0")
@@ -102,35 +100,3 @@ async def test_without_a_contradiction_no_context_starts(
     got = await asked(disagreeing(state=state, **args), tmp_path)
     assert checks(got) == []
     assert reason in results(got.parent[2])[-1]["content"]
-
-
-async def test_two_findings_that_the_parent_names_are_checked_in_any_state(tmp_path: Path) -> None:
-    got = await asked(disagreeing(state="unsolved", results=["F1.1", "F2.1"]), tmp_path)
-    assert len(checks(got)) == 1
-
-
-def found(id: str, state: str, *evidence: str) -> Finding:
-    return Finding(id=id, claim="x", state=state, evidence=list(evidence))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("findings", "pairs"),
-    [
-        ([found("F1.1", "solved", "a"), found("F2.1", "waiting", "b", "a")], [("F1.1", "F2.1")]),
-        ([found("F1.1", "solved", "a"), found("F2.1", "waiting", "b")], []),
-        ([found("F1.1", "solved", "a"), found("F1.2", "waiting", "a")], []),
-        ([found("F1.1", "solved", "a"), found("F2.1", "none", "a")], []),
-        ([found("F1.1", "unsolved", "a"), found("F2.1", "unanswered", "a")], []),
-        (
-            [
-                found(f"F{n}.1", state, "a")
-                for n, state in enumerate(("solved", "known", "waiting"))
-            ],
-            [("F0.1", "F1.1")],
-        ),
-    ],
-)
-def test_findings_about_one_thing_contradict_in_states_that_exclude_each_other(
-    findings: list[Finding], pairs: list[tuple[str, str]]
-) -> None:
-    assert [(one.id, other.id) for one, other in contradictions(findings)] == pairs

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, call, is_child, led_by, line, results, say, submitted
 from forget_kit import Told, finding, holding, item, result
-from pg_kit import database_in_file, each_database, in_file, place
+from pg_kit import database_in_file, in_file
 from serve_kit import ASKER, request_in, serving
 from test_directory import ANA, EVA, GUEST, LUIS, world
 from test_private_answer import LUIS as COLLEAGUE
@@ -20,13 +19,12 @@ from test_private_answer import MARKETS, QUESTION, SECRET, TEAM, in_private, mar
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.memory import ConversationStore, publish_conversation
+from bot.memory import ConversationStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
-from bot.storage.requests import Incoming, RequestQueue
 from bot.storage.tables import conversations, runs
 from config.settings import load_settings
 from scopes.conversations import MAX_HITS, Conversations
@@ -39,7 +37,7 @@ from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Directory
 from subagents.gate import Deny, Gate
 
-__all__ = ["database_in_file", "each_database", "in_file", "place"]
+__all__ = ["database_in_file", "in_file"]
 
 PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
 
@@ -47,12 +45,6 @@ PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
 @pytest.fixture
 def store(database_in_file: Database) -> Store:
     return Store(database_in_file)
-
-
-@pytest.fixture
-def each(each_database: Database) -> Store:
-    """A store of each kind: for what the index of words does."""
-    return Store(each_database)
 
 
 async def answered(
@@ -115,40 +107,25 @@ async def seen(store: Store, directory: Directory, who: str, query: str = "") ->
     return [each.id for each in found.items]
 
 
-async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(each: Store) -> None:
-    await answered(each, "r1")
-    await answered(each, "r2", question="What of the invoices?", answer="Two are late.")
-    assert await talks(each, ANA, "harbour") == ["r1"]
-    assert await talks(each, ANA, "March renewal") == ["r1"]
-    assert await talks(each, ANA, "late invoice") == ["r2"]
-    assert await talks(each, ANA) == ["r2", "r1"]
-    (talk,) = await ConversationStore(each.database).search(EVA, "harbour", 5, ())
+async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(store: Store) -> None:
+    await answered(store, "r1")
+    await answered(store, "r2", question="What of the invoices?", answer="Two are late.")
+    assert await talks(store, ANA, "harbour") == ["r1"]
+    assert await talks(store, ANA, "March renewal") == ["r1"]
+    assert await talks(store, ANA, "late invoice") == ["r2"]
+    assert await talks(store, ANA) == ["r2", "r1"]
+    (talk,) = await ConversationStore(store.database).search(EVA, "harbour", 5, ())
     assert (talk.place, talk.question) == ("CTEAM", "When does Harbour Line renew?")
 
 
-async def test_it_comes_with_a_link_to_the_message_that_asked(store: Store) -> None:
-    await RequestQueue(store.database).add(
-        Incoming("T1", "CTEAM", "1.000100", "1.000050", ANA, "mention", {"text": "When?"})
-    )
-    await answered(store, "r1")
-    await answered(store, "r2", place="DANA")
-    async with world() as there:
-        found = await look(store, there.directory, ANA, "harbour")
-    assert {item.id: item.link for item in found.items} == {
-        "talk/r1": "https://harbour.example.com/archives/CTEAM/p1000100"
-        "?thread_ts=1.000050&cid=CTEAM",
-        "talk/r2": None,  # it is not known any more
-    }
-
-
-async def test_what_one_person_alone_has_seen_is_found_by_them_alone(each: Store) -> None:
-    await answered(each, "r1", place="D0ANA")
-    await answered(each, "r2", private=True)
-    await answered(each, "r3", user=None)
+async def test_what_one_person_alone_has_seen_is_found_by_them_alone(store: Store) -> None:
+    await answered(store, "r1", place="D0ANA")
+    await answered(store, "r2", private=True)
+    await answered(store, "r3", user=None)
     for query in ("harbour", ""):
-        assert sorted(await talks(each, ANA, query)) == ["r1", "r2"]
-        assert await talks(each, EVA, query) == []
-        assert await talks(each, None, query) == ["r3"]
+        assert sorted(await talks(store, ANA, query)) == ["r1", "r2"]
+        assert await talks(store, EVA, query) == []
+        assert await talks(store, None, query) == ["r3"]
 
 
 @pytest.mark.parametrize(
@@ -163,12 +140,6 @@ async def test_what_one_person_alone_has_seen_is_found_by_them_alone(each: Store
 async def test_what_got_no_answer_is_not_kept(store: Store, user: str | None, more: Json) -> None:
     await answered(store, "r1", user=user, **more)
     assert await store.database.read(sa.select(conversations)) == []
-
-
-async def test_a_withheld_answer_that_is_shown_later_is_found_by_all(store: Store) -> None:
-    await answered(store, "r1", private=True)
-    await publish_conversation(store.database, "r1")
-    assert await talks(store, EVA, "harbour") == ["r1"]
 
 
 async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(store: Store) -> None:
@@ -235,13 +206,13 @@ async def kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize("message", ["C0ES/1700000001.000100", "C0HOME/1700000009.000100"])
-async def test_a_deleted_message_is_in_no_conversation_any_more(each: Store, message: str) -> None:
-    await kept(each)
-    await Forget(each.database)(ForgetTarget("item", message))
+async def test_a_deleted_message_is_in_no_conversation_any_more(store: Store, message: str) -> None:
+    await kept(store)
+    await Forget(store.database)(ForgetTarget("item", message))
     words = SAID if message.startswith("C0ES") else "quokka"
-    assert await holding(each.database, [words]) == []
+    assert await holding(store.database, [words]) == []
     for query in ("receipt busy middle", "quokka"):
-        assert await talks(each, ANA, query) == []
+        assert await talks(store, ANA, query) == []
 
 
 @pytest.mark.parametrize(("kind", "id"), [("user", ANA), ("channel", "C0HOME")])
@@ -264,18 +235,6 @@ async def test_conversations_are_kept_as_long_as_results(store: Store) -> None:
     settings = load_settings(env={}).retention.model_copy(update={"results_days": 365})
     await tidy(store.database, settings)
     assert await talks(store, ANA, "harbour") == ["r2"]
-
-
-async def test_a_run_ends_whatever_number_of_words_it_was_asked(each: Store) -> None:
-    letters, rest = Random(7), "Is that the quokka?"
-    question = "".join(chr(letters.randrange(0x4E00, 0x9FFF)) for _ in range(100_000))
-    await answered(each, "r1", question=f"{question} {rest}", answer="That of Zanzibar.")
-    assert (await each.run("r1")).status == "complete"
-    for query in (question[:9], question[20_000:20_009], "zanzibar"):
-        assert await talks(each, ANA, query) == ["r1"]
-    assert await talks(each, ANA, "quokka") == [], "behind more words than an index takes"
-    (talk,) = await ConversationStore(each.database).search(ANA, "zanzibar", 1, ())
-    assert talk.question.endswith(rest)
 
 
 async def test_an_answer_is_found_in_a_later_request_by_whoever_read_it(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from bot_kit import Done, Shell, model_at
 from document_kit import gap_lines
 from engine_kit import call, is_child, say, submitted, turn, use
-from mail_kit import ME, mail, mbox
 
 from bot.local.model.answer import Answer
 
@@ -45,14 +43,6 @@ def shop(tmp_path: Path) -> Path:
     rows = "".join(f"{n},{n * 3}\n" for n in range(2_000))
     (folder / "sales.csv").write_text(f"id,amount\n{rows}", "utf-8")
     return folder
-
-
-@pytest.fixture
-def letters(tmp_path: Path) -> Path:
-    """Twenty threads, four of them about a lease, each longer than a search shows."""
-    about = ["lease" if n < 4 else "order" for n in range(20)]
-    told = [mail(n, f"The {word} {n}. {'It is long. ' * 40}") for n, word in enumerate(about)]
-    return mbox(tmp_path / "m.mbox", *told)
 
 
 def read(*numbers: int, of: str = "m{:02}.py") -> list[Json]:
@@ -127,74 +117,3 @@ def test_a_task_that_asks_for_all_files_names_those_that_were_not_read(
 ) -> None:
     (only,) = told(shell, asked(shell, monkeypatch, ("--folder", src), task, *steps))
     assert only.startswith(f"{gap} were not read: ")
-
-
-@pytest.mark.parametrize(
-    ("task", "steps"),
-    [
-        ("What does m07.py do?", [[LIST], read(7)]),
-        ("What are all the fields of the class in m07.py?", [[LIST], read(7)]),
-        (
-            "Summarize all files in tests.",
-            [[LIST], [use("read_file", folder=FOLDER, path=f"tests/test_{x}.py") for x in "ab"]],
-        ),
-        ("What are all functions of the module m07?", [[LIST], read(7)]),
-        ("Summarize every .md file.", [[LIST], read(0, of="README.md")]),
-        (
-            "Which of all files import pytest?",
-            [[LIST], [use("search_files", folder=FOLDER, pattern="pytest")]],
-        ),
-    ],
-)
-def test_what_a_question_does_not_ask_for_is_no_gap(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, src: Path, task: str, steps: list[list[Json]]
-) -> None:
-    assert told(shell, asked(shell, monkeypatch, ("--folder", src), task, *steps)) == []
-
-
-def test_a_file_or_search_that_was_cut_and_not_read_on_is_told(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, src: Path
-) -> None:
-    (src / "long.py").write_text("".join(f"line = {n}  # {'x' * 60}\n" for n in range(2000)))
-    given = ("--folder", src)
-    first = [use("read_file", folder=FOLDER, path="long.py")]
-    (gap,) = told(shell, asked(shell, monkeypatch, given, "What does long.py do?", first))
-    assert gap.startswith("src:long.py was read to line ")
-    place = [use("read_file", folder=FOLDER, path="long.py", line="1000")]
-    assert told(shell, asked(shell, monkeypatch, given, "What is in line 1000?", place)) == []
-    many = [use("search_files", folder=FOLDER, pattern="line")]
-    (gap,) = told(shell, asked(shell, monkeypatch, given, "Where is line set?", many))
-    assert gap == "a search in src was cut: more lines hold 'line'"
-    few = [use("search_files", folder=FOLDER, pattern="line = 1234")]
-    assert told(shell, asked(shell, monkeypatch, given, "Where is line set?", many, few)) == []
-
-
-def test_rows_that_a_query_found_and_did_not_show_are_told(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, shop: Path
-) -> None:
-    given, every = ("--database", shop), [use("execute_query", sql="SELECT * FROM sales")]
-    (gap,) = told(shell, asked(shell, monkeypatch, given, "Which sales are odd?", every))
-    assert re.fullmatch(r"\d+ of 2000 rows of a query on data:shop were read", gap)
-    total = [use("execute_query", sql="SELECT count(*) FROM sales")]
-    assert told(shell, asked(shell, monkeypatch, given, "How many sales?", every, total)) == []
-    few = [use("execute_query", sql="SELECT * FROM sales LIMIT 5")]
-    assert told(shell, asked(shell, monkeypatch, given, "Show some sales.", few)) == []
-
-
-def test_threads_that_a_mail_search_found_and_nobody_read_are_told(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, letters: Path
-) -> None:
-    given = ("--mbox", letters, "--me", ME)
-    wide, narrow = [use("search_mail")], [use("search_mail", query="lease")]
-    (gap,) = told(shell, asked(shell, monkeypatch, given, "What do they want?", wide))
-    assert gap == "a search of the mailbox was cut: 15 threads were read of more"
-    assert told(shell, asked(shell, monkeypatch, given, "Who wrote of a lease?", narrow)) == []
-    assert (
-        told(shell, asked(shell, monkeypatch, given, "Who wrote of a lease?", wide, narrow)) == []
-    )
-    for task in ("Summarize all the messages of one thread.", "All that the mail of Ana says?"):
-        assert told(shell, asked(shell, monkeypatch, given, task, narrow)) == []
-    (gap,) = told(
-        shell, asked(shell, monkeypatch, given, "Summarize all mails on the lease.", narrow)
-    )
-    assert gap.startswith("4 of 4 mail threads that were found were not read")

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import re
-import sqlite3
 from collections.abc import AsyncIterator, Mapping
-from contextlib import closing
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +17,15 @@ import scopes
 from bot.local.model.answer import Answer
 from bot.tooling.data import DataTools
 from bot.tooling.provider import Options
-from bot.tooling.registry import NO_DATABASES
 from config.sections import DataSettings
 from config.settings import load_settings
-from scopes.data import csv_of
 from scopes.databases.duck import Duck
-from scopes.databases.tables import Column, Databases, Rows, StatementFailed
-from scopes.handles import Handles
-from scopes.intent import Intent
+from scopes.databases.tables import Databases, StatementFailed
 from scopes.label import WORKSPACE, Label
-from scopes.resources import Resources
-from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
-from subagents.audit import audit
+from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Deny, Gate
+from subagents.overlap import audit
 
 
 @pytest.fixture
@@ -168,91 +157,11 @@ async def test_what_a_database_says_against_any_question_is_an_item_with_its_lab
     assert "Ignore" not in f"{result.note} {result.truncated}"
 
 
-async def test_rows_that_do_not_fit_are_left_out_and_it_says_how_to_get_at_them(
-    ctx: ToolContext,
-) -> None:
-    sql = "SELECT range, repeat('x', 100) AS x FROM range(900)"
-    result = await found(replace(ctx, max_output_tokens=1_000), "execute_query", sql=sql)
-    assert sum(estimate_tokens(item.line()) + 1 for item in result.items) < 1_000
-    assert result.note == "900 rows."
-    rows = len(result.items) - 1
-    assert rows > 5
-    assert result.truncated.startswith(f"The first {rows} are shown: count, sum or sort")
-    endless = await found(ctx, "execute_query", sql="SELECT * FROM range(100000000000)")
-    assert endless.note == "More than 1000 rows."
-    one = await found(ctx, "execute_query", sql="SELECT repeat('x', 20000) AS long")
-    assert one.items[1].text.endswith("... [cut, 20000 characters]")
-    none = await found(ctx, "execute_query", sql="SELECT 1 WHERE false")
-    assert none.note == "No rows."
-
-
-async def test_how_many_tables_are_left_out_is_not_said_to_be_known(tmp_path: Path) -> None:
-    made = "".join(f"CREATE TABLE t{n} (a INT);" for n in range(1_001))
-    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb", made)) as many:
-        listed = await found(data_kit.context({"data:many": many}), "list_tables")
-    left = 1_000 - len(listed.items)
-    assert listed.truncated == f"At least {left} more: query the catalog."
-
-
-async def test_a_result_is_kept_as_a_file_of_the_run_with_its_label(ctx: ToolContext) -> None:
-    secret = Label(True, frozenset({"U0ANA"}), frozenset({"C0BOARD"}))
-    sql = "SELECT * FROM orders ORDER BY id"
-    ctx = replace(ctx, intent=Intent(text="All orders as CSV, please"))
-    result = await found(replace(ctx, label=secret), "execute_query", sql=sql, keep="sales.csv")
-    assert result.note == "3 rows. 3 rows are kept as file/sales.csv@1."
-    shelf = ctx.client(Resources)  # type: ignore[type-abstract]
-    assert isinstance(shelf, data_kit.Shelf)
-    (kept,) = shelf.kept
-    assert (kept.space, kept.kind) == ("run:r1", "text/csv")
-    assert kept.label == Label(True, frozenset({"U0ANA"}), frozenset({"C0BOARD", "data:shop"}))
-    assert kept.content.decode().splitlines()[:2] == [
-        "id,customer,amount,placed",
-        "1,Ana,12.50,2024-01-01",
-    ]
-    with pytest.raises(ToolError, match="plain name"):
-        await use(ctx, "execute_query", sql=sql, keep="../sales.csv")
-    without = replace(ctx, clients={Databases: ctx.client(Databases)})
-    with pytest.raises(ToolError, match="No files are kept"):
-        await use(without, "execute_query", sql=sql, keep="sales.csv")
-
-
-def test_a_csv_holds_no_formula_and_numbers_stay_numbers() -> None:
-    names = ["=cmd()", "n", "t", "b"]
-    rows = ((-1.5e-7, -3, "=1+1", True), (math.nan, Decimal("0E-8"), "\tx", None))
-    made, count = csv_of(Rows(tuple(Column(n, "") for n in names), rows, 2), 1_000)
-    assert count == 2
-    assert list(csv.reader(io.StringIO(made.decode(), newline=""))) == [
-        ["'=cmd()", "n", "t", "b"],
-        ["-1.5e-07", "-3", "'=1+1", "true"],
-        ["nan", "0.00000000", "'\tx", ""],
-    ]
-    short, some = csv_of(Rows((Column("é", ""),), (("ü" * 10,),) * 9, 9), 60)
-    assert (some, len(short) <= 60) == (2, True)
-    assert short.decode() == "é\r\n" + ("ü" * 10 + "\r\n") * 2
-
-
 async def test_what_is_no_single_select_never_reaches_the_database(ctx: ToolContext) -> None:
     for sql in ("DELETE FROM orders", "SELECT 1; DROP TABLE orders", "FROM '/etc/passwd'", ""):
         refused = await use(ctx, "execute_query", sql=sql)
         assert isinstance(refused, Deny)
         assert refused.rule == "statement"
-
-
-async def test_the_database_is_the_one_that_is_held_or_the_one_that_is_named(
-    ctx: ToolContext, shop: Duck
-) -> None:
-    sql = "SELECT count(*) AS n FROM orders"
-    for name in ("data:shop", "shop"):
-        assert texts(await found(ctx, "execute_query", sql=sql, database=name))[1] == "n: 3"
-    refused = await use(ctx, "execute_query", sql=sql, database="payroll")
-    assert isinstance(refused, Deny)
-    assert refused.reason.startswith("No database payroll.")
-    two = data_kit.context({"data:shop": shop, "data:old": shop})
-    with pytest.raises(ToolError, match=r"Name a database: data:old, data:shop\."):
-        await use(two, "execute_query", sql=sql)
-    unheld = replace(two, handles=Handles({"notes:own": ""}))
-    with pytest.raises(ToolError, match="No database is open to this task"):
-        await use(unheld, "list_tables")
 
 
 class OnlyFor(Operator):
@@ -306,27 +215,6 @@ async def test_a_run_is_given_the_databases_of_the_settings_with_their_readers(
     assert (await keyless.open("r1", "U0ANA")).clients == {}
     assert "data.databases.events has no credentials" in keyless.missing()["execute_query"]
     await keyless.aclose()
-
-
-async def test_a_command_names_a_database_and_without_one_the_tools_are_not_offered(
-    tmp_path: Path,
-) -> None:
-    with closing(sqlite3.connect(tmp_path / "My Shop.sqlite")) as made:
-        made.execute("CREATE TABLE t (a)")
-        made.commit()
-    path = tmp_path / "My Shop.sqlite"
-    opened_kit = kit(Options("offline", databases=(path,)))
-    opened = await opened_kit.open("r1", None)
-    assert opened.handles == {"data:my-shop": "my-shop"}
-    client = opened.clients[Databases]
-    assert isinstance(client, Databases)
-    assert [t.name for t in await client.by_handle["data:my-shop"].tables()] == ["t"]
-    await opened_kit.aclose()
-    bare = kit()
-    assert (await bare.open("r1", None)).clients == {}
-    assert set(bare.missing().values()) == {NO_DATABASES}
-    assert "execute_query" not in {t.name for t in scopes.offered("data", {})}
-    await bare.aclose()
 
 
 def bookkeeper(body: dict[str, Any]) -> Answer:

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
-from test_store import decision, integrity, python, record, result
+from test_store import integrity, python
 from timing import patient
 
 from bot.errors import StoreError
-from bot.runs.checkpoint import StoreSink
-from bot.runs.store import RunNotFound, Store
+from bot.runs.store import Store
 from bot.storage.database import KEY_CHECK, SCHEMA, BatchWriter, Database, _file_engine, server_url
 from bot.storage.tables import METADATA
-from subagents.trajectory import MemorySink, Trajectory
 
 __all__ = ["bare", "bare_postgres", "place", "postgres"]
 
@@ -108,45 +106,6 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert len(await marks(database)) == 20
 
 
-# ---- a store keeps the same in both
-
-
-async def test_a_run_is_the_same_from_both(place: Kept) -> None:
-    store = await place.store("abc123", "%_x")
-    sink, memory = StoreSink(store), MemorySink()
-    for each in (sink, memory):
-        record(each, "abc123", words="Grüße \ud83d 🎉 日本")
-    sink.log_decision(decision())
-    sink.log_decision(decision())
-    record(sink, "r1")
-    with pytest.raises(sa.exc.IntegrityError):  # of r1, which there is not
-        await sink.aclose()
-    await store.start_run("r1", "ask", "nul \0 and half \ud83d", "m", {"x": ["\ud83d", None, 1.5]})
-    await sink.aclose()
-    await store.save_subagent("r1", {"id": "s1", "template": "t@1"}, result("s1"))
-    await store.save_subagent("r1", {"id": "s1", "template": "t@1"}, result("s1", "partial"))
-    await store.finish_run("r1", "complete", result={"a": "日本 \ud83d"}, cost_usd=0.25)
-    await store.aclose()
-    store = await place.store()
-
-    assert await store.trajectory("abc123") == memory.trajectory("abc123")
-    assert await store.trajectory("none") == Trajectory("none", (), (), (), (), {})
-    assert await store.decisions("r1") == [decision()]
-    done = await store.run("r1")
-    assert done.args == {"x": ["\ud83d", None, 1.5]}
-    assert (done.question, done.result, done.cost_usd) == (
-        "nul  and half ?",
-        {"a": "日本 \ud83d"},
-        0.25,
-    )
-    assert [s.status for s in await store.subagents("r1")] == ["partial"]
-    assert (await store.run("%")).id == "%_x"
-    with pytest.raises(RunNotFound):
-        await store.run("zzz")
-    assert [run.id for run in await store.runs()] == ["r1", "%_x", "abc123"]
-    await store.aclose()
-
-
 # ---- the schema
 
 
@@ -180,17 +139,6 @@ async def test_a_database_of_another_version_is_refused(place: Kept, revision: s
         await place.store()
 
 
-async def test_what_else_lies_in_a_postgres_database_is_left_alone(bare_postgres: Kept) -> None:
-    assert bare_postgres.url
-    execute("CREATE TABLE public.runs (recipe text)", bare_postgres.url)
-    execute("INSERT INTO public.runs VALUES ('soup')", bare_postgres.url)
-    store = await bare_postgres.store("r1")
-    await store.aclose()
-
-    assert execute("SELECT * FROM public.runs", bare_postgres.url) == [("soup",)]
-    assert execute("SELECT id FROM assistant.runs", bare_postgres.url) == [("r1",)]
-
-
 # ---- faults
 
 
@@ -216,20 +164,6 @@ async def test_a_refusal_of_the_server_is_told_in_a_sentence_without_the_passwor
         told = await complaint(tmp_path, of(url, **parts))
         assert said in told
         assert "hidden-word" not in told
-
-
-async def test_an_account_without_rights_is_told_in_a_sentence(bare_postgres: Kept) -> None:
-    assert bare_postgres.url
-    with role() as (name, password):
-        url = of(bare_postgres.url, username=name, password=password)
-        fresh = await complaint(bare_postgres.path, url)
-        await (await bare_postgres.store("r1")).aclose()
-        used = await complaint(bare_postgres.path, url)
-
-        execute("DROP SCHEMA assistant CASCADE", bare_postgres.url)
-
-    assert "permission denied for database" in fresh
-    assert "no schema has been selected" in used
 
 
 async def test_an_account_that_owns_only_our_schema_is_enough(bare_postgres: Kept) -> None:
@@ -332,27 +266,6 @@ asyncio.run(main())
 
 
 # ---- writes in batches
-
-
-async def test_what_is_asked_meanwhile_is_done_in_one_go() -> None:
-    gone: list[Sequence[int]] = []
-
-    async def work(given: Sequence[int]) -> Sequence[int | Exception]:
-        gone.append(given)
-        await asyncio.sleep(0)
-        return [ValueError("odd") if n % 2 else 10 * n for n in given]
-
-    together = BatchWriter(work)
-    made = await asyncio.gather(*(together.ask(n) for n in range(4)), return_exceptions=True)
-    assert [made[0], made[2]] == [0, 20]
-    assert [str(made[1]), str(made[3])] == ["odd", "odd"]
-    alone = together.ask(4)
-    await asyncio.sleep(0)
-    rest = [together.ask(n) for n in (6, 8)]
-    rest[0].cancel()
-    await together.aclose()
-    assert (await alone, await rest[1]) == (40, 80)
-    assert gone == [[0, 1, 2, 3], [4], [6, 8]]
 
 
 async def test_what_the_work_raises_is_told_to_all_and_the_next_are_served() -> None:

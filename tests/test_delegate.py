@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from engine_kit import (
     line,
     results,
     say,
-    sentence,
     settings_for,
     since,
     submitted,
@@ -35,7 +33,6 @@ from engine_kit import (
     words,
     workspace,
 )
-from standins.model_faults import Faults
 from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
@@ -45,14 +42,11 @@ from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.tool import estimate_tokens
-from subagents.brief import Brief, BriefDraft, is_isolable
-from subagents.conversation import Ending
+from subagents.brief import Brief, BriefDraft, TimeFrame, is_isolable
 from subagents.delegation import Delegation, SpawnGuard
 from subagents.errors import BriefRefused
 from subagents.events import ParentHandedOver
-from subagents.handoff import package
 from subagents.overlap import shingles
-from subagents.timeframe import TimeFrame
 from subagents.toolbox import ToolCall
 
 ONE = channel_id(1)
@@ -216,32 +210,6 @@ async def test_more_than_allowed_are_refused_by_name_and_free(tmp_path: Path) ->
     assert "At most 3 in one request" in json.dumps(got.parent[0]["tools"])
 
 
-async def test_with_none_allowed_the_tools_are_not_offered(tmp_path: Path) -> None:
-    direct = call("read_thread", thread=thread_id(1, 0))
-    script = led_by(brief_answer(), direct, say("I looked myself."))
-    got = await asked(script, tmp_path, settings_for({"max_subagents": 0}))
-    assert "run_subagent" not in {t["name"] for t in got.parent[0]["tools"]}
-    assert sentence("q1.0") in results(got.parent[2])[1]["content"]
-    assert got.document["degraded"] is True
-    assert got.children == []
-    assert got.document["answer"] == "I looked myself."
-
-
-async def test_a_list_beyond_max_items_is_refused_whole(tmp_path: Path) -> None:
-    items = [channel_id(n) for n in range(1, 12)]
-    got = await asked(led_by(many(items), say("No.")), tmp_path, settings_for({"max_items": 10}))
-    assert got.children == []
-    assert "items: 11 items; 10 more are allowed" in results(got.parent[1])[0]["content"]
-
-
-async def test_a_list_whose_items_are_refused_leaves_all_of_max_items(tmp_path: Path) -> None:
-    unknown = many([f"C9999999{n}" for n in range(2)])
-    script = led_by(unknown, many([channel_id(1), channel_id(2)]), say("Open: [F3.1]."))
-    got = await asked(script, tmp_path, settings_for({"max_items": 2}))
-    states = [s["status"] for s in got.subagents]
-    assert (states.count("refused"), states.count("complete")) == (2, 2)
-
-
 # ---- text of one subagent, in the brief of another
 
 
@@ -333,52 +301,6 @@ async def test_a_parent_sees_views_of_a_bounded_size(tmp_path: Path) -> None:
     assert len(got.subagents[0]["findings"]) == 80
 
 
-@pytest.mark.parametrize("ids", [["F1.80"], ["[F1.80]"]])
-async def test_the_id_of_a_finding_that_was_cut_opens_its_thread(
-    tmp_path: Path, ids: list[str]
-) -> None:
-    got = await asked(finds_and_opens(ids), tmp_path, WORDY)
-    view, thread = (r["content"] for r in results(got.parent[2]))
-    assert "[F1.80]" not in view
-    assert sentence("q1.1") in thread
-    assert sentence("q1.0") not in thread
-    assert got.report.leaks == ()
-
-
-async def test_of_a_finding_with_several_threads_the_id_of_one_is_asked_for(tmp_path: Path) -> None:
-    got = await asked(finds_and_opens(["F1.1", "F1.81", "F9.1"]), tmp_path, WORDY)
-    several, unknown, other = results(got.parent[2])[1:]
-    both = f"{thread_id(1, 0)}, {thread_id(1, 1)}"
-    assert several["content"] == f"F1.1 rests on 2 threads. Give the id of one: {both}."
-    assert unknown["content"].startswith("No thread F1.81. ")
-    assert other["content"].startswith("No thread F9.1. ")
-    assert all(each["is_error"] for each in (several, unknown, other))
-
-
-WORDY = settings_for(roles={"subagent_fast": {"max_tokens": 30_000}})
-
-
-def finds_and_opens(ids: list[str]) -> Mind:
-    """A subagent with more findings than its view has room for, the last on the second thread and
-    the first on both; its parent opens the findings with these ids."""
-
-    def child_(body: Json) -> Answer:
-        if not results(body):
-            return call("read_channel_history", channel=ONE)
-        first, second = thread_id(1, 0), thread_id(1, 1)
-        evidence = [[first, second], *([first] for _ in range(78)), [second]]
-        claims = [f"Claim {n} " + "and so on " * 40 for n in range(80)]
-        found = [
-            finding(claim, *each, state="unsolved")
-            for claim, each in zip(claims, evidence, strict=True)
-        ]
-        return submitted("A long text.", findings=found)
-
-    opens = Answer([use("read_thread", thread=id) for id in ids])
-    parent = turns(brief_answer(), opens, say("Open: [F1.1]."))
-    return lambda body: child_(body) if is_child(body) else parent(body)
-
-
 # ---- what a parent sees of very many
 
 
@@ -405,21 +327,6 @@ async def of_many(tmp_path: Path, count: int, claim: str, answer: str) -> Asked:
 
     settings = settings_for({"cost_usd": 50.0, "seconds": 300.0})
     return await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(count, 1)))
-
-
-async def test_what_is_not_shown_of_many_is_counted_and_named(tmp_path: Path) -> None:
-    claim = "In channel {n} " + "the export of invoices has been failing for customers " * 8
-    got = await of_many(tmp_path, 200, claim, "Open: [F1.1] and [F200.1].")
-    view = results(got.parent[2])[1]["content"]
-
-    assert estimate_tokens(view) <= got.e.run.limits.max_fanout_tokens
-    shown = view.count("] In channel")
-    assert shown >= 50
-    left = 200 - shown
-    assert f"(not shown: {left} findings, {left} open, stored" in view
-    assert all(re.search(rf"\bF{n}\.1\b", view) for n in range(1, 201))
-    assert got.document["statements"][0]["findings"] == ["F1.1", "F200.1"]
-    assert got.report.leaks == ()
 
 
 async def test_equal_findings_of_500_subagents_are_one_line_and_each_can_be_cited(
@@ -526,72 +433,6 @@ async def test_a_new_session_goes_on_delegating_under_new_ids(tmp_path: Path) ->
     assert got.report.leaks == ()
 
 
-async def test_what_a_brief_may_not_hold_is_done_by_the_parent_and_handed_over(
-    tmp_path: Path,
-) -> None:
-    """Refused because it retypes a view: the parent reads itself, and its session is replaced."""
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if handed_over(body):
-            return say("It holds: [F1.1].")
-        match turn(body):
-            case 0:
-                return brief_answer(1)
-            case 1:
-                claim = results(body)[0]["content"].split("[F1.1] ")[1].split(" | ")[0]
-                return brief_answer(2, task=f"Compare: {claim}", known="word " * 300)
-        again = brief_answer(2, task="", known="word " * 500)  # refused: it says no task
-        return Answer([use("read_thread", thread=thread_id(1, 0)), *again.content])
-
-    got = await asked(mind, tmp_path, small(12_000))
-    assert got.subagents[1]["status"] == "refused"
-    assert "task: repeats what another subagent returned" in got.subagents[1]["reason"]
-    assert got.document["sessions"] == 2
-    assert got.document["answer"] == "It holds: [F1.1]."
-    assert got.report.leaks == ()
-
-
-async def test_sessions_share_their_steps_and_their_number_is_limited(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if "REMINDER: limit reached" in since(body):
-            return say("Enough: [F1.1].")
-        n = len(body["messages"][0]["content"]) * 100 + turn(body)
-        return brief_answer(1, task=f"Question {n} {turn(body)}", known=f"word{n} " * 250)
-
-    got = await asked(mind, tmp_path, small(12_000, parent_steps=20, max_subagents=24))
-    assert 2 <= got.document["sessions"] <= 5
-    assert len(got.parent) <= 20
-    assert got.document["answer"] == "Enough: [F1.1]."
-    assert got.document["stopped_by"] in ("steps", "tokens")
-    assert got.report.leaks == ()
-
-
-def test_a_package_of_300_results_stays_within_its_share() -> None:
-    views = {f"s{n}": f"s{n} complete: text {'long ' * 300}\n[F{n}.1] claim" for n in range(300)}
-    ending = Ending("handoff", text="I was about to compare. " * 100)
-    text = package("What is open? " * 300, ending, views, TRUSTED, 6_000)["text"]
-    assert estimate_tokens(text) <= 6_000
-    assert text.count("complete: text") > 50
-    assert "more results, stored and in the report: s" in text
-
-
-async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None:
-    items = [f"C9{n:07d}" for n in range(900)]
-    got = await asked(led_by(many(items), say("There are no such.")), tmp_path)
-
-    (told,) = results(got.parent[1])
-    assert told["is_error"]
-    assert len(told["content"]) < 5_000
-    assert "No source C90000000" in told["content"]
-    assert "and for 880 further reasons" in told["content"]
-    assert got.document["coverage"]["refused"] == 900
-    assert got.children == []
-
-
 async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_absent(
     tmp_path: Path,
 ) -> None:
@@ -614,37 +455,3 @@ async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_ab
         assert refused[0] == "refused"
         assert refused[1].replace(item, "X") == states["Read C99999999"][1].replace(items[3], "X")
         assert f"No source {item}." in refused[1]
-
-
-async def test_an_item_that_is_named_200_times_runs_once_and_fails_twice(tmp_path: Path) -> None:
-    script = led_by(many([channel_id(1)] * 200), say("Open: [F1.1]."))
-    got = await asked(script, tmp_path, settings_for({"max_items": 1}))
-    assert [s["id"] for s in got.subagents] == ["s1"]
-    assert len(got.children) == 2  # one reads and hands in
-
-    faults = Faults(lambda index, body: "refusal")
-    async with engine(child, slack=LocalSlack(workspace(2)), faults=faults) as e:
-        failed = await e.fanout().run_all([e.brief("Read", 1)] * 200)
-    assert {r.id for r in failed} == {"s1", "s2"}
-    assert len(e.requests) == 2
-
-
-async def test_the_users_own_words_may_stand_in_a_brief_though_a_subagent_repeats_them(
-    tmp_path: Path,
-) -> None:
-    question = (
-        "Is it true that the blue printer in #support-1 or in #support-2 eats every third page "
-        "of a long letter since last Monday?"
-    )
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            if not results(body):
-                return call("read_channel_history", channel=channel_id(number(body)))
-            return submitted(f"You ask: {question} I saw nothing of it.")
-        again = brief_answer(2, task=f"Answer this: {question}")
-        return (brief_answer(1), again, say("Nobody wrote of it."))[turn(body)]
-
-    got = await asked(mind, tmp_path, question=question)
-    assert question in results(got.parent[1])[0]["content"]
-    assert [s["status"] for s in got.subagents] == ["complete"] * 2

@@ -27,7 +27,7 @@ from schedule_kit import Scheduled, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
 from standins.google import LocalGoogle
 from standins.google_faults import Fault as MailFault
-from standins.slack import BOT_TOKEN, LocalSlack
+from standins.slack import LocalSlack
 from standins.slack_faults import Fault
 from standins.slack_shown import Shown
 from test_inbox_triage import pressed, with_mail
@@ -35,7 +35,7 @@ from test_inbox_triage import pressed, with_mail
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
 from bot.reports.digest_actions import LABEL
 from bot.reports.markdown import report_markdown
@@ -160,20 +160,6 @@ async def test_a_report_stands_in_its_channel_with_the_rest_and_its_table_in_the
     assert told(s) == (0, 0)
 
 
-async def test_from_the_third_report_on_a_chart_goes_with_it(tmp_path: Path) -> None:
-    async with office(tmp_path) as s:
-        for _ in range(3):
-            await s.delivered(await s.fire("markets"))
-        threads = [s.bot.slack.visible(REPORTS, each.ts) for each in posted(s)]
-    files = [[f for m in thread for f in m.files] for thread in threads]
-    assert [[f.name for f in each] for each in files] == [
-        ["findings.csv"],
-        ["findings.csv"],
-        ["findings.csv", "chart.png"],
-    ]
-    assert files[2][1].content.startswith(b"\x89PNG")
-
-
 # ---- what keeps it from its readers
 
 
@@ -288,20 +274,6 @@ async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path
         assert told(s) == (0, 0)
 
 
-async def test_without_the_permission_for_files_the_report_stands_and_says_so(
-    tmp_path: Path,
-) -> None:
-    poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
-    slack = LocalSlack(space(), tokens={BOT_TOKEN: poor})
-    async with office(tmp_path, slack=slack) as s:
-        delivery = await s.delivered(await s.fire("markets"))
-        (first,) = posted(s)
-        last = slack.visible(REPORTS, first.ts)[-1]
-    assert delivery.state == "delivered"
-    assert "findings.csv could not be put here: I lack the permission files:write" in last.text
-    assert told(s) == (0, 0)
-
-
 # ---- who may read it
 
 
@@ -317,59 +289,7 @@ async def test_what_the_owner_may_no_longer_read_is_not_posted_with_their_rights
     assert "refund" not in " ".join(s.told())
 
 
-async def test_the_administrators_are_told_where_the_owner_is_deactivated(tmp_path: Path) -> None:
-    slack = LocalSlack(space())
-
-    def leave() -> None:
-        slack.state.users[ASKER] = replace(slack.state.users[ASKER], deleted=True)
-
-    async with office(tmp_path, mind=once_read(leave), slack=slack) as s:
-        occurrence = await s.fire("markets")
-        await s.tried(occurrence)
-        await until(lambda: told(s, ADMIN) == (1, 0))
-        assert "cannot be reached, so you get this message" in s.told(ADMIN)[0]
-        assert told(s) == (0, 0)
-
-
 # ---- quiet, and overtaken
-
-
-async def test_a_quiet_schedule_posts_nothing_where_nothing_is_new_and_is_noted(
-    tmp_path: Path,
-) -> None:
-    async with office(tmp_path, to_reports(quiet=True)) as s:
-        first = await s.delivered(await s.fire("markets"))
-        occurrence = await s.fire("markets")
-        second = await s.delivered(occurrence)
-        assert (first.state, second.state) == ("delivered", "quiet")
-        assert len(posted(s)) == 1
-        said = "URGENT: Baltik AG cannot log in. Who can help?"
-        ts = s.bot.slack.people.say("U0LUIS", "C0MARKET0", said)
-        after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
-        third = await s.fire("markets", after)  # its time is a whole second
-        assert third.oldest == occurrence.latest
-        assert (await s.delivered(third)).state == "delivered"
-        assert len(posted(s)) == 2
-
-
-async def test_a_report_that_a_later_one_overtook_is_not_sent_any_more(tmp_path: Path) -> None:
-    slack = LocalSlack(space())
-    async with office(tmp_path, mind=once_read(lambda: expel(slack)), slack=slack) as s:
-        occurrence = await s.fire("markets")
-        await s.tried(occurrence)
-        s.schedules.delivery.backoff = (timedelta(hours=1),)
-        await s.tried(occurrence, 2)
-        invite(slack)
-        later = await s.fire("markets")
-        await over(s, later)
-        earlier = await s.schedules.occurrences.delivery("markets", occurrence.at)
-        assert earlier
-        assert earlier.state == "superseded"
-        assert later.oldest
-        assert occurrence.latest
-        assert later.oldest < occurrence.latest  # what nobody was told of is told in this one
-        assert len(posted(s)) == 1
-        assert told(s) == (1, 1)
 
 
 async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Path) -> None:
@@ -491,29 +411,6 @@ async def test_set_in_chat_it_goes_to_others_only_for_an_administrator(tmp_path:
         assert len(sent(google)) == 1
 
 
-async def test_a_digest_goes_to_nobody_else_by_mail(tmp_path: Path) -> None:
-    async with post_office(tmp_path, triage(to=OTHER)) as (s, google):
-        delivery = await s.tried(await s.fire("markets"))
-        assert "mailed to nobody but its owner" in delivery.why
-        assert sent(google) == []
-
-
-async def test_a_mailbox_that_is_gone_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
-    holder: list[LocalGoogle] = []
-
-    def refuse() -> None:
-        holder[0].faults += [MailFault("gmail.users.messages.send", "403") for _ in range(3)]
-
-    mind = once_read(refuse)
-    async with post_office(tmp_path, sweep(to=ME), mind=mind) as (s, google):
-        holder.append(google)
-        occurrence = await s.fire("markets")
-        await until(lambda: sum(FAILED in each for each in s.told()) == 1)
-        google.faults.clear()
-        await s.delivered(occurrence)
-        assert len(sent(google)) == 1
-
-
 HOSTILE = '<img src="https://evil.example/x.png"><script>x</script> & "quoted" [x](javascript:a)'
 
 
@@ -538,12 +435,6 @@ def test_nothing_in_a_letter_acts_or_is_fetched() -> None:
         assert "&quot;quoted&quot;" in page
     assert f'<a href="{found["links"][0]}">' in sweep_page
     assert f'<a href="{told["link"]}">open</a>' in triage_page
-
-
-def test_only_an_address_of_the_web_is_a_link_in_a_letter() -> None:
-    assert "href" not in page_of("[x](javascript:alert) [y](data:text/html,z) <mailto:a@b.example>")
-    assert '<a href="https://acme.slack.com/x">x</a>' in page_of("[x](https://acme.slack.com/x)")
-    assert "<img" not in page_of("![x](https://acme.slack.com/x.png)") + page_of("<img src=x>")
 
 
 async def test_nothing_is_mailed_from_the_mailbox_of_who_owned_it_before(tmp_path: Path) -> None:

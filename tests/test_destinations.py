@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing import computed_within
 
-from scopes.destinations import MAX_CHARS, places_to_write
+from scopes.destinations import places_to_write
 from scopes.slack_names import named_in
 
 A, B, OPS = "C1AAAAAAA", "C2BBBBBBB", "C3CCCCCCC"
@@ -53,19 +53,6 @@ LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
 )
 def test_what_a_request_asks_to_write_to(request_text: str, places: set[str]) -> None:
     assert places_to_write(request_text, CHANNELS) == places
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        *("(the short version)", "(in English, please)", "[one line]", "right away", "right now"),
-        *("right away, thanks", "thanks!", "thank you", "immediately", "asap", "now, please"),
-        *("sofort, danke", "ahora, gracias", "merci", "nu, bedankt", "hned"),
-    ],
-)
-def test_politeness_and_hurry_after_a_place_take_nothing_away(more: str) -> None:
-    for order in ("Post it in #b", "Summarise #a and post the summary to #b"):
-        assert places_to_write(f"{order} {more}", CHANNELS) == {B}
 
 
 READS = (
@@ -173,12 +160,6 @@ def test_names_that_differ_in_case_only_are_told_apart(name: str, found: set[str
     assert places_to_write(f"say hi in #{name}", STREETS) == found
     assert set(named_in(f"what is new in #{name}?", STREETS)) == found
     assert places_to_write(f"say hi in #{name}", STREETS[:1]) == {"C0STRASSE"}
-
-
-def test_a_line_that_is_too_long_names_nothing() -> None:
-    order = "Post it in #ops."
-    assert places_to_write(f"{order} {'x' * (MAX_CHARS - len(order) - 1)}", CHANNELS) == {OPS}
-    assert places_to_write(f"{order} {'x' * (MAX_CHARS - len(order))}", CHANNELS) == set()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from bot.reports.digest import (
     opened,
     summary,
 )
-from bot.reports.formatting import age, due, sender
+from bot.reports.formats import age, due, sender
 from bot.reports.markdown import digest_answer, report_markdown
 from bot.reports.slack import report_parts
 from bot.reports.text import WIDTH, report_text, thread_text
@@ -179,6 +179,33 @@ def test_what_is_to_be_done_first_is_among_those_in_full() -> None:
     assert pressing(document)[0] == ["late", "a0", "a1", "a2", "a3"]
 
 
+def test_what_one_line_cites_stands_in_its_order_and_is_due_when_the_first_of_it_is() -> None:
+    first = {"text": "Check, then sign.", "findings": [], "threads": ["check", "sign"]}
+    document = triage(
+        verdict("sign", asked_of_me=True, deadline="2025-03-15"),
+        verdict("tomorrow", asked_of_me=True, deadline="2025-03-16"),
+        verdict("check", asked_of_me=True),
+        top_lines=[first],
+    )
+    assert pressing(document)[0] == ["check", "sign", "tomorrow"]
+
+
+def test_a_fact_that_the_step_tells_is_not_told_again() -> None:
+    facts = ["Lena asks you to pay invoice 17, 2.940 Euro.", "It is dated 9 February."]
+    text = text_of(
+        triage(
+            verdict(
+                "a",
+                asked_of_me=True,
+                key_facts=facts,
+                proposed_action="Pay Lena's invoice 17, 2.940 Euro.",
+            )
+        )
+    )
+    assert "Lena asks" not in text
+    assert "It is dated 9 February.\n      → Pay Lena's invoice 17, €2,940.\n" in text
+
+
 def test_at_most_three_things_are_to_be_done_first() -> None:
     lines = [{"text": f"Thing {n}.", "findings": [], "threads": ["a"]} for n in range(1, 6)]
     text = text_of(triage(verdict("a"), top_lines=lines))
@@ -285,8 +312,8 @@ def test_what_was_filtered_is_told_by_reason_with_counts_and_senders() -> None:
     filtered.append({"thread_id": "x", "subject": "S", "sender": "", "reason": "bounce"})
     text = " ".join(text_of(triage(filtered=filtered)).split())
     assert "Filtered, not shown to a model" in text
-    assert "newsletter (15): Shop 3 (2), Shop 0, Shop 1, " in text
-    assert "Shop 11 and 2 more · bounce (1): unknown sender" in text
+    assert "bounce (1): unknown sender: S · newsletter (15): Shop 3 (2), Shop 0, " in text
+    assert "Shop 10, Shop 11 and 2 more" in text
 
 
 def test_what_could_not_be_read_is_told_with_the_reason() -> None:
@@ -495,20 +522,20 @@ def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
 def test_own_mail_that_was_filtered_is_told_by_its_subject() -> None:
     own = {"thread_id": "1", "sender": "Ana <Ana@acme.example>", "reason": "only drafts"}
     filtered = [{**own, "subject": "Re: Visit"}, {**own, "thread_id": "2", "subject": ""}]
-    assert "only drafts (2): Re: Visit, (no subject)" in text_of(triage(filtered=filtered))
+    assert "only drafts (2): Re: Visit; (no subject)" in text_of(triage(filtered=filtered))
 
 
 def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
     ids = [f"t{n:02}" for n in range(20)]
-    rows = [ids[4:0:-1], ids[1:20:4], ids[0:20:2]]
+    rows = [ids, ids[1:20:4], ids[0:20:2]]
     first = [{"text": "Do.", "findings": [], "threads": row} for row in rows]
     document = triage(*(verdict(i, asked_of_me=True) for i in ids), top_lines=first)
     told = text_of(document).splitlines()
     start = told.index("DO FIRST")
     assert told[start + 1 : start + 4] == [
-        "1. Do. [2] to [5]",
-        "2. Do. [2] [6] [9] [12] [15]",
-        "3. Do. [1] [3] [5] [7] [8] [10] +4",
+        "1. Do. [1] to [20]",
+        "2. Do. [2] [6] [10] [14] [18]",
+        "3. Do. [1] [3] [5] [7] [9] [11] +4",
     ]
 
 

@@ -169,15 +169,6 @@ async def test_who_left_reads_on_for_seconds_at_most_and_who_joined_at_once(at: 
     assert await at.may(EVA, "CTEAM") == []
 
 
-async def test_what_everybody_or_its_readers_read_there_goes_unasked(at: World) -> None:
-    for destination in ("CGEN", "CMIXED", "CEXT", "CNONE", "DGUEST"):
-        assert await at.blocked(destination, "CGEN", readers=WORKSPACE) == []
-    assert at.slack.calls == []
-    for destination in ("CBOARD", "CMIXED", "CEXT", "DANA"):
-        thread = f"{destination}/1740000000.000100"
-        assert await at.blocked(destination, destination, thread, "list:F1") == []
-
-
 async def test_all_who_read_a_destination_must_be_members_of_each_source(at: World) -> None:
     assert await at.blocked("CBOARD", "CTEAM", "CGEN") == []
     assert await at.blocked("CTEAM", "CGEN") == []
@@ -189,18 +180,6 @@ async def test_all_who_read_a_destination_must_be_members_of_each_source(at: Wor
     ]
     at.put("CTEAM", ANA, LUIS, CI)  # another app's bot hears it, too
     assert said(await at.blocked("CTEAM", "CBOARD")) == [outside]
-
-
-async def test_a_person_is_an_audience_of_one(at: World) -> None:
-    for destination in (LUIS, ANA, "DANA"):
-        assert await at.blocked(destination, "CBOARD") == []
-    told = [("#cboard", "not who reads it there is a member", True)]
-    assert said(await at.blocked(EVA, "CBOARD")) == told
-    for destination in (GUEST, "DGUEST"):  # who may read it there may read it here
-        assert await at.blocked(destination, "CMIXED") == []
-        assert said(await at.blocked(destination, "CBOARD")) == told
-    for who, why in ((EXTERNAL, COMPANIES), ("UNOBODY", STRANGERS)):
-        assert (why, False) in [(o.why, o.grantable) for o in await at.blocked(who, "CBOARD")]
 
 
 async def test_a_folder_is_read_by_those_whom_the_settings_name(at: World) -> None:
@@ -378,19 +357,6 @@ async def test_a_label_that_no_source_explains_keeps_its_text_back(at: World, so
     assert await at.blocked("CGEN", source)
     assert await at.blocked("CBOARD", source)
     assert await at.blocked(ANA, source) == []
-
-
-async def test_of_many_members_all_users_are_listed_at_once(at: World) -> None:
-    crowd = [f"UM{n}" for n in range(40)]
-    listed = [user(c)["user"] for c in crowd] + [user(GUEST, is_restricted=True)["user"]]
-    at.slack.answers["users.list"] = {"ok": True, "members": listed}
-    at.put("CALL", *crowd, ANA, GUEST, "UODD")
-    at.put("CCROWD", *crowd)
-    assert await at.blocked("CCROWD", "CALL") == []
-    assert (at.slack.count("users.info"), at.slack.count("users.list")) == (0, 1)
-    for one, why in ((GUEST, GUESTS), ("UODD", STRANGERS)):
-        at.put("CCROWD", *crowd, one)
-        assert [o.why for o in await at.blocked("CCROWD", "CALL")] == [why]
 
 
 async def test_who_became_a_guest_is_seen_as_one_within_seconds(at: World) -> None:

@@ -62,12 +62,6 @@ def test_an_issue_of_one_customer_stands_once(more: dict[str, Any], together: bo
     assert sorted(told) == ([["F1.1", "F2.1"]] if together else [["F1.1"], ["F2.1"]])
 
 
-@pytest.mark.parametrize("key", ["UTF-8", "ISO-8859", ""])
-def test_the_name_of_a_standard_is_no_bug(key: str) -> None:
-    one, two = (found(f"F{n}.1", claim=f"Umlauts are wrong {n}, {key}") for n in (1, 2))
-    assert len(ids(one, two, keys={"C1/F1.1": ["UTF-8"], "C1/F2.1": ["UTF-8"]})) == 2
-
-
 @given(
     st.lists(
         st.tuples(

@@ -20,7 +20,6 @@ from engine_kit import (
     channel_of,
     engine,
     is_child,
-    led_by,
     opening,
     results,
     say,
@@ -203,29 +202,6 @@ async def test_what_is_unknown_is_closed_and_logged(
         assert len(said) == 1
         assert f"Slack refused {method}: fatal_error" in said[0]
         assert "messages in window" in await told(e, "read_channel_history", channel=SECRET)
-
-
-LOOKS = ("users.conversations", "conversations.info", "conversations.list")
-MOST_LOOKS = 4
-"""Calls of one method that a request may make, however many channels it names: two listings, and
-two more where it takes longer than a listing is believed."""
-
-
-@pytest.mark.parametrize("user", [ANA, EVA], ids=["in all of them", "in none of them"])
-async def test_a_request_that_names_many_channels_lists_them_once(
-    tmp_path: Path, user: str
-) -> None:
-    many = 20
-    ids = [channel_id(n) for n in range(1, many + 1)]
-    template = {"task": "Find out what is open", "description": "Channel", "scope": "slack"}
-    mind = led_by(Answer([use("run_subagents", items=ids, template=template)]), say("[F1.1]"))
-    async with serving(tmp_path, mind, space=workspace(many, 1), change=undisturbed) as bot:
-        before = Counter(bot.slack.calls)
-        named = ", ".join(f"#support-{n}" for n in range(1, many + 1))
-        await bot.answer(bot.ask(f"What is open in {named}?", user=user), seconds=60)
-        looked = Counter(bot.slack.calls) - before
-        assert looked["conversations.history"] == many  # each was read
-        assert {m: looked[m] for m in LOOKS if looked[m] > MOST_LOOKS} == {}
 
 
 COST = re.compile(r"\$\d\.\d{3}")

@@ -6,20 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scopes.label import TRUSTED, Label
-from scopes.tool import BEFORE_WINDOW, Item
+from scopes.tool import Item
 from subagents.contracts import FindingDraft
 from subagents.evidence import (
     MAX_EARLIER,
-    Coverage,
     SourceLog,
     check,
     figures_occur,
     normal,
-    occurs,
     texts_of,
 )
 
@@ -207,57 +203,6 @@ def test_a_copy_of_a_page_may_be_of_what_the_page_shows(quote: str, kept: bool) 
     read = Item("https://a.example#1", page, None, LABEL)
     checked = check([draft(quotes=[quote], evidence=[read.id])], {read.id: read})
     assert [finding.quotes == [quote] for finding in checked.findings] == [kept]
-
-
-@settings(max_examples=200, deadline=None, database=None)
-@given(st.text(max_size=60), st.text(max_size=20), st.text(max_size=20))
-def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -> None:
-    whole = normal(f"{before} {text} {after}")
-    if len(normal(text).strip(" \"'.…")) > 1:
-        assert occurs(text, whole)
-
-
-def test_coverage_counts_each_message_inside_the_window_once() -> None:
-    reading = SourceLog()
-    old = item(0, notes=(BEFORE_WINDOW,))
-    for _ in range(2):
-        reading.add([old, item(1, thread="C1/0"), item(2)], {"C1": ["C1/1", "C1/2", "C1/3"]})
-    first = reading.coverage()
-    assert (first.messages_read, first.threads_read, first.complete) == (2, 2, False)
-    assert (first.pages, first.items_read) == (1, 3)
-    reading.add([item(3)], {"C1": ["C1/1", "C1/2", "C1/3"]})
-    coverage = reading.coverage()
-    assert (coverage.messages_read, coverage.pages, coverage.complete) == (3, 2, True)
-    assert (coverage.oldest, coverage.latest) == (AT + timedelta(hours=1), AT + timedelta(hours=3))
-    notes = SourceLog()
-    notes.add([item(1), item(2, author=None, by=None)], {})
-    assert (notes.coverage().messages_read, notes.coverage().items_read) == (1, 2)
-
-
-def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
-    reading = SourceLog()
-    reading.add([item(1), item(2)], {})
-    assert reading.seen_items() == []
-    reading.sent = len(reading.items)
-    secret = Label(readers=frozenset({"U1"}), sources=frozenset({"G1"}))
-    reading.add([item(1), Item("G1/1", "x", None, secret)], {})
-    assert [i.id for i in reading.seen_items()] == ["C1/1", "C1/2"]
-    reading.forget_unsent()
-    assert list(reading.items) == ["C1/1", "C1/2"]
-    assert reading.label.readers == frozenset({"U1"})
-
-
-def test_disjoint_coverages_add_up() -> None:
-    one = Coverage(items_read=9, messages_read=3, threads_read=2, pages=1, complete=True)
-    two = Coverage(items_read=4, messages_read=4, threads_read=1, pages=2)
-    times = {"oldest": AT, "latest": AT + timedelta(hours=5)}
-    earlier = {"oldest": AT - timedelta(hours=1), "latest": AT}
-    summed = Coverage.sum([one.model_copy(update=times), two.model_copy(update=earlier)])
-    assert (summed.items_read, summed.messages_read) == (13, 7)
-    assert (summed.threads_read, summed.pages) == (3, 3)
-    assert (summed.oldest, summed.latest) == (AT - timedelta(hours=1), AT + timedelta(hours=5))
-    assert summed.complete is False
-    assert Coverage.sum([]).messages_read == 0
 
 
 @pytest.mark.parametrize(

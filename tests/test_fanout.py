@@ -7,19 +7,14 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Sequence
 
-import aiohttp
 import pytest
 from engine_kit import (
-    MUX,
     Engine,
     Json,
     call,
     channel_id,
-    channel_of,
     child,
     engine,
     finding,
@@ -33,23 +28,15 @@ from engine_kit import (
     submitted,
     thread_id,
     turn,
-    turns,
     until,
     workspace,
 )
 from standins.model_faults import KINDS, Fault, Faults
-from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack import LocalSlack
 from standins.slack_faults import Fault as SlackFault
-from starlette.types import Receive, Scope, Send
 from timing import patient
 
 from bot.local.model.answer import Answer
-from scopes.handles import Handles
-from scopes.label import TRUSTED
-from scopes.slack_client import connect
-from scopes.slack_reader import SlackReader
-from scopes.tool import Item
-from subagents.audit import audit
 from subagents.brief import Brief, SpawnedBrief, text_block
 from subagents.budget import Amount
 from subagents.events import (
@@ -59,7 +46,8 @@ from subagents.events import (
     SubagentStarted,
 )
 from subagents.fanout import Fanout, TaskSpawner
-from subagents.pricing import Usage
+from subagents.overlap import audit
+from subagents.prices import Usage
 from subagents.result import SubagentResult
 from subagents.run import PassThrough
 from subagents.trajectory import Origin
@@ -198,23 +186,6 @@ async def test_a_silent_sibling_costs_no_more_than_its_time() -> None:
     assert got[1].status == "failed"
 
 
-class Jammed:
-    """A client with which something of a context is left."""
-
-    async def closed(self, context: str) -> Mapping[str, str]:
-        raise OSError("the disk is gone")
-
-
-async def test_what_cannot_be_brought_out_takes_no_result_along() -> None:
-    async with engine(reader, slack=slack()) as e:
-        e.run.clients = {**e.run.clients, Jammed: Jammed()}
-        side_by_side = [replace(brief, beside=True) for brief in briefs(e, 2)]
-        got = await e.fanout().run_all(side_by_side)
-    assert_accounted(e, got, 2)
-    assert [(r.status, len(r.findings)) for r in got] == [("complete", 1)] * 2
-    assert e.served.cost_nanousd() > 0
-
-
 @pytest.mark.parametrize(
     ("usd", "statuses"),
     [(0.024, {"partial"}), (0.02, {"partial", "failed"})],  # who has read nothing has failed
@@ -270,33 +241,6 @@ async def test_only_a_complete_result_is_used_again() -> None:
 
     assert [r.stopped_by for r in twins] == ["model_error", "none"]
     assert [r.id for r in again] == ["s2"]
-
-
-async def test_briefs_that_differ_in_anything_are_not_twins() -> None:
-    async with engine(reader, slack=slack()) as e:
-        task = "Read channel number 0 that is 1"
-        made = [
-            e.brief(task, 1),
-            e.brief(task, 1, questions=("Which?",)),
-            e.brief(task, 1, model_preference="main"),
-            e.brief(task, 1, effort="high"),
-            e.brief(task, 1, 2),
-        ]
-        same = e.brief(task, 1, description="Another title")
-    assert len({b.key() for b in made}) == len(made)
-    assert same.key() == made[0].key()
-
-
-async def test_the_contract_chooses_the_model_unless_the_brief_does() -> None:
-    async with engine(turns(submitted()), slack=slack()) as e:
-        got = await e.fanout().run_all(
-            [e.brief("One 1", 1), e.brief("Two 1", 1, model_preference="main"),
-             e.brief("Three 1", 1, contract="draft")]
-        )  # fmt: skip
-    assert [r.model for r in got] == ["fast", "main", "main"]
-    assert sorted(b["model"] for b in e.requests) == [
-        "claude-haiku-5-5", "claude-sonnet-5-5", "claude-sonnet-5-5",
-    ]  # fmt: skip
 
 
 async def test_a_primed_cache_is_read_by_all_the_others() -> None:
@@ -401,24 +345,6 @@ async def test_a_childs_raw_tool_result_in_the_parent_is_found() -> None:
     assert ("p1", "content") in {(leak.context, leak.kind) for leak in found}
 
 
-async def test_a_brief_with_material_is_no_leak_of_its_own() -> None:
-    """Material that code placed is the subagent's own source text."""
-    item = Item("C00000001/1740000000.000100", sentence("m1", 20), None, TRUSTED)
-
-    def mind(body: Json) -> Answer:
-        return submitted(
-            "Judged.", findings=[finding("It is so", item.id, quotes=[sentence("m1", 4)])]
-        )
-
-    async with engine(mind) as e:
-        base = e.brief("Judge the material", 1)
-        made = Brief(base.draft, base.handles, base.window, TRUSTED, material=(item,))
-        (got,) = await e.fanout().run_all([made])
-    assert got.findings[0].evidence == [item.id]
-    assert got.unsupported == []
-    assert audit(e.sink.trajectory("r1")).leaks == ()
-
-
 async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
     kept: list[str] = []
 
@@ -438,27 +364,6 @@ async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
     assert [r.status for r in fanout.results.values()] == ["complete"] * 3
 
 
-@pytest.mark.parametrize("cursors", [["again"], ["one", "other"]], ids=["one", "two in turn"])
-async def test_pages_end_where_a_server_repeats_its_cursors(cursors: list[str]) -> None:
-    asked_for = 0
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal asked_for
-        asked_for += 1
-        more = {"next_cursor": cursors[asked_for % len(cursors)]}
-        body = {"ok": True, "members": [{"id": "U0ANA"}], "response_metadata": more}
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(body).encode()})
-
-    with MUX.serving(app) as url:
-        async with aiohttp.ClientSession() as session, patient(5):
-            web = connect(session, BOT_TOKEN, url + API_PATH, settings_for().slack)
-            people = await SlackReader(web, timedelta(0)).people()
-    assert list(people) == ["U0ANA"]
-    assert asked_for <= 4
-
-
 async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_rest() -> None:
     def emit(event: Event) -> None:
         if event == SubagentStarted("s1"):
@@ -474,25 +379,3 @@ async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_re
         ("failed", "tool_error"), ("complete", "none"), ("complete", "none"),
     ]  # fmt: skip
     assert (got[0].text, got[0].reason) == ("It failed.", "its run failed: OSError")
-
-
-async def test_a_search_goes_on_where_one_channel_cannot_be_read() -> None:
-    left = replace(channel_of(3, 1), is_archived=True, members=())
-    small = workspace(2)
-    local = LocalSlack(replace(small, channels=(*small.channels, left)), invite_bot=False)
-    for n in (1, 2):
-        local.state.members[channel_id(n)]["U0ASSISTANT"] = None
-    word = sentence("q1.0").split()[0]
-
-    async with engine(turns(call("search_messages", query=word), submitted()), slack=local) as e:
-        held = {channel_id(n): f"#support-{n}" for n in (1, 2, 3)} | {thread_id(1, 0): "a thread"}
-        made = e.brief("Search", 1, 2, 3)
-        (got,) = await e.fanout().run_all([replace(made, handles=Handles(held))])
-
-    (found,) = results(e.requests[1])
-    assert got.status == "partial"
-    assert len(got.not_covered) == 1
-    assert not found.get("is_error")
-    assert f"[{thread_id(1, 0)}]" in found["content"]
-    assert "1 messages found (2 channels searched)." in found["content"]
-    assert f"Could not be read: {channel_id(3)}." in found["content"]

@@ -19,11 +19,10 @@ from scopes.pages.fetcher import (
     AGENT,
     Fetcher,
     NotFetched,
-    is_outside,
     look_up,
 )
 from scopes.pages.hosts import is_plain
-from scopes.pages.robots import KEPT_S, Robots
+from scopes.pages.pages import KEPT_S, Robots
 
 MB = 1_000_000
 START = Page(b"<p>Welcome to the handbook</p>")
@@ -75,20 +74,6 @@ async def test_no_form_of_an_internal_address_is_ever_asked() -> None:
         assert is_plain(f"https://{host}/")
 
 
-INSIDE = """
-127.0.0.1 127.8.8.8 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 100.64.0.1 169.254.169.254
-168.63.129.16 192.0.0.8 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.1 224.0.0.1 240.0.0.1
-255.255.255.255 :: ::1 ::7f00:1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 64:ff9b::a00:1
-64:ff9b:1::a00:1 2002:7f00:1:: 2001::1 fe80::1 fec0::1 fc00::1 ff02::1 100::1 2001:db8::1 3fff::1
-5f00::1 localhost 127.1
-"""
-
-
-def test_an_internal_address_is_told_from_a_public_one() -> None:
-    assert [address for address in [*INSIDE.split(), ""] if is_outside(address)] == []
-    assert all(map(is_outside, ("93.184.216.34", "8.8.8.8", "2606:4700::6810:84e5")))
-
-
 async def test_a_name_that_leads_inside_is_not_followed() -> None:
     async with fetcher({"docs.example.com/": START}) as (fetch, web, names):
         for inside in ("127.0.0.2", "10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1"):
@@ -124,16 +109,6 @@ async def test_a_redirection_leads_to_no_place_that_could_not_be_asked() -> None
         for path in pages:
             assert "not read" in await refused(fetch, f"http://{path}"), path
         assert web.asked == [*pages]
-
-
-async def test_three_redirections_are_followed_and_no_more() -> None:
-    pages = {f"docs.example.com/{n}": Page.moved(f"/{n + 1}") for n in range(6)}
-    async with fetcher({**pages, "docs.example.com/3": START}) as (fetch, _, _):
-        found = await fetch.get("http://docs.example.com/0", MB)
-        assert (found.url, found.body) == ("http://docs.example.com/3", START.body)
-    async with fetcher(pages) as (fetch, web, _):
-        assert "more than 3" in await refused(fetch, "http://docs.example.com/0")
-        assert len(web.asked) == 4
 
 
 async def test_nothing_that_tells_who_asks_is_sent_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,18 +153,6 @@ async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
         assert "could not be had" in await refused(fetch, "http://a.example.com/broken")
 
 
-async def test_members_are_bounded_in_number_and_together() -> None:
-    bomb = gzip.compress(bytes(MB // 2), 9)
-    pages = {
-        "a.example.com/large": packed(bomb * 500, "gzip"),
-        "a.example.com/many": packed(gzip.compress(b"") * 40_000, "gzip"),
-    }
-    async with fetcher(pages) as (fetch, _, _):
-        found = await fetch.get("http://a.example.com/large", MB)
-        assert (len(found.body), found.cut) == (MB, True)
-        assert "could not be had" in await refused(fetch, "http://a.example.com/many")
-
-
 async def test_a_server_that_never_ends_is_given_up() -> None:
     """It drips a byte now and then: each read is quick, and only the whole time tells."""
     server, ended = listen(), asyncio.Event()
@@ -218,20 +181,6 @@ async def test_a_server_that_never_ends_is_given_up() -> None:
     await real.aclose()
 
 
-ROBOTS = """
-User-agent: *
-Disallow: /private
-Allow: /private/open
-Disallow: /*.pdf$
-Disallow: /search*q=
-
-User-agent: other-bot
-User-agent: Workspace-Assistant   # that is us
-Disallow: /ours/
-Allow: /
-"""
-
-
 async def allowed(robots: str, *paths: str) -> list[bool]:
     """Which paths of a host with these rules may be read."""
     pages = {"a.example.com/robots.txt": Page(robots.encode(), "text/plain")}
@@ -244,16 +193,6 @@ async def allowed(robots: str, *paths: str) -> list[bool]:
             except NotFetched:
                 found.append(False)
     return found
-
-
-async def test_the_longest_rule_of_the_group_that_names_us_decides() -> None:
-    assert await allowed(ROBOTS, "/ours/1", "/private") == [False, True]
-    others = ROBOTS.partition("\n\n")[0]
-    denied = ("/private/1", "/%70rivate/1", "/a/b.pdf", "/search/all?x=1&q=2")
-    assert await allowed(others, *denied) == [False] * 4
-    assert await allowed(others, "/private/open/1", "/a/b.pdf.html", "") == [True] * 3
-    for empty in ("", "User-agent: *\nDisallow:"):
-        assert await allowed(empty, "/x") == [True]
 
 
 @pytest.mark.parametrize(

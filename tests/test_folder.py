@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from scopes.file_lock import lock_file
 from scopes.folders.commands import copied
-from scopes.folders.folder import MAX_ENTRIES, Changed, Closed, Folder, digest_of
-from scopes.folders.paths import parts_of
+from scopes.folders.folder import MAX_ENTRIES, Closed, Folder, parts_of
 from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched
 from scopes.label import TRUSTED
 from scopes.tool import Item, ToolError
@@ -46,6 +45,12 @@ ESCAPES = [
 ]
 
 
+def put(folder: Folder, path: str, data: bytes) -> None:
+    """Put a file there, whatever stands there now."""
+    with folder.changing(path, data) as (_, write):
+        write()
+
+
 @pytest.mark.parametrize("path", ESCAPES)
 def test_no_path_leads_out(folder: Folder, tmp_path: Path, path: str) -> None:
     (folder.root / "link").symlink_to(tmp_path / "outside")
@@ -54,7 +59,7 @@ def test_no_path_leads_out(folder: Folder, tmp_path: Path, path: str) -> None:
     with suppress(ToolError):
         assert folder.read(path) is None
     with pytest.raises(ToolError):
-        folder.replace(path, b"overwritten", None)
+        put(folder, path, b"overwritten")
     with suppress(ToolError):
         assert folder.listed(path) is None
     assert [p.name for p in (tmp_path / "outside").iterdir()] == ["a.txt"]
@@ -68,9 +73,8 @@ def test_a_link_is_named_and_never_followed(folder: Folder, tmp_path: Path, targ
     link.symlink_to(target)
     with pytest.raises(ToolError, match="is a link"):
         folder.read("link.txt")
-    for expected in (None, digest_of(SECRET.encode())):
-        with pytest.raises(ToolError, match="is a link"):
-            folder.replace("link.txt", b"overwritten", expected)
+    with pytest.raises(ToolError, match="is a link"):
+        put(folder, "link.txt", b"overwritten")
     listed = [(e.path, e.kind) for e in folder.listed() or ()]
     assert listed == [("in", "folder"), ("link.txt", "link")]
     assert link.is_symlink()
@@ -86,7 +90,7 @@ def test_what_is_no_file_is_not_waited_for(folder: Folder) -> None:
         with pytest.raises(ToolError, match="no file that can be opened"):
             folder.read(name)
         with pytest.raises(ToolError, match="no file that can be opened"):
-            folder.replace(name, b"x", None)
+            put(folder, name, b"x")
     with pytest.raises(ToolError, match="is a folder"):
         folder.read("in")
     assert stat.S_ISFIFO((folder.root / "pipe").stat().st_mode)
@@ -99,30 +103,25 @@ def test_a_large_file_is_neither_read_nor_written(folder: Folder) -> None:
     with pytest.raises(ToolError, match="larger than 9 kB"):
         folder.read("big")
     with pytest.raises(ToolError, match="9 kB"):
-        folder.replace("b", b"x" * 10_001, None)
+        put(folder, "b", b"x" * 10_001)
 
 
-def test_a_write_takes_the_place_of_what_was_seen_and_of_nothing_else(folder: Folder) -> None:
+def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(folder: Folder) -> None:
     path = folder.root / "in/a.txt"
     path.chmod(0o750)
-    seen = folder.read("in/a.txt")
-    assert seen
-    path.write_text("changed by another\n")
-    with pytest.raises(Changed):
-        folder.replace("in/a.txt", b"mine", seen.digest)
-    with pytest.raises(Changed):
-        folder.replace("in/a.txt", b"mine", None)
-    assert path.read_text() == "changed by another\n"
-    folder.replace("in/a.txt", b"mine", digest_of(b"changed by another\n"))
+    with folder.changing("in/a.txt", b"mine") as (found, write):
+        assert found
+        assert found.data == b"inside\n"
+        write()
     assert path.read_text() == "mine"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
-    folder.replace("new/deep/b.txt", b"new", None)
+    put(folder, "new/deep/b.txt", b"new")
     assert sorted(p.name for p in folder.root.rglob("*")) == ["a.txt", "b.txt", "deep", "in", "new"]
 
 
 def test_what_has_a_second_name_outside_keeps_it_unchanged(folder: Folder, tmp_path: Path) -> None:
     (folder.root / "hard.txt").hardlink_to(tmp_path / "outside/a.txt")
-    folder.replace("hard.txt", b"mine", digest_of(SECRET.encode()))
+    put(folder, "hard.txt", b"mine")
     assert (tmp_path / "outside/a.txt").read_text() == SECRET
 
 
@@ -147,16 +146,18 @@ def test_no_race_with_links_leads_out(folder: Folder, tmp_path: Path) -> None:
                 found = folder.read("in/a.txt")
                 seen.add(found.data if found else None)
                 try:
-                    folder.replace("in/b.txt", b"mine", None)
-                except (ToolError, Changed) as error:
-                    seen.add(type(error))
-            with suppress(ToolError, Changed):
-                folder.replace(f"in/{number}.txt", b"mine", None)
+                    put(folder, "in/b.txt", b"mine")
+                except ToolError:
+                    seen.add(ToolError)
+                else:
+                    seen.add("written")
+            with suppress(ToolError):
+                put(folder, f"in/{number}.txt", b"mine")
     finally:
         stop.set()
         swapper.join()
     # Each side of the race was met, in reading and in writing, and none leads out.
-    assert seen == {None, b"inside\n", ToolError, Changed}
+    assert seen == {None, b"inside\n", ToolError, "written"}
     assert [p.name for p in (tmp_path / "outside").iterdir()] == ["a.txt"]
     assert (tmp_path / "outside/a.txt").read_text() == SECRET
 

@@ -28,14 +28,13 @@ from pg_kit import Kept, bare, in_file, place
 from serve_kit import ASKER, Served, echo, mentioned, serving
 
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.privacy.forget import Forget, Forgotten, forget_pending, note_changes
+from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.privacy.forget import Forget, Forgotten, forget_pending
 from bot.runs.store import Store
-from bot.storage.deletions import ForgetTarget, forget_later, item_at
+from bot.storage.deletions import ForgetTarget
 from bot.storage.requests import RequestQueue
-from bot.storage.seen import source_of
 from bot.storage.tables import actions, flags, quoted
-from subagents.audit import audit
+from subagents.overlap import audit
 
 __all__ = ["bare", "in_file", "place"]
 
@@ -44,7 +43,6 @@ ASKED = "C0HOME/1700000009.000100"
 CARD_TEXT = "my card 4242 is refused since the last update of the shop"
 BILL_TEXT = "the invoice of march came twice with two different totals"
 PRINT_TEXT = "our receipt printer stopped in the middle of a busy day"
-WORDS = {CARD: CARD_TEXT, BILL: BILL_TEXT, PRINT: PRINT_TEXT}
 TOKENS = MailboxTokens.model_validate({"access_token": "t", "refresh_token": "r"})
 ITEMS = [item(CARD, CARD_TEXT), item(BILL, BILL_TEXT, "U0EVA"), item(PRINT, PRINT_TEXT, "U0TOM")]
 
@@ -143,10 +141,10 @@ async def test_a_dry_run_says_what_would_go_and_a_second_run_changes_nothing(in_
     ],
 )
 async def test_a_channel_or_an_author_goes_with_all_runs_that_read_there(
-    place: Kept, kind: str, id: str, items: int, gone: list[str]
+    in_file: Kept, kind: str, id: str, items: int, gone: list[str]
 ) -> None:
     mine = Told("r2", [ITEMS[2]], question="how are we doing", requester="U0ANA")
-    async with kept(place, told(), mine) as store:
+    async with kept(in_file, told(), mine) as store:
         done = await forget(store, kind, id)
 
         assert (done.items, done.runs) == (items, 1)
@@ -192,12 +190,12 @@ async def test_a_person_goes_with_all_that_they_wrote_asked_and_left(place: Kept
         assert await store.database.read(sa.select(actions)) == []
 
 
-async def test_the_request_itself_is_a_message_that_can_be_deleted(place: Kept) -> None:
+async def test_the_request_itself_is_a_message_that_can_be_deleted(in_file: Kept) -> None:
     question = "why does the payroll of Marta Gil show nothing"
     run = told(question=question, request=f"T1/{ASKED}", requester="U0ANA")
     run.answer += f"\nYou asked: {question}"
     other = f"{ASKED[:-1]}1"
-    async with kept(place, run, told("r2", request=f"T1/{other}", requester="U0EVA")) as store:
+    async with kept(in_file, run, told("r2", request=f"T1/{other}", requester="U0EVA")) as store:
         inbox = RequestQueue(store.database)
         key = await ask(inbox, ASKED, question)
         seen = await ask(inbox, other, f"what of {CARD_TEXT}", "U0EVA")
@@ -214,8 +212,8 @@ async def test_the_request_itself_is_a_message_that_can_be_deleted(place: Kept) 
         assert of_who_saw_it.text == ""
 
 
-async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(place: Kept) -> None:
-    async with kept(place) as store:
+async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(in_file: Kept) -> None:
+    async with kept(in_file) as store:
         inbox, database = RequestQueue(store.database), store.database
         key = await ask(inbox, ASKED, "what is open here today then", state="running")
         request = await inbox.request(key)
@@ -237,17 +235,6 @@ async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(place
         assert await database.read(sa.select(flags).where(flags.c.name.like("forget/%"))) == []
 
 
-async def test_what_was_noted_before_a_crash_is_forgotten_by_the_next_process(
-    place: Kept,
-) -> None:
-    async with kept(place, told()) as store:
-        await forget_later(store.database, ForgetTarget("channel", "C0ES"))
-    async with kept(place) as store:
-        assert await forget_pending(store.database) == 1  # a request that begins now may hold it
-        assert await holding(store.database, [CARD_TEXT, BILL_TEXT]) == []
-        assert await forget_pending(store.database, timedelta()) == 0
-
-
 async def test_an_edit_takes_the_old_words_and_spares_who_read_the_new_ones(in_file: Kept) -> None:
     async with kept(in_file, told()) as store:
         inbox = RequestQueue(store.database)
@@ -258,51 +245,6 @@ async def test_an_edit_takes_the_old_words_and_spares_who_read_the_new_ones(in_f
         assert await holding(store.database, [CARD_TEXT]) == []
         assert audit(await store.trajectory("r1")).contexts == 0
         assert audit(await store.trajectory("r2")).contexts == 1
-
-
-async def test_a_request_that_waits_keeps_the_words_it_was_changed_to(in_file: Kept) -> None:
-    async with kept(in_file) as store:
-        inbox = RequestQueue(store.database)
-        waits = await ask(inbox, CARD, "old words of this one", state="new")
-        over = await ask(inbox, BILL, "old words of that one")
-        for id in (CARD, BILL):
-            await changed(inbox, id, "new words")
-        assert await forget_pending(store.database, timedelta()) == 0
-
-        found = [await inbox.request(key) for key in (waits, over)]
-        assert [r.text if r else None for r in found] == ["new words", ""]
-
-
-async def test_what_a_listing_shows_to_be_gone_is_noted(in_file: Kept) -> None:
-    async with kept(in_file, told()) as store:
-        gone = {"ts": CARD.partition("/")[2], "subtype": "tombstone"}
-        unread = {"ts": "1700000055.000100", "subtype": "tombstone"}
-        edited = {"ts": BILL.partition("/")[2], "edited": {"ts": "4102444800.000000"}}
-        plain = {"ts": PRINT.partition("/")[2], "text": "as it was"}
-        await note_changes(store.database, "C0ES", [gone, unread, edited, plain])
-        rows = await store.database.read(sa.select(flags).where(flags.c.name.like("forget/%")))
-
-        assert {row.name for row in rows} == {f"forget/item/{CARD}", f"forget/item/{BILL}"}
-        await forget_pending(store.database)
-        assert await holding(store.database, [CARD_TEXT, BILL_TEXT]) == []
-
-
-async def test_sources_are_named_by_id_or_permalink(in_file: Kept) -> None:
-    assert ForgetTarget.source(link_to(CARD)) == ForgetTarget("source", CARD)
-    assert ForgetTarget.source(f"{link_to(CARD)}?thread_ts=1.2&cid=C1") == ForgetTarget(
-        "source", CARD
-    )
-    assert ForgetTarget.source(" note/7 ") == ForgetTarget("source", "note/7")
-    assert item_at("https://example.org/archives/x") == ""
-    ids = ("C1/1.2", "thread9/m3", "q1#row3", "https://a.example/b/c", "F0BUG/R1", "U0ANA")
-    assert [source_of(i) for i in ids] == ["C1", "thread9", "q1", ids[3], "F0BUG", "U0ANA"]
-    page = item("https://a.example/b", "a page that says a lot about nothing at all")
-    async with kept(
-        in_file, Told("r1", [page]), Told("r2", [item("th1/m1", "mail text")])
-    ) as store:
-        assert (await forget(store, "source", page.id)).runs == 1
-        assert (await forget(store, "source", "th1")).runs == 1
-        assert await holding(store.database, ["a page that says"]) == []
 
 
 # ---- the bot

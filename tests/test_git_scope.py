@@ -11,12 +11,15 @@ import pytest
 from files_kit import (
     ANA,
     BOOK,
+    BRANCH,
     FILES,
     WHO,
     Desk,
+    branches,
     committed,
     git,
     repository,
+    shown,
     subjects,
     text_at,
     with_remote,
@@ -48,10 +51,6 @@ def remote(repo: Repository, tmp_path: Path) -> Repository:
     return with_remote(repo, tmp_path / "bare.git")
 
 
-def beside(desk: Desk, name: str) -> ToolContext:
-    return desk.context(name, beside=True)
-
-
 async def wrote(desk: Desk, by: Any, path: str, text: str, message: str = "") -> None:
     await desk.use("write_file", by=by, path=path, text=text, folder=BOOK)
     if message:
@@ -62,52 +61,155 @@ async def edited(desk: Desk, by: Any, old: str, new: str) -> None:
     await desk.use("edit_file", by=by, path="src/app.py", old=old, new=new, folder=BOOK)
 
 
-async def test_a_commit_holds_what_its_context_wrote_and_says_who_asked(
+async def test_what_is_written_is_on_a_branch_and_the_folder_is_left_as_it_is(
     desk: Desk, repo: Repository
 ) -> None:
     (desk.root / "draft.txt").write_text("of a person, not committed\n")
     (desk.root / "README.md").write_text("# Book, changed by a person\n")
-    await wrote(desk, "s1", "notes/a.md", "One\n", "Add a\n\nRequested-by: U0BOSS")
-    tip = repo.head.peel(pygit2.Commit)
+    before = seen(desk)
+    kept = await desk.use("write_file", path="notes/a.md", text="One\n", folder=BOOK)
+    assert kept.note.endswith("until then it is on the branch assistant/r1-1.")
+    told = "changes of book were not committed: they are on its branch assistant/r1-1"
+    assert kept.undone == {"commit in files:book": told}
+    assert subjects(repo, f"{BRANCH}-1") == ["Change notes/a.md", "Begin"]
+    message = "Add a\n\nRequested-by: U0BOSS"
+    made = await desk.use("git_commit", message=message, folder=BOOK)
+    assert "to the branch assistant/r1 of book: notes/a.md." in made.note
+    assert made.undone == {"commit in files:book": ""}
+    tip = repo.branches[BRANCH].peel(pygit2.Commit)
     assert tip.message == f"Add a\n\nRequested-by: {ANA}\nAssistant-Call: r1/s1/call2\n"
-    assert text_at(repo, "notes/a.md") == "One\n"
-    assert text_at(repo, "README.md") == "# Book\n"
-    assert git(desk.root, "status", "--porcelain").splitlines() == [" M README.md", "?? draft.txt"]
+    assert (text_at(repo, "notes/a.md"), text_at(repo, "README.md")) == ("One\n", "# Book\n")
+    assert branches(repo) == {"main", BRANCH}
+    assert seen(desk) == before
     assert "nothing" in await desk.fails("git_commit", message="Again", folder=BOOK)
+    git(desk.root, "checkout", "-q", "README.md")
+    git(desk.root, "merge", "-q", BRANCH)  # what its owner does
+    assert (desk.root / "notes/a.md").read_text() == "One\n"
 
 
-async def test_what_stays_uncommitted_comes_when_its_writer_ends(desk: Desk) -> None:
-    one, two = beside(desk, "s1"), beside(desk, "s2")
-    await wrote(desk, one, "a.md", "One\n", "Add a")
-    kept = await desk.use("write_file", by=one, path="new.md", text="New\n", folder=BOOK)
-    assert "In your own copy: it comes into book when you end." in kept.note
-    assert not (desk.root / "new.md").exists()
-    await edited(desk, one, "return 1", "return 10")
-    await edited(desk, two, "return 1", "return 100")
-    (desk.root / "README.md").write_text("somebody is at work here\n")
-    await desk.use("read_file", by=two, path="README.md", folder=BOOK)
-    await wrote(desk, two, "README.md", "# Mine\n")
-    assert await desk.ended("s1") == {"commit in files:book": ""}
-    left = (await desk.ended("s2"))["commit in files:book"]
-    copy = "a copy, work/r1/trees/s2-book in the data folder"
-    assert left.endswith(f"own changes of them were left in {copy}: README.md, src/app.py")
-    desk.begin()  # a process that goes on does it again
-    assert await desk.ended("s1") == {"commit in files:book": ""}
-    assert (desk.root / "new.md").read_text() == "New\n"
-    assert "return 10\n" in (desk.root / "src/app.py").read_text()
-    assert (desk.root / "README.md").read_text() == "somebody is at work here\n"
-    told = git(desk.root, "status", "--porcelain").splitlines()
-    assert told == [" M README.md", " M src/app.py", "?? new.md"]
-    assert await desk.ended("s3") == {}
+def seen(desk: Desk) -> tuple[str, str, str]:
+    """What the owner of the folder sees of it."""
+    told = [git(desk.root, "status", "--porcelain"), git(desk.root, "rev-parse", "HEAD")]
+    files = [each for each in desk.root.rglob("*") if ".git" not in each.parts]
+    return told[0], told[1], str([(each, each.is_dir() or each.read_bytes()) for each in files])
 
 
-async def test_what_was_changed_and_changed_back_is_nothing_that_is_left(desk: Desk) -> None:
-    one = beside(desk, "s1")
-    await edited(desk, one, "return 1", "return 10")
-    await edited(desk, one, "return 10", "return 1")
-    (desk.root / "src/app.py").write_text("somebody is at work here\n")
-    assert await desk.ended("s1") == {"commit in files:book": ""}
-    assert (desk.root / "src/app.py").read_text() == "somebody is at work here\n"
+async def test_siblings_write_side_by_side(desk: Desk, repo: Repository) -> None:
+    await edited(desk, "s1", "return 1", "return 10")
+    await edited(desk, "s2", "return 2", "return 20")
+    for by, other in (("s1", "20"), ("s2", "10"), ("s3", "0")):  # nobody sees half a work
+        read = await desk.use("read_file", by=by, path="src/app.py", folder=BOOK)
+        assert other not in read.items[0].text
+    await desk.use("git_commit", by="s1", message="Ten", folder=BOOK)
+    await desk.use("git_commit", by="s2", message="Twenty", folder=BOOK)
+    text = "def one():\n    return 10\n\n\ndef two():\n    return 20\n"
+    assert text_at(repo, "src/app.py") == text
+    for by in ("s2", "s3"):  # what is committed all others read
+        read = await desk.use("read_file", by=by, path="src/app.py", folder=BOOK)
+        assert read.items[0].text == text.removesuffix("\n")
+    assert subjects(repo) == ["Twenty", "Ten", "Begin"]
+    assert branches(repo) == {"main", BRANCH}
+    assert git(desk.root, "fsck", "--no-dangling") == ""
+
+
+async def test_a_conflict_is_told_and_stays_on_a_branch_of_its_own(
+    desk: Desk, repo: Repository
+) -> None:
+    await edited(desk, "s1", "return 1", "return 10")
+    await edited(desk, "s2", "return 1", "return 100")
+    await desk.use("git_commit", by="s1", message="Ten", folder=BOOK)
+    said = await desk.fails("git_commit", by="s2", message="Hundred", folder=BOOK)
+    assert said.startswith("Others changed the same lines of src/app.py meanwhile.")
+    assert "on the branch assistant/r1-2" in said
+    assert "return 10\n" in text_at(repo, "src/app.py")
+    assert "return 100\n" in text_at(repo, "src/app.py", f"{BRANCH}-2")
+    assert subjects(repo, f"{BRANCH}-2") == ["Change src/app.py", "Begin"]
+
+
+async def test_a_new_write_follows_what_the_owner_and_others_have_committed(
+    desk: Desk, repo: Repository
+) -> None:
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    written(desk.root, {"theirs.md": "Of the owner\n"})
+    committed(repo, "Theirs", "theirs.md")
+    await wrote(desk, "s2", "b.md", "Two\n", "Add b")
+    assert subjects(repo) == ["Add b", "Add a", "Begin"]
+    assert subjects(repo, "main") == ["Theirs", "Begin"]
+    by = ("-c", "user.name=Ana", "-c", "user.email=ana@example.com")
+    git(desk.root, *by, "merge", "-q", "-m", "Merge", BRANCH)
+    git(desk.root, "branch", "-q", "-D", BRANCH)
+    await wrote(desk, "s3", "c.md", "Three\n", "Add c")
+    assert subjects(repo)[:2] == ["Add c", "Merge"]
+
+
+async def test_a_file_of_the_owner_that_is_not_committed_is_read_first(
+    desk: Desk, repo: Repository
+) -> None:
+    (desk.root / "README.md").write_text("# Book, not committed\n")
+    where = {"path": "README.md", "folder": BOOK}
+    await desk.use("read_file", **where)
+    assert "Read it first" in await desk.fails("write_file", text="mine", **where)
+    assert (await desk.use("read_file", **where)).items[0].text == "# Book"
+    await desk.use("write_file", text="mine", **where)
+    assert text_at(repo, "README.md", f"{BRANCH}-1") == "mine"
+
+
+async def test_a_branch_that_others_have_committed_to_is_left_alone(
+    desk: Desk, repo: Repository
+) -> None:
+    await wrote(desk, "s1", "a.md", "One\n")
+    tip = repo.branches[f"{BRANCH}-1"].peel(pygit2.Commit)
+    repo.create_commit(f"refs/heads/{BRANCH}-1", WHO, WHO, "Mine", tip.tree.id, [tip.id])
+    for tool, given in (
+        ("write_file", {"path": "b", "text": "x"}),
+        ("git_commit", {"message": "x"}),
+    ):
+        assert "Others have committed" in await desk.fails(tool, folder=BOOK, **given)
+    assert subjects(repo, f"{BRANCH}-1") == ["Mine", "Change a.md", "Begin"]
+
+
+async def test_on_a_branch_nothing_is_read_or_replaced_but_files(
+    desk: Desk, repo: Repository, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.md").write_text("outside\n")
+    (desk.root / "link").symlink_to(tmp_path)
+    (desk.root / "link.md").symlink_to(tmp_path / "secret.md")
+    committed(repo, "Add links", "link", "link.md")
+    repo.index.add(pygit2.IndexEntry("sub", pygit2.Oid(hex="12" * 20), FileMode.COMMIT))
+    repo.index.write()
+    committed(repo, "Add a submodule")
+    await wrote(desk, "s1", "a.md", "One\n")
+    listed = shown(await desk.use("list_files", folder=BOOK))
+    assert "link (link), link.md (link), src/, sub (special)" in listed
+    for path, why in {
+        "link.md": "is a link",
+        "link/secret.md": "no folder",
+        "sub": "no file that can be opened",
+        "sub/a.md": "no folder",
+        "src": "is a folder",
+        "README.md/a.md": "no folder",
+        ".git/config": "No file",
+        "../secret.md": "No file",
+    }.items():
+        said = await desk.fails("write_file", path=path, text="x", folder=BOOK)
+        assert why in said, (path, said)
+        assert await desk.fails("read_file", path=path, folder=BOOK)
+    found = await desk.use("search_files", pattern="o", folder=BOOK)
+    assert {each.id.split(":")[1] for each in found.items} == {"README.md", "a.md", "src/app.py"}
+    assert (tmp_path / "secret.md").read_text() == "outside\n"
+    assert git(desk.root, "fsck", "--no-dangling") == ""
+
+
+async def test_a_program_stays_one(desk: Desk, repo: Repository) -> None:
+    (desk.root / "run.sh").write_text("#!/bin/sh\n")
+    (desk.root / "run.sh").chmod(0o755)
+    committed(repo, "Add a program", "run.sh")
+    await desk.use("edit_file", path="run.sh", old="sh\n", new="sh -e\n", folder=BOOK)
+    await wrote(desk, "s1", "a.md", "One\n", "Change it")
+    tree = repo.branches[BRANCH].peel(pygit2.Tree)
+    assert [tree[each].filemode for each in ("run.sh", "a.md")] == [
+        *(FileMode.BLOB_EXECUTABLE, FileMode.BLOB)
+    ]
 
 
 async def test_a_damaged_repository_is_told_as_one(desk: Desk) -> None:
@@ -115,75 +217,6 @@ async def test_a_damaged_repository_is_told_as_one(desk: Desk) -> None:
     (desk.root / ".git/HEAD").write_bytes(b"")
     with pytest.raises(SourceFailed, match="git fails in book: it is damaged"):
         await desk.use("git_commit", by="s1", message="Add a", folder=BOOK)
-
-
-async def test_siblings_write_in_copies_of_their_own(desk: Desk, repo: Repository) -> None:
-    one, two = beside(desk, "s1"), beside(desk, "s2")
-    await edited(desk, one, "return 1", "return 10")
-    await edited(desk, two, "return 2", "return 20")
-    assert (desk.root / "src/app.py").read_text().count("0") == 0  # nobody sees half a work
-    await desk.use("git_commit", by=one, message="Ten", folder=BOOK)
-    await desk.use("git_commit", by=two, message="Twenty", folder=BOOK)
-    text = "def one():\n    return 10\n\n\ndef two():\n    return 20\n"
-    assert text_at(repo, "src/app.py") == (desk.root / "src/app.py").read_text() == text
-    assert git(desk.root, "status", "--porcelain") == ""
-    assert subjects(repo) == ["Twenty", "Ten", "Begin"]
-    assert git(desk.root, "fsck", "--no-dangling") == ""
-
-
-async def test_a_conflict_is_told_and_can_be_solved(desk: Desk, repo: Repository) -> None:
-    one, two = beside(desk, "s1"), beside(desk, "s2")
-    await edited(desk, one, "return 1", "return 10")
-    await edited(desk, two, "return 1", "return 100")
-    await desk.use("git_commit", by=one, message="Ten", folder=BOOK)
-    said = await desk.fails("git_commit", by=two, message="Hundred", folder=BOOK)
-    assert said.startswith("Others changed the same lines of src/app.py meanwhile.")
-    assert "read it" in said
-    desk.begin()
-    given_up = (await desk.ended("s2"))["commit in files:book"]
-    assert "src/app.py" in given_up
-    read = await desk.use("read_file", by=two, path="src/app.py", folder=BOOK)
-    assert "return 10\n" in read.items[0].text
-    await edited(desk, two, "return 10\n", "return 100\n")
-    await desk.use("git_commit", by=two, message="Hundred", folder=BOOK)
-    assert "return 100\n" in text_at(repo, "src/app.py")
-    assert subjects(repo) == ["Hundred", "Ten", "Begin"]
-    assert await desk.ended("s2") == {"commit in files:book": ""}
-
-
-@pytest.mark.parametrize("apart", [False, True], ids=["in the folder", "in a copy"])
-async def test_changes_of_a_person_are_left(desk: Desk, repo: Repository, apart: bool) -> None:
-    app = desk.root / "src/app.py"
-    app.write_text(app.read_text().replace("return 2", "return 2  # mine"))
-    by = desk.context("s1", beside=apart)
-    await edited(desk, by, "return 1", "return 10")
-    made = await desk.use("git_commit", by=by, message="Ten", folder=BOOK)
-    assert "Others are at work on src/app.py" in made.note
-    assert "mine" not in text_at(repo, "src/app.py")
-    assert "return 10" in text_at(repo, "src/app.py")
-    assert "# mine" in app.read_text()
-    assert git(desk.root, "diff", "--stat").count("src/app.py") == 1
-
-
-@pytest.mark.parametrize("meanwhile", ["", "zero\none\ntwo\n"])
-async def test_line_ends_of_gitattributes_are_kept(
-    desk: Desk, repo: Repository, meanwhile: str
-) -> None:
-    written(desk.root, {".gitattributes": "*.bat eol=crlf\n", "w.bat": "one\ntwo\n"})
-    committed(repo, "Add a program", ".gitattributes", "w.bat")
-    (desk.root / "w.bat").write_bytes(b"one\r\ntwo\r\n")  # as git checks it out
-    await desk.use("read_file", path="w.bat", folder=BOOK)
-    await desk.use("edit_file", path="w.bat", old="two", new="three", folder=BOOK)
-    if meanwhile:  # others commit another line of it
-        blob = repo.create_blob(meanwhile.encode())
-        repo.index.add(pygit2.IndexEntry("w.bat", blob, FileMode.BLOB))
-        repo.index.write()
-        committed(repo, "Zero")
-    made = await desk.use("git_commit", message="Three", folder=BOOK)
-    assert ".gitattributes" in made.note
-    assert text_at(repo, "w.bat") == (meanwhile or "one\ntwo\n").replace("two", "three")
-    assert (desk.root / "w.bat").read_bytes() == b"one\r\nthree\r\n"
-    assert bool(git(desk.root, "status", "--porcelain")) == bool(meanwhile)
 
 
 async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repository) -> None:
@@ -196,6 +229,19 @@ async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repositor
         desk.begin()
     assert subjects(repo) == ["Add a", "Begin"]
     assert text_at(repo, "a.md") == "One\n"
+
+
+@pytest.mark.parametrize("draft", ["", "-1"])
+async def test_what_a_killed_process_left_locked_keeps_nobody_from_writing(
+    desk: Desk, repo: Repository, draft: str
+) -> None:
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    (desk.root / f".git/refs/heads/{BRANCH}{draft}.lock").touch()
+    before = seen(desk)
+    await wrote(desk, "s1", "b.md", "Two\n", "Add b")
+    assert subjects(repo) == ["Add b", "Add a", "Begin"]
+    assert branches(repo) == {"main", BRANCH}
+    assert seen(desk) == before
 
 
 async def test_no_hook_and_no_filter_runs(desk: Desk, repo: Repository, tmp_path: Path) -> None:
@@ -212,8 +258,8 @@ async def test_no_hook_and_no_filter_runs(desk: Desk, repo: Repository, tmp_path
     for kind in ("clean", "smudge", "process"):
         repo.config[f"filter.evil.{kind}"] = f"touch {mark}"
     repo.config["core.fsmonitor"] = str(desk.root / ".git/hooks/pre-commit")
-    await wrote(desk, beside(desk, "s1"), "b.md", "Two\n", "Add b")
-    assert text_at(repo, "b.md") == (desk.root / "b.md").read_text() == "Two\n"
+    await wrote(desk, "s1", "b.md", "Two\n", "Add b")
+    assert text_at(repo, "b.md") == "Two\n"
     assert not mark.exists()
 
 
@@ -222,15 +268,25 @@ async def test_the_first_commit_of_a_repository_can_be_made(tmp_path: Path) -> N
     made = pygit2.init_repository(str(fresh.root), initial_head="main")
     await wrote(fresh, "s1", "a.md", "One\n", "Begin")
     assert subjects(made) == ["Begin"]
+    git(fresh.root, "merge", "-q", BRANCH)
+    assert (fresh.root / "a.md").read_text() == "One\n"
 
 
-async def test_another_branch_or_none_is_said(repo: Repository, tmp_path: Path) -> None:
+async def test_work_begins_at_the_branch_of_the_settings(repo: Repository, tmp_path: Path) -> None:
     docs = Desk(tmp_path, branch="docs")
-    await wrote(docs, "s1", "a.md", "One\n")
-    commit = {"message": "Add a", "folder": BOOK}
-    assert "not on the branch docs" in await docs.fails("git_commit", **commit)
+    write = {"path": "a.md", "text": "One\n", "folder": BOOK}
+    assert "no branch docs" in await docs.fails("write_file", **write)
+    repo.branches.create("docs", repo.head.peel(pygit2.Commit))
+    written(docs.root, {"later.md": "On main\n"})
+    committed(repo, "Later", "later.md")
+    await wrote(docs, "s1", "a.md", "One\n", "Add a")
+    assert subjects(repo) == ["Add a", "Begin"]
+
+
+async def test_a_folder_without_a_branch_is_told_as_one(desk: Desk, repo: Repository) -> None:
     repo.set_head(repo.head.target)
-    assert "No branch" in await docs.fails("git_commit", **commit)
+    assert "No branch" in await desk.fails("write_file", path="a", text="x", folder=BOOK)
+    assert (await desk.use("read_file", path="README.md", folder=BOOK)).items
 
 
 async def test_a_commit_without_a_message_or_a_repository_is_refused(desk: Desk) -> None:
@@ -260,13 +316,13 @@ async def test_a_push_shows_its_commits_and_sends_exactly_these(
     assert told.pop("commit 1").startswith("Add a (a.md +2 -0)\n")
     assert told == {"branch": "main", "remote": str(tmp_path / "bare.git")}
     await wrote(desk, "s1", "b.md", "After the card\n", "Add b")
-    assert subjects(remote) == ["Begin"]
+    assert subjects(remote, "main") == ["Begin"]
     done = await approved(desk, card)
     assert done.note == f"1 commit pushed to main of {tmp_path / 'bare.git'}."
-    assert subjects(remote) == ["Add a", "Begin"]
+    assert subjects(remote, "main") == ["Add a", "Begin"]
     again = await approved(desk, card)
     assert again.note.startswith("0 commits pushed")
-    assert subjects(remote) == ["Add a", "Begin"]
+    assert subjects(remote, "main") == ["Add a", "Begin"]
 
 
 async def test_the_commits_of_another_are_not_carried_along(
@@ -275,11 +331,11 @@ async def test_the_commits_of_another_are_not_carried_along(
     await wrote(desk, "s1", "private.md", "Not approved\n", "Private")
     await wrote(desk, "s2", "a.md", "One\n", "Add a")
     await approved(desk, await proposed(desk, "s2"))
-    assert subjects(remote) == ["Add a", "Begin"]
+    assert subjects(remote, "main") == ["Add a", "Begin"]
     assert "private.md" not in remote.lookup_reference("refs/heads/main").peel(pygit2.Tree)
     await approved(desk, await proposed(desk, "s1"))
-    assert subjects(remote) == ["Private", "Add a", "Begin"]
-    assert repo.head.target == remote.head.target  # the folder has what the remote has
+    assert subjects(remote, "main") == ["Private", "Add a", "Begin"]
+    assert subjects(repo, "main") == ["Begin"]  # its owner pulls
     assert git(desk.root, "status", "--porcelain") == ""
 
 
@@ -289,8 +345,8 @@ async def test_a_remote_that_moved_is_merged_with_and_never_forced(
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
     elsewhere(desk, FileMode.BLOB, "README.md", b"# Book, edited elsewhere\n")
     await approved(desk, await proposed(desk))
-    assert subjects(remote) == ["Add a", "Else", "Begin"]
-    assert (desk.root / "README.md").read_text() == "# Book, edited elsewhere\n"
+    assert subjects(remote, "main") == ["Add a", "Else", "Begin"]
+    assert text_at(remote, "README.md", "main") == "# Book, edited elsewhere\n"
     assert git(desk.root, "status", "--porcelain") == ""
 
 
@@ -302,7 +358,7 @@ async def test_a_conflict_with_the_remote_is_told(desk: Desk, remote: Repository
     with pytest.raises(Exception, match=r"same lines of src/app\.py") as told:
         await approved(desk, await proposed(desk))
     assert "On the remote" in str(told.value)
-    assert subjects(remote) == ["Else", "Begin"]
+    assert subjects(remote, "main") == ["Else", "Begin"]
 
 
 def elsewhere(desk: Desk, mode: FileMode, path: str, content: bytes) -> None:
@@ -331,41 +387,19 @@ def elsewhere(desk: Desk, mode: FileMode, path: str, content: bytes) -> None:
     ],
     ids=["large", "submodule", "link", "folder"],
 )
-async def test_a_push_that_is_done_is_told_as_done_whatever_others_pushed(
+async def test_a_push_takes_along_whatever_others_pushed(
     desk: Desk, remote: Repository, path: str, mode: FileMode, content: bytes
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
     elsewhere(desk, mode, path, content)
-    (desk.root / "src/app.py").write_text("somebody is at work here\n")
+    before = seen(desk)
     done = await approved(desk, await proposed(desk))
     assert done.note.startswith("1 commit pushed to main of ")
-    assert path in done.note.partition(" left as it is for ")[2]
-    assert subjects(remote) == ["Add a", "Else", "Begin"]
-    assert (desk.root / "src/app.py").read_text() == "somebody is at work here\n"
-    staged = git(desk.root, "diff", "--cached", "--name-only", "HEAD")
-    assert staged == ""
+    assert path in remote.head.peel(pygit2.Tree)
     await wrote(desk, "s1", "b.md", "Two\n", "Add b")
     await approved(desk, await proposed(desk))
-    assert subjects(remote) == ["Add b", "Add a", "Else", "Begin"]
-
-
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [("README.md", b"# Book\n"), ("README.md", b"#!/bin/sh\n"), ("run.sh", b"#!/bin/sh\n")],
-    ids=["same", "other", "new"],
-)
-async def test_a_file_that_others_made_a_program_becomes_one_and_is_one_no_more(
-    desk: Desk, remote: Repository, path: str, content: bytes
-) -> None:
-    file = desk.root / path
-    for number, mode in enumerate((FileMode.BLOB_EXECUTABLE, FileMode.BLOB)):
-        await wrote(desk, "s1", f"{number}.md", "One\n", "Add one")
-        elsewhere(desk, mode, path, content)
-        done = await approved(desk, await proposed(desk))
-        assert "left as it is" not in done.note
-        assert bool(file.stat().st_mode & 0o111) == (mode is FileMode.BLOB_EXECUTABLE)
-        assert file.read_bytes() == content
-        assert git(desk.root, "status", "--porcelain") == ""
+    assert subjects(remote, "main") == ["Add b", "Add a", "Else", "Begin"]
+    assert seen(desk) == before
 
 
 def peak_kb(*, anew: bool = False) -> int:
@@ -382,8 +416,9 @@ async def test_an_object_that_unpacks_huge_is_not_read(desk: Desk, repo: Reposit
     committed(repo, "Zeros", "zeros")
     (desk.root / "zeros").unlink()
     before = peak_kb(anew=True)
-    said = await desk.fails("write_file", by=beside(desk, "s1"), path="a", text="x", folder=BOOK)
-    assert "too large to be copied" in said
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    assert "larger than" in await desk.fails("read_file", path="zeros", folder=BOOK)
+    assert (await desk.use("search_files", pattern="One", folder=BOOK)).items
     assert peak_kb() - before < 50_000
 
 
@@ -400,11 +435,11 @@ async def test_a_model_cannot_name_the_commits_of_another(
     desk: Desk, repo: Repository, remote: Repository
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    theirs = str(repo.head.target)
+    theirs = str(repo.branches[BRANCH].target)
     await wrote(desk, "s2", "b.md", "Two\n", "Add b")
     card = await desk.asks("git_push", by="s2", folder=BOOK, commits=theirs)
     assert isinstance(card, Card)
-    assert card.action.args["commits"] == str(repo.head.target)
+    assert card.action.args["commits"] == str(repo.branches[BRANCH].target)
 
 
 @pytest.mark.parametrize(

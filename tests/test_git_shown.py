@@ -9,7 +9,7 @@ from typing import Any
 
 import pygit2
 import pytest
-from files_kit import BOOK, Desk, committed, git, repository, with_remote
+from files_kit import BOOK, BRANCH, Desk, committed, git, repository, with_remote
 from standins.slack_blocks import checked
 from standins.slack_shown import flat
 
@@ -17,7 +17,7 @@ from bot.approvals import cards
 from bot.approvals.cards import MOST_MESSAGES, ApprovalCard
 from bot.slack.blocks import MessagePart
 from scopes.files import MAX_PUSHED
-from scopes.folders.git_format import ROOM, format_commits
+from scopes.folders.git_push import ROOM, format_commits
 from scopes.tool import ToolContext
 from subagents import gate
 from subagents.gate import MAX_PROPOSED, Action, new_id
@@ -68,7 +68,7 @@ async def test_a_card_shows_the_changed_lines_as_git_does(desk: Desk) -> None:
     action = await proposed(desk, {"src/app.py": new, "a.md": "One\n"}, "Say ten\n\nAs she asked.")
     heading, _, lines = action.told["commit 1"].partition("\n")
     assert heading == "Say ten (a.md +1 -0, src/app.py +1 -1)"
-    of_git = git(desk.root, "show", "--format=%w(0,4,4)%B", "HEAD")
+    of_git = git(desk.root, "show", "--format=%w(0,4,4)%B", BRANCH)
     assert lines.split() == of_git.split()
     assert "    As she asked.\n\n    Requested-by: U0ANA\n" in lines
     assert "-    return 1\n+    return 10\n" in lines

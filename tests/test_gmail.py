@@ -10,19 +10,13 @@ from typing import Any
 
 import pytest
 from gmail_kit import ME, START, Office, id_of, mail, office, stored
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from standins.google_faults import Fault
 
-from scopes.extraction.mail_text import NOT_FETCHED
-from scopes.extraction.quotations import CONTEXT, without_repeats
-from scopes.extraction.quotations import MARK as LEFT_OUT
 from scopes.google.errors import GoogleAbsent, GoogleUnsure
 from scopes.google.gmail_compose import MARK, NoRecipient, mark_of
 from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, message_of
 from scopes.google.gmail_threads import TOO_MUCH
 
-LONG = "word " * 3_000
 SENT = frozenset({"SENT"})
 
 
@@ -70,55 +64,6 @@ async def test_a_failed_read_is_not_kept() -> None:
             await at.gmail.thread("00000000000000ff")
 
 
-async def test_all_pages_of_a_search_are_read_newest_first() -> None:
-    many = [stored(n, mail(n, subject=f"Number {n}"), thread=n) for n in range(1, 504)]
-    async with office(*many) as at:
-        found = await at.gmail.find()
-        assert [r.id for r in found] == [id_of(n) for n in range(503, 0, -1)]
-        assert at.asked("threads.list") == 2
-        assert [r.id for r in await at.gmail.find('subject:"Number 7"', 1)] == [id_of(7)]
-        assert len(await at.gmail.find(limit=501)) == 501
-
-
-async def test_a_long_text_that_gmail_keeps_apart_is_fetched_and_files_are_not() -> None:
-    raw = mail(1, LONG)
-    head, pdf = 'Content-Type: multipart/mixed; boundary="b"', "Content-Type: application/pdf"
-    lines = [head, "", "--b", "Content-Type: text/plain", "", LONG, "--b", f"{pdf}; name=a.pdf"]
-    attached = "\r\n".join([*lines, "", "%PDF", "--b--"]).encode()
-    async with office(stored(1, raw), stored(2, attached, 2), inline_bytes=2_000) as at:
-        assert (await at.gmail.thread(id_of(1))).last.text.body == LONG.strip()
-        assert at.asked("messages.attachments.get") == 1
-        found = (await at.gmail.thread(id_of(2))).last.text
-        assert found.body == LONG.strip()
-        assert [(a.name, a.size) for a in found.attachments] == [("a.pdf", 4)]
-        assert at.asked("messages.attachments.get") == 2
-
-
-async def test_a_text_that_is_gone_is_told_and_the_rest_is_read() -> None:
-    async with office(stored(1, mail(1, LONG, subject="Long")), inline_bytes=2_000) as at:
-        at.local.faults.append(Fault("attachments.get", "404"))
-        text = (await at.gmail.thread(id_of(1))).last.text
-        assert (text.subject, text.body, text.cut) == ("Long", "", NOT_FETCHED)
-
-
-@pytest.mark.parametrize(
-    ("charset", "data", "text"),
-    [
-        ("utf-8", "Grüße".encode(), "Grüße"),
-        ("koi8-r", "да".encode("koi8-r"), "да"),
-        ("koi8-r", "да".encode(), "да"),
-        ("iso-2022-jp", "日本語".encode("iso-2022-jp"), "日本語"),
-        ("hz-gb-2312", "汉字".encode("hz"), "汉字"),
-        ("utf-7", b"a+-b", "a+-b"),
-        ("no-such-charset", "Grüße".encode(), "Grüße"),
-        ("", b"caf\xe9", "café"),
-    ],
-)
-def test_a_text_is_utf8_or_what_its_charset_says(charset: str, data: bytes, text: str) -> None:
-    named = [("Content-Type", f"text/plain; charset={charset}" if charset else "text/plain")]
-    assert message_of(resource(payload("text/plain", data, headers=named))).text.body == text
-
-
 @pytest.mark.parametrize(
     ("sent", "shown"),
     [
@@ -164,77 +109,6 @@ async def test_a_mail_that_takes_too_much_to_read_takes_nothing_else_down() -> N
         thread = await at.gmail.thread(id_of(1))
     assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
     assert thread.last.text.body == "Fine."
-
-
-def quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.split("\n"))
-
-
-def test_what_a_reply_only_repeats_is_left_out_and_a_thread_does_not_grow_with_itself() -> None:
-    bodies = ["The first message has a question about the price of paper."]
-    for n in range(1, 30):
-        new = f"Answer {n} says one more thing that nobody has said before number {n}."
-        bodies.append(f"{new}\n\nOn Monday, Ann <ann@x.example> wrote:\n\n{quoted(bodies[-1])}")
-    left = without_repeats(bodies)
-    assert left[0] == bodies[0]
-    for n, text in enumerate(left[1:], 1):
-        assert text.startswith(f"Answer {n} says")
-        assert text.endswith(f"wrote:\n\n{LEFT_OUT}")
-    assert sum(map(len, left)) < 30 * 200
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        "Am 6. Januar 2025 schrieb Ann:",
-        "Le 6 janvier, Ann a écrit :",
-        "El lunes, Ann escribió:",
-        "-----Original Message-----",
-        "From: Ann <ann@x.example>\nSent: Monday\nTo: Bo\nSubject: Paper",
-        "________________________________",
-    ],
-)
-def test_quotations_without_marks_are_known_by_their_header(head: str) -> None:
-    first = "The first message has a question about\nthe price of paper and of ink."
-    (_, left) = without_repeats([first, f"Fine.\n\n{head}\n\n{first}"])
-    assert left == f"Fine.\n\n{head}\n\n{LEFT_OUT}"
-
-
-def test_an_answer_between_the_lines_keeps_what_it_answers() -> None:
-    lines = [f"Line {n} of the first message has these words in it." for n in range(20)]
-    second = f"Bo wrote:\n{quoted(chr(10).join(lines[:10]))}\nYes, that.\n{quoted(lines[11])}"
-    (_, left) = without_repeats(["\n".join(lines), second])
-    kept = [f"> {each}" for each in lines[10 - CONTEXT : 10]]
-    assert left == "\n".join(["Bo wrote:", LEFT_OUT, *kept, "Yes, that.", LEFT_OUT])
-
-
-def test_words_of_ones_own_that_were_said_before_stay() -> None:
-    same = "Please confirm the delivery of the goods by Friday at noon."
-    assert without_repeats([same, same]) == [same, same]
-
-
-@settings(max_examples=200, deadline=None, database=None)
-@given(
-    st.lists(
-        st.lists(st.sampled_from(["> a b c d e f g h", "> i j", "x wrote:", "k", "", "> a b c d"])),
-        max_size=5,
-    )
-)
-def test_a_line_goes_only_if_an_earlier_message_says_it(threads: list[list[str]]) -> None:
-    bodies = ["\n".join(lines).strip() for lines in threads]
-    said = [" ".join(re.sub(r"(?m)^[> ]+", "", body).split()) for body in bodies]
-    for n, left in enumerate(without_repeats(bodies)):
-        for line in bodies[n].split("\n"):
-            words = line.strip("> ")
-            assert line.strip() in left or any(words in each for each in said[:n])
-
-
-async def test_a_thread_is_shown_with_each_message_in_its_own_words() -> None:
-    first = "Could you send the offer for the paper and the ink by Friday, please?"
-    second = f"I will.\r\n\r\nOn Monday, Kim wrote:\r\n> {first}"
-    async with office(stored(1, mail(1, first)), stored(2, mail(2, second, answers=1))) as at:
-        texts = [m.text.body for m in (await at.gmail.thread(id_of(1))).messages]
-    assert texts == [first, f"I will.\n\nOn Monday, Kim wrote:\n{LEFT_OUT}"]
 
 
 async def names_on(at: Office, thread: str) -> set[str]:

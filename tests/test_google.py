@@ -7,7 +7,6 @@ import logging
 import threading
 import traceback
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from google_kit import (
     calling,
     closed,
     dropped,
-    last,
     limits,
     read,
     refused,
@@ -45,8 +43,7 @@ from timing import WAIT_S
 
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient
-from scopes.google.errors import GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
-from scopes.google.http import Attempt, HeaderLines
+from scopes.google.errors import GoogleBusy, GoogleError, GoogleUnsure
 from scopes.google.quota import Quota
 
 TOO_FAST = [
@@ -120,68 +117,6 @@ async def test_a_write_that_never_left_this_machine_is_tried_again() -> None:
     assert len(pauses) == 2
 
 
-async def test_an_idle_connection_that_died_costs_no_call() -> None:
-    gone = threading.Event()
-    stand, pauses = Stand(last(gone), JSONResponse(PROFILE), last(gone)), Pauses()
-    async with calling(stand, pauses=pauses, workers=1) as google:
-        for second in (read, send):
-            await read(google)
-            await until(gone.is_set, "the end of the connection")
-            gone.clear()
-            assert await second(google) == PROFILE
-    assert (len(stand.asked), pauses) == (4, [])
-
-
-async def test_a_write_opens_a_connection_of_its_own() -> None:
-    stand = Stand()
-    async with calling(stand, workers=1) as google:
-        for call in (read, read, send):
-            await call(google)
-    ports = [asked.port for asked in stand.asked]
-    assert ports[0] == ports[1] != ports[2], "an idle one may be dead unnoticed"
-
-
-async def test_it_gives_up_after_the_attempts_of_the_settings_with_growing_pauses() -> None:
-    stand, pauses = Stand(*[refused(503, "backendError")] * 9), Pauses()
-    async with calling(stand, pauses=pauses, max_attempts=4) as google:
-        with pytest.raises(GoogleBusy, match="Try again later") as raised:
-            await read(google)
-    assert (raised.value.code, raised.value.reason) == (503, "backendError")
-    assert len(stand.asked) == 4
-    assert [0.5 * 2**n <= pause <= 2**n for n, pause in enumerate(pauses)] == [True] * 3
-
-
-async def test_google_says_how_long_to_wait_up_to_a_minute() -> None:
-    then = datetime.now(UTC) + timedelta(seconds=40)
-    told = f"User-rate limit exceeded.  Retry after {then:%Y-%m-%dT%H:%M:%S.000Z}"
-    for answer, least, most in (
-        (refused(429, "rateLimitExceeded", headers={"retry-after": "7"}), 7, 7.5),
-        (refused(429, "rateLimitExceeded", headers={"retry-after": "3600"}), 60, 60.5),
-        (refused(429, "rateLimitExceeded", told), 20, 41),
-    ):
-        pauses = Pauses()
-        async with calling(Stand(answer), pauses=pauses) as google:
-            await read(google)
-        assert least <= pauses[0] <= most
-
-
-async def test_siblings_wait_too_while_google_says_so() -> None:
-    clock = Clock()
-    answer = refused(429, "userRateLimitExceeded", headers={"retry-after": "30"})
-    async with calling(Stand(answer), clock=clock) as google:
-        await read(google)
-    assert 1030 <= clock.now <= 1030.5
-
-
-async def test_every_attempt_is_paid_for_in_units() -> None:
-    clock = Clock()
-    async with calling(Stand(refused(500)), clock=clock, units_per_minute=4) as google:
-        await read(google)
-        assert clock.now == 1000
-        await read(google)
-        assert 1060 <= clock.now <= 1062
-
-
 async def test_the_quota_of_the_day_is_not_asked_for_again() -> None:
     for answer in (
         refused(403, "dailyLimitExceeded"),
@@ -216,14 +151,6 @@ async def test_a_refusal_says_what_to_do_in_our_words(answer: Response, said: st
             await read(google)
     assert "No." not in str(raised.value)
     assert (len(stand.asked), raised.value.code) == (1, answer.status_code)
-
-
-async def test_a_fixed_token_that_ended_is_said_in_one_sentence() -> None:
-    stand = Stand()
-    stand.valid = set()
-    async with calling(stand) as google:
-        with pytest.raises(GoogleRevoked, match="GOOGLE_ACCESS_TOKEN"):
-            await read(google)
 
 
 async def test_a_redirect_is_not_followed_with_the_token() -> None:
@@ -280,17 +207,6 @@ async def test_a_call_cancelled_in_the_queue_is_never_sent() -> None:
         await asyncio.gather(queued, hanging, return_exceptions=True)
         await read(google)
     assert len(stand.asked) == 2
-
-
-async def test_what_was_given_up_before_it_was_sent_never_is() -> None:
-    stand = Stand()
-    async with calling(stand) as google:
-        request = google.gmail().getProfile(userId="me")
-        attempt = Attempt(request, TOKEN, HeaderLines(5.0, direct=True), once=True)
-        attempt.give_up()
-        with pytest.raises(TimeoutError):
-            await asyncio.to_thread(attempt.run)
-    assert (stand.asked, attempt.sent) == ([], False)
 
 
 async def test_an_answer_that_drips_for_ever_is_given_up_in_time() -> None:

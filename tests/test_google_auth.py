@@ -20,20 +20,16 @@ from google_kit import (
     PROFILE,
     Pauses,
     Stand,
-    dropped,
     limits,
     read,
-    refused,
     serving,
-    silent,
     until,
 )
 from starlette.responses import JSONResponse, PlainTextResponse
-from timing import WAIT_S
 
 from scopes.google.auth import GoogleAccess, GoogleTokens, delegated_credentials, user_credentials
 from scopes.google.client import GoogleClient
-from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked
+from scopes.google.errors import MODIFY, GoogleError, GoogleRevoked
 
 ANA = "ana@acme.example"
 HOUR = timedelta(hours=1)
@@ -109,28 +105,6 @@ async def test_withdrawn_access_is_met_once_and_says_how_to_connect_again() -> N
     assert (len(stand.token_asked), stand.asked) == (1, [])
 
 
-async def test_a_new_token_that_is_refused_too_means_that_access_was_withdrawn() -> None:
-    stand = Stand()
-    stand.valid = set()
-    async with asking(stand) as subject:
-        with pytest.raises(GoogleRevoked) as raised:
-            await read(subject)
-    assert raised.value.code == 401
-    assert [a.token for a in stand.asked] == ["ya29.old", "ya29.renewed-1"]
-
-
-async def test_a_token_service_that_fails_is_asked_once_an_attempt() -> None:
-    nonsense = PlainTextResponse("<html>"), JSONResponse({"access_token": "a", "expires_in": "b"})
-    failing = PlainTextResponse("Bad gateway", 502), refused(429), dropped
-    stand = Stand(tokens=(*nonsense, *failing))
-    async with asking(stand, tokens(-HOUR)) as subject:
-        for _ in range(2):
-            with pytest.raises(GoogleBusy, match="token service failed"):
-                await read(subject)
-        assert await read(subject) == PROFILE
-    assert len(stand.token_asked) == 6
-
-
 async def test_tokens_that_could_not_be_stored_are_not_used_until_they_are() -> None:
     stand, tries = Stand(), list[str]()
 
@@ -167,17 +141,6 @@ async def test_a_renewal_goes_on_when_the_call_that_began_it_is_cancelled() -> N
         go.set()
         assert await later == PROFILE
     assert [t.access for t in stored] == ["ya29.renewed-1"]
-
-
-async def test_a_token_service_that_says_nothing_is_given_up_in_time() -> None:
-    stand = Stand(tokens=(silent, silent))
-
-    def impatient(url: str) -> GoogleAccess:
-        return user_credentials(tokens(-HOUR), "client", "secret", url, timeout_s=0.2)
-
-    async with asking(stand, access=impatient) as subject:
-        with pytest.raises(GoogleBusy):
-            await asyncio.wait_for(read(subject), WAIT_S)
 
 
 async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptureFixture) -> None:
@@ -223,25 +186,6 @@ async def test_a_service_account_acts_for_one_address_with_the_one_scope(key_fil
     assert (claims["sub"], claims["scope"]) == (ANA, MODIFY)
     assert claims["iss"] == "assistant@project.example"
     assert [a.token for a in stand.asked] == ["ya29.renewed-1"]
-
-
-@pytest.mark.parametrize(
-    ("whose", "error", "kind", "said"),
-    [
-        ("user", "invalid_client", GoogleError, r"google\.client_id and GOOGLE_CLIENT"),
-        ("service", "unauthorized_client", GoogleError, "domain-wide delegation"),
-        ("service", "invalid_grant", GoogleRevoked, r"key in google\.service_account is valid"),
-    ],
-)
-async def test_a_refused_application_says_what_to_change(
-    whose: str, error: str, kind: type[GoogleError], said: str, key_file: Path
-) -> None:
-    access = partial(delegated_credentials, key_file, ANA) if whose == "service" else None
-    stand = Stand(tokens=(wrong(error, 401),))
-    async with asking(stand, tokens(-HOUR), access=access) as subject:
-        with pytest.raises(GoogleError, match=said) as raised:
-            await read(subject)
-    assert type(raised.value) is kind
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"type": "service_account"}'])

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import ordered
 from engine_kit import no_grants
 from pg_kit import with_store
 from policy_kit import TEAM, Asking, Json, asking, policy, user
-from pydantic import SecretStr
 from slack_sdk.models.views import View
 from test_preferences import store_of
 
@@ -24,30 +22,25 @@ from bot.listeners.home import (
     DELETE,
     PAUSE,
     RESUME,
+    Capabilities,
     Home,
     HomeFacts,
     LastRun,
     offers,
-    publish,
     view,
 )
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.accounts import how_to_connect
-from bot.mailbox.oauth import Connecting, MailAccess
+from bot.mailbox.oauth import Connecting
+from bot.memory import PreferenceStore
 from bot.policy.directory import SlackDirectory
 from bot.policy.policy import Admission, AdmissionFacts, PolicyFile
-from bot.preferences import PreferenceStore
-from bot.requests.capabilities import Capabilities, abilities
 from bot.runs.store import Store
-from bot.slack.assistant_pane import channel_in, hint, prompts, set_title, suggest, title_of
+from bot.slack.assistant_pane import channel_in, hint, prompts
 from bot.slack.people import ChannelFacts, Person
 from bot.storage.requests import RequestQueue
 from bot.terminal import DONE
 from bot.tooling.registry import toolkit_of
 from config.settings import load_settings, settings_file
-from config.words import phrase
-from scopes import ALL
-from scopes.effects import OPEN_MAIL
 from scopes.members import Members
 from scopes.preferences import Authorship
 from scopes.slack import OPEN_CHANNELS
@@ -106,60 +99,6 @@ def test_a_home_says_what_it_can_do_where_it_answers_what_was_asked_and_what_it_
     assert "Slack is connected." in text
 
 
-def test_a_home_shows_names_in_place_of_ids() -> None:
-    asked = "<@U0BOT> what is open in <#C0A|support>, for <@U0EVA>?" + " x" * 200
-    schedule = "markets: sweep of csm-*, every day at 09:00 (UTC), to C0TEAM; next run 1 Mar"
-    facts = HomeFacts(
-        runs=(LastRun(asked, "complete", STARTED, None, None),), schedules=(schedule,)
-    )
-    text = shown(facts)
-    assert not re.search(r"[CU]0[A-Z]", text)
-    blocks = [block for block in view(facts)["blocks"] if block["type"] == "rich_text"]
-    leaves = [leaf for block in blocks for leaf in block["elements"][0]["elements"]]
-    ids = [leaf.get("user_id") or leaf.get("channel_id") for leaf in leaves]
-    assert [id for id in ids if id] == ["C0TEAM", "U0BOT", "C0A", "U0EVA"]
-    assert sum(len(leaf.get("text", "")) for leaf in leaves[3:]) < 150
-
-
-def test_a_home_offers_a_mailbox_only_where_it_can_be_connected() -> None:
-    off = MailAccess("off")
-    assert "ask an administrator of mine" in shown(HomeFacts(mail=off))
-    assert "google.client_id" not in shown(HomeFacts(mail=off))
-    assert "Set google.client_id" in shown(HomeFacts(mail=off, admin=True))
-    settings = load_settings(env={})
-    assert how_to_connect(settings) == phrase("mail.cannot_connect")
-    google = settings.google.model_copy(update={"client_id": "c"})
-    secrets = settings.secrets.model_copy(update={"google_client_secret": SecretStr("s")})
-    serve = settings.serve.model_copy(update={"public_url": "https://bot.example"})
-    able = settings.model_copy(update={"google": google, "secrets": secrets, "serve": serve})
-    assert how_to_connect(able) == phrase("mail.press_connect")
-
-
-def test_a_home_pretends_nothing_that_does_not_exist() -> None:
-    wide = HomeFacts(scopes=("slack", "all"), handles={OPEN_CHANNELS: ""}, daily_usd=None)
-    for facts in (HomeFacts(), FULL, wide):
-        text = shown(facts).lower()
-        for absent in ("gmail", "email", "schedule", "pause", "resume"):
-            assert absent not in text
-    assert "None yet." in shown(HomeFacts())
-    assert "no source is open" in shown(HomeFacts())
-
-
-def test_a_source_is_told_of_where_its_scope_is_allowed() -> None:
-    held = {"mcp:crm": "scope data", "sheet:targets": "", "files:run": "", "web:search": ""}
-    assert len(abilities([ALL], held)) == len(held)
-    assert len(abilities(["data"], held)) == 2, "that of a server of tools is in its title"
-    assert "no source is open" in abilities(["slack"], held)[0]
-
-
-def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None:
-    for scopes in (("slack", "email"), ("all",)):
-        text = shown(HomeFacts(scopes=scopes, handles={OPEN_MAIL: ""}))
-        asked = re.search(r"Write `(.*?)`", text)
-        assert asked
-        assert ordered(asked[1], "triage_inbox") == [("triage_inbox", {})]
-
-
 def test_a_home_stays_within_slacks_sizes_whatever_was_asked() -> None:
     runs = tuple(LastRun("ab " * 5_000, "failed", STARTED, 0.001, None) for _ in range(50))
     text = shown(HomeFacts("x" * 5_000, runs=(*runs, LastRun("", "partial", STARTED, 0, None))))
@@ -211,7 +150,7 @@ async def home_of(
             connecting = Connecting(settings, store.database, at.web, URL)
             reach = Capabilities(toolkit, directory)
             kept = PreferenceStore(store.database, directory)
-            yield Home(admission, at.web, URL, reach, connecting, kept), at, store
+            yield Home(admission, reach, connecting, kept), at, store
             await members.aclose()
             await toolkit.aclose()
     finally:
@@ -254,38 +193,6 @@ async def test_a_home_tells_of_what_is_configured_and_its_user_may_read(data_dir
     assert told["set", "U0EVA"] == ["Slack", "Databases", *always[1:], "Project folders"]
 
 
-async def test_a_home_tells_of_a_search_and_of_mail_where_they_can_be_had(data_dir: Path) -> None:
-    scopes = "policy: {everywhere: {scopes: [email, web]}}\n"
-    written("assistant.yaml", scopes)
-    async with home_of(data_dir) as (home, at, _):
-        await home.show("U0ANA", TEAM)
-        text = published(at)
-    assert "*Web.* I read pages that you name" in text
-    assert "I read the mailbox" not in text
-    google = "serve: {public_url: 'https://bot.example.com'}\ngoogle: {service_account: key.json}\n"
-    search = "web: {search: searxng, searxng_url: 'https://search.example.com'}\n"
-    written("assistant.yaml", scopes + google + search)
-    async with home_of(data_dir) as (home, at, _):
-        await home.show("U0ANA", TEAM)
-        text = published(at)
-    assert "*Web.* I search it" in text
-    assert "pages that you name" not in text
-    assert "*Email.* I read the mailbox" in text
-
-
-async def test_a_home_is_shown_where_a_source_cannot_be_opened(
-    data_dir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    scopes = "policy: {everywhere: {scopes: [slack, data]}}\n"
-    bad = "data: {sheets: {targets: {id: abc, service_account: no.json, readers: [members]}}}\n"
-    written("assistant.yaml", scopes + bad)
-    async with home_of(data_dir) as (home, at, _):
-        await home.show("U0ANA", TEAM)
-        assert "*Slack.*" in published(at)
-        assert "Spreadsheets" not in published(at)
-    assert "nothing is open to requests: data.sheets.targets" in caplog.text
-
-
 async def test_only_an_admin_may_press_the_buttons(data_dir: Path) -> None:
     written("assistant.yaml", "policy: {admins: [U0BOSS]}")
     async with home_of(data_dir, {"users.info U0BOSS": user("U0BOSS")}) as (home, _, store):
@@ -313,36 +220,6 @@ async def test_a_button_deletes_a_preference_of_who_presses_it_alone(data_dir: P
         await home.press(DELETE, "U0ANA", TEAM, str(mine.id))
         assert await kept.listed("U0ANA") == []
         assert "be short" not in published(at)
-
-
-async def test_a_home_says_so_when_the_policy_or_the_user_cannot_be_read(data_dir: Path) -> None:
-    async with home_of(data_dir, {"users.info": 500}) as (home, at, _):
-        await home.show("U0ANA", TEAM)
-        assert "I could not check who you are" in published(at)
-    async with home_of(data_dir) as (home, at, _):
-        written("assistant.yaml", "policy: [")
-        await home.show("U0ANA", TEAM)
-        assert "I answer nobody until my settings file assistant.yaml is fixed" in published(at)
-        await home.press(PAUSE, "U0ANA", TEAM)
-
-
-@pytest.mark.parametrize(
-    ("answer", "is_shown"),
-    [
-        ({"ok": True}, True),
-        ({"ok": False, "error": "hash_conflict"}, True),
-        ({"ok": False, "error": "not_enabled"}, False),
-        (500, False),
-        ('{"ok": tr', False),
-    ],
-)
-async def test_a_home_that_slack_refuses_is_logged_and_no_more(
-    answer: Any, is_shown: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with asking({"views.publish": answer}) as at:
-        assert await publish(at.web, "U0ANA", view(FULL)) is is_shown
-    logged = [r for r in caplog.records if r.name == "bot.slack.assistant_pane"]
-    assert len(logged) == (answer != {"ok": True})
 
 
 # ---- the pane
@@ -390,33 +267,6 @@ def test_prompts_are_few_and_speak_of_the_open_channel_only_where_all_may_read_i
         assert 1 <= len(made) <= 4
         assert all(p.keys() == {"title", "message"} for p in made)
         assert ("<#" in str(made)) == (facts is open_one)
-
-
-async def test_prompts_and_titles_that_slack_refuses_are_no_harm() -> None:
-    async with asking({}) as at:
-        opened = {"type": "app_home_opened", "tab": "messages", "user": "U0ANA", "channel": "D0ANA"}
-        await suggest(at.web, at.people, {**opened, "context": looking(OWN)})
-        await suggest(at.web, at.people, {**opened, "channel": None})
-        await set_title(at.web, "D0ANA", "5.000001", "again")
-        await set_title(at.web, "D0ANA", "5.000001", "<@U0BOT> ")
-        assert len(at.slack.sent("assistant.threads.setSuggestedPrompts")) == 1
-        assert len(at.slack.sent("assistant.threads.setTitle")) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("", ""),
-        ("  <@U0BOT|bot>\n", ""),
-        ("<@U0BOT> hello", "hello"),
-        ("ask <@U0ANA> about <#C0OWN|own>", "ask about #own"),
-        ("a &lt;b&gt;\nc", "a <b> c"),
-        ("word " * 30, "word word word word word word word word word word word word…"),
-        ("x" * 200, "x" * 60 + "…"),
-    ],
-)
-def test_a_title_is_the_first_words_of_the_request(text: str, title: str) -> None:
-    assert title_of(text) == title
 
 
 # ---- the commands

@@ -155,16 +155,6 @@ async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) ->
 # ---- cursors, flags, clicks
 
 
-async def test_a_cursor_never_goes_back(place: Kept) -> None:
-    async with inboxes(place, 2) as both:
-        for n, ts in enumerate(("5.0", "3.0", "7.0", "6.0")):
-            await both[n % len(both)].advance("T1", "C1", ts)
-        await both[0].advance("T1", "C2", "1.0")
-        await both[0].advance("T2", "C1", "9.0")
-
-        assert await both[-1].cursors("T1") == {"C1": "7.0", "C2": "1.0"}
-
-
 async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
@@ -258,16 +248,6 @@ async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(alone: Kep
         assert bot.replies(first)[0].text.startswith("Fine.")
         await asyncio.sleep(LOOK_EVERY_S + 0.2)
         assert await state(bot, second) == "new"
-
-
-async def test_who_has_no_time_to_drain_is_told(alone: Kept) -> None:
-    async with served(alone, latency_s=1.5) as bot:
-        asked = bot.ask("One?")
-        await until(lambda: bot.model.recorded)
-
-        assert not await bot.bench.dispatch.drain(0.1)
-        assert len(bot.bench.dispatch.at_work) == 1
-        assert (await bot.answer(asked)).text.startswith("Fine.")
 
 
 async def test_a_stop_that_another_replica_heard_reaches_the_run(postgres: Kept) -> None:

@@ -34,11 +34,6 @@ END:VCALENDAR
 """
 
 
-def event(*lines: str, method: str = "REQUEST") -> bytes:
-    inside = ["BEGIN:VEVENT", *lines, "END:VEVENT"]
-    return "\r\n".join(["BEGIN:VCALENDAR", f"METHOD:{method}", *inside]).encode()
-
-
 def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
     assert invitation(REQUEST.encode()) == (
         "Calendar invitation: Budget, part 2; with a title that is folded; "
@@ -50,68 +45,10 @@ def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        (["DTSTART:20250106T100000Z"], "from 2025-01-06 10:00 UTC."),
-        (["DTSTART;VALUE=DATE:20250106"], "on 2025-01-06 (all day)."),
-        (["DTSTART:20250106", "DTEND:20250109"], "from 2025-01-06 to 2025-01-08 (all day)."),
-        (
-            ["DTSTART:20250106T230000Z", "DURATION:PT1H30M"],
-            "from 2025-01-06 23:00 UTC to 2025-01-07 00:30 UTC.",
-        ),
-        (
-            ["DTSTART;TZID=W. Europe Standard Time:20250106T100000"],
-            "from 2025-01-06 10:00 (W. Europe Standard Time, 2025-01-06 09:00 UTC).",
-        ),
-        (["DTSTART;TZID=../../etc/passwd:20250106T100000"], "(../../etc/passwd)."),
-        (["DTSTART:20259999T100000Z"], "when: 20259999T100000Z."),
-        (["DTSTART:99991231T235900Z", "DURATION:P9999W"], "from 9999-12-31 23:59 UTC."),
-        ([], "when: not said."),
-    ],
-)
-def test_times_are_told_as_they_are_written(lines: list[str], said: str) -> None:
-    assert invitation(event("SUMMARY:x", *lines)).endswith(said)
-
-
-@pytest.mark.parametrize(
-    ("method", "begins"),
-    [
-        ("REQUEST", "Calendar invitation: x"),
-        ("cancel", "Calendar cancellation: x"),
-        ("REPLY", "Reply to a calendar invitation: x"),
-        ("PUBLISH", "Calendar event: x"),
-        ("", "Calendar event: x"),
-    ],
-)
-def test_the_method_says_what_it_is(method: str, begins: str) -> None:
-    assert invitation(event("SUMMARY:x", method=method)).startswith(begins)
-
-
-def test_a_reply_says_the_answer_and_a_cancelled_event_its_status() -> None:
-    who = "ATTENDEE;PARTSTAT=DECLINED:mailto:bo@x.example"
-    assert "; answer: declined." in invitation(event("SUMMARY:x", who, method="REPLY"))
-    assert "; status: cancelled." in invitation(event("SUMMARY:x", "STATUS:CANCELLED"))
-
-
-def test_of_several_events_the_first_is_told_and_the_others_are_counted() -> None:
-    two = event("SUMMARY:one") + b"\r\n" + event("SUMMARY:two", "LOCATION:there")
-    assert invitation(two) == (
-        "Calendar invitation: one; when: not said; 1 more in it are not shown."
-    )
-
-
-@pytest.mark.parametrize(
     "data", [b"", b"BEGIN:VCALENDAR", b"\xff\xfe", b"SUMMARY:x", b"END:VEVENT"]
 )
 def test_what_holds_no_event_says_nothing(data: bytes) -> None:
     assert invitation(data) == ""
-
-
-def test_a_fact_is_on_one_line_and_shows_no_hidden_characters() -> None:
-    said = invitation(event("SUMMARY:a\\nb\u202e\u200bc", "LOCATION:" + "long " * 500))
-    assert said.startswith("Calendar invitation: a bc;")
-    assert len(said) < 500
-    assert "\n" not in said
 
 
 def test_a_mail_tells_the_invitation_once_and_lists_the_files() -> None:
@@ -147,7 +84,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=40))
 def test_nothing_that_is_broken_raises(pieces: list[str]) -> None:
     said = invitation("".join(pieces).encode(errors="replace"))

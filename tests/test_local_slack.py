@@ -4,48 +4,22 @@ The shapes are written after slackapi/java-slack-sdk (json-logs/samples/api, MIT
 field; they say which fields Slack has, not which it always sends.
 """
 
-import asyncio
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from engine_kit import MUX
-from slack_sdk.errors import SlackApiError, SlackObjectFormationError
-from slack_sdk.models.basic_objects import JsonObject
+from slack_sdk.errors import SlackApiError
 from slack_sdk.models.blocks import (
-    ActionsBlock,
     Block,
     ButtonElement,
-    ContextActionsBlock,
-    ContextBlock,
-    DividerBlock,
-    FeedbackButtonObject,
-    FeedbackButtonsElement,
-    HeaderBlock,
-    MarkdownBlock,
-    MarkdownTextObject,
-    PlainTextObject,
-    PlanBlock,
-    RichTextBlock,
-    SectionBlock,
-    TableBlock,
-    TaskCardBlock,
 )
-from slack_sdk.models.messages.chunk import (
-    BlocksChunk,
-    Chunk,
-    MarkdownTextChunk,
-    TaskUpdateChunk,
-)
-from slack_sdk.models.views import View
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack import API_PATH, BOT_TOKEN, METHODS, LocalSlack
-from standins.slack_blocks import MAX_CHARACTERS, checked
+from standins.slack_blocks import MAX_CHARACTERS
 from standins.slack_limits import TIERS
 
-from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Identity, SlackError
-from bot.local.slack.views import home, new_trigger
+from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from bot.local.workspace import (
     Channel,
     File,
@@ -202,80 +176,12 @@ def text(size: int) -> str:
     return "x" * size
 
 
-def task(**more: Any) -> TaskCardBlock:
-    return TaskCardBlock(**{"task_id": "a", "title": "Read", "status": "pending", **more})
-
-
 def rows(down: int, across: int, text: str = "x") -> list[list[dict[str, str]]]:
     return [[{"type": "raw_text", "text": text}] * across] * down
 
 
-FEEDBACK = FeedbackButtonsElement(
-    action_id="feedback",
-    positive_button=FeedbackButtonObject(text="Good", value="good"),
-    negative_button=FeedbackButtonObject(text="Bad", value="bad"),
-)
-RICH = RichTextBlock(
-    elements=[{"type": "rich_text_section", "elements": [{"type": "text", "text": "x"}]}]
-)
-MRKDWN = MarkdownTextObject(text="x")
-SIZED: list[tuple[Callable[[int], Block], int]] = [
-    (lambda n: SectionBlock(text=text(n), accessory=button()), SectionBlock.text_max_length),
-    (lambda n: SectionBlock(fields=[MRKDWN] * n), SectionBlock.fields_max_length),
-    (lambda n: HeaderBlock(text=PlainTextObject(text=text(n))), HeaderBlock.text_max_length),
-    (lambda n: MarkdownBlock(text=text(n)), MarkdownBlock.text_max_length),
-    (lambda n: DividerBlock(block_id=text(n)), Block.block_id_max_length),
-    (lambda n: ContextBlock(elements=[MRKDWN] * n), ContextBlock.elements_max_length),
-    (lambda n: ActionsBlock(elements=[button(action_id=str(k)) for k in range(n)]), 25),
-    (lambda n: ActionsBlock(elements=[button(value=text(n))]), ButtonElement.value_max_length),
-    (lambda n: ActionsBlock(elements=[button(url=text(n))]), ButtonElement.url_max_length),
-    (
-        lambda n: ActionsBlock(elements=[button(action_id=text(n))]),
-        ButtonElement.action_id_max_length,
-    ),
-]
-"""Blocks by a size, and the largest that the SDK builds."""
-TAKEN: list[Block] = [
-    *(make(most) for make, most in SIZED),
-    ContextActionsBlock(elements=[FEEDBACK]),
-    RICH,
-    TableBlock(rows=rows(100, 20), column_settings=[{"align": "right"}, {"is_wrapped": True}]),
-    task(details=RICH, output=RICH, sources=[{"type": "url", "url": "https://x", "text": "x"}]),
-    PlanBlock(title="Plan", tasks=[task().to_dict()]),
-]
-REFUSED: list[Block] = [
-    *(make(most + 1) for make, most in SIZED),
-    ContextActionsBlock(elements=[FEEDBACK] * (ContextActionsBlock.elements_max_length + 1)),
-    ActionsBlock(elements=[button(style="loud")]),
-    TableBlock(rows=[]),
-    task(status="done"),
-]
-
-
 def name(block: Block) -> str:
     return str(block.type)
-
-
-def as_sent(part: Any) -> Any:
-    """A model as JSON; its own `to_dict` would check it first."""
-    if isinstance(part, JsonObject):
-        values = {key: part.get_object_attribute(key) for key in part.attributes}
-        return {key: as_sent(value) for key, value in values.items() if value is not None}
-    return [as_sent(each) for each in part] if isinstance(part, list) else part
-
-
-@pytest.mark.parametrize("block", TAKEN, ids=name)
-def test_what_the_sdk_builds_at_its_limits_is_taken(block: Block) -> None:
-    (taken,) = checked([block.to_dict()])
-    Block.parse_all([taken])[0].validate_json()
-
-
-@pytest.mark.parametrize("block", REFUSED, ids=name)
-def test_what_the_sdk_refuses_is_refused(block: Block) -> None:
-    with pytest.raises(SlackObjectFormationError):
-        block.to_dict()
-    with pytest.raises(SlackError, match="invalid_blocks"):
-        checked([as_sent(block)])
 
 
 def section(text: str) -> dict[str, Any]:
@@ -414,7 +320,6 @@ FOUND = {
     "matches": [MATCH],
 }
 HOME: dict[str, Any] = {"type": "home", "blocks": [section("Hello")]}
-MODAL = {"type": "modal", "title": {"type": "plain_text", "text": "Ask"}, "blocks": []}
 PROMPT = {"title": "x", "message": "y"}
 ALL = {"include_all_metadata": True}
 PROBES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -517,21 +422,6 @@ async def test_a_token_that_stands_for_nobody_is_refused(
     assert await world.error("auth.test", world.client(token)) == code
 
 
-async def test_auth_test_says_whom_the_token_stands_for_and_its_scopes(world: World) -> None:
-    answer = await world.bot.auth_test()
-    assert (answer["user_id"], answer["bot_id"], answer["team_id"]) == (BOT_USER, BOT_ID, "T0LOCAL")
-    assert "channels:history" in answer.headers["x-oauth-scopes"].split(",")
-    assert "bot_id" not in (await world.luis.auth_test()).data
-    poor = world.client("xoxb-poor")
-    refused = await world.refusal("conversations.history", poor, **HERE)
-    said = (refused["error"], refused["needed"], refused["provided"])
-    assert said == ("missing_scope", "channels:history", "chat:write")
-    for method in ("users.list", "files.info", "files.getUploadURLExternal"):
-        assert await world.error(method, poor) == "missing_scope"
-    profile = (await world.call("users.info", user="U0ANA"))["user"]["profile"]
-    assert "email" not in profile
-
-
 async def test_wrong_calls_get_slacks_error_codes(world: World) -> None:
     history = ("conversations.history", HERE)
     for (method, at), args, code in (
@@ -579,98 +469,6 @@ async def test_a_private_channel_does_not_exist_for_those_who_are_not_in_it(worl
     assert [each["id"] for each in mine] == ["C0OPS"]
 
 
-async def test_a_bot_reads_and_writes_only_where_it_is_but_a_user_reads_every_public_one() -> None:
-    slack = LocalSlack(WORKSPACE, invite_bot=False)
-    with MUX.serving(slack.app) as url:
-        world = World(slack, url, Clock())
-        assert not (await world.call("conversations.info", **HERE))["channel"]["is_member"]
-        assert await world.error("conversations.history", **HERE) == "not_in_channel"
-        assert await world.error("chat.postMessage", **HERE, text="x") == "not_in_channel"
-        assert texts(await world.ana.conversations_history(channel="C0OLD")) == ["an old card"]
-
-
-# ---- reading
-
-
-async def test_history_is_newest_first_with_roots_and_broadcasts_only(world: World) -> None:
-    answer = await world.bot.conversations_history(**HERE)
-    assert texts(answer) == [
-        "Build 17",
-        "I look at it",
-        "Double invoice 🧾",
-        "The card is refused",
-        "This message was deleted.",
-    ]
-    assert (answer["has_more"], "response_metadata" in answer.data) == (False, False)
-    ci, broadcast, alone, root, _ = answer["messages"]
-    assert (ci["bot_id"], ci["username"], ci["subtype"]) == ("B0CI", "ci", "bot_message")
-    assert broadcast["root"]["ts"] == ROOT
-    assert alone["edited"] == {"user": "U0LUIS", "ts": "1740000101.000000"}
-    assert alone["reactions"] == [{"name": "+1", "users": ["U0ANA"], "count": 3}]
-    assert "thread_ts" not in alone
-    assert (root["thread_ts"], root["reply_count"], root["latest_reply"]) == (ROOT, 3, LATE)
-    assert root["files"] == [{"id": "F0LOST", "mode": "tombstone"}]
-    tombstone, reply = (await world.bot.conversations_replies(**HERE, ts=GONE))["messages"]
-    assert (tombstone["subtype"], tombstone["hidden"], reply["text"]) == (
-        "tombstone",
-        True,
-        "And this?",
-    )
-    (alone,) = (await world.bot.conversations_replies(**HERE, ts=LATE))["messages"]
-    assert (alone["thread_ts"], alone["parent_user_id"]) == (ROOT, "U0ANA")
-    link = await world.bot.chat_getPermalink(**HERE, message_ts=LATE)
-    assert link["permalink"] == (
-        f"https://local.slack.com/archives/C0OPS/p1740900000000100?thread_ts={ROOT}&cid=C0OPS"
-    )
-
-
-async def test_search_finds_what_the_user_can_see(world: World) -> None:
-    async def found(client: AsyncWebClient, query: str, **args: Any) -> list[str]:
-        matches = (await client.search_messages(query=query, **args))["messages"]["matches"]
-        return [match["text"] for match in matches]
-
-    everything = ["The card is refused", "a secret card", "an old card"]
-    assert sorted(await found(world.luis, "CARD")) == everything
-    assert "a secret card" not in await found(world.ana, "card")
-    assert await found(world.ana, "card in:#old") == ["an old card"]
-    assert await found(world.ana, '"card is" -in:old') == ["The card is refused"]
-    dated = "from:@luis after:2025-02-18 before:2025-02-20"
-    assert await found(world.ana, dated, sort_dir="asc") == [
-        "Double invoice 🧾",
-        "Which error?",
-        "I look at it",
-    ]
-    assert await found(world.ana, "from:me on:2025-03-02") == ["Any news?"]
-    page = (await world.luis.search_messages(query="card", count=2, page=2))["messages"]
-    assert (page["total"], page["paging"]["pages"], len(page["matches"])) == (3, 2, 1)
-
-
-def fetched(
-    address: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-) -> tuple[int, str, bytes]:
-    request = urllib.request.Request(address, body, dict(headers or {}))
-    with urllib.request.urlopen(request) as answer:
-        return answer.status, answer.headers["content-type"], answer.read()
-
-
-async def test_a_file_is_had_with_the_right_token_and_a_login_page_without(world: World) -> None:
-    info = (await world.call("files.info", file="F0NOTES"))["file"]
-    assert info["channels"] == ["C0OPS"]
-    secret = f"{world.url}/files-pri/T0LOCAL-F0SECRET/plan.txt"
-    for address, token, kind in (
-        (info["url_private"], BOT_TOKEN, "text/plain"),
-        (info["url_private_download"], BOT_TOKEN, "text/plain"),
-        (info["url_private"], "", "text/html"),
-        (info["url_private"], "xoxb-wrong", "text/html"),
-        (secret, BOT_TOKEN, "text/html"),
-    ):
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        status, found, content = await asyncio.to_thread(fetched, address, headers)
-        assert (status, found) == (200, f"{kind}; charset=utf-8")
-        assert (content == NOTES.content) == (kind == "text/plain")
-        assert SECRET.content not in content
-
-
 # ---- writing
 
 
@@ -716,75 +514,7 @@ async def test_a_write_that_slack_refuses_changes_nothing(world: World) -> None:
     assert await world.error("reactions.add", **HERE, **reaction) == "already_reacted"
 
 
-async def test_views_are_views_that_the_sdk_knows_and_old_or_wrong_ones_are_refused(
-    world: World,
-) -> None:
-    publish, state = "views.publish", world.slack.state
-    first = (await world.call(publish, user_id="U0ANA", view=HOME))["view"]
-    second = (await world.call(publish, user_id="U0ANA", view=HOME, hash=first["hash"]))["view"]
-    assert (second["id"], second["hash"] != first["hash"]) == (first["id"], True)
-    old = {"user_id": "U0ANA", "view": HOME, "hash": first["hash"]}
-    assert await world.error(publish, **old) == "hash_conflict"
-    seen = home(state, "U0ANA")
-    assert seen
-    assert seen.body["blocks"][0]["text"]["text"] == "Hello"
-    assert home(state, "U0GUEST") is None
-    many = {"type": "home", "blocks": [{"type": "divider"}] * 101}
-    for bad in (MODAL, {"type": "home"}, {**HOME, "blocks": [section("")]}, "{", many):
-        assert await world.error(publish, user_id="U0ANA", view=bad) == "invalid_arguments"
-    trigger, more = new_trigger(state, "U0ANA"), new_trigger(state, "U0ANA")
-    opened = (await world.call("views.open", trigger_id=trigger, view=MODAL))["view"]
-    for view in (second, opened):
-        parsed = View(**{key: part for key, part in view.items() if part is not None})
-        assert parsed.app_id == APP_ID
-    long = {**MODAL, "title": {"type": "plain_text", "text": "x" * 25}}
-    for id, view, code in (
-        (trigger, MODAL, "exchanged_trigger_id"),
-        ("x", MODAL, "invalid_trigger_id"),
-        (more, long, "invalid_arguments"),
-    ):
-        assert await world.error("views.open", trigger_id=id, view=view) == code
-
-
 # ---- streams
-
-
-@pytest.mark.parametrize("mode", ["plan", "timeline"])
-async def test_blocks_of_a_stream_are_blocks_that_the_sdk_knows(world: World, mode: str) -> None:
-    chunks: list[Chunk] = [
-        TaskUpdateChunk(id="a", title="#ops", status="complete", output="done"),
-        MarkdownTextChunk(text="Text"),
-        BlocksChunk(blocks=[DividerBlock()]),
-    ]
-    at = await world.start(task_display_mode=mode, chunks=chunks)
-    actions = [ContextActionsBlock(elements=[FEEDBACK])]
-    message = (await world.bot.chat_stopStream(**at, blocks=actions))["message"]
-    parsed = Block.parse_all(message["blocks"])
-    for block in parsed:
-        block.validate_json()
-    assert len({block["block_id"] for block in message["blocks"]}) == len(message["blocks"])
-    first = parsed[0]
-    assert isinstance(first, PlanBlock if mode == "plan" else TaskCardBlock)
-    for each in (first.tasks or ()) if isinstance(first, PlanBlock) else [message["blocks"][0]]:
-        assert isinstance(each, dict)
-        TaskCardBlock(**each).validate_json()
-
-
-async def test_a_stream_in_a_channel_names_whom_it_is_for_and_its_thread(world: World) -> None:
-    for changes, code in (
-        ({"recipient_team_id": None}, "missing_recipient_team_id"),
-        ({"recipient_user_id": None}, "missing_recipient_user_id"),
-        ({"thread_ts": None}, "invalid_arguments"),
-        ({"recipient_user_id": "U0NOBODY"}, "user_not_found"),
-        ({"recipient_team_id": "T0OTHER"}, "user_not_found"),
-        ({"thread_ts": "1.1"}, "thread_not_found"),
-        ({"channel": "C0NONE"}, "channel_not_found"),
-        ({"channel": "C0OLD"}, "is_archived"),
-        ({"task_display_mode": "list"}, "invalid_arguments"),
-    ):
-        assert await world.error("chat.startStream", **{**STREAM, **changes}) == code, changes
-    ana = await world.bot.chat_postMessage(channel="U0ANA", text="x")
-    await world.bot.chat_startStream(channel=ana["channel"], thread_ts=ana["ts"])
 
 
 TASK = {"type": "task_update", "id": "a", "title": "x", "status": "complete"}
@@ -808,52 +538,3 @@ TASK = {"type": "task_update", "id": "a", "title": "x", "status": "complete"}
 )
 async def test_a_chunk_of_another_shape_is_refused(world: World, chunk: Any) -> None:
     assert await world.error("chat.startStream", **STREAM, chunks=[chunk]) == "invalid_chunks"
-
-
-async def test_a_refused_append_leaves_the_stream_as_it_was(world: World) -> None:
-    at = await world.start(chunks=[MarkdownTextChunk(text="Good")])
-    fine = {"type": "markdown_text", "text": "fine"}
-    tasks = [{**TASK, "id": str(number)} for number in range(51)]
-    both = "cannot_provide_both_markdown_text_and_chunks"
-    bad = {"type": "blocks", "blocks": [{"type": "section"}]}
-    rows: list[tuple[dict[str, Any], str]] = [
-        ({"chunks": [fine, {**fine, "text": "x" * 12_001}]}, "msg_too_long"),
-        ({"chunks": [fine, {"type": "no"}]}, "invalid_chunks"),
-        ({"chunks": [fine, bad]}, "invalid_blocks"),
-        ({"chunks": tasks}, "invalid_chunks"),
-        ({}, "no_text"),
-        ({"chunks": [fine], "markdown_text": "x"}, both),
-    ]
-    for args, code in rows:
-        assert await world.error("chat.appendStream", **at, **args) == code
-    stop = "chat.stopStream"
-    assert await world.error(stop, **at, blocks=[{"type": "no"}]) == "invalid_blocks"
-    assert await world.error(stop, **at, session_status="dead") == "invalid_arguments"
-    assert (world.shown().text, world.shown().streaming) == ("Good", True)
-    assert len(world.slack.effects) == 1
-
-
-async def test_the_first_content_locks_a_stream_to_text_or_to_chunks(world: World) -> None:
-    text: dict[str, Any] = {"markdown_text": "x"}
-    chunk: dict[str, Any] = {"chunks": [{"type": "markdown_text", "text": "x"}]}
-    for first, other in ((text, chunk), (chunk, text)):
-        at = await world.start()
-        await world.call("chat.appendStream", **at, **first)
-        for method in ("chat.appendStream", "chat.stopStream"):
-            assert await world.error(method, **at, **other) == "streaming_mode_mismatch"
-
-
-async def test_while_it_streams_a_message_can_neither_be_changed_nor_deleted(
-    world: World,
-) -> None:
-    at = await world.start(markdown_text="Half")
-    assert await world.error("chat.update", **at, text="New") == "streaming_state_conflict"
-    assert await world.error("chat.delete", **at) == "cant_delete_message"
-    await world.call("chat.stopStream", **at)
-    await world.call("chat.update", **at, text="New", blocks=[])
-    assert world.shown().text == "New"
-    over = "message_not_in_streaming_state"
-    assert await world.error("chat.appendStream", **at, markdown_text="x") == over
-    root = {**HERE, "ts": ROOT, "markdown_text": "x"}
-    assert await world.error("chat.appendStream", **root) == "message_not_owned_by_app"
-    await world.call("chat.delete", **at)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from bot.logging import CUT, Redactor, about, log_to, secret_values
+from bot.log import CUT, Redactor, about, log_to, secret_values
 from config.sections import ServeSettings
 from config.settings import Secrets, load_settings
 
@@ -143,19 +143,6 @@ def test_no_secret_is_written_whoever_logs_it_and_however(name: str, log_format:
         assert not [s for s in spelt(value) if s in said or json.dumps(s)[1:-1] in said]
 
 
-def test_a_library_with_a_handler_of_its_own_writes_only_through_ours() -> None:
-    own, name = io.StringIO(), "library_with_a_handler"
-    logger, handler = logging.getLogger(name), logging.StreamHandler(own)
-    logger.addHandler(handler)
-    logger.propagate = False
-    with logging_to_lines() as lines:
-        logger.warning("token xoxb-1-2-3")
-    assert own.getvalue() == ""
-    assert lines.objects()[0]["message"] == f"token {CUT}"
-    assert (logger.handlers, logger.propagate) == ([handler], False)
-    logger.removeHandler(handler)
-
-
 def test_no_secret_is_cut_in_two_where_a_message_is_shortened() -> None:
     secret = "8f742231b10e8888abcd99yyyzzz85a5"
     for before in range(7_970, 8_000):
@@ -173,46 +160,6 @@ def test_secrets_are_known_by_their_surroundings() -> None:
     assert clean("https://hooks.slack.com/actions/T0/1/abc") == f"https://hooks.slack.com/{CUT}"
 
 
-def test_what_is_no_secret_stays() -> None:
-    for text in (
-        "https://local.slack.com/archives/C0/p1740498077000100?thread_ts=1.2&cid=C0",
-        "postgresql://bot@db.example:5432/assistant",
-        "at 12:30 the bearer of news: mail a@b.example",
-    ):
-        assert Redactor(["short"]).clean(text) == text
-
-
-def test_libraries_are_heard_from_warnings_on_and_in_the_same_form() -> None:
-    libraries = ("slack_bolt.AsyncApp", "slack_sdk.web", "dbos", "sqlalchemy.engine", "uvicorn")
-    with logging_to_lines(log_level="debug") as lines:
-        for name in libraries:
-            logger = logging.getLogger(name)
-            before = logger.level
-            logger.setLevel(logging.DEBUG)  # as some of them do by themselves
-            logger.info("the text of a message")
-            logger.warning("reconnecting with %s", "xapp-1-A-2-b")
-            logger.setLevel(before)
-        logging.getLogger("subagents.model").debug("heard")
-    said = [line["message"] for line in lines.objects()]
-    assert said == [f"reconnecting with {CUT}"] * len(libraries) + ["heard"]
-    with logging_to_lines(log_level="error") as lines:
-        for name in ("bot.x", "aiohttp.client"):
-            logging.getLogger(name).warning("not this")
-        logging.getLogger("bot.x").error("%d rows", "xoxb-1-2-3")
-    (line,) = lines.objects()
-    assert "the arguments do not fit" in line["message"], "a slip in a call is no trace"
-
-
-def test_the_durable_engine_adds_no_handler_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    from dbos._logger import init_logger
-
-    with logging_to_lines() as lines:
-        init_logger()
-        logging.getLogger("dbos").error("lost the database")
-    assert [line["message"] for line in lines.objects()] == ["lost the database"]
-    assert capsys.readouterr().err == ""
-
-
 def test_no_text_can_begin_a_line_or_steer_a_terminal() -> None:
     nasty = "one\ntwo\r\x1b[31mred\u2028three \ud83d"
     with logging_to_lines() as lines:
@@ -224,18 +171,3 @@ def test_no_text_can_begin_a_line_or_steer_a_terminal() -> None:
     first, second = text.getvalue().splitlines()
     assert first.endswith("bot.x: one")
     assert second.startswith("    two??[31mred?three")
-
-
-def test_a_huge_message_is_cut() -> None:
-    with logging_to_lines() as lines:
-        logging.getLogger("bot.x").error("x" * 100_000)
-    assert len(lines.getvalue()) < 9_000
-    assert lines.objects()[0]["message"].endswith("[cut, 100000 chars]")
-
-
-def test_logging_is_afterwards_as_it_was() -> None:
-    loggers = [logging.getLogger(name) for name in ("", "dbos", "bot", "subagents")]
-    before = [(each.level, list(each.handlers), each.propagate) for each in loggers]
-    with logging_to_lines():
-        pass
-    assert [(each.level, list(each.handlers), each.propagate) for each in loggers] == before

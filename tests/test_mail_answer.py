@@ -86,24 +86,3 @@ async def test_a_question_about_ones_mail_is_answered_from_it(tmp_path: Path) ->
     assert "mail:search" not in opening(bot.parents()[-1])
     assert "wrong address" in text
     assert "mail.google.com" in text or "[1]" in text
-
-
-async def test_a_mail_is_sent_by_a_click_on_its_card_and_once(tmp_path: Path) -> None:
-    letter = {"subject": "Your parcel", "body": "We send it again today."}
-    mind = searching("", lambda _: call("send_mail", to=["kim@client.example"], **letter))
-    async with with_mail(tmp_path, LATE, mind=mind) as (bot, google):
-        channel = bot.slack.people.dm(ASKER)
-        await asked_in_private(bot, "Write to Kim that we send order 1001 again today")
-        await until(lambda: cards(bot, channel))
-        assert google.gmail.sent == []
-        (card,) = cards(bot, channel)
-        assert "kim@client.example" in str(card.blocks)
-        assert "We send it again today." in str(card.blocks)
-        for _ in range(2):
-            bot.slack.people.click(ASKER, channel, card.ts, "action_approve")
-        await until(lambda: google.gmail.sent)
-        await until(lambda: not bot.bench.dispatch.at_work)
-    (sent,) = google.gmail.sent
-    made = message_from_bytes(google.gmail.messages[sent].raw)
-    assert made["To"] == "kim@client.example"
-    assert made["Subject"] == "Your parcel"

@@ -274,18 +274,6 @@ def all_examined(messages: Iterator[tuple[str, bytes]]) -> list[str]:
     return failed
 
 
-def test_the_seeds_are_whole_messages() -> None:
-    read = [examined(raw) for raw in SEEDS]
-    assert [len(text.attachments) for text in read] == [0, 2, 4, 6, 0]
-    assert all(text.body and text.subject and text.sender and not text.cut for text in read)
-
-
-def test_both_ways_read_the_same() -> None:
-    for raw in SEEDS:
-        fetched = {attachment_id("m1", p.id): p.content for p in parts_of(raw).walk()}
-        assert message_of(resource_of(raw, 1), fetched).text == reduce(raw)
-
-
 def test_damaged_messages_are_read() -> None:
     assert all_examined((f"mutated({n})", mutated(n)) for n in range(SHORT)) == []
 

@@ -5,13 +5,10 @@ import inspect
 import re
 from functools import cache
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
-import yaml
-from bot_kit import Shell, configure, refused
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.manifest import BOT_PERMISSIONS, FREE_EVENTS, USER_PERMISSIONS, manifest, new_app_link
+from bot.manifest import BOT_PERMISSIONS, FREE_EVENTS, USER_PERMISSIONS, manifest
 from config.settings import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,42 +120,3 @@ def test_the_manifest_asks_for_what_the_settings_use_and_no_more(tmp_path: Path)
         "usergroups:read"
     }
     assert plain - scopes("reply: {max_files: 0}") == {"files:read"}
-
-
-def test_yaml_gives_a_reason_behind_each_scope_and_says_the_same_as_json(shell: Shell) -> None:
-    as_yaml, made = shell("manifest"), shell("manifest", "--json").json
-    assert yaml.safe_load(as_yaml.out) == made
-    lines = as_yaml.out.splitlines()
-    scopes = made["oauth_config"]["scopes"]["bot"]
-    for scope in scopes:
-        (line,) = [each for each in lines if re.match(rf" +- {scope} ", each)]
-        assert re.search(r"  # \w+.*\w", line), line
-    why = shell("manifest", "--reasons", "--json").json
-    assert list(why) == ["bot"]
-    assert list(why["bot"]) == scopes
-    assert all(why["bot"].values())
-    assert len(shell("manifest", "--reasons").out.splitlines()) == len(scopes)
-
-
-def test_http_needs_addresses_and_a_socket_none(shell: Shell) -> None:
-    why = refused(shell("manifest", "--url", "https://bot.example.com"), "url")
-    assert "Socket Mode needs no address" in why
-    configure("slack: {mode: http}")
-    made = shell("manifest", "--json").json
-    assert "YOUR-PUBLIC-ADDRESS" in made["settings"]["event_subscriptions"]["request_url"]
-    made = shell("manifest", "--url", "https://bot.example.com/", "--json").json
-    address = "https://bot.example.com/slack/events"
-    assert made["settings"]["event_subscriptions"]["request_url"] == address
-    assert made["settings"]["interactivity"]["request_url"] == address
-    assert made["features"]["slash_commands"][0]["url"] == address
-    assert made["settings"]["socket_mode_enabled"] is False
-    refused(shell("manifest", "--url", "http://bot.example.com"), "url")
-
-
-def test_the_link_to_a_new_app_carries_the_manifest() -> None:
-    made = manifest(load_settings(env={}))
-    link = urlsplit(new_app_link(made))
-    assert link.netloc == "api.slack.com"
-    query = parse_qs(link.query)
-    assert query["new_app"] == ["1"]
-    assert yaml.safe_load(query["manifest_yaml"][0]) == made

@@ -13,7 +13,7 @@ import engine_kit
 import pytest
 import sqlalchemy as sa
 from mcp_kit import ANA, Everyone, Rogue, context, kit, settings_of, text_of, tool, use
-from pg_kit import Kept, place, with_store
+from pg_kit import Kept, in_file, with_store
 from pydantic import ValidationError
 from standins.model_schema import check_input_schema
 
@@ -21,24 +21,22 @@ import scopes
 from bot.approvals.cards import arguments, title
 from bot.cli.mcp import run_confirm, run_list
 from bot.cli.scopes import list_scopes
-from bot.errors import SetupError
 from bot.local.model.answer import Answer
 from bot.privacy.retention import tidy
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from bot.storage.tables import outside_calls
-from bot.tooling.mcp import MAX_TOOLS, McpTools, OutsideTools
+from bot.tooling.mcp import McpTools, OutsideTools
 from config.settings import load_settings
 from scopes.intent import UNASKED
 from scopes.label import Label
 from scopes.mcp import tool_name
 from scopes.mcp_servers.schema import Unfit, arguments_of, taken_over
-from scopes.mcp_servers.servers import Unreachable
 from scopes.outside import Outside
 from scopes.tool import Tool, ToolError, ToolResult
 from subagents.gate import Action, Card, Deny, Gate
 
-__all__ = ["place"]
+__all__ = ["in_file"]
 
 Json = dict[str, Any]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -164,47 +162,6 @@ async def test_a_poisoned_description_is_cut_and_named_as_from_outside(tmp_path:
         assert found.description.isprintable()
 
 
-async def test_what_arguments_are_called_does_not_matter(tmp_path: Path) -> None:
-    names = ("ctx", "self", "schema", "model_dump", "declared", "_x", "a-b", "default", "title")
-    schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
-    rogue = Rogue(tmp_path, tool("echo", schema=schema))
-    async with kit(settings_of(tmp_path, rogue=said_of(rogue))) as made:
-        tools = await opened(made)
-        assert set(tools["rogue_echo"].schema()["input_schema"]["properties"]) == set(names)
-        given = dict.fromkeys(names, "v")
-        result = await Gate(lambda _: None, Everyone()).call(
-            "s1", context(), tools["rogue_echo"], given
-        )
-        assert json.loads(text_of(result)) == given
-
-
-async def test_of_many_tools_some_are_offered_and_the_settings_choose(tmp_path: Path) -> None:
-    rogue = Rogue(tmp_path, *(tool(f"t{n}", schema=TEXT) for n in range(500)))
-    async with kit(settings_of(tmp_path, rogue=said_of(rogue))) as made:
-        assert len(await opened(made)) == MAX_TOOLS
-        assert len(made.missing()) == 500 - MAX_TOOLS
-        assert "choose by `tools:`" in made.missing()["web/rogue_t499"]
-    chosen = said_of(rogue, tools=["t499", "t7"])
-    async with kit(settings_of(tmp_path, rogue=chosen)) as made:
-        assert sorted(await opened(made)) == ["rogue_t499", "rogue_t7"]
-
-
-async def test_a_tool_that_cannot_be_offered_is_left_out_alone(tmp_path: Path) -> None:
-    choices = {"enum": [f"{'x' * 70}{n}" for n in range(40)]}
-    giant = {"type": "object", "properties": {f"a{n}": choices for n in range(9)}}
-    vast = {"type": "object", "description": "x" * 1_000_000}
-    rogue = Rogue(
-        tmp_path,
-        *(tool("fine"), tool("giant", schema=giant), tool("vast", schema=vast)),
-        *(tool(""), tool("a\0b"), tool("n" * 200), tool("fine", "The same name once more.")),
-    )
-    async with kit(settings_of(tmp_path, rogue=said_of(rogue))) as made:
-        assert list(await opened(made)) == ["rogue_fine"]
-        assert "takes more than 6,000 bytes" in made.missing()["web/rogue_giant"]
-        assert len(made.missing()) == 2
-        assert "far too large" in made.missing()["web/rogue_vast"]
-
-
 async def test_tools_are_for_those_whom_the_settings_name(tmp_path: Path) -> None:
     rogue = Rogue(tmp_path, tool("find", schema=TEXT))
     settings = settings_of(tmp_path, rogue=said_of(rogue, readers=[ANA]))
@@ -227,31 +184,6 @@ async def test_tools_are_for_those_whom_the_settings_name(tmp_path: Path) -> Non
             await Gate(lambda _: None, revoked).call(
                 "s1", context(), tools["rogue_find"], {"text": "a"}
             )
-
-
-async def test_a_server_in_no_scope_is_a_fault_of_the_settings(tmp_path: Path) -> None:
-    rogue = Rogue(tmp_path)
-    wrong = said_of(rogue, scope="crm")
-    with pytest.raises(SetupError, match=r"^assistant\.yaml: 'mcp\.servers\.rogue\.scope' is"):
-        async with kit(settings_of(tmp_path, rogue=wrong)):
-            pass
-
-
-async def test_all_has_the_tools_of_every_server_whose_scope_is_permitted(tmp_path: Path) -> None:
-    rogue = Rogue(tmp_path, tool("find", "Find an account.", TEXT))
-    servers = {
-        "sender": said_of(rogue, access="send"),
-        "other": said_of(rogue, scope="data"),
-        "wide": said_of(rogue, scope=scopes.ALL, access="write"),
-    }
-    async with kit(settings_of(tmp_path, **servers)) as made:
-        run = await made.open("r1", ANA)
-
-        def found(*permitted: str) -> set[str]:
-            return {t.name for t in scopes.offered(scopes.ALL, run.clients, permitted)}
-
-        assert found(scopes.ALL) == {"sender_find", "other_find", "wide_find"}
-        assert found(scopes.ALL, "web") == {"sender_find", "wide_find"}
 
 
 async def test_a_subagent_that_was_given_the_server_asks_it_and_cites_it(tmp_path: Path) -> None:
@@ -434,9 +366,9 @@ async def test_a_tool_that_changed_is_off_until_it_is_confirmed(
 
 
 async def test_a_server_that_first_offers_nothing_is_not_trusted_with_what_comes_later(
-    place: Kept,
+    in_file: Kept,
 ) -> None:
-    database = await Database.open(place.path, place.url, Cipher.generate())
+    database = await Database.open(in_file.path, in_file.url, Cipher.generate())
     book = OutsideTools(database)
     assert await book.states("rogue", {}) == {}
     assert await book.states("rogue", {"find": "d1"}) == {"find": "new"}
@@ -494,38 +426,3 @@ def test_the_commands_tell_what_comes_from_outside_and_what_is_off(
             run_confirm(name, False)
         assert ended.value.code == 2
         assert hint in capsys.readouterr().err
-
-
-def test_the_commands_show_what_changed_and_confirm_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rogue = Rogue(tmp_path, tool("find", "Finds accounts.", TEXT))
-    settings_of(tmp_path, rogue=said_of(rogue))
-    assert run_list(False) == 0
-    shown = capsys.readouterr().out
-    assert "  scope web, access read, readers public\n" in shown
-    assert "  on   find\n" in shown
-    rogue.tell(tool("find", "Finds <b>all</b>\u200b.", TEXT))
-    assert run_list(True) == 0
-    ((found,),) = (server["tools"] for server in json.loads(capsys.readouterr().out))
-    assert found["offered_as"] is None
-    assert found["approved"] not in ("", found["digest"])
-    assert run_list(False) == 0
-    assert f"approved {found['approved']}, now {found['digest']}" in capsys.readouterr().out
-    assert run_confirm("rogue.find", False) == 0
-    assert "find: Finds (b)all(/b)." in capsys.readouterr().out
-    assert run_list(False) == 0
-    assert "  on   find\n" in capsys.readouterr().out
-
-
-async def test_a_token_that_is_not_there_is_told_without_its_place_and_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    said = {"url": "http://127.0.0.1:9/mcp", "token_file": "/no/token", "scope": "web"}
-    async with kit(settings_of(tmp_path, crm=said)) as made:
-        for _ in range(2):
-            with pytest.raises(Unreachable, match="its token_file does not exist"):
-                await made.statuses(made.servers[0], 5)
-    assert [m for m in caplog.messages if "are away" in m] == [
-        "the tools of crm are away: cannot be asked: its token_file does not exist"
-    ]

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,21 +15,16 @@ import pytest
 from engine_kit import come
 from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, use
 from serve_kit import free_port
-from timing import computed_within, patient
+from timing import patient
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
 from scopes.mcp_servers.stream_limits import (
-    AHEAD_S,
     MAX_MESSAGE,
     MAX_VALUES,
-    SHARE,
     Measure,
-    ServerPace,
     TooMuch,
-    measured,
 )
-from scopes.mcp_servers.transports import MAX_LOG
 from scopes.outside import Outside
 from scopes.tool import Tool, ToolContext, ToolError
 
@@ -235,42 +229,12 @@ async def test_a_server_that_dies_at_work_is_started_anew_and_its_last_words_are
         assert last not in (before, after)
 
 
-async def test_the_end_of_what_a_server_complains_of_is_kept(tmp_path: Path) -> None:
-    async with rogue(tmp_path, "complain") as made:
-        await use(await tools_of(made), "rogue_complain")
-    old, now = complaints(tmp_path)
-    assert max(len(old), len(now)) <= MAX_LOG < len(old + now)
-    assert "".join(f"{number:999}\n" for number in range(40_000)).endswith(old + now)
-
-
-async def test_what_may_have_been_done_is_not_called_repeatable(tmp_path: Path) -> None:
-    async with rogue(tmp_path, access="write") as made:
-        tools = await tools_of(made)
-        with pytest.raises(ToolError, match="It may have been done: look before"):
-            await use(tools, "rogue_die")
-        with pytest.raises(ToolError, match="begun before"):
-            await use(tools, "rogue_die")  # the same call, as a replay makes it
-
-
 async def test_a_call_that_hangs_ends_in_time_and_others_go_on(tmp_path: Path) -> None:
     async with rogue(tmp_path, timeout_s=1.0) as made:
         tools = await tools_of(made)
         with pytest.raises(ToolError, match="gave no answer within 1 s"):
             await use(tools, "rogue_hang")
         await sooner_or_later(tools, "rogue_look", "pid")
-
-
-async def test_calls_run_side_by_side_and_one_that_is_cancelled_hurts_no_other(
-    tmp_path: Path,
-) -> None:
-    async with rogue(tmp_path) as made:
-        tools = await tools_of(made)
-        hanging = asyncio.create_task(use(tools, "rogue_hang"))
-        naps = [asyncio.create_task(use(tools, "rogue_nap")) for _ in range(8)]
-        await asyncio.sleep(0.1)
-        hanging.cancel()
-        assert [text_of(each) for each in await asyncio.gather(*naps)] == ["{}"] * 8
-        assert hanging.cancelled()
 
 
 async def test_much_text_is_cut_and_more_is_cut_off(tmp_path: Path) -> None:
@@ -347,17 +311,6 @@ async def test_what_a_server_says_of_a_failure_stays_behind_the_fence(tmp_path: 
         assert "no text: 1 image, 1 resource link" in getattr(pictured, "note", "")
 
 
-async def test_a_server_that_is_not_there_costs_two_seconds_once(tmp_path: Path) -> None:
-    said = {**READ, "command": [sys.executable, "-c", "import time; time.sleep(60)"]}
-    gone = {**READ, "command": ["/no/such/server"]}
-    async with kit(settings_of(tmp_path, silent=said, gone=gone)) as made:
-        made.servers[0].connection._began -= 60  # the process is not new
-        opened = await made.open("r1", None)
-        assert (opened.clients, opened.handles) == ({}, {})
-        assert "did not answer within 2 s" in made.missing()["web/mcp:silent"]
-        assert "cannot be started: No such file" in made.missing()["web/mcp:gone"]
-
-
 FEW = (
     b'{"a": "' + b"[{,}]" * MAX_VALUES + b'"}',
     b'{"a": "' + b'{\\"b\\": [1, 2]}, ' * MAX_VALUES + b'"}',
@@ -391,21 +344,3 @@ def test_what_is_sent_is_counted_before_it_is_parsed_however_it_is_cut(size: int
     for message in MANY:
         with pytest.raises(TooMuch):
             counted(message)
-
-
-def test_it_counts_in_linear_time() -> None:
-    for unit in (b"x", b'\\"', b"\\", b'"', b'"\n', b'"\\\n', b":", b'"a":', b"\n"):
-        for start in (b"", b'"'):
-            with computed_within(0.5), pytest.raises(TooMuch):
-                measured(start + unit * (MAX_MESSAGE // len(unit) + 1))
-
-
-async def test_who_sends_without_end_waits_and_others_do_not() -> None:
-    pace, other = ServerPace(), ServerPace()
-    began = time.monotonic()
-    await pace.spend((AHEAD_S + 0.3) * SHARE)
-    assert time.monotonic() - began >= 0.3
-    waiting = asyncio.create_task(pace.spend(600.0))
-    await other.spend(0.001)
-    assert not waiting.done()
-    waiting.cancel()

@@ -15,7 +15,7 @@ from policy_kit import Clock, Json, SaidSlack, channel
 
 from config.settings import load_settings
 from scopes import members as module
-from scopes.members import KEPT_S, Kept, Members, MembersOf
+from scopes.members import Members, MembersOf
 from scopes.slack_client import connect, open_session
 
 ANA, BOT = "U0ANA", "U0BOT"
@@ -149,62 +149,6 @@ async def test_a_list_is_read_to_its_end_or_not_at_all() -> None:
         assert at.slack.sent("users.conversations")[0]["types"] == module.ALL_KINDS
 
 
-async def test_who_stops_waiting_leaves_the_others_their_answer() -> None:
-    async with asked({"users.conversations": listed("C1")}) as at:
-        first = asyncio.ensure_future(at.members.of_user(ANA))
-        second = asyncio.ensure_future(at.members.of_user(ANA))
-        await asyncio.sleep(0)
-        first.cancel()
-        assert await second == frozenset({"C1"})
-        assert at.slack.count("users.conversations") == 1
-
-
-class ByCaller(dict[str, Any]):
-    """What `users.conversations` lists for a user, and for the token's own user."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return super().get("of the bot" if key == "users.conversations " else key, default)
-
-
-async def test_public_channels_that_the_bot_is_in_are_listed_once_for_all_checks() -> None:
-    ids = [f"C{n:03}" for n in range(50)]
-    answers = ByCaller({f"users.conversations {ANA}": listed(), "of the bot": listed(*ids)})
-    async with asked(answers) as at:
-        for id in ids:  # one after the other
-            assert await at.members.reads(ANA, id, full=True)
-            assert await at.members.joined_public(id)
-        assert [method for method, _ in at.slack.calls] == ["users.conversations"] * 2
-        at.clock.now += KEPT_S
-        answers["of the bot"] = listed(*ids[1:])
-        answers[f"conversations.info {ids[0]}"] = channel(ids[0], is_private=True)
-        assert not await at.members.joined_public(ids[0])
-        assert not await at.members.reads(ANA, ids[0], full=True)
-        assert not await at.members.reads(ANA, ids[1], full=False)  # a guest
-
-
-async def test_a_listing_that_fails_costs_a_question_for_each_channel_and_opens_nothing() -> None:
-    answers = ByCaller({f"users.conversations {ANA}": listed(), "of the bot": 500})
-    async with asked(answers) as at:
-        answers["conversations.info C1"] = channel("C1")
-        answers["conversations.info C2"] = 500
-        assert await at.members.reads(ANA, "C1", full=True)
-        assert not await at.members.reads(ANA, "C2", full=True)
-        answers["conversations.info C2"] = channel("C2")
-        assert await at.members.reads(ANA, "C2", full=True)
-
-
-async def test_of_many_channels_the_public_ones_are_listed_at_once() -> None:
-    ids = [f"C{n:03}" for n in range(60)]
-    infos = {f"conversations.info {c}": channel(c, is_private=c >= "C050") for c in ids}
-    answers: dict[str, Json | int | str] = {**infos, "users.conversations": listed("C000")}
-    answers["conversations.list"] = listed(*ids[:50])
-    async with asked(answers) as at:
-        for full, readable in ((True, ids[:50]), (False, ids[:1])):
-            may = await asyncio.gather(*(at.members.reads(ANA, c, full=full) for c in ids))
-            assert [c for c, yes in zip(ids, may, strict=True) if yes] == readable
-        assert len(at.slack.calls) < 20
-
-
 async def test_before_something_is_written_a_yes_is_asked_for_anew() -> None:
     answers: dict[str, Json | int | str] = {
         "users.conversations": listed("C2"),
@@ -215,20 +159,3 @@ async def test_before_something_is_written_a_yes_is_asked_for_anew() -> None:
         at.slack.answers["users.conversations"] = listed()
         assert await at.members.reads(ANA, "C2", full=True), "it is kept for some seconds"
         assert not await at.members.reads(ANA, "C2", full=True, fresh=True)
-
-
-async def test_what_is_kept_is_bounded() -> None:
-    kept, asked_for = Kept(KEPT_S, Clock(), most=5), list[str]()
-
-    async def ask(key: str) -> str:
-        async def answer() -> str:
-            asked_for.append(key)
-            return key
-
-        return await kept.get((key,), answer) or ""
-
-    for n in [*range(20), *range(15, 20)]:
-        assert await ask(str(n)) == str(n)
-    assert len(asked_for) == 20
-    await ask("3")
-    assert len(asked_for) == 21

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -25,7 +24,7 @@ from standins.model_faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS,
 
 from subagents.budget import Budget, Caps
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
-from subagents.model import ModelCall, ModelClient, ModelReply
+from subagents.model import ModelCall, ModelReply
 
 TOOL = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
 
@@ -53,23 +52,6 @@ async def complete(e: Engine, **fields: Any) -> ModelReply:
 
 
 # ---- what is sent
-
-
-async def test_roles_choose_model_effort_and_thinking() -> None:
-    async with engine(turns(say("Hi."))) as e:
-        await complete(e)
-        await complete(e, seq=1, role="subagent_main")
-        await complete(e, seq=2, role="parent", effort="high")
-
-    fast, main, parent = e.requests
-    assert [b["model"] for b in e.requests] == [
-        "claude-haiku-5-5", "claude-sonnet-5-5", "claude-sonnet-5-5",
-    ]  # fmt: skip
-    assert fast["output_config"] == {"effort": "low"}
-    assert main["output_config"] == {"effort": "medium"}
-    assert parent["output_config"] == {"effort": "high"}
-    assert fast["thinking"] == {"type": "adaptive"}
-    assert fast["max_tokens"] == 8000
 
 
 async def test_a_compatible_server_is_sent_only_what_every_server_knows() -> None:
@@ -179,36 +161,6 @@ async def test_what_never_gets_better_is_not_tried_again() -> None:
         async with engine(turns(call("look")), faults=Faults([kind])) as e:
             reply = await complete(e)
         assert (reply.attempts, len(e.requests)) == (1, 1), kind
-
-
-async def test_no_server_at_all_is_a_failure_in_words() -> None:
-    async with engine(turns()) as e:
-        client = ModelClient(e.settings.models, "k", "http://127.0.0.1:9")
-        e.run.model = client
-        with pytest.raises(ModelFailed, match="connection lost"):
-            await complete(e)
-        await client.aclose()
-
-
-# ---- waits
-
-
-async def test_a_wait_follows_retry_after_up_to_the_cap() -> None:
-    for asked, waited in ((0.3, 0.3), (3_000, 0.5)):
-        faults = Faults([Fault("http_429", retry_after=asked)])
-        models = {"retry_after_cap_s": 0.5}
-        async with engine(turns(say("Hi.")), settings_for(models=models), faults=faults) as e:
-            began = time.monotonic()
-            await complete(e)
-            assert time.monotonic() - began >= waited
-
-
-async def test_no_wait_outlives_the_run() -> None:
-    settings = settings_for({"seconds": 60.0}, {"retry_after_cap_s": 600.0})
-    async with engine(turns(say("Hi.")), settings, faults=always("http_429", 300)) as e:
-        with pytest.raises(ModelFailed):
-            await complete(e)
-    assert len(e.requests) == 1
 
 
 # ---- the budget

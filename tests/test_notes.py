@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from pg_kit import Kept, database_in_file, each_database, in_file, place
 
 import scopes
-from bot.memory import MAX_INDEXED, NoteStore
+from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store
@@ -24,7 +24,7 @@ from scopes.effects import OPEN_NOTES
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.notes import MAX_HITS, Notes
+from scopes.notes import Notes
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
@@ -67,32 +67,6 @@ async def test_a_note_is_kept_once_and_found_by_its_words(each_database: Databas
     read = await use(ctx, "read_note", note="note/1")
     assert isinstance(read, ToolResult)
     assert read.items[0].text == "Renewal: Harbour Line renews in March."
-
-
-@pytest.mark.parametrize(
-    ("text", "query"),
-    [
-        ("Die Rechnungen für Müller fehlen", "rechnung muller"),
-        ("Las facturas de Peñíscola llegaron", "factura peniscola"),
-        ("請求書は来週届きます", "請求書"),
-        ("Faktury za březen", "faktura"),
-        ("The invoices are late", "INVOICE"),
-    ],
-)
-async def test_words_are_found_in_other_forms(
-    each_database: Database, text: str, query: str
-) -> None:
-    shelf = NoteStore(each_database)
-    await shelf.save(MINE, "k1", "One", text, TRUSTED, "r1")
-    await shelf.save(MINE, "k2", "Two", "Something else entirely", TRUSTED, "r1")
-    assert [n.id for n in await shelf.search([MINE], query, 5)] == [1]
-
-
-async def test_a_title_counts_more_than_a_text(each_database: Database) -> None:
-    shelf = NoteStore(each_database)
-    await shelf.save(MINE, "k1", "Lunch", "the contract, in passing", TRUSTED, "r1")
-    await shelf.save(MINE, "k2", "Contract", "signed on Monday", TRUSTED, "r1")
-    assert [n.id for n in await shelf.search([MINE], "contract", 5)] == [2, 1]
 
 
 async def test_nobody_finds_or_reads_the_notes_of_another(database_in_file: Database) -> None:
@@ -151,40 +125,6 @@ async def test_only_who_was_given_the_notes_may_use_them(database_in_file: Datab
             await use(ctx, name, **given)
 
 
-async def test_an_empty_note_and_a_strange_id_are_refused_with_a_hint(
-    database_in_file: Database,
-) -> None:
-    ctx = context(NoteStore(database_in_file))
-    with pytest.raises(ToolError, match="needs a title and a text"):
-        await use(ctx, "save_note", title=" ", text="x")
-    for strange in ("note/0", "../1", "99999999999999999999", "note/2"):
-        with pytest.raises(ToolError, match="Use an id"):
-            await use(ctx, "read_note", note=strange)
-    assert await found(ctx, '"; DROP TABLE notes; -- * ) (') == []
-
-
-async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(
-    database_in_file: Database,
-) -> None:
-    shelf = NoteStore(database_in_file)
-    for k in range(MAX_HITS + 2):
-        await shelf.save(MINE, f"k{k}", f"Note {k}", "about pricing " + "word " * 900, TRUSTED, "r")
-    ctx = context(shelf, max_output_tokens=300)
-    result = await use(context(shelf), "search_notes", query="pricing")
-    assert isinstance(result, ToolResult)
-    assert len(result.items) == MAX_HITS
-    assert result.truncated
-    assert "beginning" in result.items[0].notes
-    assert result.note == f"{MAX_HITS} found; read_note reads one whole."
-    await shelf.save(MINE, "short", "Tides", "twice a day", TRUSTED, "r")
-    short = await use(context(shelf), "search_notes", query="tides")
-    assert isinstance(short, ToolResult)
-    assert short.note == "1 found."  # a parent reads this, which has no read_note
-    read = await use(ctx, "read_note", note="note/1")
-    assert isinstance(read, ToolResult)
-    assert read.truncated == "The end of the note is left out."
-
-
 @pytest.mark.parametrize(
     ("kind", "id", "left"),
     [
@@ -195,9 +135,9 @@ async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(
     ],
 )
 async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
-    each_database: Database, kind: str, id: str, left: list[str]
+    database_in_file: Database, kind: str, id: str, left: list[str]
 ) -> None:
-    shelf = NoteStore(each_database)
+    shelf = NoteStore(database_in_file)
     channel = Label(True, sources=frozenset({"C0SALES"}))
     mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
     await shelf.save(MINE, "k1", "From a channel", "about pricing", channel, "r1")
@@ -206,8 +146,8 @@ async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
     await shelf.save(BENS, "k4", "Bens own", "about pricing", TRUSTED, "r2")
     await shelf.save("channel:C0SALES", "k5", "Theirs", "about pricing", TRUSTED, "r2")
     target = ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
-    would = await Forget(each_database, dry_run=True)(target)
-    done = await Forget(each_database)(target)
+    would = await Forget(database_in_file, dry_run=True)(target)
+    done = await Forget(database_in_file)(target)
     assert would.notes == done.notes == 5 - len(left)
     for query in ("", "pricing"):
         kept = await shelf.search([MINE, BENS, "channel:C0SALES"], query, 9)
@@ -223,36 +163,20 @@ async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
     ids=["a message", "who wrote it, long after"],
 )
 async def test_what_a_run_read_and_is_forgotten_is_in_no_note_of_it(
-    each_database: Database, target: ForgetTarget, left: list[str], age: int
+    database_in_file: Database, target: ForgetTarget, left: list[str], age: int
 ) -> None:
-    shelf, sales = NoteStore(each_database), Label(True, sources=frozenset({"C0SALES"}))
-    await Store(each_database).start_run("r1", "mention", "What?", "offline", {})
+    shelf, sales = NoteStore(database_in_file), Label(True, sources=frozenset({"C0SALES"}))
+    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await each_database.write(quoted.insert().values(row))
+    await database_in_file.write(quoted.insert().values(row))
     await shelf.save(MINE, "k1", "From it", "about pricing", sales, "r1")
     for title in left:
         await shelf.save(MINE, title, title, "about pricing", sales, "r2")
     started = datetime.now(UTC) - timedelta(days=age)
-    await each_database.write(runs.update().values(status="complete", started=started))
-    await tidy(each_database, load_settings(env={}).retention)
-    assert (await Forget(each_database)(target)).notes == 1
+    await database_in_file.write(runs.update().values(status="complete", started=started))
+    await tidy(database_in_file, load_settings(env={}).retention)
+    assert (await Forget(database_in_file)(target)).notes == 1
     assert [note.title for note in await shelf.search([MINE], "", 9)] == left
-
-
-async def test_the_id_of_a_deleted_note_is_never_given_to_another(each_database: Database) -> None:
-    shelf = NoteStore(each_database)
-    kept = [await shelf.save(MINE, f"k{k}", f"N{k}", "text", TRUSTED, "r1") for k in range(2)]
-    await each_database.write(sa.delete(notes).where(notes.c.id.in_(kept)))
-    later = await shelf.save(MINE, "k2", "N2", "text", TRUSTED, "r1")
-    assert [*kept, later] == [1, 2, 3]
-
-
-async def test_a_note_of_very_many_words_is_kept(each_database: Database) -> None:
-    shelf = NoteStore(each_database)
-    text = " ".join(f"{k:x}w{k * k:x}" for k in range(MAX_INDEXED * 2))
-    await shelf.save(MINE, "k1", text, f"\0 \ud83d quokka {text}", TRUSTED, "r1")
-    assert [n.id for n in await shelf.search([MINE], "quokka", 5)] == [1]
-    assert [n.id for n in await shelf.search([MINE], f"quokka {'x' * 3_000}", 5)] == [1]
 
 
 async def test_deleted_words_are_in_no_file_any_more(

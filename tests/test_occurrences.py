@@ -18,10 +18,8 @@ from hypothesis import strategies as st
 from pg_kit import Kept, in_file, kept, place
 from timing import WAIT_S
 
-from bot.errors import StoreError
-from bot.schedules.scheduler import Scheduler, TimetableTrigger
+from bot.schedules.scheduler import Scheduler
 from bot.schedules.store import (
-    REPLACED,
     STILL_AT_WORK,
     TOO_LATE,
     Occurrences,
@@ -31,7 +29,7 @@ from bot.schedules.store import (
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from bot.storage.tables import schedules
-from config.schedules import Schedule, Timetable
+from config.schedules import Schedule
 
 __all__ = ["in_file", "place"]
 
@@ -119,12 +117,6 @@ async def test_each_time_is_one_row_whoever_notices_it_and_however_often(place: 
         assert len(await made.shown()) == 4
 
 
-async def test_more_times_than_one_transaction_notes_are_all_noted(in_file: Kept) -> None:
-    async with rows(in_file, cron="* * * * * *") as made:
-        await made.noted(START + timedelta(seconds=1_203))
-        assert len(await made.occurrences.of("markets", 10_000)) == 1_203
-
-
 # ---- what is caught up
 
 
@@ -180,19 +172,6 @@ async def test_what_a_person_asks_for_waits_and_is_never_too_late(in_file: Kept)
         assert (await made.taken(START + 2 * HOUR)).at == while_at_work.at
 
 
-async def test_an_occurrence_that_is_taken_up_as_it_is_asked_for_is_one_occurrence(
-    in_file: Kept,
-) -> None:
-    """A trigger takes it up in the very moment in which its row is there, as a replica may."""
-    async with rows(in_file, cron="0 0 1 1 *") as made:
-        at_once = "UPDATE schedule_runs SET state = 'running' WHERE at = NEW.at"
-        trigger = f"CREATE TRIGGER taken AFTER INSERT ON schedule_runs BEGIN {at_once}; END"
-        await made.database.change(lambda c: c.exec_driver_sql(trigger).rowcount)
-        asked = await made.occurrences.ask_now("markets", START)
-        assert (asked.at, asked.state) == (START, "running")
-        assert await made.shown() == [("08:00", "running")]
-
-
 async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
     in_file: Kept,
 ) -> None:
@@ -224,25 +203,6 @@ async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
         assert (occurrence.state, occurrence.why) == ("ran", "")
         assert occurrence.cost_usd == pytest.approx(0.75)
         assert await made.delivered(await made.taken(later))
-
-
-async def test_a_time_that_comes_while_a_run_fails_is_not_lost(in_file: Kept) -> None:
-    async with rows(in_file) as made:
-        await made.noted(START + 10 * MINUTE)
-        first = await made.taken(START + 10 * MINUTE)
-        await made.noted(START + 20 * MINUTE)
-        made.now = START + 21 * MINUTE
-        await made.occurrences.record_failure(first, "The model is away.")
-        assert (await made.taken(START + 21 * MINUTE)).at == START + 20 * MINUTE
-
-
-async def test_a_run_that_waited_too_long_for_its_next_try_is_over(in_file: Kept) -> None:
-    async with rows(in_file, missed_hours=1.0, cron="0 0 1 1 *") as made:
-        await made.occurrences.ask_now("markets", START)
-        work = await made.taken(START)
-        await made.occurrences.record_failure(work, "Slack is away.", again=START + 30 * MINUTE)
-        assert await made.take(START + 61 * MINUTE) == []  # nothing served in between
-        assert await made.shown() == [("08:00", "failed")]
 
 
 @given(
@@ -404,42 +364,6 @@ async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(in_file: Kept) 
         assert await made.shown() == [("08:10", "skipped"), ("08:40", "due")]
 
 
-async def test_what_was_refused_is_caught_up_when_it_was_mended(in_file: Kept) -> None:
-    async with rows(in_file) as made:
-        assert await made.store.refuse("markets", "There is no channel #support.")
-        assert not await made.store.refuse("markets", "The channel #support is archived.")
-        stored = await made.stored()
-        assert (stored.state, stored.why) == ("refused", "The channel #support is archived.")
-        await made.noted(START + 25 * MINUTE)
-        assert await made.take(START + 25 * MINUTE) == []
-        assert await made.store.accept("markets")
-        assert not await made.store.accept("markets")
-        await made.noted(START + 25 * MINUTE)
-        assert (await made.taken(START + 25 * MINUTE)).at == START + 20 * MINUTE
-
-
-async def test_a_name_is_one_schedules_until_that_is_deleted(place: Kept) -> None:
-    async with rows(place) as made:
-        with pytest.raises(ScheduleError, match="There is a schedule named 'markets' already"):
-            await made.store.create("markets", spec(), "chat", START)
-        await made.noted(START + 10 * MINUTE)
-        await made.ran(await made.taken(START + 10 * MINUTE))
-        await made.noted(START + 20 * MINUTE)
-        await made.store.delete("markets")
-        assert await made.store.get("markets") is None
-        assert await made.take(START + HOUR) == []
-        (delivery,) = await made.occurrences.deliveries("markets")
-        assert delivery.state == "superseded"
-        with pytest.raises(ScheduleError, match="There is no schedule 'markets'"):
-            await made.store.pause("markets", "U0ANA")
-
-        await made.store.create("markets", spec(cron="0 * * * *"), "chat", START + HOUR)
-        assert await made.shown() == []
-        assert await made.occurrences.deliveries("markets") == []
-        await made.noted(START + 2 * HOUR)
-        assert await made.shown() == [("10:00", "due")]
-
-
 async def test_the_table_becomes_what_the_settings_say(in_file: Kept) -> None:
     async with in_file.stores(1) as (store,):
         made = Rows(store.database)
@@ -458,26 +382,6 @@ async def test_the_table_becomes_what_the_settings_say(in_file: Kept) -> None:
             await made.store.delete("markets")
 
 
-async def test_a_schedule_that_comes_back_into_the_settings_goes_on(in_file: Kept) -> None:
-    async with in_file.stores(1) as (store,):
-        made = Rows(store.database)
-        await made.store.sync({"markets": spec()}, START)
-        await made.noted(START + 10 * MINUTE)
-        await made.ran(await made.taken(START + 10 * MINUTE))
-        await made.delivered(await made.taken(START + 10 * MINUTE))
-        await made.store.sync({}, START + 15 * MINUTE)  # started with another in_file, say
-        await made.store.sync({"markets": spec(quiet=True)}, START + 35 * MINUTE)
-        await made.noted(START + 40 * MINUTE)
-        assert await made.shown() == [("08:10", "ran"), ("08:40", "due")]
-        assert await made.occurrences.last_delivered("markets")
-        stored = await made.stored()
-        assert stored.spec.quiet
-
-        await made.store.sync({}, START + 45 * MINUTE)
-        await made.store.sync({"markets": spec(channels=("other",))}, START + 45 * MINUTE)
-        assert await made.shown() == []
-
-
 async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(
     in_file: Kept,
 ) -> None:
@@ -487,26 +391,6 @@ async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(
         await made.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
         await made.noted(START + 2 * HOUR)
         assert await made.shown() == [("08:10", "due"), ("09:05", "due")]
-
-
-async def test_a_paused_schedule_stays_paused_over_a_restart(in_file: Kept) -> None:
-    async with in_file.stores(1) as (store,):
-        made = Rows(store.database)
-        await made.store.sync({"markets": spec()}, START)
-        await made.store.pause("markets", "U0ANA")
-        await made.store.sync({"markets": spec(cron="5 * * * *")}, START + HOUR)
-        stored = await made.stored()
-        assert (stored.state, stored.why) == ("paused", "U0ANA")
-
-
-async def test_the_settings_win_over_a_schedule_of_the_same_name_set_in_chat(in_file: Kept) -> None:
-    async with rows(in_file, owner="U0BEN") as made:
-        await made.noted(START + 10 * MINUTE)
-        (gone,) = await made.store.sync({"markets": spec()}, START + 11 * MINUTE)
-        assert gone.spec.owner == "U0BEN"
-        stored = await made.stored()
-        assert (stored.origin, stored.spec.owner, stored.why) == ("config", "U0ANA", REPLACED)
-        assert await made.shown() == []
 
 
 async def test_rows_that_cannot_be_read_hold_up_no_other_schedule(in_file: Kept) -> None:
@@ -568,55 +452,6 @@ async def test_a_start_catches_up_from_the_watermark_and_a_ring_notes_its_time(
         assert await made.times() == ["08:10", "08:20", "08:30", "08:40"]
 
 
-async def test_a_clock_that_is_set_back_repeats_nothing_and_goes_on(in_file: Kept) -> None:
-    async with wall(in_file) as made:
-        await made.starts(START + 31 * MINUTE)
-        for each in (made, Wall(made.database)):
-            await each.starts(START - HOUR)
-            await each.rings(START + 15 * MINUTE)
-            await each.rings(START + 39 * MINUTE)
-        assert await made.times() == ["08:10", "08:20", "08:30"]
-        await made.rings(START + 40 * MINUTE)
-        assert await made.times() == ["08:10", "08:20", "08:30", "08:40"]
-
-
-async def test_changes_by_others_are_seen(in_file: Kept) -> None:
-    async with wall(in_file) as made:
-        await made.starts(START + MINUTE)
-        await made.store.create("new", spec(cron="5 * * * *"), "chat", START)
-        await made.starts(START + 6 * MINUTE)
-        assert made.next_times() == {"markets": "08:10", "new": "09:05"}
-        assert await made.times("new") == ["08:05"]
-
-        await made.store.pause("markets", "U0ANA")
-        await made.starts(START + 25 * MINUTE)
-        assert made.next_times() == {"new": "09:05"}
-        assert await made.times() == []
-        await made.store.resume("markets", START + 25 * MINUTE)
-        await made.store.delete("new")
-        await made.starts(START + 25 * MINUTE)
-        assert made.next_times() == {"markets": "08:30"}
-        await made.rings(START + 51 * MINUTE)
-        assert await made.times() == ["08:30", "08:40", "08:50"]
-        assert await made.times("new") == ["08:05"]
-
-
-async def test_a_time_that_the_database_was_away_for_is_caught_up(
-    in_file: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def away(self: Occurrences, schedule: str) -> None:
-        raise StoreError("write", "The database is away.", "Wait.")
-
-    async with wall(in_file) as made:
-        await made.starts(START)
-        with monkeypatch.context() as patch:
-            patch.setattr(Occurrences, "create_due", away)
-            with pytest.raises(StoreError):
-                await made.rings(START + 10 * MINUTE)
-        await made.starts(START + 11 * MINUTE)
-        assert (await made.times(), made.next_times()) == (["08:10"], {"markets": "08:20"})
-
-
 async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_itself(
     in_file: Kept,
 ) -> None:
@@ -639,11 +474,3 @@ async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_it
 
 async def at_least(count: int, occurrences: Occurrences) -> bool:
     return len(await occurrences.of("each-second")) >= count
-
-
-def test_after_a_long_sleep_of_the_machine_it_rings_once_and_not_for_each_time() -> None:
-    trigger = TimetableTrigger(Timetable.of("* * * * * *", "UTC"))
-    assert trigger.get_next_fire_time(START, START + 5 * HOUR) == START + 5 * HOUR + timedelta(
-        seconds=1
-    )
-    assert trigger.get_next_fire_time(START + HOUR, START) == START + HOUR + timedelta(seconds=1)

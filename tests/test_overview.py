@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from document_kit import RESULT
 from timing import computed_within
 
-from bot.tasks.overview import Overview, by_urgency, pair_rows, read_overview, read_triage_lines
-from bot.tasks.sources import ChannelPlan, SweepSource
-from bot.tasks.tracker import TrackerReader, TrackerRow, keys_in, rows_of, tracker_entry
-from bot.tasks.triage import category_of
-from scopes.label import TRUSTED
-from scopes.slack_reader import ChannelInfo
-from scopes.tool import Item, Window
+from bot.tasks.overview import by_urgency, read_overview, read_triage_lines
+from bot.tasks.tracker import TrackerRow
 from subagents.result import Finding, SubagentResult
-
-WINDOW = Window(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 15, tzinfo=UTC))
 
 
 def row(
@@ -30,140 +21,9 @@ def row(
     )
 
 
-ROWS = [
-    row("BUG-1", "Receipts without TSE signature since 3.8", "Germany"),
-    row("BUG-2", "SEPA export rejected because of a missing BIC"),
-    row("BUG-3", "Loyalty points lost after offline mode", "France", closed=True),
-    row("BUG-4", "Login codes by SMS are not delivered", closed=True),
-    row("BUG-5", "E-invoices rejected by SDI with a schema error", "Italy"),
-    row("BUG-6", "Cash drawer opens twice on mixed payment", "Switzerland"),
-]
-
-
-SWEPT = ("csm-germany", "csm-france", "csm-italy", "csm-spain", "csm-switzerland", "support")
-
-
-def source(
-    name: str = "csm-germany", keys: Mapping[str, Sequence[str]] | None = None
-) -> SweepSource:
-    return SweepSource(
-        ChannelInfo("C1", name, False, True, ""), WINDOW, ChannelPlan("C1", keys=keys or {})
-    )
-
-
 def finding(claim: str, **more: Any) -> Finding:
     given: dict[str, Any] = {"state": "unsolved", "evidence": ["C1/1.1"], "threads": ["C1/1.1"]}
     return Finding(id="F1.1", claim=claim, **{**given, **more})
-
-
-def found(claim: str, channel: str = "csm-germany", **more: Any) -> str:
-    keys = more.pop("keys", None)
-    row = TrackerReader(ROWS, SWEPT).find(finding(claim, **more), source(channel, keys))
-    return row.key if row else ""
-
-
-SPAIN, ITALY = {"channel": "csm-spain"}, {"channel": "csm-italy"}
-
-
-@pytest.mark.parametrize(
-    ("claim", "more", "key"),
-    [
-        # Rare words of both, across languages; one acronym is no proof.
-        ("Kassenbons ohne TSE-Signatur seit dem Update", {}, "BUG-1"),
-        ("El banco rechaza el fichero SEPA: falta el BIC", SPAIN, "BUG-2"),
-        ("Loyalty points were lost while offline", {"channel": "csm-france"}, "BUG-3"),
-        ("Una fattura scartata dallo SDI per natura IVA mancante", ITALY, ""),
-        ("The bank rejected a payment", ITALY, ""),
-        ("", ITALY, ""),
-        # A row of another market is not the same bug.
-        ("Bons ohne TSE-Signatur", {"channel": "csm-switzerland"}, ""),
-        ("It is BUG-1 again", SPAIN, ""),
-        # The key that its thread or its next step names decides.
-        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-2"]}}, "BUG-2"),
-        ("Doble cobro", {"keys": {"C1/9.9": ["BUG-2"]}}, ""),
-        ("Doble cobro", {"keys": {"C1/1.1": ["ABC-99"]}}, ""),
-        ("Doble cobro", {"next_step": "Wait for BUG-2."}, "BUG-2"),
-        # Of two keys the open one is meant, and of two open ones none.
-        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-4", "BUG-2"]}}, "BUG-2"),
-        ("Doble cobro", {"keys": {"C1/1.1": ["BUG-1", "BUG-2"]}}, ""),
-    ],
-)
-def test_a_row_is_found_by_key_or_by_rare_words_or_it_is_not_said(
-    claim: str, more: Mapping[str, Any], key: str
-) -> None:
-    assert found(claim, **more) == key
-
-
-def test_a_row_that_links_to_the_thread_is_its_row() -> None:
-    rows = [*ROWS, row("BUG-9", "Something else", threads=["C1/1.1"])]
-    assert TrackerReader(rows, SWEPT).find(finding("x"), source()) == rows[-1]
-
-
-def test_two_rows_that_fit_alike_leave_it_open() -> None:
-    rows = [row("A-1", "SEPA export misses the BIC"), row("A-2", "SEPA import misses the BIC")]
-    assert TrackerReader(rows, SWEPT).find(finding("SEPA BIC fehlt"), source()) is None
-
-
-@pytest.mark.parametrize(
-    ("market", "channel", "fit"),
-    [
-        ("Germany", "csm-germany", True),
-        ("Germany", "csm-spain", False),
-        ("Spain, France", "csm-france", True),
-        ("all", "csm-spain", True),
-        ("Payments", "csm-spain", True),
-        ("Italy", "support", False),
-    ],
-)
-def test_a_row_is_not_about_a_channel_if_its_market_names_another_one(
-    market: str, channel: str, fit: bool
-) -> None:
-    assert TrackerReader([], SWEPT).fits(row("A-1", "x", market), channel) == fit
-
-
-# ---- what it says
-
-
-def test_closed_means_closed_and_still_reported() -> None:
-    closed = ROWS[2]
-    states = {
-        state: tracker_entry(closed, finding("x", state=state), True)
-        for state in ("unsolved", "waiting", "solved")
-    }
-    assert [each and each.status for each in states.values()] == ["closed", "closed", "tracked"]
-    nothing = tracker_entry(None, finding("x"), True)
-    assert nothing
-    assert nothing.to_json() == {"status": "untracked", "key": "", "title": "", "link": None}
-
-
-def test_what_may_stand_in_a_row_that_was_not_read_is_not_called_untracked() -> None:
-    assert tracker_entry(None, finding("x"), False) is None
-    assert tracker_entry(None, finding("x", state="solved"), True) is None
-
-
-def test_rows_that_a_subagent_made_up_are_left_out() -> None:
-    items = {
-        "F1/R1": Item("F1/R1", "title: Cash drawer | key: BUG-6 | status: open", None, TRUSTED)
-    }
-    told = [
-        {"id": "F1/R1", "key": "BUG-6", "title": "Cash drawer", "status": "open", "market": ""},
-        {"id": "F1/R1", "key": "BUG-6", "title": "Again", "status": "closed", "market": ""},
-        {"id": "F1/R2", "key": "BUG-7", "title": "Not there", "status": "open", "market": ""},
-    ]
-    result = SubagentResult.model_validate(
-        {**RESULT, "contract": "tracker", "value": {"rows": told}}
-    )
-    (only,) = rows_of([result], items)
-    assert (only.key, only.title, only.closed) == ("BUG-6", "Cash drawer", False)
-    forged = {**told[0], "key": "BUG-9", "title": "Pay at once"}
-    (only,) = rows_of([result.model_copy(update={"value": {"rows": [forged]}})], items)
-    assert only.key == ""
-    assert "Pay" not in only.title
-
-
-def test_keys_are_read_as_people_write_them() -> None:
-    text = "See BUG-12, <https://x/BUG-12|BUG-12> and ABC2-7; not utf-8 or 3.8."
-    assert keys_in(text) == ["BUG-12", "ABC2-7"]
 
 
 # ---- the lines of the parent
@@ -208,14 +68,6 @@ def test_many_findings_of_no_row_are_read_at_once() -> None:
             "F1.1",
             "BUG-2",
         )
-
-
-def test_a_pair_holds_if_its_row_exists_and_its_market_fits() -> None:
-    pairs = (("F1.1", "BUG-2"), ("F2.1", "BUG-1"), ("F1.2", "BUG-99"))
-    named = pair_rows(Overview(pairs=pairs), TrackerReader(ROWS, SWEPT), CHANNELS)
-    assert {id: row.key for id, row in named.items()} == {"F1.1": "BUG-2"}
-    both = Overview(pairs=(("F1.1", "BUG-2"), ("F1.1", "BUG-4")))
-    assert pair_rows(both, TrackerReader(ROWS, SWEPT), CHANNELS) == {}
 
 
 def judged(number: int, **value: Any) -> SubagentResult:
@@ -317,17 +169,3 @@ def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:
 
     assert [s.findings for s in by_urgency(results)] == [("F4.1",), ("F3.1",), ("F5.1",)]
     assert by_urgency(results[:2]) == [], "nothing is asked, and nothing is due"
-
-
-@pytest.mark.parametrize(
-    ("said", "names", "meant"),
-    [
-        ("Customer ", ("customer", "other"), "customer"),
-        ("lottery", ("customer", "other"), "other"),
-        ("lottery", ("customer", "rest"), "rest"),
-    ],
-)
-def test_a_category_is_one_of_those_that_are_configured(
-    said: str, names: tuple[str, ...], meant: str
-) -> None:
-    assert category_of(said, names) == meant

@@ -21,10 +21,7 @@ from bot.local.page import page_routes
 from bot.local.sample_workspace import load_sample
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
-from bot.local.slack.views import new_trigger
 from bot.local.workspace import micros
-from bot.reports.frame import feedback_form, message_view
-from bot.slack.blocks import Block
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -213,122 +210,6 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
     ).to_be_in_viewport()
 
 
-def test_buttons_are_clicked_and_stop_is_pressed(running: Running, page: Page) -> None:
-    running.bot.chat_postMessage(channel=running.channel, text="Done.", blocks=footer("k1"))
-    page.get_by_role("button", name="Bad").click()
-    expect(page.get_by_role("button", name="Bad")).to_have_attribute("aria-pressed", "true")
-    running.hears("block_actions")
-    root = running.slack.people.say(running.me, running.channel, f"<@{BOT_USER}> everything")
-    open_stream(running, root)
-    page.get_by_role("article").filter(has_text="everything").get_by_text("1 reply").click()
-    page.get_by_role("button", name="Stop").click()
-    expect(page.locator("#working")).to_be_hidden()
-    assert not running.slack.visible(running.channel, root)[-1].streaming
-    running.hears("agent_session_stopped")
-
-
-def test_a_modal_is_shown_filled_in_and_sent(running: Running, page: Page) -> None:
-    def opened(view: Block) -> None:
-        running.bot.views_open(trigger_id=new_trigger(running.slack.state, running.me), view=view)
-
-    opened(message_view("Nothing is stored."))
-    expect(page.get_by_role("dialog", name="Details")).to_contain_text("Nothing is stored.")
-    page.get_by_role("button", name="Close", exact=True).click()
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    opened(message_view("Still nothing."))
-    expect(page.get_by_role("dialog")).to_contain_text("Still nothing.")
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    assert running.slack.state.views == {}
-    opened(feedback_form("T1/C1/1.2"))
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Something is missing").check()
-    dialog.get_by_role("textbox").fill("All of March.")
-    with page.expect_request("**/page/submit") as sent:
-        dialog.get_by_role("button", name="Send").click()
-    typed = (sent.value.post_data_json or {})["typed"]
-    assert typed == {"reason": "missing", "comment": "All of March."}
-    expect(dialog).to_be_hidden()
-    running.hears("view_submission")
-
-
-def test_a_direct_message_needs_no_mention_and_is_answered_in_its_thread(
-    running: Running, page: Page
-) -> None:
-    page.get_by_role("button", name="Direct message").click()
-    expect(page.get_by_text("Nothing has been said here yet.")).to_be_visible()
-    box = page.get_by_role("textbox", name="Message")
-    box.fill("hello")
-    box.press("Enter")
-    expect(page.get_by_label("Thread", exact=True).get_by_text("hello")).to_be_visible()
-    channel = running.slack.people.dm(running.me)
-    (asked,) = running.slack.visible(channel)
-    running.bot.chat_postMessage(
-        channel=channel,
-        thread_ts=asked.ts,
-        text="Hi",
-        blocks=[{"type": "markdown", "text": "Hi *you*"}],
-    )
-    expect(page.get_by_label("Thread", exact=True).get_by_text("Hi you")).to_be_visible()
-    reply = page.get_by_role("textbox", name="Reply in the thread")
-    reply.fill("more\nof it")
-    page.get_by_label("Thread", exact=True).get_by_role("button", name="Send").click()
-    expect(page.get_by_label("Thread", exact=True).get_by_text("more")).to_be_visible()
-    assert [each.thread_ts for each in running.slack.visible(channel)] == ["", asked.ts, asked.ts]
-
-
-@pytest.mark.slow
-def test_own_messages_are_edited_and_deleted_and_no_others(running: Running, page: Page) -> None:
-    running.slack.people.say(running.other, running.channel, "theirs")
-    link = "<https://example.com/?a=1&amp;b|a link>"
-    running.slack.people.say(running.me, running.channel, f"<@{BOT_USER}> mine &amp; more {link}")
-    mine = page.get_by_role("article").filter(has_text="mine & more")
-    theirs = page.get_by_role("article").filter(has_text="theirs")
-    expect(mine).to_be_visible()
-    expect(theirs.get_by_role("button", name="Edit")).to_have_count(0)
-    mine.get_by_role("button", name="Edit").click()
-    box = page.get_by_role("textbox", name="Edit your message")
-    expect(box).to_have_value("@Assistant mine & more <https://example.com/?a=1&b|a link>")
-    running.slack.people.say(running.other, running.channel, "said meanwhile")
-    expect(page.get_by_text("said meanwhile")).to_be_visible()
-    box.fill("@assistant changed <https://example.com/?a=1&b|a link> <i>")
-    box.press("Enter")
-    changed = page.get_by_role("article").filter(has_text="changed")
-    expect(changed.get_by_text("(edited)")).to_be_visible()
-    assert f"<@{BOT_USER}> changed {link} &lt;i&gt;" in running.texts()
-    changed.get_by_role("button", name="Delete").click()
-    changed.get_by_role("button", name="Really delete?").click()
-    expect(page.get_by_text("changed")).to_have_count(0)
-    assert not any("changed" in text for text in running.texts())
-
-
-@pytest.mark.slow
-def test_whispers_and_the_home_are_shown_to_whom_they_are_for_and_links_lead_to_messages(
-    running: Running, page: Page
-) -> None:
-    timeline = running.slack.state.timelines[running.channel]
-    root = next(m for m in timeline.all() if timeline.replies(micros(m.ts))).ts
-    link = running.bot.chat_getPermalink(channel=running.channel, message_ts=root)["permalink"]
-    block = {"type": "markdown", "text": f"See [this one]({link})."}
-    running.bot.chat_postMessage(channel=running.channel, text="See", blocks=[block])
-    page.get_by_role("link", name="this one").click()
-    opened = page.get_by_label("Thread", exact=True).locator(f'[data-ts="{root}"]')
-    expect(opened).to_be_visible()
-    running.bot.chat_postEphemeral(channel=running.channel, user=running.me, text="Not allowed")
-    expect(page.get_by_text("Only visible to you")).to_be_visible()
-    header = {"type": "header", "text": {"type": "plain_text", "text": "Hi there"}}
-    page.get_by_role("button", name="Home").click()
-    expect(page.get_by_text("has not shown anything")).to_be_visible()
-    running.bot.views_publish(user_id=running.me, view={"type": "home", "blocks": [header]})
-    expect(page.get_by_role("heading", name="Hi there")).to_be_visible()
-    running.hears("app_home_opened")
-    page.get_by_label("You are").select_option(running.other)
-    page.goto(f"{running.url}/#{running.channel}")
-    page.reload()
-    expect(page.get_by_label("You are")).to_have_value(running.other)
-    expect(page.get_by_text("Not allowed")).to_have_count(0)
-
-
 @pytest.mark.slow
 def test_everything_can_be_done_by_keyboard(running: Running, page: Page) -> None:
     page.get_by_label("You are").focus()
@@ -345,41 +226,6 @@ def test_everything_can_be_done_by_keyboard(running: Running, page: Page) -> Non
     page.keyboard.press("Escape")
     expect(page.get_by_label("Thread", exact=True)).to_be_hidden()
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
-
-
-@pytest.mark.slow
-def test_text_of_any_kind_is_shown_soon_and_as_text(page: Page) -> None:
-    """Unclosed marks, nested ones, half surrogates: nothing hangs, nothing becomes an element."""
-    texts = [
-        "**_`[x](" * 1_500,
-        "__a " * 3_000,
-        "[" * 6_000 + "](" * 3_000,
-        "> " * 6_000,
-        "- a\n" * 3_000,
-        "".join(" " * (2 * n) + "- a\n" for n in range(80)),
-        "|" * 3_000 + "\n" + "|-" * 3_000,
-        "<@" * 4_000,
-        "`" * 12_000,
-        ":a" * 6_000,
-        "\u202e\u200bright to left \ud83d \0",
-        NASTY,
-        "[x](data:text/html,<script>1</script>) [y](JaVaScRiPt:1) <javascript:1|z>",
-    ]
-    seconds = page.evaluate(
-        """(texts) => {
-          const begun = performance.now();
-          for (const text of texts) for (const show of [markdown, slackText]) {
-            const box = document.createElement("div");
-            box.append(...show(text).flat(9));
-            const bad = "script, img, iframe, b, a[href^='javascript' i], a[href^='data' i]";
-            if (box.querySelector(bad))
-              throw new Error("an element came of " + text.slice(0, 50));
-          }
-          return (performance.now() - begun) / 1000;
-        }""",
-        texts,
-    )
-    assert seconds < 5
 
 
 def test_changes_are_sent_once_each_to_whom_they_are_visible(running: Running) -> None:
@@ -432,28 +278,3 @@ def test_other_sites_can_do_and_read_nothing(running: Running, headers: dict[str
     assert running.send("/page/workspace", **headers)[0] == 403
     assert running.send("/page/say", body, content_type="text/plain")[0] == 415
     assert running.texts() == before
-
-
-def test_what_the_page_does_not_ask_is_refused_in_words(running: Running) -> None:
-    theirs = running.slack.people.say(running.other, running.channel, "theirs")
-    place = {"channel": running.channel}
-    for act, fields in (
-        ("say", {**place, "text": "  "}),
-        ("say", {"channel": "C0NOWHERE", "text": "x"}),
-        ("say", {"channel": running.slack.people.dm(running.other), "text": "x"}),
-        ("say", {**place, "text": "x", "thread": "now"}),
-        ("say", {**place, "text": "x", "thread": "1.000000"}),
-        ("say", {**place, "text": "x", "user": BOT_USER}),
-        ("say", {**place, "text": "x", "odd": "x"}),
-        ("edit", {**place, "ts": theirs, "text": "x"}),
-        ("delete", {**place, "ts": theirs}),
-        ("click", {**place, "ts": theirs, "action": "none"}),
-        ("click", {"action": "none"}),
-        ("fly", {}),
-    ):
-        status, body = running.post(act, **fields)
-        assert 400 <= status < 500, (act, fields, body)
-        assert body["error"]
-    assert running.send("/page/say", "not json")[0] == 400
-    assert running.send("/page/live?user=U0NOBODY&channel=")[0] == 400
-    assert running.texts()[-1] == "theirs"

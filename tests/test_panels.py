@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import line, opening, results, say, sentence, settings_for, use
+from engine_kit import line, opening, results, say, sentence, settings_for
 from panel_kit import (
     LINES,
     SPECIALISTS,
@@ -29,27 +29,22 @@ from panel_kit import (
     verdicts,
     write_profile,
 )
-from standins.web import Page
-from web_kit import small_web
 
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.reports.frame import gaps
 from bot.reports.issues import known_findings, panel_key
-from bot.reports.markdown import report_markdown
 from bot.reports.text import report_text
 from bot.storage.deletions import ForgetTarget
-from bot.tasks.material import MaterialRefused, material_of_page
 from config.sections import PhaseShares
 from scopes.effects import OPEN_NOTES
 from scopes.label import TRUSTED
 from scopes.notes import Notes
-from scopes.pages.pages import Pages
 from scopes.spaces import space_of
-from subagents.audit import audit
 from subagents.brief import SUBMIT
 from subagents.budget import NANO
+from subagents.overlap import audit
 from subagents.run import Run
 
 Json = dict[str, Any]
@@ -96,19 +91,6 @@ async def test_in_the_first_phase_nobody_is_sent_anothers_output(tmp_path: Path)
         assert not any(point(n)["fix"] in sent for n in range(1, 6))
 
 
-async def test_a_finding_of_one_round_is_kept_with_half_its_confidence(tmp_path: Path) -> None:
-    seen: dict[str, int] = {}
-
-    def wavering(body: Json) -> Answer:
-        return review(point(1), *([point(30)] if draw(body, seen) == 1 else []))
-
-    done = await held(Minds({"correctness": wavering}), tmp_path)
-    (found,) = [s for s in done.report.specialists if s.name == "correctness"]
-    assert (found.rounds, found.stable) == (3, True)
-    by_place = {f.place: (f.confidence, f.rounds) for f in done.report.findings}
-    assert by_place == {"app.py:1": (0.8, 3), "app.py:30": (0.4, 1)}
-
-
 async def test_a_specialist_who_never_finds_the_same_ends_at_the_cap(tmp_path: Path) -> None:
     seen: dict[str, int] = {}
 
@@ -147,21 +129,6 @@ async def test_judges_who_disagree_for_ever_leave_a_dispute_with_both_sides(tmp_
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
-async def test_judges_who_flip_end_at_the_cap(tmp_path: Path) -> None:
-    seen: dict[str, int] = {}
-
-    def flipping(body: Json) -> Answer:
-        says = "refute" if draw(body, seen) % 2 else "weaken"
-        return verdicts(
-            *(verdict(id, says, evidence=quote_of(said)) for id, said in to_judge(body).items())
-        )
-
-    done = await held(Minds({"correctness": finds(point(1))}, flipping), tmp_path)
-    (_, challenge, _) = done.report.phases
-    assert (challenge.rounds, challenge.stopped) == (3, "rounds")
-    assert done.report.findings[0].outcome in ("disputed", "dropped")
-
-
 def weakening(body: Json) -> Answer:
     given = to_judge(body).items()
     return verdicts(*(verdict(id, "weaken", evidence=quote_of(said)) for id, said in given))
@@ -188,81 +155,6 @@ async def test_what_all_weaken_and_its_author_too_is_lowered_and_judged_once(
     (sent,) = written
     assert "correctness, medium | app.py:1" in sent, "the severity after judging"
     assert "correctness, high" not in sent
-
-
-async def test_what_its_author_does_not_weaken_is_judged_again(tmp_path: Path) -> None:
-    done = await held(Minds({"correctness": finds(point(1))}, weakening), tmp_path)
-    assert len(done.judgements) == 5, "two judges, the author, two judges"
-
-
-async def test_what_all_refute_and_its_author_withdraws_is_dropped(tmp_path: Path) -> None:
-    minds = Minds({"correctness": finds(point(1))}, divided(*SPECIALISTS), divided(*SPECIALISTS))
-    done = await held(minds, tmp_path)
-    (found,) = done.report.findings
-    assert found.outcome == "dropped"
-    assert [v.verdict for v in found.verdicts] == ["refute", "refute"]
-    assert found.defence
-    assert found.defence.verdict == "refute"
-
-
-async def test_specialists_who_copy_each_other_have_one_finding_that_is_judged(
-    tmp_path: Path,
-) -> None:
-    done = await held(Minds(finds(point(7))), tmp_path)
-    (found,) = done.report.findings
-    assert found.found_by[0] == "correctness", "whose category it is"
-    assert set(found.found_by) == set(SPECIALISTS)
-    assert (found.outcome, len(found.verdicts)) == ("confirmed", 2)
-    assert "correctness" not in {v.specialist for v in found.verdicts}
-
-
-async def test_what_several_find_in_several_categories_is_one_finding_that_others_judge(
-    tmp_path: Path,
-) -> None:
-    def of(name: str, severity: str, claim: str) -> Voice:
-        quotes = [f"{LINES[6]}", f"{LINES[8]}"]
-        return finds(
-            point(7, name, severity=severity, claim=claim, confidence=0.8, quotes=quotes),
-            point({"security": 20, "quality": 30, "correctness": 40}[name], name),
-        )
-
-    each = {
-        "security": of(
-            "security", "medium", "Anybody deletes what others wrote, since nobody asks"
-        ),
-        "quality": of("quality", "high", "The parameter misleads a reader"),
-        "correctness": of("correctness", "low", "It promises a check that is missing here"),
-    }
-    done = await held(Minds(each), tmp_path)
-    report = done.report
-    (found,) = [f for f in report.findings if f.place == "app.py:7"]
-    assert len(report.findings) == 4
-    assert (found.found_by[0], set(found.found_by)) == ("quality", set(each)), "the briefest claim"
-    assert (found.severity, found.category) == ("high", "quality")
-    assert found.confidence == 0.93, "0.8 of one; of three a third of the doubt is left"
-    assert {v.specialist for v in found.verdicts} == {"performance", "architecture"}
-    asked = [id for body in done.judgements for id in to_judge(body)]
-    assert asked.count(found.id) == 2
-    assert "Found independently by quality, security and correctness; 93% sure." in " ".join(
-        report_text(report).split()
-    )
-    assert audit(done.e.sink.trajectory("r1")).leaks == ()
-
-
-async def test_silent_specialists_are_counted_and_silent_judges_leave_findings_unjudged(
-    tmp_path: Path,
-) -> None:
-    reads = {"correctness": finds(point(1)), "security": lambda body: say("I would rather not.")}
-    done = await held(Minds(reads, lambda body: say("No comment.")), tmp_path)
-    by_name = {s.name: s for s in done.report.specialists}
-    assert (by_name["security"].silent, by_name["security"].rounds) == (3, 0)
-    assert done.report.findings[0].outcome == "unjudged"
-    assert (
-        "security: 1 of 1 parts were not read (what the language model wrote could not be used)"
-        in gaps(done.report)
-    )
-    assert done.report.material.read == 0
-    assert done.report.status == "partial"
 
 
 async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path: Path) -> None:
@@ -312,26 +204,6 @@ async def test_the_budget_is_never_passed(tmp_path: Path, budget: float) -> None
     assert done.e.served.cost_nanousd() <= budget * NANO
 
 
-async def test_where_one_context_can_be_paid_it_plays_all_and_the_report_says_so(
-    tmp_path: Path,
-) -> None:
-    settings = panel_settings(settings_for({"cost_usd": 0.15}), budget_usd=0.15)
-    done = await held(Minds(finds(point(3), point(9, "security"))), tmp_path, settings=settings)
-    assert (len(done.reads), done.judgements) == (1, [])
-    assert all(f"{name} (" in str(done.reads[0]) for name in SPECIALISTS)
-    assert done.report.degraded
-    assert [f.outcome for f in done.report.findings] == ["unjudged", "unjudged"]
-    for shown in (report_text(done.report), report_markdown(done.report)):
-        assert "isolation was advisory" in " ".join(shown.split())
-
-
-async def test_no_subagents_allowed_means_one_context(tmp_path: Path) -> None:
-    limits = {"cost_usd": 20.0, "max_subagents": 0}
-    done = await held(Minds(), tmp_path, settings=panel_settings(settings_for(limits)))
-    assert done.report.degraded
-    assert len(done.reads) == 1
-
-
 # ---- large material, references
 
 
@@ -378,25 +250,6 @@ async def test_a_large_material_is_split_between_sections_and_joined(tmp_path: P
     assert all(f.outcome == "confirmed" for f in report.findings)
 
 
-async def test_a_specialist_gets_its_own_references_with_versions_as_far_as_they_fit(
-    tmp_path: Path,
-) -> None:
-    own = tmp_path / "profiles"
-    write_profile(own, references={"a": ["short.md", "long.md"], "b": ["other.md"]})
-    settings = panel_settings(profiles=own, reference_tokens=200)
-    done = await held(
-        Minds({"a": finds(point(1, "a"))}), tmp_path, profile="own", settings=settings
-    )
-    by_name = {specialist(body): opening(body) for body in done.reads}
-    assert "REFERENCES:" in by_name["a"]
-    assert "[short.md@7]" in by_name["a"]
-    assert "Rule: always say please" in by_name["a"]
-    assert "Rule: always say please" not in by_name["b"] + by_name["c"]
-    assert "REFERENCES:" not in by_name["c"]
-    assert any("long.md@" in gap for gap in gaps(done.report))
-    assert audit(done.e.sink.trajectory("r1")).leaks == ()
-
-
 async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:
     own = tmp_path / "profiles"
     write_profile(own, references={"a": ["short.md"]})
@@ -439,16 +292,6 @@ async def test_a_second_panel_says_what_is_new_fixed_and_remaining(tmp_path: Pat
     assert "1 new, 1 fixed, 1 remaining" in report_text(after)
 
 
-async def test_what_was_only_missed_is_not_called_fixed(tmp_path: Path) -> None:
-    async with panel(Minds({"correctness": finds(point(5))}), tmp_path) as (_, task):
-        await task.record_delivery(await task.work())
-    async with panel(Minds(), tmp_path, run_id="r2") as (_, task):
-        after = await task.work()
-    assert [f.quoted for f in after.fixed] == [True]
-    assert "0 new, 0 fixed" in report_text(after)
-    assert "Not found again" in report_text(after)
-
-
 async def test_a_note_is_a_reference_as_far_as_its_requester_may_read_it(tmp_path: Path) -> None:
     own = tmp_path / "profiles"
     write_profile(own, references={"a": ["note/1"], "b": ["note/99"]})
@@ -481,107 +324,6 @@ async def test_what_a_persons_reviews_found_is_forgotten_with_the_person(tmp_pat
         assert len((await known_findings(database, key)).findings) == 1
         await Forget(database, False, tmp_path)(ForgetTarget("user", "U0ANA"))
         assert (await known_findings(database, key)).last is None
-
-
-async def test_what_a_specialist_could_not_decide_is_told(tmp_path: Path) -> None:
-    def doubting(body: Json) -> Answer:
-        return Answer([use(SUBMIT, points=[], not_covered=["whether the rate is per day"])])
-
-    done = await held(Minds({"quality": doubting}), tmp_path)
-    assert gaps(done.report) == ["quality: whether the rate is per day"]
-    assert done.report.status == "partial"
-
-
-def lacking(*gaps: str) -> Voice:
-    return lambda body: Answer([use(SUBMIT, points=[], not_covered=list(gaps))])
-
-
-async def test_what_several_could_not_decide_is_told_once_and_in_ten_lines_at_most(
-    tmp_path: Path,
-) -> None:
-    many = [f"whether {sentence(f'gap {n}', 4)}" for n in range(12)]
-    each = {
-        "security": lacking("Whether the rate is per day"),
-        "quality": lacking("whether the rate is  per day", *many),
-    }
-    done = await held(Minds(each), tmp_path)
-    told = gaps(done.report)
-    assert told[0] == "security, quality: Whether the rate is per day"
-    assert len(told) == 13
-    for shown in (report_text(done.report), report_markdown(done.report)):
-        assert "what is missing is listed below" in shown
-        assert [n for n, gap in enumerate(many) if gap in shown] == list(range(8))
-        assert "and 4 more" in shown
-
-
-async def test_a_list_of_what_is_missing_is_promised_only_where_it_follows(tmp_path: Path) -> None:
-    seen: dict[str, int] = {}
-
-    def restless(body: Json) -> Answer:
-        return review(point(10 * draw(body, seen)))
-
-    done = await held(Minds({"quality": restless}), tmp_path)
-    assert done.report.status == "partial"
-    assert gaps(done.report) == []
-    shown = report_text(done.report)
-    assert "listed below" not in shown
-    assert "This review ended before all was settled" in shown
-    assert "ended by its limit of rounds" in shown
-
-
-async def test_a_claim_is_told_whole_and_judged_in_short(tmp_path: Path) -> None:
-    claim = f"Here {sentence('long claim', 60)} ends"[:580] + " at last"
-    done = await held(Minds({"quality": finds(point(1, "quality", claim=claim))}), tmp_path)
-    shown = " ".join(report_text(done.report).split())
-    assert claim in shown
-    assert "…" not in shown
-    for body in done.judgements:
-        (said,) = to_judge(body).values()
-        assert "…" in said
-        assert "at last" not in said
-
-
-async def test_confirmed_findings_of_little_weight_are_one_line_each(tmp_path: Path) -> None:
-    points = [
-        point(1, severity="high"),
-        point(10, severity="high", confidence=0.2),
-        point(20, severity="medium"),
-        point(30, severity="low"),
-    ]
-    done = await held(Minds({"correctness": finds(*points)}), tmp_path)
-    shown = " ".join(report_text(done.report).split())
-    full, brief = shown.split("Of low severity, or less than 30% sure")
-    assert points[1]["claim"] not in full.partition("Confirmed (4)")[2]
-    assert [n for n, each in enumerate(points) if f"Repair: {each['fix']}" in shown] == [0, 2]
-    assert f"· ● 2. {points[1]['claim']} (app.py:10) · ○ 4. {points[3]['claim']} (app.py:30)" in (
-        brief
-    )
-    assert f"- ● 2. {points[1]['claim']}" in report_markdown(done.report)
-
-
-async def test_a_dispute_of_low_severity_is_told_with_both_sides(tmp_path: Path) -> None:
-    minds = Minds({"correctness": finds(point(1, severity="low"))}, divided("security"))
-    shown = report_text((await held(minds, tmp_path)).report)
-    assert "security refutes it" in shown
-    assert "Of low severity" not in shown
-
-
-async def test_a_page_is_read_whole_and_through_the_gate(tmp_path: Path) -> None:
-    words = " ".join(sentence(f"page {n}", 12) for n in range(60))
-    pages = {"docs.example.com/plan": Page(f"<p>{words}</p>".encode(), title="Plan")}
-    async with panel(Minds(), tmp_path) as (e, _):
-        with small_web(pages) as (web, names, _):
-            reader = Pages(reach=names.reach)
-            e.run.clients = {**e.run.clients, Pages: reader}
-            found = await material_of_page(e.run, "http://docs.example.com/plan")
-            with pytest.raises(MaterialRefused, match="cannot be read"):
-                await material_of_page(e.run, "http://docs.example.com/absent")
-            await reader.aclose()
-    assert found.scope == "web"
-    assert len(found.items) > 3
-    assert found.items[0].id == "http://docs.example.com/plan#1"
-    assert [d.tool for d in e.decisions] == ["read_url", "read_url"]
-    assert web
 
 
 async def test_a_panel_that_is_stopped_judges_nothing_more_and_says_so(tmp_path: Path) -> None:

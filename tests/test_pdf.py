@@ -15,11 +15,9 @@ from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 
 import scopes
 from scopes.documents.pdf import text_of
-from scopes.pages.text import PageReader, PageUnreadable
 from scopes.programs import WorkerDied, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
-URL = "https://a.example.com/"
 
 
 def read(data: bytes, max_pages: int = 9, max_chars: int = 9_000) -> dict[str, Any]:
@@ -52,29 +50,12 @@ def one_page(
     return written([*objects, HELVETICA, facts, contents, *more])
 
 
-def test_words_lines_and_pages_are_in_order() -> None:
-    found = read(pdf(lines("one two", "three"), shown("four")))
-    assert found == {"text": "one two\nthree\n\nfour", "pages": 2, "read": 2, "images": 0}
-    assert text(pdf(lines("a well-", "known exam-", "ple"))) == "a well-\nknown exam-\nple"
-    spoken = b"/Span << /ActualText (spoken) >> BDC " + shown("drawn") + b" EMC"
-    assert text(pdf(spoken)) == "spoken"
-
-
 def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() -> None:
     found = read(pdf(*[shown("x")] * 5), max_pages=3)
     assert (found["pages"], found["read"], found["text"]) == (5, 3, "x\n\nx\n\nx")
     found = read(pdf(*[shown("x" * 40)] * 5), max_chars=50)
     assert (found["pages"], found["read"], len(found["text"])) == (5, 2, 51)
     assert read(pdf(b"")) == {"text": "", "pages": 1, "read": 1, "images": 0}
-
-
-def test_comments_and_fields_are_not_read() -> None:
-    form = b"/Type /XObject /Subtype /Form /BBox [0 0 99 99] " + with_font()
-    drawn = [b"/Rect [9 9 99 99] /AP << /N 7 0 R >> >>", stream(shown("its look"), form)]
-    page = with_font() + b"/Annots [6 0 R] "
-    for kind in (b"/Subtype /FreeText /Contents (it)", b"/Subtype /Widget /FT /Tx /T (f) /V (it)"):
-        more = [b"<< /Type /Annot %s %s" % (kind, drawn[0]), drawn[1]]
-        assert text(one_page(stream(shown("words")), page, more=more)) == "words"
 
 
 def test_a_file_that_asks_for_a_password_says_so() -> None:
@@ -160,14 +141,3 @@ async def test_a_bomb_ends_the_program_and_nothing_else(made: Callable[[], bytes
     finally:
         await program.aclose()
     assert json.loads(good)["facts"] == "PDF, text of 2 of 2 pages"
-
-
-async def test_the_reader_of_pages_goes_on_where_one_ends_its_program() -> None:
-    reader = PageReader(9_000)
-    try:
-        with pytest.raises(PageUnreadable, match="It takes too much to read it"):
-            await reader.read("pdf", URL, "", one_page(packed(b"q " * 40_000_000)))
-        found = await reader.read("pdf", URL, "", GOOD)
-    finally:
-        await reader.aclose()
-    assert (found.text, found.note) == (WORDS, "2 of 2 pages of a PDF were read.")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 from bot_kit import Shell, refused
-from pg_kit import Kept, place
+from pg_kit import Kept, in_file
 
 from bot.approvals.store import Actions, CardPlace
 from bot.policy.directory import Grants
@@ -73,11 +73,6 @@ async def granted(store: Store) -> None:
     await grants.revoke("h1", "U0BOSS")
 
 
-def test_nothing_waits_at_first(shell: Shell) -> None:
-    assert shell("approvals").out == "Nothing waits for approval.\n"
-    assert shell("approvals", "--json").json == {"actions": [], "grants": []}
-
-
 def test_what_waits_is_listed_as_it_is_stored(shell: Shell) -> None:
     stored(waits, granted)
     told = shell("approvals")
@@ -119,13 +114,13 @@ def test_a_grant_can_be_revoked(shell: Shell) -> None:
 
 # ---- grants
 
-__all__ = ["place"]
+__all__ = ["in_file"]
 
 
 async def test_a_grant_covers_its_sources_in_its_destination_until_it_is_revoked(
-    place: Kept,
+    in_file: Kept,
 ) -> None:
-    database = await Database.open(place.path, place.url)
+    database = await Database.open(in_file.path, in_file.url)
     grants = Grants(database)
     await grants.add(["G2", "G1", "G1"], "C1", "U0ADMIN", "a")
     await grants.add(["G3"], "C1", "U0ADMIN", "b")
@@ -142,15 +137,4 @@ async def test_a_grant_covers_its_sources_in_its_destination_until_it_is_revoked
     assert first.revoked_at
     assert first.at <= first.revoked_at
     assert (second.revoked_by, third.destination) == (None, "C2")
-    await database.aclose()
-
-
-async def test_a_grant_counts_once_however_often_it_is_clicked(place: Kept) -> None:
-    database = await Database.open(place.path, place.url)
-    grants = Grants(database)
-    await asyncio.gather(*(grants.add(["G1"], "C1", f"U{n}", "a") for n in range(5)))
-    assert len(await grants.all()) == 1
-    await grants.revoke("a", "U0")
-    await grants.add(["G1"], "C1", "U0", "a")  # a click that comes late revives nothing
-    assert await grants.sources_for("C1") == frozenset()
     await database.aclose()

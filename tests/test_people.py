@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 from policy_kit import TEAM, asking, channel, user
 
-from bot.slack.people import CHECKED_S, channel_of, person_of
-
-
-def test_who_is_told_of_too_little_is_unknown() -> None:
-    odd: list[Any] = [None, "U0ANA", [], {}, {"id": 1, "team_id": TEAM}, {"team_id": TEAM}]
-    for said in odd:
-        assert person_of(said, TEAM) is None
-        assert channel_of(said) is None
-    assert person_of({"id": "U0ANA"}, TEAM) is None
+from bot.slack.people import person_of
 
 
 @pytest.mark.parametrize(
@@ -44,42 +36,6 @@ def test_a_user_is_what_slack_says_of_them(facts: dict[str, Any], kind: str) -> 
     found = person_of(user("U0ANA")["user"] | facts, TEAM)
     assert found
     assert found.kind == kind
-
-
-async def test_a_channel_is_shared_when_another_company_is_in_it() -> None:
-    answers = {
-        "conversations.info C0OWN": channel("C0OWN"),
-        "conversations.info C0EXT": channel("C0EXT", is_ext_shared=True, is_private=True),
-        "conversations.info C0SOON": channel("C0SOON", is_pending_ext_shared=True),
-        "conversations.info C0ORG": channel("C0ORG", is_shared=True, is_org_shared=True),
-    }
-    async with asking(dict(answers)) as at:
-        found = [await at.people.channel(c) for c in ("C0OWN", "C0EXT", "C0SOON", "C0ORG")]
-    assert [f and (f.name, f.shared, f.private) for f in found] == [
-        ("c0own", False, False),
-        ("c0ext", True, True),
-        ("c0soon", True, False),
-        ("c0org", False, False),
-    ]
-
-
-async def test_what_a_write_rests_on_is_asked_again_soon() -> None:
-    async with asking({"users.info": user("U0ANA")}) as at:
-        assert await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S)
-        at.slack.answers["users.info"] = user("U0ANA", is_restricted=True)
-        at.clock.now += CHECKED_S - 1
-        assert (person := await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S))
-        assert person.kind == "member"
-        at.clock.now += 1
-        assert (person := await at.people.person("U0ANA", TEAM))
-        assert person.kind == "member"
-        assert (person := await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S))
-        assert person.kind == "guest"
-        assert (person := await at.people.person("U0ANA", TEAM))
-        assert person.kind == "guest", "what was asked for one counts for all"
-        at.slack.answers["users.info"] = user("U0ANA")
-        assert (person := await at.people.person("U0ANA", TEAM, fresh=True))
-        assert person.kind == "member"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from document_kit import WINDOW, answer_document
@@ -30,7 +29,6 @@ from subagents.evidence import SourceLog
 from subagents.handoff import ParentRun
 from subagents.result import SubagentResult
 
-Json = dict[str, Any]
 REPLY = load_settings(env={}).reply
 STOPS = tuple(frame.REASONS)
 
@@ -96,10 +94,3 @@ def test_no_word_of_the_engine_stands_in_a_catalogue() -> None:
     ]
     assert len(told) > 500
     assert [each for each in told if engine_words(re.sub(r"\{\w+\}", "", each))] == []
-
-
-def test_the_words_are_found_where_they_stand() -> None:
-    assert engine_words("Brief refused: handles") == {"brief", "handles"}
-    assert engine_words("s1: partial (user), 2 subagents") == {"s1", "partial", "user", "subagents"}
-    assert engine_words("needs_context") == {"needs_context"}
-    assert engine_words("In short: users, /s1/ and #brief") == set()

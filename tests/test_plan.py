@@ -8,9 +8,7 @@ from slack_sdk.models.messages.chunk import Chunk
 from bot.slack.plan import MAX_TITLE, Plan, block, lines, short_heading, tasks
 from subagents.events import (
     AnswerDelta,
-    BriefWasRefused,
     Event,
-    ParentHandedOver,
     SourcesRead,
     SubagentFinished,
     SubagentQueued,
@@ -70,37 +68,6 @@ def test_each_question_has_a_row_that_follows_it() -> None:
         ("A question · 2 findings", "complete"),
     ]
     assert short_heading(plan) == "3 of 5 done"
-
-
-def test_what_only_the_engine_is_concerned_with_is_no_row() -> None:
-    refused = [BriefWasRefused("Poem", "contract", "no"), BriefWasRefused("Song", "task", "no")]
-    assert said(planned(*refused, ParentHandedOver(2))) == []
-
-
-def test_many_subagents_are_counted_by_scope() -> None:
-    plan = planned(
-        *queued(52), *queued(3, "email", 53), *map(done, range(1, 37)), done(37, "failed")
-    )
-    assert said(plan) == [
-        ("Slack: 37 of 52 done, 1 failed", "in_progress"),
-        ("Mail: 0 of 3 done", "pending"),
-    ]
-
-
-def test_rows_that_a_stream_shows_stay_and_the_rest_is_counted() -> None:
-    plan = planned(*queued(50), done(1))
-    rows = said(plan, 40, ("s1", "s2"))
-    assert [title for title, _ in rows] == [
-        "Read 1 · Slack, 2 findings",
-        "Read 2 · Slack",
-        "Slack: 0 of 48 more done",
-    ]
-
-
-def test_nothing_goes_on_moving_when_it_is_over() -> None:
-    plan = planned(*queued(2), SubagentStarted("s1"))
-    plan.take(done(2))
-    assert {task.status for task in tasks(plan, 40, over=True)} == {"complete", "error"}
 
 
 def test_what_strangers_wrote_is_calm_and_short() -> None:

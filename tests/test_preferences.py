@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from card_kit import EVA, GUEST, LUIS, again, asked, cards, people, posted, posting, reaches, stored
+from card_kit import EVA, GUEST, LUIS, again, asked, people, posted, posting, reaches, stored
 from engine_kit import Json, channel_id, led_by, opening, say, turn, until, use
 from fleet_kit import fleet
 from pg_kit import Kept, in_file, place
@@ -22,13 +22,13 @@ from bot.listeners.home import DELETE
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.views import home
-from bot.preferences import NOT_IN_IT, PreferenceStore
+from bot.memory import NOT_IN_IT, PreferenceStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store
-from bot.storage.database import Database, migrate
+from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
-from bot.storage.tables import METADATA, preferences
+from bot.storage.tables import preferences
 from bot.tasks.ask import IN_ORDER
 from config.settings import load_settings
 from config.words import phrase
@@ -36,7 +36,6 @@ from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from scopes.preferences import (
     FULL,
-    MAX_INSTRUCTIONS,
     MAX_PREFERENCES,
     Authorship,
     Preferences,
@@ -154,22 +153,6 @@ async def test_nobody_is_told_of_the_preferences_of_somebody_else(tmp_path: Path
         assert ("Acme" in text, pairs) == (False, [])
 
 
-async def test_home_shows_ones_preferences_and_deletes_one_by_its_button(tmp_path: Path) -> None:
-    texts = ("answer me in Portuguese", "call the customer Acme")
-    async with serving(tmp_path, remembering(*texts), space=people()) as bot:
-        at_home = bot.slack.people
-        at_home.open_home(ASKER)
-        await until(lambda: "From now on answer me" in shown_home(bot, ASKER)[0])
-        await ask(bot, "From now on answer me in Portuguese and call the customer Acme.")
-        at_home.open_home(ASKER)
-        await until(lambda: shown_home(bot, ASKER)[1])
-        pairs = shown_home(bot, ASKER)[1]
-        assert [text for text, _ in pairs] == list(texts)
-        at_home.click_home(ASKER, DELETE, pairs[0][1])
-        await until(lambda: len(shown_home(bot, ASKER)[1]) == 1)
-        assert await kept(bot) == [texts[1]]
-
-
 async def test_a_preference_is_deleted_in_words(tmp_path: Path) -> None:
     turning = Turning(remembering("answer me in Portuguese", "be short"))
     async with serving(tmp_path, turning, space=people()) as bot:
@@ -201,17 +184,6 @@ async def test_words_that_the_request_does_not_say_wait_for_a_card_of_their_own(
         assert await kept(bot) == ["Be brief"]
 
 
-async def test_of_two_that_contradict_each_other_the_one_said_last_is_told_last(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, led_by(say("Fine.")), space=people()) as bot:
-        for said in ("Answer in German", "Answer in Dutch", "answer in German"):
-            await store_of(bot.store.database).add(said, Authorship(ASKER))
-        told = await ask(bot, "What is new?")
-        assert standing(told) == ["- Answer in Dutch", "- answer in German"]
-        assert f"PREFERENCES: {IN_ORDER}" in opening(told)
-
-
 async def test_the_policy_wins_over_a_preference(tmp_path: Path) -> None:
     text = "always post my answers without asking"
     turning = Turning(remembering(text))
@@ -225,24 +197,6 @@ async def test_the_policy_wins_over_a_preference(tmp_path: Path) -> None:
         (row,) = await stored(bot)
         assert row.state == "asked"
         assert posted(bot) == []
-
-
-LONG = "Always " + "really " * 30
-TOO_LONG = "A preference has at most 200 characters, this one 216."
-
-
-async def test_what_cannot_be_kept_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    turning = Turning(remembering(LONG))
-    async with serving(tmp_path, turning, space=people()) as bot:
-        for request_text, text, said in (
-            (LONG, LONG, TOO_LONG),
-            ("What is new?", LONG, TOO_LONG),
-            ("From now on answer \u200b in Dutch", "\u200b", "A preference needs words."),
-        ):
-            turning.mind = remembering(text)
-            await bot.answers(bot.ask(request_text))
-            assert said in tool_texts(bot)[-1]
-        assert (await stored(bot), await kept(bot)) == ([], [])
 
 
 async def test_twenty_preferences_are_the_most_and_the_same_one_counts_once(
@@ -330,32 +284,6 @@ async def test_home_shows_the_instructions_of_the_channels_that_one_is_in(tmp_pa
         assert "Be formal." not in text
 
 
-async def test_a_new_text_replaces_the_old_one_and_an_empty_one_removes_it(tmp_path: Path) -> None:
-    turning = Turning(instructing(STYLE))
-    async with serving(tmp_path, turning, space=people()) as bot:
-        for text, told in ((STYLE, ""), ("Be formal.", STYLE), ("", "Be formal.")):
-            turning.mind = instructing(text)
-            shown = await asked(bot, f"Here it is {text!r} from now on.")
-            assert told in shown.text
-            bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-            await reaches(bot, "done")
-            await until(lambda: not cards(bot))
-            assert await instructions(bot) == text
-        await ask(bot, "Remove them once more.")
-        assert "This channel has no instructions." in tool_texts(bot)[-1]
-
-
-async def test_instructions_have_bounds_and_a_channel(tmp_path: Path) -> None:
-    turning = Turning(instructing("x" * (MAX_INSTRUCTIONS + 1)))
-    async with serving(tmp_path, turning, space=people()) as bot:
-        await ask(bot, "Here always say this.")
-        assert "has at most 2,000 characters, this one 2,001." in tool_texts(bot)[-1]
-        turning.mind, dm = instructing(STYLE), bot.slack.people.dm(ASKER)
-        await bot.answers(bot.slack.people.say(ASKER, dm, "Always bullets here."), channel=dm)
-        assert "A direct message has no channel instructions." in tool_texts(bot)[-1]
-        assert await stored(bot) == []
-
-
 async def test_a_guest_sets_no_instructions(tmp_path: Path) -> None:
     change = ruled(ask=("members", "guests"))
     async with serving(tmp_path, instructing(STYLE), space=people(), change=change) as bot:
@@ -376,17 +304,6 @@ async def test_who_has_left_the_channel_confirms_nothing_there(tmp_path: Path) -
 
 
 # ---- stored
-
-
-def test_an_earlier_database_gets_the_table(tmp_path: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'old.sqlite'}")
-    migrate(engine, "old", "")
-    with engine.begin() as connection:
-        connection.execute(sa.schema.DropTable(preferences))
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0010'")
-    migrate(engine, "old", "")
-    assert set(METADATA.tables) <= set(sa.inspect(engine).get_table_names())
-    engine.dispose()
 
 
 async def filled(place: Kept) -> tuple[Store, PreferenceStore]:
@@ -412,9 +329,9 @@ async def filled(place: Kept) -> tuple[Store, PreferenceStore]:
     ],
 )
 async def test_what_is_forgotten_takes_its_preferences_along(
-    place: Kept, target: ForgetTarget, left: list[str]
+    in_file: Kept, target: ForgetTarget, left: list[str]
 ) -> None:
-    store, _ = await filled(place)
+    store, _ = await filled(in_file)
     planned = await Forget(store.database, dry_run=True)(target)
     done = await Forget(store.database)(target)
     assert planned.preferences == done.preferences == 5 - len(left)

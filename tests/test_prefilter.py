@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bot.tasks.prefilter import (
     BOUNCE,
@@ -134,48 +132,12 @@ def test_what_a_person_may_have_written_is_not_filtered(message: MailMessage) ->
     assert why(message) is None
 
 
-@given(st.text(max_size=80), st.text(max_size=80), st.text(max_size=200))
-def test_no_words_filter_a_mail(name: str, subject: str, body: str) -> None:
-    shown = [" ".join(each.split()).replace('"', "") for each in (name, subject)]
-    headers = (f'From: "{shown[0]}" <bo@corp.example>', f"Subject: {shown[1]} no-reply")
-    raw = mail(*headers, body=f"Unsubscribe. Auto-Submitted: auto-generated\n{body}")
-    assert why(raw) is None
-
-
-@pytest.mark.parametrize("method", ["REQUEST", "CANCEL", "REPLY"])
-@pytest.mark.parametrize("name", ["", "; name=invite.ics"])
-def test_an_invitation_is_not_filtered_although_a_calendar_sent_it(method: str, name: str) -> None:
-    headers = ("From: Bo <calendar-notification@cal.example>", PROGRAM)
-    event = "BEGIN:VEVENT\r\nSUMMARY:Plan\r\nDTSTART:20250107T100000Z\r\nEND:VEVENT"
-    calendar = f"BEGIN:VCALENDAR\r\nMETHOD:{method}\r\n{event}\r\nEND:VCALENDAR"
-    kind = f"Content-Type: text/calendar; method={method}{name}"
-    assert why(mail(*headers, kind, body=calendar)) is None
-    assert why(mail(*headers, body=calendar)) == GENERATED
-    published = calendar.replace(method, "PUBLISH")
-    assert why(mail(*headers, kind, body=published)) == GENERATED
-
-
-def test_one_message_by_a_person_keeps_a_thread_that_is_else_automatic() -> None:
-    notice = mail(PROGRAM)
-    assert why(notice, mail("Subject: Re: The order", ANSWERS), notice) is None
-    assert why(mail(labels="SPAM"), mail()) is None
-    assert why(notice, mail(labels="SPAM")) == SPAM
-
-
 def test_what_answers_me_is_kept_unless_it_is_a_bounce_or_an_automatic_answer() -> None:
     desk = mail("From: Acme <noreply@acme.example>", PROGRAM, ANSWERS)
     assert why(sent(), desk) is None
     assert why(desk, sent()) == GENERATED
     assert why(sent(), mail("Auto-Submitted: auto-replied", ANSWERS)) == REPLIED
     assert why(sent(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
-
-
-def test_drafts_say_nothing_about_a_thread() -> None:
-    draft = mail(f"From: {ME}", labels="DRAFT")
-    assert why(draft, draft) == DRAFTS
-    assert why(mail(UNSUBSCRIBE), draft) == NEWSLETTER
-    assert why(sent(), draft) == OWN
-    assert why(mail(), draft) is None
 
 
 def test_no_words_of_a_stranger_stand_in_a_reason() -> None:

@@ -102,17 +102,6 @@ async def test_a_sweep_of_private_channels_goes_to_its_requester_alone(tmp_path:
         assert direct(bot, LUIS) == []
 
 
-async def test_where_all_are_members_of_all_it_stands_in_public(tmp_path: Path) -> None:
-    async with serving(tmp_path, SWEEP, space=in_private(markets(LUIS))) as bot:
-        assert SECRET in str((await asked_in_team(bot)).blocks)
-        assert direct(bot) == []
-
-
-async def test_in_a_public_channel_everybody_reads(tmp_path: Path) -> None:
-    async with serving(tmp_path, SWEEP, space=markets(LUIS)) as bot:
-        assert await is_withheld(bot)
-
-
 async def test_memberships_are_read_anew_when_it_is_written(tmp_path: Path) -> None:
     """Somebody joins while the subagents read."""
 
@@ -156,12 +145,6 @@ async def test_the_requesters_own_channel_may_read_itself(tmp_path: Path) -> Non
     async with serving(tmp_path, led_by(brief_answer(1), FOUND), space=space) as bot:
         asked = bot.ask("What is open in #support-1?", channel=own)
         assert SECRET in str((await bot.answer(asked, channel=own)).blocks)
-
-
-async def test_in_a_direct_message_all_of_ones_own_is_shown(tmp_path: Path) -> None:
-    async with serving(tmp_path, SWEEP, space=markets()) as bot:
-        bot.slack.people.say(ASKER, bot.slack.people.dm(ASKER), QUESTION)
-        await answered(bot, lambda: any(SECRET in each for each in direct(bot)))
 
 
 # ---- what follows on it

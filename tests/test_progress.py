@@ -16,33 +16,14 @@ from bot_kit import Shell, small_export
 from rich.console import Console
 from timing import WAIT_S
 
-from bot.cli.plan import MAX_ROWS, plan_table, show_progress
+from bot.cli.ask import plan_table
 from bot.slack.plan import Plan, clean_line
 from subagents.events import (
     AnswerDelta,
     BriefWasRefused,
-    Event,
-    ParentHandedOver,
-    SourcesRead,
-    SubagentFinished,
     SubagentQueued,
-    SubagentStarted,
     ToolsCalled,
 )
-
-RUN: list[Event] = [
-    SubagentQueued("s1", "Read #support-es", "slack", "fast"),
-    SubagentStarted("s1"),
-    ToolsCalled("p1", ("list_channels",)),
-    ToolsCalled("s1", ("read_channel_history", "read_channel_history", "read_thread")),
-    BriefWasRefused("Poem", "contract", "no contract 'poem'"),
-    SubagentFinished("s1", "complete", "none", 3, 0.00123),
-    SubagentQueued("s2", "Read #support-en", "slack", "main"),
-    SubagentFinished("s2", "partial", "time", 0, None),
-    ParentHandedOver(2),
-    AnswerDelta("All "),
-    AnswerDelta("of it"),
-]
 
 
 def shown(plan: Plan) -> str:
@@ -50,31 +31,6 @@ def shown(plan: Plan) -> str:
     console.print(plan_table(plan))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
-
-
-def test_a_pipe_gets_a_line_for_what_matters() -> None:
-    stream = io.StringIO()
-    with show_progress(stream) as emit:
-        for event in RUN:
-            emit(event)
-    assert stream.getvalue().splitlines() == [
-        "– brief refused (Poem): contract: no contract 'poem'",
-        "✓ s1 Read #support-es (fast): complete, 3 findings, $0.0012",
-        "◐ s2 Read #support-en (main): partial, 0 findings, time",
-        "↻ the parent's context is full; session 2 goes on",
-    ]
-
-
-def test_a_long_plan_counts_those_that_are_done() -> None:
-    plan = Plan(clean=clean_line)
-    for n in range(1, 101):
-        plan.take(SubagentQueued(f"s{n}", f"Read {n}", "slack", "fast"))
-    for n in range(1, 91):
-        plan.take(SubagentFinished(f"s{n}", "complete", "none", 0, 0.0))
-    text = shown(plan)
-    assert "90 of 100 done" in text
-    assert len(text.splitlines()) <= MAX_ROWS + 1
-    assert "s95 Read 95" in text
 
 
 def test_what_strangers_wrote_steers_no_terminal() -> None:
@@ -115,7 +71,7 @@ def on_a_terminal(work: str) -> tuple[str, str]:
 WORK = """
 import sys
 sys.path.insert(0, {root!r})
-from bot.cli.plan import show_progress
+from bot.cli.ask import show_progress
 from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
 with show_progress(sys.stderr) as emit:
     emit(SubagentQueued("s1", "Read #support-es", "slack", "fast"))
@@ -139,17 +95,6 @@ def test_a_terminal_gets_a_live_table_and_the_result_stays_apart(
     assert "…" in text
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert plain.rstrip().endswith("3 findings, $0.0012")
-
-
-def test_what_is_read_ahead_is_told_at_its_start_and_while_nothing_comes() -> None:
-    stream = io.StringIO()
-    with show_progress(stream) as emit:
-        for done in (0, 1, 50, 200):
-            emit(SourcesRead(done, 200, waits=done == 50))
-    assert stream.getvalue().splitlines() == [
-        "· 0 of 200 channels read",
-        "… 50 of 200 channels read, waiting for Slack",
-    ]
 
 
 def test_the_result_goes_to_stdout_and_progress_to_stderr(

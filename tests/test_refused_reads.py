@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Shell, configure, slack_at
-from card_kit import approving, asked, people, posting
 from engine_kit import (
-    WINDOW,
     Json,
     brief_answer,
     channel_id,
@@ -21,22 +18,19 @@ from engine_kit import (
     results,
     say,
     submitted,
-    thread_id,
     turn,
     until,
     use,
     workspace,
 )
-from serve_kit import ASKER, Served, echo, ruled, serving
+from serve_kit import Served, echo, ruled, serving
 from standins.slack import BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
-from scopes.tool import iso
 
 ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
-INVITE = "I am not in #support-2. Invite me: /invite @assistant"
 
 
 class Lasting(list[Fault]):
@@ -101,15 +95,6 @@ async def test_only_what_passes_is_to_be_asked_again(
         assert ("again" in told) == (next_step.startswith("ask again"))
 
 
-async def test_who_clicks_while_a_scope_is_missing_is_told_so(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting("It is open."), space=people(), change=approving()) as bot:
-        shown = await asked(bot)
-        bot.slack.tokens[BOT_TOKEN] = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"users:read"})
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-        await until(bot.whispers)
-        assert f"the app lacks the scope users:read. {ADD}" in bot.whispers()[-1]
-
-
 # ---- what is read
 
 
@@ -130,33 +115,6 @@ async def shown(bot: Served, text: str, channel: str = "") -> str:
     """All that the bot says to a request."""
     answer = await bot.answer(bot.ask(text, channel=channel), channel=channel)
     return bare(f"{answer.text}\n{answer.blocks}")
-
-
-def outside_of_support() -> LocalSlack:
-    """A workspace in which the bot is not in #support-2."""
-    slack = LocalSlack(workspace(3))
-    del slack.state.members[channel_id(2)][BOT_USER]
-    return slack
-
-
-async def test_a_channel_that_the_bot_is_not_in_is_named_with_how_to_invite_it(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, led, slack=outside_of_support()) as bot:
-        assert INVITE in await shown(bot, "What is open in #support-2?")
-        last = [body for body in bot.model.recorded if is_child(body)][-1]
-        assert INVITE in str(results(last)), "the tool told the subagent, too"
-
-
-async def test_a_thread_of_a_channel_that_the_bot_is_not_in_is_no_other_case(
-    tmp_path: Path,
-) -> None:
-    look = Answer([use("read_thread", thread=thread_id(2, 0))])
-    mind = led_by(look, say("Nothing was found."))
-    async with serving(tmp_path, mind, slack=outside_of_support()) as bot:
-        ts = thread_id(2, 0).partition("/")[2].replace(".", "")
-        link = f"https://acme.slack.com/archives/{channel_id(2)}/p{ts}"
-        assert INVITE in await shown(bot, f"What of {link}?")
 
 
 @pytest.mark.parametrize(
@@ -189,31 +147,3 @@ async def test_a_channel_that_is_not_seen_is_told_of_alike_whether_it_is_there_o
         told = await shown(bot, f"What is open in <#{channel_id(9)}|>?")
         not_seen = f"I see no channel {channel_id(9)} that you may read. If it is private, invite"
         assert not_seen in told
-
-
-# ---- on the command line
-
-
-def test_ask_and_doctor_say_the_same_of_a_missing_scope(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shell = Shell(capsys)
-    configure("slack: {retry_attempts: 0}")
-    with slack_at(monkeypatch, lacking("channels:read")):
-        asked = shell("ask", "What is open in #support-2?", "--model", "offline")
-        doctor = shell("doctor")
-    assert asked.code == 2
-    said = "the app lacks the scope channels:read"
-    assert said in asked.err
-    assert f"The{said[3:]}" in doctor.out
-    for done in (asked.err, doctor.out):
-        assert "OAuth & Permissions and reinstall the app" in done
-
-
-def test_ask_names_the_channel_that_the_bot_is_not_in(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with slack_at(monkeypatch, outside_of_support()):
-        days = ("--as-of", iso(WINDOW.latest), "--since", "30d")
-        done = Shell(capsys)("ask", "What is open in #support-2?", "--model", "offline", *days)
-    assert INVITE in " ".join(done.out.split())

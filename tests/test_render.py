@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from document_kit import WINDOW, answer_document, gaps_of
+from document_kit import answer_document, gaps_of
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -28,20 +28,15 @@ from standins.slack_shown import flat
 from timing import computed_within
 
 from bot.citations import neutralize_links
-from bot.reports.frame import DETAILS, details_view
+from bot.reports.frame import details_view
 from bot.reports.slack import answer_message
 from bot.slack.blocks import (
-    FEEDBACK,
-    FEEDBACK_BAD,
-    FEEDBACK_GOOD,
     MAX_MESSAGE,
     Rendered,
     cut,
-    parse_feedback,
-    sentence,
     size,
 )
-from bot.slack.markdown import MAX_ROWS, Numbers, Prose, blocks, harmless, lines, segments, tidy
+from bot.slack.markdown import Numbers, Prose, blocks, harmless, lines, segments
 from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.settings import load_settings
@@ -106,98 +101,7 @@ def items(style: str, *texts: str, **more: int) -> Json:
     return {"type": "rich_text_list", "style": style, "elements": elements, **more}
 
 
-# ---- structure
-
-
-def test_styles_are_read_and_their_marks_go() -> None:
-    line = "a **b** *c* _d_ ~~e~~ `f*g*` **_h_** snake_case_name 2*3*4 \\*i\\* __j__"
-    found = list(leaves(made(line)))
-    styles = [f"{leaf['text']}={'+'.join(leaf['style'])}" for leaf in found if "style" in leaf]
-    expected = "b=bold c=italic d=italic e=strike f*g*=code h=bold+italic 3=italic j=bold"
-    assert styles == expected.split()
-    said = "".join(leaf["text"] for leaf in found)
-    assert said == "a b c d e f*g* h snake_case_name 234 *i* j"
-
-
-def test_paragraphs_headings_and_rules_are_sections() -> None:
-    assert parts("# Open *now*\nOne\ntwo.\n\nThree.\n---\nEnd < x > & &lt;") == [
-        section(
-            text_leaf("Open ", "bold"),
-            text_leaf("now", "bold", "italic"),
-            text_leaf("\nOne\ntwo.\n\nThree.\n———\nEnd < x > & <"),
-        )
-    ]
-
-
-def test_lists_nest_and_go_on_with_their_numbers() -> None:
-    text = "To do:\n- one\n  more of it\n\n- two\n  - deep\n    1. x\n- three\n\n"
-    text += "Then\n\n3. c\n4. d\n1. e"
-    assert parts(text) == [
-        section(text_leaf("To do:")),
-        items("bullet", "one\nmore of it", "two"),
-        items("bullet", "deep", indent=1),
-        items("ordered", "x", indent=2),
-        items("bullet", "three"),
-        section(text_leaf("\nThen")),
-        items("ordered", "c", "d", "e", offset=2),
-    ]
-
-
-def test_quotes_and_code_are_their_own_parts() -> None:
-    quote = {
-        "type": "rich_text_quote",
-        "elements": [text_leaf("one\n• two"), text_leaf("!", "bold")],
-    }
-    code = {"type": "rich_text_preformatted", "elements": [text_leaf("x = 1 < 2\n\n  *y*")]}
-    text = "> one\n> - two**!**\n\n```py\nx = 1 < 2\n\n  *y*\n```\nEnd"
-    assert parts(text) == [quote, code, section(text_leaf("End"))]
-
-
-def test_columns_of_figures_are_aligned_to_the_right() -> None:
-    (table,) = made(
-        "| who | sum | share | no | since |\n|---|---|---|---|---|\n"
-        "| A | €1,249.50 [F1.1] | 52 % | – | 2 Mar |\n| B | – | -3.5% | – | 3 |"
-    )
-    sides = [each["align"] for each in table["column_settings"]]
-    assert sides == ["left", "right", "right", "left", "left"]
-
-
-def test_a_table_is_a_block_with_its_sides_and_links() -> None:
-    before, table, after = made(
-        "Here:\n\n| a | b |\n|:-:|--:|\n| **x** [F1.1] | \\|y |\n| z |\n\nEnd"
-    )
-    assert table["column_settings"] == [
-        {"align": "center", "is_wrapped": True},
-        {"align": "right", "is_wrapped": True},
-    ]
-    assert [[flat(cell) for cell in row] for row in table["rows"]] == [
-        ["**a**", "**b**"],
-        [f"**x** [1]({PERMALINK})", "|y"],
-        ["z", "–"],
-    ]
-    assert (flat(before), flat(after)) == ("Here:", "End")
-
-
 # ---- links and mentions
-
-
-@pytest.mark.parametrize(
-    ("text", "url"),
-    [
-        ("Open [F1.1].", PERMALINK),
-        ("It is https://asked.example/a?b=1, as asked.", "https://asked.example/a?b=1"),
-        ("[the page](https://asked.example/a?b=1)", "https://asked.example/a?b=1"),
-        ("<https://asked.example/a?b=1|the page>", "https://asked.example/a?b=1"),
-        (
-            "See https://docs.example.com/guide/a_b-c.html.",
-            "https://docs.example.com/guide/a_b-c.html",
-        ),
-        ("[guide](https://Docs.Example.com)", "https://Docs.Example.com"),
-    ],
-)
-def test_what_code_made_was_asked_or_is_allowed_is_a_link(text: str, url: str) -> None:
-    links = [leaf for leaf in leaves(made(text)) if leaf["type"] == "link"]
-    assert [leaf["url"] for leaf in links] == [url]
 
 
 EVIL = [
@@ -318,7 +222,7 @@ BREAKS = ["\n", "\n\n", "> ", "- ", "1. ", "```\n", "| a | b |\n|---|---|\n"]
 PIECES = st.sampled_from([*EVIL, *SHAPES, *MARKS, *BREAKS])
 
 
-@hypothesis_settings(max_examples=400, deadline=None)
+@hypothesis_settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES, max_size=9).map("".join), st.sampled_from(EVIL))
 def test_nothing_acts_however_it_is_put_together(text: str, evil: str) -> None:
     check_inert(text.replace("{}", evil))
@@ -340,15 +244,6 @@ def test_only_the_requester_is_mentioned_and_words_stay(text: str, said: str) ->
     assert shown(text).endswith(said)
     mentioned = [leaf["user_id"] for leaf in leaves(made(text)) if leaf["type"] == "user"]
     assert mentioned == [REQUESTER] * shown(text).count(f"<@{REQUESTER}>")
-
-
-def test_where_slack_reads_text_hosts_and_mail_addresses_are_broken_up() -> None:
-    text = "See evil.example/x, mail ana.b@acme.com, v1.2.3, e.g. reply.json, docs.yaml 3.5"
-    said = "See evil[.]example/x, mail ana.b@acme[.]com, v1.2.3, e.g. reply.json, docs.yaml 3.5"
-    assert neutralize_links(text) == said
-    rendered = answer_message(answer_document(ended(text)), "k", REPLY)
-    assert (rendered.parts[0].text, rendered.streamed_text) == (said, said)
-    assert "evil.example/x, mail ana.b@acme.com" in json.dumps(rendered.parts[0].blocks)
 
 
 def test_without_a_requester_nobody_is_mentioned() -> None:
@@ -506,24 +401,6 @@ def foot(made: Rendered) -> str:
 # ---- the text
 
 
-def test_citations_become_numbered_links_in_the_order_of_their_first_use() -> None:
-    text = "One [F1.2]. Two [F1.1]. One again [F1.2]; both [F1.1, F1.2], and a row [F2.1]."
-    one, two = f"[1]({PERMALINK}1)", f"[2]({PERMALINK})"
-    assert linked(text) == (
-        f"One {one}. Two {two}. One again {one}; both {two} {one}, and a row [3]."
-    )
-
-
-def test_a_link_is_made_only_where_it_is_one() -> None:
-    odd = {"F1.1": ["javascript:alert(1)"], "F1.2": ["https://x.example/a b(c)|d"]}
-    assert linked("a [F1.1] b [F1.2]", odd) == "a [1] b [2](https://x.example/a%20b%28c%29%7Cd)"
-    assert linked("a `[F1.2]` b", odd) == "a `[1]` b"
-    assert linked("```\n[F1.2]\n```", odd) == "```\n[1]\n```"
-    assert linked("[F1.2][F1.1](see) wow![F1.2]", LINKS) == (
-        f"[1]({PERMALINK}1) [2]({PERMALINK}) (see) wow! [1]({PERMALINK}1)"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -575,7 +452,7 @@ def balanced(text: str) -> bool:
     return sum(x.kind == "open" for x in every) == sum(x.kind == "close" for x in every)
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=50, deadline=None)
 @given(TEXTS, st.sampled_from([500, 900, 4000, 11_000, 12_000]))
 def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -> None:
     rendered(text, chars)
@@ -601,34 +478,13 @@ PLAIN = st.lists(
 ).flatmap(lambda blocks: st.sampled_from(["\n", "\n\n"]).map(lambda gap: gap.join(blocks)))
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=50, deadline=None)
 @given(PLAIN, st.integers(60, 2000))
 @example("x" * 3000, 100)
 def test_the_parts_joined_are_the_text(text: str, limit: int) -> None:
     parts = split(text, limit)
     assert "".join(parts) == text
     assert all(0 < len(part) <= limit for part in parts)
-
-
-def test_a_text_is_cut_at_the_best_place_near_the_end() -> None:
-    para = "Some words here. " * 10
-    heading = f"{para}\n\n{para}\n\n## Next\n\n{para}"
-    assert split(heading, 430)[1].startswith("## Next")
-    listed = f"{para}\n" + "".join(f"- item {n} {'z' * 40}\n" for n in range(9))
-    assert all(part.startswith(("Some", "- item")) for part in split(listed, 300))
-    assert split(para * 3, 200)[1].startswith("Some words here. ")
-    link = "word " * 30 + f"[some long label](https://asked.example/{'a' * 40})"
-    assert split(link, 180) == ["word " * 30, link[150:]]
-
-
-def test_a_fence_that_goes_on_is_closed_and_opened_again() -> None:
-    code = "\n".join(f"  line {n} = {n}" for n in range(200))
-    parts = split(tidy(f"Look:\n\n- ~~~~python\n{code}\n  ~~~~\n\nEnd.", 600), 600)
-    assert len(parts) > 3
-    for part in parts[1:-1]:
-        assert part.startswith("  ~~~~python\n  line ")
-        assert part.endswith("\n  ~~~~")
-    assert re.findall(r"line \d+ = \d+", "\n".join(parts)) == code.replace("  ", "").splitlines()
 
 
 def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
@@ -638,84 +494,13 @@ def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
     return "\n".join([head, rule, *body])
 
 
-@pytest.mark.parametrize(
-    "seen", ["🇪🇸", "👩\u200d👩\u200d👧", "👍🏽", "e\u0301\u0323", "각", "\u0915\u094d\u0937"]
-)
-def test_what_readers_see_as_one_character_is_not_cut(seen: str) -> None:
-    for before in ("", "x", "xyz"):
-        text = before + seen * 200
-        parts = split(text, 100)
-        assert "".join(parts) == text
-        assert all(len(part) <= 100 for part in parts)
-        assert all(part.removeprefix(before).replace(seen, "") == "" for part in parts)
-
-
-def test_a_character_without_end_is_cut() -> None:
-    text = "Z" + "\u0301" * 1_000
-    parts = split(text, 100)
-    assert "".join(parts) == text
-    assert all(len(part) <= 100 for part in parts)
-
-
-def test_a_long_table_is_split_with_its_header_repeated() -> None:
-    made = bodies(f"Before.\n\n{table(250)}\n\nAfter.")
-    assert len(made) == 3
-    for body in made:
-        kinds = [line.kind for line in lines(body)]
-        assert kinds.count("header") == 1
-        assert kinds.count("row") <= MAX_ROWS
-    found = re.findall(r"cell(\d+)\.0", "\n".join(made))
-    assert found == [str(n) for n in range(250)]
-    narrow = bodies(table(60), chars=600)
-    assert all(body.startswith("| h0 | h1 | h2 |\n|---|") for body in narrow)
-
-
-def test_a_wide_table_becomes_a_list() -> None:
-    made = "\n".join(bodies(table(3, columns=45)))
-    assert re.findall(r"\*\*h(\d+):\*\* cell1\.\1\s", made) == [str(n) for n in range(45)]
-
-
-def test_a_table_whose_rows_are_too_long_becomes_a_list() -> None:
-    (body,) = bodies(table(3, cell="many words " * 100))
-    assert body.startswith("- **h0:** many words")
-    assert not any(line.kind == "header" for line in lines(body))
-
-
-def test_each_message_holds_one_table_as_slack_demands() -> None:
-    text = "\n\n".join(f"## Part {n}\n\n{table(2)}" for n in range(6))
-    made = bodies(text)
-    assert [b.splitlines()[0] for b in made] == [f"## Part {n}" for n in range(4)]
-    assert made[-1].count("**h0:**") == 4
-
-
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=50, deadline=None)
 @given(TEXTS, st.integers(0, 10_000))
 def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) -> None:
     final = answer_message(answer_document(document(text)), KEY, REPLY)
     so_far = Prose(LINKS, REPLY).live(text[: cut % (len(text) + 1)])
     if len(final.parts) == 1:
         assert final.streamed_text.startswith(so_far)
-
-
-@pytest.mark.parametrize(
-    ("so_far", "shown"),
-    [
-        ("All is <!chan", "All is"),
-        ("See [F1.1] and [F", f"See [1]({PERMALINK}) and"),
-        ("Done.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "Done."),
-        ("Code:\n``", "Code:"),
-        ("Code:\n```py\nx = 1 ", "Code:\n```py\nx = 1"),
-        ("The host is evil.exam", "The host is"),
-        ("The host is evil.example now", "The host is evil[.]example"),
-        ("Use xoxb-12-", "Use"),
-        ("password='two words", ""),
-        ("Key:\n-----BEGIN PRIVATE KEY-----\nMIIEow and ", "Key:"),
-        ("See https://asked.example/x and", "See https://asked.example/x"),
-        ("Mail @ever", "Mail"),
-    ],
-)
-def test_what_may_still_change_is_held_back(so_far: str, shown: str) -> None:
-    assert Prose(LINKS, REPLY, "Is https://asked.example/x up?").live(so_far) == shown
 
 
 HOSTS = (
@@ -758,27 +543,6 @@ def test_odd_and_large_text_is_rendered_in_time() -> None:
 # ---- what stands below it
 
 
-def test_the_last_part_ends_with_one_line_and_buttons() -> None:
-    made = rendered(
-        "One [F1.2]. Two [F1.1].",
-        coverage={"not_covered": gaps_of("#ops: <!channel> & more", "b")},
-        windows=[WINDOW],
-        unsupported=2,
-    )
-    line, buttons = made.parts[-1].blocks[-2:]
-    assert line["text"]["text"] == (
-        "2 sources · messages of 1–14 Mar 2025 · "
-        "not covered: #ops: &lt;!channel&gt; &amp; more and 1 more · $0.012"
-    )
-    assert (line["accessory"]["action_id"], line["accessory"]["value"]) == (DETAILS, "0123456789ab")
-    assert made.parts[0].text == "One [1]. Two [2]."
-    (buttons,) = buttons["elements"]
-    assert buttons["action_id"] == FEEDBACK
-    values = [buttons[f"{kind}_button"]["value"] for kind in ("positive", "negative")]
-    assert list(map(parse_feedback, values)) == [(KEY, FEEDBACK_GOOD), (KEY, FEEDBACK_BAD)]
-    assert parse_feedback("else") is None
-
-
 def details(text: str, seconds: float = 14.2, **more: Any) -> list[str]:
     """The lines of the details of an answer, which Slack takes."""
     view = details_view(answer_document(document(text, **more)), reply(11_000), seconds)
@@ -815,40 +579,6 @@ def test_the_details_tell_sources_gaps_and_cost() -> None:
     ]
 
 
-def test_the_details_show_the_whole_statement_that_found_a_source() -> None:
-    query = "SELECT sum(amount) -- " + "x" * 7_000 + "\nFROM orders"
-    found = {"id": "F1.1", "claim": "Sum", "queries": [query]}
-    other = {"id": "F1.2", "claim": "Rows", "queries": [query, "SELECT 1"]}
-    told = details("A [F1.1]. B [F1.2].", subagents=[{"findings": [found, other]}], links={})
-    shown = "".join(line for line in told if line != "```")
-    assert shown.count(query.replace("\n", "")) == 1, "both sums rest on it"
-    assert "*Found with* [1]" in told
-    assert "*Found with* [2]" in told
-    assert "*Found with* [3]" not in told
-
-
-def test_what_was_looked_up_is_told_from_what_was_found() -> None:
-    own = {
-        "F0.1": {"item": "note/7", "text": "Lunch: <!here> at *noon*"},
-        "F0.2": {"item": "C1/1.1", "text": "Ana: hello"},
-    }
-    links = {**LINKS, "F0.1": [], "F0.2": [PERMALINK + "2"]}
-    told = details(
-        "One [F0.1]. Two [F1.1]. Three [F0.2].",
-        links=links,
-        looked_up=own,
-        coverage={"items": 0, "complete": 0, "looked_up": 2},
-    )
-    url = PERMALINK.replace("&", "&amp;")
-    assert told == [
-        "*Sources*",
-        "[1] note/7, looked up: Lunch: &lt;!here&gt; at *noon*",
-        f"<{url}|[2]> Claim of F1.1",
-        f"<{url}2|[3]> looked up: Ana: hello",
-        "2 items looked up, $0.012, 14 secs · Reference: 0123456789ab",
-    ]
-
-
 def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
     links = {f"F1.{n}": [f"{PERMALINK}{n}"] for n in range(1, 301)}
     found = [{"id": i, "claim": "long " * 100, "queries": [f"SELECT {i}"]} for i in links]
@@ -862,99 +592,6 @@ def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
     line = foot(rendered(text, links=links, coverage={"not_covered": missing})).splitlines()
     assert line[0].startswith("300 sources · not covered: #c0: long long")
     assert line[0].endswith("… and 299 more · $0.012")
-
-
-@pytest.mark.parametrize(
-    ("coverage", "results", "said"),
-    [
-        ({"items": 0, "complete": 0}, [], "Stopped before anything was looked at."),
-        (
-            {"items": 5, "complete": 2, "partial": 1, "cancelled": 2},
-            [{}],
-            "Stopped after 3 of 5 questions; 2 were not looked at.",
-        ),
-        (
-            {"items": 2, "complete": 1, "cancelled": 1},
-            [
-                {"scope": "email", "coverage": {"sources_listed": 30, "sources_read": 11}},
-                {"scope": "email", "coverage": {"sources_listed": 4, "sources_read": 1}},
-            ],
-            "Stopped after 12 of 34 threads; 22 were not looked at.",
-        ),
-        (
-            {"items": 1, "cancelled": 1},
-            [{"scope": "files", "coverage": {"sources_listed": 2, "sources_read": 1}}],
-            "Stopped after 1 of 2 files; 1 was not looked at.",
-        ),
-        (
-            {"items": 1, "cancelled": 1},
-            [{"scope": "files", "coverage": {"sources_listed": 2, "sources_read": 2}}],
-            "Stopped after all 2 files.",
-        ),
-    ],
-)
-def test_a_stopped_answer_says_how_far_it_came(
-    coverage: Json, results: list[Json], said: str
-) -> None:
-    more: Json = {"status": "cancelled", "stopped_by": "user", "subagents": results}
-    more["coverage"] = {"complete": 0, **coverage}
-    assert foot(rendered("Something.", **more)).splitlines()[0] == f"*{said}*"
-    (part,) = rendered("", **more).parts
-    assert flat(part.blocks[0]) == said, "where nothing was written it is the answer"
-
-
-def test_small_talk_has_nothing_below_it() -> None:
-    nothing = {"items": 0, "complete": 0}
-    short: Json = {"coverage": nothing, "links": {}, "subagents": []}
-    (part,) = rendered("You are welcome!", **short).parts
-    assert [block["type"] for block in part.blocks] == ["rich_text"]
-    others: list[Json] = [
-        {"coverage": {**nothing, "looked_up": 1}},
-        {"coverage": {**nothing, "not_covered": gaps_of("#ops")}},
-        {"links": LINKS},
-        {"status": "partial"},
-    ]
-    for more in others:
-        assert foot(rendered("You are welcome!", **{**short, **more}))
-    assert foot(rendered("You are welcome! " * 20, **short))
-
-
-@pytest.mark.parametrize(
-    ("status", "stopped_by", "said"),
-    [
-        ("partial", "cost", "The budget of this request was used up"),
-        ("partial", "none", "This answer is not complete"),
-        ("failed", "none", "could not be answered"),
-        ("failed", "model_error", "The language model failed"),
-    ],
-)
-def test_an_answer_that_is_not_whole_says_so(status: str, stopped_by: str, said: str) -> None:
-    made = rendered("Something.", status=status, stopped_by=stopped_by)
-    assert said in foot(made).splitlines()[0]
-
-
-def test_the_cost_line_tells_what_is_not_known_and_what_was_not_paid() -> None:
-    assert "price unknown" in foot(rendered("x", cost_usd=None))
-    assert "nothing was paid" in foot(rendered("x", model="offline"))
-    assert any("read together" in line for line in details("x", degraded=True))
-    assert "2 mins 5 secs" in details("x", seconds=125)[-1]
-    unread = details("x", coverage={"items": 0, "complete": 0})
-    assert unread[-1].startswith("$0.012, 14 s"), "what nobody read is not counted"
-
-
-def test_there_is_always_something_to_read() -> None:
-    for text in ("", " \n", "\x00", "\n\n\n"):
-        (part,) = rendered(text).parts
-        assert "".join(map(flat, said(part.blocks))).strip()
-
-
-def test_a_sentence_carries_its_reference_and_nothing_that_acts() -> None:
-    made = sentence("It broke, <!channel>.", "0123456789ab")
-    check(made)
-    assert made.streamed_text == "It broke, @\u2060channel."
-    assert foot(made) == "Reference: 0123456789ab"
-    check(sentence(""))
-    check(sentence("long " * 9000))
 
 
 def test_a_statement_stands_in_the_details_and_cannot_act_there() -> None:

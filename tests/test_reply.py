@@ -22,13 +22,11 @@ from bot.local.slack.state import Identity
 from bot.reports import slack
 from bot.slack.blocks import Rendered
 from bot.slack.client import (
-    TIERS,
     ChannelClosed,
     MessageGone,
     OutcomeUnknown,
     RateLimit,
     StreamEnded,
-    Tier,
     TokenRefused,
     WriteFailed,
 )
@@ -89,20 +87,6 @@ async def test_at_most_one_write_an_interval_and_none_for_what_is_shown_already(
         await asyncio.sleep(0.5)
         assert d.slack.calls[APPEND] == calls
         await reply.aclose()
-
-
-async def test_fifty_subagents_are_shown_as_a_group() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        for n in range(50):
-            reply.emit(SubagentQueued(f"s{n}", f"Read {n}", "slack", "fast"))
-        await until(lambda: len(one(d).plan) == 1)
-        for n in range(50):
-            reply.emit(SubagentFinished(f"s{n}", "complete", "none", 0, None))
-        await until(lambda: one(d).plan[0].title == "Slack: 50 of 50 done")
-        await reply.finish(rendered(ANSWER))
-        assert one(d).text == ANSWER + "\n1 subagent"
 
 
 async def test_an_answer_that_begins_again_replaces_what_was_streamed() -> None:
@@ -179,18 +163,6 @@ async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -
         assert "Two invoices wait [1](https://x.test/1). Call **Ana**" in one(d).text
 
 
-async def test_finish_may_be_called_again() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        first = await reply.finish(rendered(ANSWER, "more"))
-        calls = d.slack.calls.copy()
-        assert await reply.finish(rendered(ANSWER, "more")) == first
-        assert d.slack.calls == calls
-        assert await reply.finish(rendered("Shorter")) == {"ts": first["ts"][:1], "streamed": False}
-        assert texts(d) == ["Shorter\n1 subagent"]
-
-
 async def test_a_drain_leaves_the_message_and_the_next_life_replaces_it() -> None:
     async with desk() as d:
         reply = d.reply()
@@ -221,24 +193,6 @@ async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream() -> None
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_a_sentence_replaces_a_placeholder_whatever_a_stale_state_says_of_it() -> None:
-    async with desk(LocalSlack(workspace(), streams_refused="unknown_method")) as d:
-        state = await d.reply().open(look_first=False)
-        assert state["streamed"] is False
-        await d.reply({**state, "streamed": True}).fail("Something went wrong.")
-        assert texts(d) == ["Something went wrong."]
-
-
-async def test_where_the_placeholder_cannot_be_edited_the_answer_takes_its_place() -> None:
-    async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
-        reply = d.reply()
-        await reply.open(look_first=False)
-        d.slack.faults += [Fault(UPDATE, "error:a_code_nobody_listed")] * 99
-        for again in (reply, d.reply()):  # it is final, in the next life too
-            await again.finish(rendered(ANSWER, "more"))
-            assert texts(d) == [ANSWER, "more\n1 subagent"]
-
-
 async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_replaces() -> None:
     async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
         reply = d.reply()
@@ -247,32 +201,6 @@ async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_re
         d.slack.faults += [Fault(POST, "500")]
         await reply.finish(rendered(ANSWER))
         assert texts(d) == [ANSWER + "\n1 subagent"]
-
-
-async def test_a_shorter_answer_after_a_crash_takes_only_our_own_parts_away() -> None:
-    async with desk() as d:
-        reply = d.reply()
-        state = await reply.open(look_first=False)
-        await reply.finish(rendered("one", "two", "three"))
-        await d.writer.post("other", CHANNEL, ASKED, "not ours")
-        await d.reply(state).finish(rendered("one", "the rest"))
-        assert texts(d) == ["one", "the rest\n1 subagent", "not ours"]
-        d.slack.faults += [Fault("chat.delete", "error:cant_delete_message")]
-        await d.reply(state).finish(rendered("one"))
-        assert texts(d) == ["one\n1 subagent", "the rest\n1 subagent", "not ours"]
-
-
-async def test_a_message_that_somebody_deleted_is_made_anew() -> None:
-    for faults in ([], NO_STREAM):
-        async with desk() as d:
-            d.slack.faults += faults
-            reply = d.reply()
-            await reply.open(look_first=False)
-            if not faults:
-                await d.writer.stop_stream("x", CHANNEL, one(d).ts)
-            await d.writer.delete(CHANNEL, one(d).ts)
-            await reply.finish(rendered(ANSWER))
-            assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
 async def test_a_closed_channel_is_said_and_other_trouble_is_waited_out() -> None:
@@ -442,19 +370,6 @@ async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() ->
         assert [m.ts for m in d.answers()] == [again]
 
 
-async def test_slack_is_told_to_look_for_nothing_in_a_text() -> None:
-    async with desk() as d:
-        ts = await d.writer.post("k1", CHANNEL, ASKED, "@channel evil.example", [MARKDOWN])
-        await d.writer.update("k1", CHANNEL, ts, "@channel", [MARKDOWN])
-        await d.writer.show("k1", CHANNEL, ts, "@channel #help", [])
-        await d.writer.whisper(CHANNEL, "U0ANA", "@here")
-        assert len(d.slack.effects) == 4
-        for effect in d.slack.effects:
-            assert (effect.args["parse"], effect.args["link_names"]) == ("none", False)
-        posted = d.slack.effects[0].args
-        assert posted["unfurl_links"] is posted["unfurl_media"] is False
-
-
 async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> None:
     metadata = {"event_type": "assistant_reply", "event_payload": {"key": "k1"}}
     slack = LocalSlack(workspace(), tokens={"xoxb-other": Identity(USER, "B0OTHER")})
@@ -480,13 +395,6 @@ async def test_updates_and_deletions_are_repeated_until_they_are_known(kind: str
         await d.writer.delete(CHANNEL, ts)
         await d.writer.delete(CHANNEL, ts)
         assert d.answers() == []
-
-
-async def test_an_update_with_text_alone_takes_the_old_blocks_away() -> None:
-    async with desk() as d:
-        ts = await d.writer.post("k1", CHANNEL, ASKED, "x", [MARKDOWN])
-        await d.writer.update("k1", CHANNEL, ts, "Stopped.")
-        assert (d.answers()[0].text, d.answers()[0].blocks) == ("Stopped.", ())
 
 
 async def test_a_rate_limit_is_waited_out_for_the_whole_method() -> None:
@@ -564,25 +472,6 @@ async def test_a_whisper_reaches_one_user_and_in_a_dm_it_is_a_message() -> None:
         assert [m.text for m in d.answers(DM)] == ["not here"]
 
 
-async def test_a_stream_is_not_waited_for() -> None:
-    async with desk() as d:
-        writer = d.new_outbox(pace=RateLimit())
-        chunks = [{"type": "plan_update", "title": "On it"}]
-        made = [
-            await writer.start_stream(CHANNEL, ASKED, "T0LOCAL", USER, chunks) for _ in range(22)
-        ]
-        assert [bool(ts) for ts in made] == [True] * 20 + [False] * 2
-        assert writer.calls["chat.startStream", "skipped"] == 2
-
-
-async def test_a_session_status_is_best_effort() -> None:
-    async with desk() as d:
-        d.slack.faults += [Fault("agents.sessions.setStatus", "missing_scope")]
-        await d.writer.set_status(CHANNEL, ASKED, USER, "processing", "t" * 300)
-        await d.writer.set_status(CHANNEL, ASKED, USER, "active")
-        assert d.slack.calls["agents.sessions.setStatus"] == 1, "this app has no sessions"
-
-
 @pytest.mark.parametrize(
     "body", ["[]", "null", '"ok"', "{}", '{"ok": true}', '{"ok": true, "ts": 5}']
 )
@@ -598,42 +487,3 @@ async def test_an_answer_of_a_wrong_shape_settles_nothing(body: str) -> None:
             )
             with pytest.raises(OutcomeUnknown):
                 await writer.post("k1", CHANNEL, ASKED, "x")
-
-
-# ---- pace
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_progress_leaves_room_for_final_words() -> None:
-    clock = Clock()
-    pace = RateLimit(clock=clock)
-    live = 0
-    for _ in range(600):
-        clock.now += 0.1
-        live += pace.take_now("chat.update", "", live=True)
-    assert 20 <= live <= 25
-    assert all(pace.take_now("chat.update", "") for _ in range(TIERS["chat.update"].calls - live))
-    assert not pace.take_now("chat.update", "")
-
-
-def test_channels_do_not_wait_for_each_other() -> None:
-    clock = Clock()
-    pace = RateLimit({"chat.postMessage": Tier(2, 2.0, per_channel=True)}, clock)
-    taken = [c for c in "aaabb" if pace.take_now("chat.postMessage", c)]
-    assert "".join(taken) == "aabb"
-    pace.hold("chat.postMessage", "b", 30)
-    clock.now = 5.0
-    assert [pace.take_now("chat.postMessage", c) for c in "ab"] == [True, False]
-
-
-async def test_a_burst_keeps_to_the_rate() -> None:
-    pace = RateLimit({"m": Tier(5, 0.2)})
-    began = time.monotonic()
-    await asyncio.gather(*(pace.take("m", "") for _ in range(12)))
-    assert time.monotonic() - began >= 0.4

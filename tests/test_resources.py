@@ -5,31 +5,26 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import pytest
 import sqlalchemy as sa
 from pg_kit import database_in_file, each_database, in_file, place
 
 import scopes
-from bot.cli.runs import write_files
-from bot.errors import SetupError
 from bot.memory import ResourceStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
-from bot.storage.encryption import Cipher
 from bot.storage.tables import quoted, resources, runs
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
 from scopes.handles import Handles
-from scopes.intent import UNASKED, Intent
+from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
-from scopes.resources import MAX_BYTES, Resource, Resources, file_name, space_of_run
+from scopes.resources import Resource, Resources, file_name, space_of_run
 from scopes.spaces import TEAM_NOTES
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
@@ -83,19 +78,21 @@ async def result(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
     return found
 
 
-async def test_a_file_is_kept_once_for_each_call_and_in_versions(each_database: Database) -> None:
-    first = await kept(each_database, "k1", "one")
-    assert await kept(each_database, "k1", "one") == first  # a replay
-    second = await kept(each_database, "k2", "two")
+async def test_a_file_is_kept_once_for_each_call_and_in_versions(
+    database_in_file: Database,
+) -> None:
+    first = await kept(database_in_file, "k1", "one")
+    assert await kept(database_in_file, "k1", "one") == first  # a replay
+    second = await kept(database_in_file, "k2", "two")
     assert (first.version, second.version) == (1, 2)
-    shelf = ResourceStore(each_database)
+    shelf = ResourceStore(database_in_file)
     newest, older = await shelf.get(RUN, "sales.csv"), await shelf.get(RUN, "sales.csv", 1)
     assert newest
     assert older
     assert (newest.content, older.content) == (b"two", b"one")
     assert await shelf.get(RUN, "sales.csv", 3) is None
     assert await shelf.get(space_of_run("r2"), "sales.csv") is None
-    await kept(each_database, "k3", name="notes.md")
+    await kept(database_in_file, "k3", name="notes.md")
     listed = await shelf.listed(RUN)
     assert [(f.name, f.version, f.size) for f in listed] == [
         ("notes.md", 1, 8),
@@ -123,16 +120,6 @@ async def test_the_number_of_a_version_tells_of_all_before_it(each_database: Dat
     assert told.label == secret
     other = await result(context(each_database), "save_resource", name="other.csv", text="x")
     assert other.label == TRUSTED
-
-
-async def test_a_file_and_all_of_a_run_have_bounds(each_database: Database) -> None:
-    with pytest.raises(ToolError, match="at most 5 MB"):
-        await kept(each_database, "k0", "x" * (MAX_BYTES + 1))
-    for n in range(4):
-        await kept(each_database, f"k{n}", "x" * MAX_BYTES, name=f"f{n}.csv")
-    with pytest.raises(ToolError, match="has kept 20 MB"):
-        await kept(each_database, "k9", "x")
-    await kept(each_database, "k10", "x", run="r2", space=space_of_run("r2"))
 
 
 @pytest.mark.parametrize(
@@ -174,41 +161,6 @@ async def test_one_context_writes_and_another_reads_on_from_a_line(
     assert [(i.id, i.text, i.label) for i in listed.items] == [
         ("file/log.md@1", "text/markdown, 13.1 kB", writer.label)
     ]
-
-
-async def test_a_line_without_an_end_is_read_in_pieces_and_a_picture_is_described(
-    database_in_file: Database,
-) -> None:
-    await result(
-        context(database_in_file), "save_resource", name="a.json", text='{"a": "' + "y" * 2500
-    )
-    read = await result(context(database_in_file), "read_resource", name="a.json")
-    assert [len(item.text) for item in read.items] == [1000, 1000, 507]
-    shelf = ResourceStore(database_in_file)
-    await shelf.save(RUN, "k9", "a.png", "image/png", b"\x89PNG" * 300, TRUSTED, "r1")
-    (item,) = (await result(context(database_in_file), "read_resource", name="a.png")).items
-    assert item.text == "a picture, 1.2 kB"
-    apart = normalize("NFD", "übersicht.md")  # a name that looks the same is the same
-    await result(
-        context(database_in_file, key="r1/s1/call2"), "save_resource", name=apart, text="x"
-    )
-    for name in (apart, "übersicht.md", f"file/{apart}@1"):
-        read = await result(context(database_in_file), "read_resource", name=name)
-        assert read.items[0].id == "file/übersicht.md@1:1"
-
-
-async def test_what_is_not_there_or_not_to_be_written_is_refused_with_a_hint(
-    database_in_file: Database,
-) -> None:
-    ctx = context(database_in_file)
-    with pytest.raises(ToolError, match="list_resources"):
-        await use(ctx, "read_resource", name="none.csv")
-    with pytest.raises(ToolError, match=r"ends with \.md"):
-        await use(ctx, "save_resource", name="run.py", text="x")
-    with pytest.raises(ToolError, match="needs a text"):
-        await use(ctx, "save_resource", name="a.md", text=" \n")
-    refused = await use(replace(ctx, intent=UNASKED), "save_resource", name="a.md", text="x")
-    assert isinstance(refused, Deny)
 
 
 async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database_in_file: Database) -> None:
@@ -287,43 +239,26 @@ async def test_a_forgotten_message_takes_the_files_of_the_run_that_read_it(
 
 
 async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(
-    each_database: Database,
+    database_in_file: Database,
 ) -> None:
-    await Store(each_database).start_run("r1", "mention", "What?", "offline", {})
+    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await each_database.write(quoted.insert().values(row))
-    await kept(each_database, "k1", name="run.csv")
-    await kept(each_database, "k2", name="own.csv", space="user:U0ANA", label=SALES)
+    await database_in_file.write(quoted.insert().values(row))
+    await kept(database_in_file, "k1", name="run.csv")
+    await kept(database_in_file, "k2", name="own.csv", space="user:U0ANA", label=SALES)
     old = datetime.now(UTC) - timedelta(days=800)
-    await each_database.write(runs.update().values(status="complete", started=old))
-    await each_database.write(resources.update().values(at=old))
+    await database_in_file.write(runs.update().values(status="complete", started=old))
+    await database_in_file.write(resources.update().values(at=old))
     retention = load_settings(env={}).retention
-    await tidy(each_database, retention)
-    shelf = ResourceStore(each_database)
+    await tidy(database_in_file, retention)
+    shelf = ResourceStore(database_in_file)
     assert await shelf.listed(RUN) == []
     assert [f.name for f in await shelf.listed("user:U0ANA")] == ["own.csv"]
-    assert (await Forget(each_database, dry_run=True)(ForgetTarget("author", "U0EVE"))).files == 1
-    await tidy(each_database, retention.model_copy(update={"notes_days": 700}))
+    assert (
+        await Forget(database_in_file, dry_run=True)(ForgetTarget("author", "U0EVE"))
+    ).files == 1
+    await tidy(database_in_file, retention.model_copy(update={"notes_days": 700}))
     assert await shelf.listed("user:U0ANA") == []
-
-
-async def test_the_files_of_a_run_are_written_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    database = await Database.open(tmp_path / "data", None, Cipher.generate())
-    await kept(database, "k1", "old")
-    await kept(database, "k2", "new")
-    await kept(database, "k3", "text", name="a.md")
-    folder = tmp_path / "out" / "deep"
-    shelf = ResourceStore(database)
-    written = await write_files(shelf, "r1", folder)
-    assert {p.name: p.read_text() for p in written} == {"a.md": "text", "sales.csv": "new"}
-    assert await write_files(shelf, "r1", folder) == written, "the same is there already"
-    (folder / "sales.csv").write_text("somebody's own")
-    again = await write_files(shelf, "r1", folder)
-    assert [p.name for p in again] == ["a.md", "sales-2.csv"]
-    assert (folder / "sales.csv").read_text() == "somebody's own"
-    with pytest.raises(SetupError, match="Nothing can be written"):
-        await write_files(shelf, "r1", folder / "a.md")
-    await database.aclose()
 
 
 @pytest.mark.parametrize(

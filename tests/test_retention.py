@@ -6,10 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
-from pg_kit import Kept, in_file, place
-from pydantic import ValidationError
+from pg_kit import Kept, in_file
 from test_store import decision, record, result
 
 from bot.privacy.retention import tidy
@@ -18,9 +16,8 @@ from bot.runs.store import Store
 from bot.storage import tables
 from bot.storage.tables import actions, quoted
 from config.sections import RetentionSettings
-from config.settings import load_settings
 
-__all__ = ["in_file", "place"]
+__all__ = ["in_file"]
 
 KINDS = ("trajectories", "results", "actions", "notes")
 NEVER: dict[str, Any] = dict.fromkeys([f"{kind}_days" for kind in KINDS])
@@ -56,8 +53,8 @@ async def count(store: Store, table: sa.Table) -> int:
     return int(row.n)
 
 
-async def test_old_trajectories_go_and_their_results_stay(place: Kept) -> None:
-    store = await place.store()
+async def test_old_trajectories_go_and_their_results_stay(in_file: Kept) -> None:
+    store = await in_file.store()
     await begun(store, "old", 31)
     await begun(store, "new", 29)
     await tidy(store.database, kept(trajectories_days=30))
@@ -74,8 +71,8 @@ async def test_old_trajectories_go_and_their_results_stay(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_old_results_go_and_cost_and_times_stay(place: Kept) -> None:
-    store = await place.store()
+async def test_old_results_go_and_cost_and_times_stay(in_file: Kept) -> None:
+    store = await in_file.store()
     for number in range(45):  # more than go in one transaction
         await begun(store, f"old{number}", 366)
     await begun(store, "new", 364)
@@ -96,8 +93,8 @@ async def test_old_results_go_and_cost_and_times_stay(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_old_actions_go_and_the_log_of_decisions_stays(place: Kept) -> None:
-    store = await place.store()
+async def test_old_actions_go_and_the_log_of_decisions_stays(in_file: Kept) -> None:
+    store = await in_file.store()
     await begun(store, "r1", 400)
     await begun(store, "r2", 29)
     sink = StoreSink(store)
@@ -110,23 +107,3 @@ async def test_old_actions_go_and_the_log_of_decisions_stays(place: Kept) -> Non
     assert [row.id for row in left] == ["a-r2"]
     assert await store.decisions("r1") == [decision()]
     await store.aclose()
-
-
-async def test_without_days_everything_stays(in_file: Kept) -> None:
-    store = await in_file.store()
-    await begun(store, "r1", 4_000)
-    counted = [t for t in tables.METADATA.sorted_tables if t.name not in ("flags",)]
-    before = [await count(store, table) for table in counted]
-    await tidy(store.database, kept())
-
-    assert [await count(store, table) for table in counted] == before
-    assert (await store.run("r1")).question == "What of r1?"
-    await store.aclose()
-
-
-def test_the_defaults_keep_texts_for_a_month_and_answers_for_a_year() -> None:
-    chosen = load_settings(env={}).retention
-
-    assert (chosen.trajectories_days, chosen.actions_days, chosen.results_days) == (30, 30, 365)
-    with pytest.raises(ValidationError):
-        kept(results_days=6)

@@ -6,7 +6,6 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bot_kit import Shell, configure, model_at, refused
@@ -16,8 +15,6 @@ from standins.model import ModelServer
 from test_commands import started
 from test_panels import divided
 from timing import Patience
-
-Json = dict[str, Any]
 
 
 @pytest.fixture
@@ -52,26 +49,6 @@ def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
     checked = shell("audit", run)
     assert checked.code == 0
     assert " 0 leaks" in checked.out
-
-
-def test_a_folder_is_read_but_for_what_is_no_text(
-    shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (file.parent / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\xff")
-    (file.parent / ".git").mkdir()
-    (file.parent / ".git" / "config").write_text("kestrel")
-    with model_at(monkeypatch, Minds(EACH)) as model:
-        done = shell("review", file.parent, "--json")
-    assert done.json["material"]["files"] == 1
-    assert any("logo.png" in gap["reason"] for gap in done.json["coverage"]["not_covered"])
-    assert not any("kestrel" in str(body) for body in model.recorded)
-
-
-def test_the_offline_model_says_that_it_cannot_review(shell: Shell, file: Path) -> None:
-    done = shell("review", file, "--model", "offline")
-    assert done.code == 1
-    assert "cannot review" in done.out
-    assert "Nothing was found" not in done.out
 
 
 # ---- what is refused by name, before any model is called
@@ -179,13 +156,6 @@ def test_a_material_that_is_none_is_refused_by_name(
     assert told in refused(done, "bad_material")
     assert model.requests == 0
     assert shell("runs", "--json").json == []
-
-
-def test_what_is_typed_wrongly_is_refused_in_a_sentence(shell: Shell, file: Path) -> None:
-    unknown = shell("review", file, "--profile", "astrology", "--json")
-    assert "There are code, incident, strategy" in refused(unknown, "bad_settings")
-    assert "FILE, FOLDER or URL" in refused(shell("review", "--json"), "review_what")
-    assert "assistant runs" in refused(shell("review", "--resume", "no", "--json"), "unknown_run")
 
 
 # ---- a kill in each phase

@@ -16,7 +16,6 @@ from serve_kit import ASKER, Served, mentioned, serving
 from standins.model import Mind
 
 from bot.local.model.answer import Answer
-from bot.local.workspace import File
 
 Json = dict[str, Any]
 
@@ -87,17 +86,6 @@ async def test_this_thread_is_reviewed_and_the_report_stands_below_it(tmp_path: 
     assert sentence("cause", 9) in text
 
 
-async def test_an_attached_file_is_reviewed_whole(tmp_path: Path) -> None:
-    async with serving(tmp_path, asking("plan.md", "strategy")) as bot:
-        text = b"# Plan\nWe sell to everybody at once.\n"
-        file = File("F0FILE", "plan.md", "plan.md", "text/plain", "md", len(text), content=text)
-        asked = bot.ask("review the attached plan as strategy", files=[file])
-        await bot.answers(asked, seconds=60)
-        document = await result_of(bot)
-    assert (document["kind"], document["material"]["name"]) == ("panel", "plan.md")
-    assert {f["place"] for f in document["findings"]} == {"plan.md:1"}
-
-
 def has_sent(bots: Fleet, kind: str, least: int) -> bool:
     return sum(contract(body) == kind for body in bots.model.recorded) >= least
 
@@ -130,16 +118,6 @@ async def test_a_thread_that_the_requester_may_not_read_is_refused_before_any_sp
         told = [r for body in bot.parents() for r in results(body)]
         assert not [b for b in bot.model.recorded if contract(b)]
     assert "No thread C0NOWHERE1" in str(told[0]["content"])
-
-
-async def test_an_unknown_profile_is_refused_by_name(tmp_path: Path) -> None:
-    async with serving(tmp_path, asking("{thread}", "astrology")) as bot:
-        root = bot.slack.people.say(ASKER, bot.channel, "At 09:10 all payments failed for hours")
-        bot.ask("review this thread as astrology", thread_ts=root)
-        await bot.answers(root, seconds=60)
-        told = [r for body in bot.parents() for r in results(body)]
-        assert not [b for b in bot.model.recorded if contract(b)]
-    assert "There is no profile 'astrology'" in str(told[0]["content"])
 
 
 async def test_administrators_are_told_of_many_alarms(tmp_path: Path) -> None:

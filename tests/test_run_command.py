@@ -13,7 +13,6 @@ import pytest
 from engine_kit import until
 from files_kit import BOOK, Desk, written
 
-from scopes.effects import RUN_FOLDER
 from scopes.folders.commands import GIVEN, OUTPUT, Commands
 from scopes.folders.folders import MB
 from scopes.tool import ToolContext, ToolResult
@@ -107,26 +106,11 @@ async def test_a_file_without_end_is_stopped(desk: Desk) -> None:
     assert limits[-1] != "0"
 
 
-async def test_the_template_is_filled_once(desk: Desk) -> None:
-    words = ("sh", "-c", 'cd "$1" && pwd && echo "$2"', "-", "{folder}", "{command}")
-    found = await ran(desk, "{folder} $(id) `id`; x", template=words)
-    assert said(found).split("\n")[1] == "{folder} $(id) `id`; x"
-
-
 async def test_a_sandbox_that_does_not_start_is_said(desk: Desk) -> None:
     for template in (("/nowhere/bwrap", "{command}"), ("/", "{command}")):
         ctx = boxed(desk, template=template)
         said_ = await desk.fails("run_command", by=ctx, command="ls", folder=BOOK)
         assert "does not start" in said_
-
-
-@pytest.mark.parametrize(
-    ("command", "folder", "told"),
-    [("ls", BOOK, "larger than"), ("ls", RUN_FOLDER, "is empty"), (" ", BOOK, "at most")],
-)
-async def test_what_cannot_be_run_is_said(desk: Desk, command: str, folder: str, told: str) -> None:
-    ctx = boxed(desk, max_bytes=10)
-    assert told in await desk.fails("run_command", by=ctx, command=command, folder=folder)
 
 
 async def test_who_gives_up_leaves_nothing_behind(tmp_path: Path, desk: Desk) -> None:

@@ -74,19 +74,6 @@ async def test_a_replay_gets_what_a_step_returned(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_steps_are_found_by_what_their_keys_begin_with(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
-        log = log_of(store)
-        for key in ("r1/s1/0/model", "r1/s10/0/model", "r1/s_/0/model", "r1/finish"):
-            await log.keep(key, {"key": key})
-        later = log_of(store)
-        await later.load("r1/s1/")
-
-        assert later.known("r1/s1/0/model") == {"key": "r1/s1/0/model"}
-        assert later.known("r1/s10/0/model") is None
-        assert later.known("r1/finish") is None
-
-
 class Unwilling(Database):
     """A database whose disk is full for a while."""
 
@@ -216,8 +203,8 @@ class RunId:
     id = "r1"
 
 
-async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
+async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(in_file: Kept) -> None:
+    async with in_file.stores(1, "r1") as (store,):
         spawner = WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, LiveRun(store)), "w")
         many = [frozen(id=f"s{n}") for n in range(1, 51)]
         await spawner.ready(many)

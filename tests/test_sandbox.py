@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ProcessPoolExecutor
@@ -175,30 +174,6 @@ def test_a_value_that_is_small_inside_takes_nothing_outside() -> None:
     bot_mb, programs_mb = peaks_mb(spread)
     assert bot_mb < MOST_MB // 2
     assert programs_mb < 2 * LIMIT_MB
-
-
-async def test_programs_run_beside_each_other_and_leave_no_process() -> None:
-    async with sandbox(0.5) as made:
-        codes = ["while True: pass", "1", "while True: pass", "2"]
-        outcomes = await asyncio.gather(
-            *(made.run(code, "") for code in codes), return_exceptions=True
-        )
-        assert [type(each) for each in outcomes] == [ProgramFailed, str] * 2
-        assert _children()
-    assert not _children()
-
-
-def _children() -> list[str]:
-    """The sandbox's processes that this one has started."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = stat.read_text().partition(") ")
-        except OSError:
-            continue
-        if rest.split()[1] == str(os.getpid()) and "monty" in name:
-            found.append(name)
-    return found
 
 
 async def test_the_tool_hands_back_what_was_printed_under_the_label_of_what_was_read() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,11 @@ from engine_kit import MUX
 from pg_kit import Kept, postgres, with_store
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
-from standins.slack_faults import Fault
 
 from bot.local.workspace import User, Workspace
 from bot.policy.policy import PolicyFile
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.store import ScheduleStore
 from bot.slack.client import RateLimit
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
@@ -125,28 +124,6 @@ async def test_the_owner_is_told_once_and_once_more_when_it_is_over(tmp_path: Pa
         assert "Another reason." in made.told()[2]
 
 
-async def test_whoever_could_not_be_told_is_told_later(tmp_path: Path) -> None:
-    async with office(tmp_path) as made:
-        await made.fails()
-        made.slack.faults = [Fault("chat.postMessage", "500"), Fault("conversations.open", "500")]
-        await made.tell()
-        await made.tell()
-        assert made.told() == []
-        await made.tell()
-        assert len(made.told()) == 1
-
-
-async def test_what_is_over_before_anybody_was_told_is_told_in_one_note(tmp_path: Path) -> None:
-    async with office(tmp_path) as made:
-        await made.fails()
-        await made.works()
-        await made.tell()
-        await made.tell()
-        (note,) = made.told()
-        assert AGAIN in note
-        assert WHY in note
-
-
 async def test_what_was_posted_and_not_noted_is_not_posted_again(tmp_path: Path) -> None:
     async with office(tmp_path) as made:
         await made.fails()
@@ -161,18 +138,6 @@ async def test_what_was_posted_and_not_noted_is_not_posted_again(tmp_path: Path)
         await made.databases[0].write(update.values(trouble=over.model_dump(mode="json")))
         await made.tell()
         assert len(made.told()) == 2
-
-
-async def test_a_run_that_fails_is_not_over_because_an_older_report_arrives(
-    tmp_path: Path,
-) -> None:
-    async with office(tmp_path) as made:
-        now = datetime.now(UTC)
-        await made.fails("It could read nothing.", now)
-        await made.works(now - timedelta(hours=1))
-        await made.tell()
-        assert [FAILED in each for each in made.told()] == [True]
-        assert not (await made.record()).over
 
 
 async def test_nothing_in_a_reason_acts_on_its_reader(tmp_path: Path) -> None:
@@ -195,41 +160,3 @@ async def test_of_two_replicas_on_postgres_one_tells_it(tmp_path: Path, postgres
         await made.works()
         await made.tell()
         assert len(made.told()) == 2
-
-
-async def test_what_a_dead_replica_was_to_tell_another_one_tells(tmp_path: Path) -> None:
-    async with office(tmp_path, replicas=2) as made:
-        await made.fails()
-        soon = datetime.now(UTC) + timedelta(hours=1)
-        await made.change(held={"by": "replica-0", "until": soon.isoformat()})
-        await made.tellers[1].send()
-        assert made.told() == []
-        past = datetime.now(UTC) - timedelta(seconds=1)
-        await made.change(held={"by": "replica-0", "until": past.isoformat()})
-        await made.tellers[1].send()
-        assert len(made.told()) == 1
-
-
-async def test_nobody_is_told_of_a_schedule_that_is_gone(tmp_path: Path) -> None:
-    async with office(tmp_path) as made:
-        await made.fails()
-        await ScheduleStore(made.databases[0]).delete(NAME)
-        await made.tell()
-        assert made.told() == []
-
-
-async def test_what_is_refused_after_its_last_occurrence_is_over_when_that_report_is_delivered(
-    tmp_path: Path,
-) -> None:
-    async with office(tmp_path) as made:
-        database = Occurrences(made.databases[0])
-        occurrence = await database.ask_now(NAME, datetime.now(UTC) - timedelta(minutes=5))
-        await database.take("r1", datetime.now(UTC), 1)
-        await made.fails(at=occurrence.at)
-        await made.tell()
-        await made.tellers[0].fails(NAME, "I am not in #reports: invite me there.")
-        await made.tell()
-        await made.works(at=occurrence.at)
-        await made.tell()
-        assert [AGAIN in each for each in made.told()] == [False, True]
-        assert await made.record() is None, "the next failure is told again"

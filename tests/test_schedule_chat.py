@@ -6,27 +6,21 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bot_kit import ordered
 from card_kit import EVA, LUIS, asked, card, cards, people, reaches, stored
 from engine_kit import Json, channel_id, led_by, opening, say, until, use
 from serve_kit import ASKER, Served, serving
 
 import scopes
-from bot.listeners.home import schedule_blocks
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
-from bot.schedules import description
 from bot.schedules.store import ScheduleStore
 from bot.storage.schedules import StoredSchedule
-from config.schedules import Schedule
 from config.settings import Settings
 
 HERE = channel_id(1)
@@ -231,18 +225,6 @@ async def test_names_of_private_channels_do_not_come_out_by_an_error(tmp_path: P
         assert "support-2" not in await refusal(bot)
 
 
-async def test_a_name_that_is_taken_is_refused_and_the_same_again_is_once(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating()) as bot:
-        await approved(bot)
-        await bot.answers(bot.ask("The same again, please."))
-        assert "is set already, just so" in tool_texts(bot)[-1]
-        made = await only(bot)
-        desk = bot.bench.dispatch.runs.clients
-        (chat,) = [each for kind, each in desk.items() if kind.__name__ == "ScheduleDesk"]
-        assert "is set" in await chat.create("daily", made.spec, made.label)  # type: ignore[attr-defined]
-        assert await only(bot) == made
-
-
 # ---- who may read what
 
 
@@ -258,59 +240,7 @@ async def test_a_card_in_a_channel_names_no_private_channel_and_says_what_is_not
         assert channel_id(2) not in text
 
 
-async def test_reports_that_nobody_could_allow_are_refused(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating(), space=private(2)) as bot:
-        assert "Its reports may not go there" in await refusal(bot)
-
-
-async def test_to_oneself_everything_may_go(tmp_path: Path) -> None:
-    turning = Turning(creating(to="me"))
-    async with bot_with(tmp_path, turning, space=private(2)) as bot:
-        shown = await approved(bot)
-        assert "Goes to: a direct message to who asks for it" in shown
-        assert "not yet allowed" not in shown
-        assert (await only(bot)).spec.to == "dm"
-        turning.mind, dm = creating(name="second"), bot.slack.people.dm(ASKER)
-        bot.slack.people.say(ASKER, dm, "Every weekday at 9 sweep support-* and post here.")
-        shown = plain((await card(bot, dm)).text)
-        assert "Goes to: a direct message to who asks for it" in shown
-
-
 # ---- listed, paused, deleted
-
-
-async def test_who_asks_hears_of_their_own_and_in_a_channel_of_what_posts_there(
-    tmp_path: Path,
-) -> None:
-    turning = Turning(creating(to="dm"))
-    async with bot_with(tmp_path, turning) as bot:
-        await approved(bot)
-        turning.mind = changing("schedule_list")
-        await bot.answers(bot.ask("What is scheduled?"))
-        assert "0 schedules. 1 more is told in a direct message only." in tool_texts(bot)[-1]
-        for user, count in ((ASKER, 1), (EVA, 0)):
-            dm = bot.slack.people.dm(user)
-            bot.slack.people.say(user, dm, "What is scheduled?")
-            await until(partial(answered, bot, dm), 20)
-            told = tool_texts(bot)[-1]
-            assert f"{count} schedule" in told
-            assert ("daily: sweep of support-*" in told) == bool(count)
-
-
-async def test_a_schedule_of_the_settings_is_listed_in_the_channel_that_it_names(
-    tmp_path: Path,
-) -> None:
-    weekly = {**DAILY, "channels": ["support-2"], "to": "#support-1", "owner": EVA}
-    spec = Schedule.model_validate({k: v for k, v in weekly.items() if k != "name"})
-
-    def change(settings: Settings) -> Settings:
-        return settings.model_copy(update={"schedules": {"weekly": spec}})
-
-    async with bot_with(tmp_path, changing("schedule_list"), change=change) as bot:
-        await bot.answers(bot.ask("What is scheduled?"))
-        told = tool_texts(bot)[-1]
-        assert "weekly: sweep of support-2" in told
-        assert "to #support-1" in told
 
 
 def answered(bot: Served, dm: str) -> bool:
@@ -354,20 +284,6 @@ async def test_nobody_else_changes_a_schedule_but_an_administrator(tmp_path: Pat
 # ---- in words, with the offline model
 
 
-async def test_the_offline_model_sets_up_what_words_ask_for(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, offline) as bot:
-        shown = await approved(bot, "every weekday at 9 sweep support-* and post here")
-        assert "Set up the schedule sweep-support" in shown
-        made = await only(bot)
-        assert (made.spec.cron, made.spec.to) == ("0 9 * * mon-fri", HERE)
-        await until(lambda: not cards(bot))
-        said = await bot.answer(bot.ask("what is scheduled?"))
-        assert "sweep-support: sweep of support-*" in said.text
-        shown = await approved(bot, "pause sweep-support")
-        assert "Pause the schedule sweep-support" in shown
-        assert (await only(bot)).state == "paused"
-
-
 async def test_a_subagent_has_no_tool_for_schedules(tmp_path: Path) -> None:
     async with bot_with(tmp_path, offline) as bot:
         await bot.answers(bot.ask("What is open in #support-2?"))
@@ -408,39 +324,7 @@ def tool_used(body: Json) -> bool:
     return any(m["role"] == "assistant" for m in body["messages"])
 
 
-NOW = datetime(2026, 11, 22, 11, 0, tzinfo=UTC)
-
-
 TOOLS = ("schedule_create", "schedule_list", "schedule_pause", "schedule_delete")
-
-
-def test_the_offline_model_reads_the_times_the_place_and_the_sources() -> None:
-    def read_as(text: str) -> list[tuple[str, Json]]:
-        return ordered(text, *TOOLS)
-
-    daily = {"name": "sweep-csm", "kind": "sweep", "cron": "0 9 * * mon-fri", "to": "here"}
-    asked = "every weekday at 9 sweep #csm-* and post here"
-    assert read_as(asked) == [("schedule_create", {**daily, "channels": ["csm-*"]})]
-    digest = {"name": "triage", "kind": "triage", "cron": "0 8 * * *", "to": "dm"}
-    assert read_as("every day triage my inbox at 8 and DM me") == [("schedule_create", digest)]
-    assert read_as("what is scheduled?") == [("schedule_list", {})]
-    assert read_as("pause sweep-csm") == [("schedule_pause", {"name": "sweep-csm"})]
-    again = {"name": "markets", "resume": True}
-    assert read_as("resume the markets schedule") == [("schedule_pause", again)]
-    for other in ("what is open in #csm-es?", "delete the old rows of #csm-es"):
-        assert read_as(other) == [], other
-
-
-def test_home_shows_schedules_that_cannot_act() -> None:
-    spec = Schedule(kind="sweep", cron="0 9 * * *", channels=("csm-*",), to="dm", owner="U0ANA")
-    stored = StoredSchedule("daily", "chat", "paused", "paused by <@U0EVA>", spec, NOW, NOW, NOW)
-    (_, shown) = schedule_blocks([description.line(stored, NOW, reading="<!channel> & csm-*")])
-    ((text, who, *_),) = [each["elements"] for each in shown["elements"]]
-    assert [shown["type"], text["type"]] == ["rich_text", "text"]
-    assert "@channel & csm-*, every day at 09:00 (UTC)" in text["text"]
-    assert text["text"].endswith("paused: paused by ")
-    assert who == {"type": "user", "user_id": "U0EVA"}
-    assert list(schedule_blocks([])) == []
 
 
 def test_no_scope_of_subagents_has_the_tools_for_schedules() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from document_kit import sweep_report
 from engine_kit import Json, always, channel_id, come, is_child, turn, until, use, workspace
 from hypothesis import given
 from hypothesis import strategies as st
-from mail_kit import ME, judging, letters
+from mail_kit import ME, letters
 from schedule_kit import Scheduled, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
 from standins.model_faults import Faults
@@ -25,7 +24,6 @@ from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.sync import MailState
 from bot.schedules.run import LONGEST, changes, covered_after, windows
 from bot.storage.schedules import StoredSchedule, run_id
 from bot.storage.tables import (
@@ -34,7 +32,6 @@ from bot.storage.tables import (
     schedule_runs,
     steps,
 )
-from config.words import phrase
 from scopes.tool import iso
 
 
@@ -58,21 +55,6 @@ async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_p
     assert occurrence.cost_usd == document["cost_usd"]
     assert occurrence.extra
     assert set(occurrence.extra["covered"]) == {s["channel"] for s in document["sections"]}
-
-
-@pytest.mark.parametrize(("chosen", "language"), [(None, "it"), ("de", "de")])
-async def test_a_report_is_in_the_language_that_is_set_or_its_owners(
-    tmp_path: Path, chosen: str | None, language: str
-) -> None:
-    space = workspace(2)
-    people = tuple(
-        replace(user, locale="it-IT") if user.id == ASKER else replace(user, locale="es-ES")
-        for user in space.users
-    )
-    slack = LocalSlack(replace(space, users=people))
-    async with scheduled(tmp_path, {"markets": sweep(language=chosen)}, offline, slack=slack) as s:
-        document = await s.document(await s.fire("markets"))
-    assert document["language"] == language
 
 
 async def test_what_cannot_work_fails_with_a_sentence_and_its_owner_is_told_once(
@@ -189,27 +171,6 @@ LATER = (timedelta(hours=1),)
 SOON = (timedelta(seconds=0.2),)
 
 
-IN_HALF_AN_HOUR = f"{datetime.now(UTC) + timedelta(minutes=30):%M} * * * *"
-"""Before a run is tried again."""
-
-
-@pytest.mark.parametrize("more", [{"cron": IN_HALF_AN_HOUR}, {"missed_hours": 0.5}])
-async def test_a_run_is_not_tried_again_where_the_next_one_covers_its_time_or_it_is_too_old(
-    tmp_path: Path, more: dict[str, Any]
-) -> None:
-    given = {"markets": sweep(**more)}
-    async with scheduled(tmp_path, given, offline, faults=always("http_500")) as s:
-        s.schedules.runner.backoff = LATER
-        occurrence = await s.fire("markets")
-        delivery = await s.schedules.occurrences.delivery("markets", occurrence.at)
-        await until(lambda: s.told())
-        (told,) = s.told()
-    assert (occurrence.state, occurrence.tries, occurrence.not_before) == ("failed", 0, None)
-    assert occurrence.why == AWAY
-    assert delivery is None
-    assert "not delivered" in told
-
-
 async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_works(
     tmp_path: Path,
 ) -> None:
@@ -240,22 +201,6 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
 
 
-async def test_while_a_run_waits_for_its_next_try_the_next_time_takes_its_place(
-    tmp_path: Path,
-) -> None:
-    async with scheduled(tmp_path, {"markets": sweep()}, offline, faults=always("http_500")) as s:
-        s.schedules.runner.backoff = LATER
-        first = await s.begin("markets")
-        waiting = await s.waits_again(first, tries=1)
-        assert (waiting.state, waiting.why) == ("due", AWAY)
-        assert waiting.not_before
-        assert waiting.not_before > datetime.now(UTC) + timedelta(minutes=50)
-        second = await s.begin("markets", datetime.now(UTC) + timedelta(seconds=1))
-        over = await s.over(first)
-        await s.waits_again(second, tries=1)
-    assert (over.state, over.why, over.tries) == ("failed", AWAY, 1)
-
-
 async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_path: Path) -> None:
     async with scheduled(
         tmp_path, {"markets": sweep(budget_usd=0.5)}, offline, faults=always("http_500")
@@ -277,17 +222,6 @@ async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_pat
     assert run.args["limits"]["cost_usd"] == pytest.approx(0.1)
     assert (over.state, over.cost_usd) == ("failed", 0.5)
     assert "its tries have spent the $0.50 of one run" in over.why
-
-
-async def test_channels_that_came_and_went_are_said(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {}, offline) as s:
-        await s.set("markets", sweep())
-        await s.delivered(await s.fire("markets"))
-        channels = s.bot.slack.state.channels
-        channels[channel_id(5)] = replace(channels[channel_id(5)], is_archived=True)
-        second = await s.fire("markets", datetime.now(UTC) + timedelta(seconds=5))
-        document = await s.document(second)
-    assert document["channels_gone"] == ["support-5"]
 
 
 async def test_nothing_is_written_for_a_run_that_nobody_asked_for(tmp_path: Path) -> None:
@@ -313,16 +247,6 @@ async def test_nothing_is_written_for_a_run_that_nobody_asked_for(tmp_path: Path
     assert proposed == []
 
 
-async def test_sources_are_read_a_little_after_the_time_of_the_occurrence(tmp_path: Path) -> None:
-    """Where our clock is ahead of Slack's, messages of the window may still be written."""
-    async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        s.schedules.runner.settling = timedelta(seconds=1)
-        occurrence = await s.fire("markets")
-    assert occurrence.state == "ran"
-    assert occurrence.ended
-    assert occurrence.ended - occurrence.at >= timedelta(seconds=1)
-
-
 async def test_a_digest_is_sent_to_its_owner_alone_and_the_next_one_says_only_what_is_new(
     tmp_path: Path,
 ) -> None:
@@ -342,37 +266,6 @@ async def test_a_digest_is_sent_to_its_owner_alone_and_the_next_one_says_only_wh
     assert any("is late" in each for each in before)
 
 
-async def test_what_was_not_delivered_is_told_in_the_next_digest(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, *letters(2)) as (bot, _):
-        s = Scheduled(bot)
-        await s.set("inbox", triage(to="#support-1"))
-        first = await s.fire("inbox")
-        held = await s.tried(first)
-        second = await s.fire("inbox")
-        documents = [await s.document(first), await s.document(second)]
-        state = MailState(bot.store.database)
-        cursor = await state.cursor(ASKER)
-    assert held.state == "waiting"
-    assert [len(each["verdicts"]) for each in documents] == [2, 2]
-    assert cursor is None, "nothing is noted before it is delivered"
-
-
-async def test_without_a_mailbox_it_is_refused_and_says_how_to_connect_one(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"inbox": triage()}, judging) as s:
-
-        async def refused() -> StoredSchedule | None:
-            found = await s.schedules.store.get("inbox")
-            return found if found and found.state == "refused" else None
-
-        why = (await come(refused)).why
-        occurrence = await s.begin("inbox")
-        await s.schedules.worker.look()
-        assert (await s.schedules.occurrences.get("inbox", occurrence.at)) == occurrence, (
-            "it waits to be mended"
-        )
-    assert why.endswith(f"none is connected. {phrase('mail.cannot_connect')}")
-
-
 NOW = datetime(2025, 4, 8, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
 
@@ -385,15 +278,6 @@ def swept(**sections: tuple[str, datetime, datetime]) -> dict[str, Any]:
             for id, (status, a, b) in sections.items()
         ]
     }
-
-
-def test_what_was_not_covered_for_a_month_is_left_out_and_that_is_said() -> None:
-    first = windows({"C1": "one"}, {}, NOW, 7 * DAY)
-    assert (first.since, first.oldest, first.notes) == ({"C1": NOW - 7 * DAY}, NOW - 7 * DAY, ())
-    made = windows({"C1": "one"}, {"C1": iso(NOW - 40 * DAY)}, NOW, 7 * DAY)
-    assert made.since == {"C1": NOW - LONGEST}
-    (note,) = made.notes
-    assert "#one was not read whole for more than 31 days" in note
 
 
 def test_channels_that_came_and_went_are_named_from_the_second_report_on() -> None:

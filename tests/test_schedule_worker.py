@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,8 +15,8 @@ from test_occurrences import spec
 from timing import WAIT_S, Patience
 
 from bot.runs.durable import Durable
+from bot.schedules.scheduler import ScheduleWorker
 from bot.schedules.store import Occurrences, ScheduleStore
-from bot.schedules.worker import ScheduleWorker
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, Work
@@ -223,25 +223,6 @@ async def test_a_body_that_ends_nothing_does_not_hold_its_schedule(in_file: Kept
         await made.look_until(lambda: made.has_failed(occurrence))
         assert made.failed == [("one", CRASHED)]
         assert await made.occurrences.at_work() == []
-
-
-async def test_a_delivery_that_falls_over_is_tried_again_later(in_file: Kept) -> None:
-    async with bench(in_file) as made:
-        made.gate.clear()
-        (occurrence,) = await made.due("one")
-        await made.look_until(lambda: _holds(made.done))
-        await made.occurrences.record_run(
-            occurrence.work, cost=None, oldest=None, latest=occurrence.at
-        )
-        made.crash = True
-        await made.look_until(lambda: _holds(made.failed))
-        found = await made.occurrences.delivery("one", occurrence.at)
-        assert found
-        assert found.not_before
-        assert (found.state, found.tries, found.why) == ("waiting", 1, CRASHED)
-        assert found.not_before > datetime.now(UTC) + timedelta(minutes=1)
-        made.crash = False
-        made.gate.set()
 
 
 async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: Kept) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-import sqlalchemy as sa
 from card_kit import EVA, LUIS, asked, card, cards, reaches
 from engine_kit import (
     Json,
@@ -28,9 +25,8 @@ from engine_kit import (
     use,
 )
 from schedule_kit import NEVER, Scheduled, scheduled
-from serve_kit import ASKER, Served, serving
+from serve_kit import ASKER, Served
 from standins.slack import LocalSlack
-from standins.slack_faults import Fault
 from standins.slack_shown import Shown
 from test_preferences import shown_home, store_of
 from test_schedule_chat import (
@@ -42,19 +38,15 @@ from test_schedule_chat import (
     only,
     plain,
     private,
-    refusal,
     tool_texts,
 )
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.views import home
-from bot.privacy.retention import tidy
-from bot.schedules.description import moment, timing, when
+from bot.schedules.description import moment, when
 from bot.storage.schedules import StoredSchedule
-from bot.storage.tables import deliveries, schedule_runs, schedules
 from bot.tasks.ask import IN_ORDER
 from config.schedules import Schedule, Timetable
 from scopes.preferences import Authorship
@@ -111,25 +103,6 @@ def lines_of(card: str) -> list[str]:
     """The lines of a card above its buttons."""
     text = plain(card).partition("\nApprove")[0]
     return [line for line in text.splitlines() if line.strip()]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("remind me tomorrow at 15:00 to call Ana", "is set: Once, on "),
-        ("In 2 hours, remind me to send the invoice.", "is set: Once, on "),
-        ("From now on answer in Portuguese", "It is kept"),
-        ("Erinnere mich jeden Donnerstag um 16 Uhr an die Zeiterfassung", "a language model does"),
-        ("every Monday at 9 tell me last week's orders", "a language model does"),
-    ],
-)
-async def test_the_offline_rules_set_what_is_plain_and_say_so_of_the_rest(
-    tmp_path: Path, text: str, said: str
-) -> None:
-    async with serving(tmp_path, offline_model) as bot:
-        channel = bot.slack.people.dm(ASKER)
-        asked = bot.slack.people.say(ASKER, channel, text)
-        assert said in (await bot.answer(asked, channel=channel)).text
 
 
 async def in_dm(bot: Served, text: str) -> str:
@@ -391,34 +364,6 @@ async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
 # ---- lists, pauses, input
 
 
-async def test_people_see_times_in_words_wherever_they_look(tmp_path: Path) -> None:
-    rows = {"call-ana": reminder(cron=WEEKLY, zone="Europe/Madrid"), "orders": question()}
-    async with scheduled(tmp_path, rows, changing("schedule_list")) as s:
-        dm = await in_dm(s.bot, "What is scheduled?")
-        told = tool_texts(s.bot)[-1]
-        assert f'call-ana: reminder "{ANA}", every Monday at 09:00 (Europe/Madrid), to a' in told
-        assert f'orders: question "{ORDERS}", ' in told
-        assert "* *" not in told
-        assert dm
-
-
-async def test_a_reminder_is_paused_resumed_and_deleted(tmp_path: Path) -> None:
-    turning = Turning(reminding())
-    async with bot_with(tmp_path, turning) as bot:
-        await in_dm(bot, "Remind me tomorrow.")
-        turning.mind = changing("schedule_pause", name="call-ana")
-        await approved(bot, "Pause it.")
-        assert (await only(bot)).state == "paused"
-        await until(lambda: not cards(bot))
-        turning.mind = changing("schedule_pause", name="call-ana", resume=True)
-        assert "Reminder: Once, on " in await approved(bot, "Resume it.")
-        assert (await only(bot)).state == "active"
-        await until(lambda: not cards(bot))
-        turning.mind = changing("schedule_delete", name="call-ana")
-        await approved(bot, "Delete it.")
-        assert await bot.bench.schedules.store.all(done=True) == []
-
-
 async def test_a_reminder_is_stopped_by_the_person_whom_it_reminds(tmp_path: Path) -> None:
     turning = Turning(changing("schedule_list"))
     async with bot_with(tmp_path, turning) as bot:
@@ -441,127 +386,3 @@ async def test_a_reminder_is_stopped_by_the_person_whom_it_reminds(tmp_path: Pat
         bot.slack.people.click(LUIS, dm, shown.ts, "action_approve")
         await reaches(bot, "done")
         assert await store.all(done=True) == []
-
-
-async def test_what_is_done_is_kept_as_long_as_its_history(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {}, say) as s:
-        spec = reminder(at=local(-timedelta(minutes=5)))
-        begun = datetime.now(UTC) - timedelta(hours=1)
-        await s.schedules.store.create("call-ana", spec, "chat", begun)
-        await s.schedules.scheduler.reconcile()
-        await is_done(s, "call-ana")
-        database, days = s.bot.store.database, s.bot.settings.retention
-        await tidy(database, days)
-        assert await s.schedules.store.get("call-ana")
-        past = datetime.now(UTC) - timedelta(days=(days.results_days or 0) + 1)
-        for table, column in ((schedules, "changed"), (schedule_runs, "at"), (deliveries, "at")):
-            await database.write(sa.update(table).values({column: past}))
-        await tidy(database, days)
-        left = [await database.read(sa.select(t)) for t in (schedules, schedule_runs, deliveries)]
-        assert left == [[], [], []]
-
-
-async def test_what_was_paused_beyond_its_one_time_is_done(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {}, say) as s:
-        store, begun = s.schedules.store, datetime.now(UTC) - timedelta(hours=1)
-        await store.create("past", reminder(at=local(-timedelta(minutes=5))), "chat", begun)
-        await store.pause("past", "Ana")
-        await store.resume("past", datetime.now(UTC))
-        await is_done(s, "past")
-        assert reminders(s.bot.slack, s.bot.slack.people.dm(ASKER)) == []
-
-
-async def test_a_reminder_that_nobody_can_be_given_is_given_up(tmp_path: Path) -> None:
-    """For its 48 hours it is tried; then its owner has been told, and it is over."""
-    async with scheduled(tmp_path, {}, say) as s:
-        spec = reminder(at=local(-timedelta(hours=47, minutes=59)), to=HERE)
-        begun = datetime.now(UTC) - timedelta(hours=60)
-        s.schedules.delivery.backoff = (timedelta(hours=2),)
-        s.bot.slack.faults = [Fault("chat.postMessage", "error:is_archived")]
-        await s.schedules.store.create("call-ana", spec, "chat", begun)
-        await s.schedules.scheduler.reconcile()
-        await is_done(s, "call-ana")
-        (delivery,) = await s.schedules.occurrences.deliveries("call-ana")
-        assert delivery.state == "failed"
-        await until(lambda: [t for t in s.told() if "reminder call-ana was not delivered" in t])
-        assert "It is not tried again" in s.told()[-1]
-
-
-BAD: Mapping[str, tuple[Mind, str]] = {
-    "over": (reminding(at="2026-01-05T09:00"), "is over. Nothing is set up: name a time that is"),
-    "far": (reminding(at="2036-01-05T09:00"), "is more than a year ahead. Nothing is set up"),
-    "no time": (reminding(at="tomorrow"), "'tomorrow' is not a time of a day, such as 2026-11-30T"),
-    "both": (reminding(cron=WEEKLY), "either a crontab in `cron`, to come again and again, or one"),
-    "neither": (reminding(at=""), "either a crontab in `cron`, to come again and again, or one"),
-    "each minute": (
-        reminding(at="", cron="* * * * *"),
-        "It would run every minute (Europe/Madrid), and every 15 minutes is the most. Nothing is",
-    ),
-    "two close times": (reminding(at="", cron="0,5 9 1 1 *"), "every 15 minutes is the most"),
-    "a question each minute": (creating("ask", cron="* * * * *"), "every 15 minutes is the most"),
-    "a zone": (reminding(zone="Mars/Base"), "There is no time zone 'Mars/Base'"),
-    "long": (reminding(text="x" * 2_001), "has at most 2,000 characters: say less in it."),
-    "no words": (reminding(text=" "), "A reminder needs a `text`: what it says."),
-    "no request": (creating("ask", cron=WEEKLY, request=""), "A question needs a `request`"),
-    "by mail": (creating("ask", cron=WEEKLY, to="a@x.io"), "Only a report goes by mail: write dm"),
-    "to a person": (creating("ask", cron=WEEKLY, to=LUIS), "Only a reminder goes to another pers"),
-    "nobody": (creating("reminder", cron=WEEKLY, to="U0NOBODY"), "There is nobody U0NOBODY here"),
-}
-
-
-async def test_bad_input_gets_a_sentence_and_nothing_is_set(tmp_path: Path) -> None:
-    turning = Turning(answering)
-    async with bot_with(tmp_path, turning) as bot:
-        for name, (mind, sentence) in BAD.items():
-            turning.mind = mind
-            told = await refusal(bot, "Remind me.")
-            assert sentence in told, (name, told)
-
-
-@pytest.mark.parametrize(
-    ("cron", "words"),
-    [
-        ("0 9 * * mon", "Every Monday at 09:00"),
-        ("0 9 * * mon-fri", "Every weekday at 09:00"),
-        ("0 9 * * 1-5", "Every weekday at 09:00"),
-        ("30 8 * * *", "Every day at 08:30"),
-        ("0 9,17 * * *", "Every day at 09:00 and 17:00"),
-        ("0 9 * * 0", "Every Sunday at 09:00"),
-        ("0 9 * * tue,thu", "Every Tuesday and Thursday at 09:00"),
-        ("0 9 1 * *", "On day 1 of every month at 09:00"),
-        ("0 9 1 1 *", "On day 1 of January at 09:00"),
-        ("0 9 * 1-3 mon", "Every Monday, January through March, at 09:00"),
-        ("*/15 * * * *", "Every 15 minutes"),
-        ("0 * * * *", "Every hour"),
-        ("0 9-17 * * mon-fri", "Every hour, between 09:00 and 17:59, Monday through Friday"),
-        ("5 30 9 * * sat", "Every Saturday at 09:30:05"),
-    ],
-)
-def test_a_crontab_is_said_as_people_say_it(cron: str, words: str) -> None:
-    assert when(reminder(cron=cron, zone="Europe/Berlin")) == f"{words} (Europe/Berlin)"
-
-
-def test_the_next_time_stands_beside_the_words() -> None:
-    now = datetime(2026, 11, 27, 14, tzinfo=UTC)
-    weekly = reminder(cron=WEEKLY, zone="Europe/Berlin")
-    assert timing(weekly, now) == "Every Monday at 09:00 (Europe/Berlin); next: Mon, 30 Nov 2026"
-    hourly = reminder(cron="0 * * * *")
-    assert timing(hourly, now) == "Every hour (UTC); next: Fri, 27 Nov 2026 15:00"
-    once = reminder(at="2026-11-30T15:00", zone="Europe/Berlin")
-    assert timing(once, now) == "Once, on Mon, 30 Nov 2026 at 15:00 (Europe/Berlin)"
-
-
-@pytest.mark.parametrize(
-    ("zone", "at", "utc"),
-    [
-        ("Europe/Madrid", "2026-03-29T02:30", "2026-03-29T01:30"),  # skipped: 03:30
-        ("Europe/Madrid", "2026-10-25T02:30", "2026-10-25T00:30"),  # twice: the first one
-        ("America/New_York", "2026-07-01T09:00", "2026-07-01T13:00"),
-    ],
-)
-def test_a_single_time_is_on_the_clock_of_its_zone(zone: str, at: str, utc: str) -> None:
-    timetable = Timetable.of("", zone, at)
-    moment = datetime.fromisoformat(utc).replace(tzinfo=UTC)
-    assert timetable.after(moment - timedelta(minutes=1)) == moment
-    assert timetable.after(moment) is None
-    assert list(timetable.between(moment - timedelta(days=1), moment)) == [moment]

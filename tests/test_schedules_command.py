@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from bot_kit import Shell, configure, refused, slack_at
 from card_kit import people
-from pg_kit import Kept, place
-from sqlalchemy import make_url
+from pg_kit import place
 from standins.slack import LocalSlack
 
-from bot.cli.schedules import is_served
-from bot.runs.durable import LOCKS
 from bot.schedules.store import Occurrences, ScheduleStore
 from bot.slack.client import only_process
 from bot.storage.database import Database
@@ -69,17 +64,6 @@ def taken_up() -> None:
     on_state(lambda database: ScheduleStore(database).sync(settings, datetime.now(UTC)))
 
 
-def test_a_schedule_that_nothing_has_taken_up_yet_is_listed_as_new(shell: Shell) -> None:
-    done = shell("schedules")
-    assert done.code == 0
-    head, following, *_ = done.out.splitlines()
-    assert head == "markets  new  sweep of support-*, every weekday at 09:30 (Europe/Madrid), " + (
-        "to #support-1"
-    )
-    assert following.split() == ["next", "run", *"none until `assistant serve` takes it up".split()]
-    assert "Nothing serves at present" in done.err
-
-
 def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> None:
     taken_up()
     at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
@@ -107,28 +91,6 @@ def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> No
     assert told["last_delivery"]["tries"] == 1
 
 
-def test_a_run_that_is_tried_again_is_told_with_when(shell: Shell) -> None:
-    taken_up()
-    at = datetime.now(UTC).replace(microsecond=0)
-    later = at + timedelta(minutes=5)
-
-    async def work(database: Database) -> None:
-        occurrences = Occurrences(database)
-        occurrence = await occurrences.ask_now("markets", at)
-        await occurrences.record_failure(
-            occurrence.work, "The model gave no answer.", cost=0.01, again=later
-        )
-
-    on_state(work)
-    (line,) = [
-        each for each in shell("schedules").out.splitlines() if each.split()[:2] == ["last", "run"]
-    ]
-    assert "failed after 1 try: The model gave no answer. (next try" in line
-    assert line.endswith(f"{later:%H:%M} UTC)")
-    (told,) = shell("schedules", "--json").json["schedules"]
-    assert (told["due"], told["last_run"]["tries"]) == (0, 1)
-
-
 def test_one_that_is_asked_for_now_waits_for_the_process_that_serves(shell: Shell) -> None:
     assert "`assistant serve` takes up" in refused(shell("schedules", "run", "markets"), "schedule")
     taken_up()
@@ -143,23 +105,6 @@ def test_one_that_is_asked_for_now_waits_for_the_process_that_serves(shell: Shel
             in shell("schedules", "run", "markets").out
         )
         assert shell("schedules", "run", "markets", "--json").json["served"] is True
-
-
-def test_one_is_paused_and_goes_on(shell: Shell) -> None:
-    taken_up()
-    assert shell("schedules", "pause", "markets", "--by", "Eva").out.strip() == "Paused: markets."
-    assert "paused before" in shell("schedules", "pause", "markets").out
-    assert "paused: paused by Eva" in shell("schedules").out
-    assert "is paused" in refused(shell("schedules", "run", "markets"), "schedule")
-    assert "markets goes on. Next run: " in shell("schedules", "resume", "markets").out
-    assert "nothing changed" in shell("schedules", "resume", "markets").out
-    assert "assistant.yaml" in refused(shell("schedules", "delete", "markets"), "schedule")
-
-
-def test_names_that_there_are_not_are_refused(shell: Shell) -> None:
-    for command in ("run x", "run x --dry-run", "pause x", "resume x", "delete x"):
-        done = shell("schedules", *command.split())
-        assert "There is no schedule 'x'" in refused(done, "schedule")
 
 
 def test_a_dry_run_says_what_would_be_read_and_posted_and_does_neither(
@@ -179,86 +124,3 @@ def test_a_dry_run_says_what_would_be_read_and_posted_and_does_neither(
     assert told["wrong"] is None
     assert slack.effects == []
     assert on_state(lambda database: ScheduleStore(database).all()) == []
-
-
-def test_a_dry_run_says_what_keeps_it_from_working(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configure(MARKETS.replace('"#support-1"', '"#nowhere"'))
-    with slack_at(monkeypatch, LocalSlack(people())):
-        done = shell("schedules", "run", "markets", "--dry-run")
-        assert done.code == 1
-        assert "It could not run: I see no channel #nowhere" in done.out
-        assert "There is no schedule" in refused(
-            shell("schedules", "run", "other", "--dry-run"), "schedule"
-        )
-
-
-async def test_whether_anything_serves_is_known_on_each_database(place: Kept) -> None:
-    database = await Database.open(place.path, place.url)
-    try:
-        assert not await is_served(database, place.path)
-        with serving(place):
-            assert await is_served(database, place.path)
-        assert not await is_served(database, place.path)
-    finally:
-        await database.aclose()
-
-
-@contextmanager
-def serving(place: Kept) -> Iterator[None]:
-    """What a process that serves holds: a file's lock, or that of a replica."""
-    if place.url is None:
-        with only_process(place.path):
-            yield
-        return
-    address = make_url(place.url).set(drivername="postgresql")
-    with psycopg.connect(address.render_as_string(hide_password=False), autocommit=True) as held:
-        held.execute("select pg_advisory_lock(%s, %s)", (LOCKS, 1))
-        yield
-        held.execute("select pg_advisory_unlock(%s, %s)", (LOCKS, 1))  # closing takes its time
-
-
-REQUESTS = """
-schedules:
-  call-ana: {kind: reminder, at: "2026-01-05T15:00", text: Call Ana, to: dm, owner: U0ANA}
-  orders:
-    kind: ask
-    cron: "0 9 * * mon"
-    request: Tell me last week's orders
-    to: "#support-1"
-    owner: U0ANA
-"""
-
-
-def test_questions_and_reminders_are_listed_by_their_words_and_what_is_done_comes_last(
-    shell: Shell,
-) -> None:
-    configure(REQUESTS)
-    taken_up()
-    heads = [line for line in shell("schedules").out.splitlines() if not line.startswith(" ")]
-    assert heads == [
-        'orders  active  question "Tell me last week\'s orders", every Monday at 09:00 (UTC), '
-        "to #support-1",
-        'call-ana  done  reminder "Call Ana", once, on Mon, 5 Jan 2026 at 15:00 (UTC), to dm',
-    ]
-    listed = shell("schedules", "--json").json["schedules"]
-    assert [(each["cron"], each["at"], each["next_run"]) for each in listed][1] == (
-        *("", "2026-01-05T15:00"),
-        None,
-    )
-    assert listed[0]["cron"] == "0 9 * * mon"
-    for command in ("run", "pause"):
-        said = refused(shell("schedules", command, "call-ana"), "schedule")
-        assert "The one time of call-ana is over." in said
-
-
-def test_a_dry_run_of_a_question_says_where_its_answer_would_go(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configure(REQUESTS)
-    with slack_at(monkeypatch, LocalSlack(people())):
-        done = shell("schedules", "run", "orders", "--dry-run")
-    assert done.code == 0, done
-    assert "orders: a question, active. Nothing was sent." in done.out
-    assert "it would go to #support-1\n  if all who read it there may read" in done.out

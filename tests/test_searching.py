@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import engine_kit as kit
 import pytest
 import web_kit
-from pg_kit import with_store
 from standins.web import Page
 
-from bot.storage.database import Database
-from bot.tooling.provider import Options
-from bot.tooling.web import ModelSearch, WebTools, bind
-from config.settings import load_settings
+from bot.tooling.web import ModelSearch, bind
 from scopes import scope
-from scopes.effects import OPEN_WEB, READ_WEB
+from scopes.effects import OPEN_WEB
 from scopes.handles import Handles
 from scopes.label import Label
-from scopes.pages.pages import Pages
-from scopes.sandbox import Sandbox
 from scopes.search_engines import Brave, SearchEngine, SearXNG, Tavily
-from scopes.tool import SourceFailed, ToolError
-from subagents.audit import audit
+from scopes.tool import ToolError
 from subagents.budget import NANO, Amount
 from subagents.gate import Deny
+from subagents.overlap import audit
 
 PAGES = {
     "docs.example.com/ports": Page(b"Ports are <b>opened</b> by hand &amp; closed", title="Ports"),
@@ -73,22 +66,6 @@ async def test_what_is_asked_outside_follows_the_gate() -> None:
         denied = await web_kit.use(unheld, "web_search", query="ports")
         assert isinstance(denied, Deny)
         assert web.asked == []
-
-
-@pytest.mark.parametrize(
-    ("make", "kind", "told"),
-    [
-        (lambda url: Tavily("wrong", url), SourceFailed, "must fix its key"),
-        (lambda url: Brave("wrong", url), ToolError, "fewer and simpler"),
-        (lambda url: SearXNG(url + "/elsewhere"), SourceFailed, "status 404"),
-        (lambda url: SearXNG("http://127.0.0.1:9"), SourceFailed, "cannot be asked"),
-    ],
-)
-async def test_a_search_that_fails_says_who_can_mend_it(
-    make: Callable[[str], SearchEngine], kind: type[Exception], told: str
-) -> None:
-    with web_kit.small_web(PAGES) as (_, _, url), pytest.raises(kind, match=told):
-        await make(url).search("ports", 8, "r1/s1/c1")
 
 
 def answered(*results: tuple[str, str], error: str = "") -> list[kit.Json]:
@@ -173,55 +150,3 @@ async def test_a_search_that_the_run_cannot_pay_is_not_made() -> None:
             await search.search("ports", 8, "r1/s1/c1")
         assert lax.recorded == []
         assert e.run.budget.spent == e.run.budget.reserved == Amount()
-
-
-async def test_a_search_that_failed_on_the_other_side_costs_its_tokens_only() -> None:
-    lax = model_server(answered(error="too_many_requests"))
-    async with kit.engine(kit.turns(), lax=lax) as e:
-        with pytest.raises(ToolError, match="Nothing was searched"):
-            await ModelSearch(e.run).search("ports", 8, "r1/s1/c1")
-        assert 0 < e.run.budget.spent.nanousd < NANO // 100
-        assert e.run.budget.reserved == Amount()
-
-
-@pytest.mark.parametrize(
-    ("web", "env", "model", "engine", "why"),
-    [
-        ({}, {}, "claude", None, "set web.search"),
-        ({"search": "brave"}, {}, "claude", None, "set BRAVE_API_KEY"),
-        ({"search": "tavily"}, {}, "claude", None, "set TAVILY_API_KEY"),
-        ({"search": "brave"}, {"BRAVE_API_KEY": "k"}, "claude", Brave, ""),
-        ({"search": "tavily"}, {"TAVILY_API_KEY": "k"}, "offline", Tavily, ""),
-        ({"search": "searxng", "searxng_url": "http://searx.lan"}, {}, "claude", SearXNG, ""),
-        ({"search": "anthropic"}, {}, "claude", ModelSearch, ""),
-        ({"search": "anthropic"}, {}, "offline", None, "--model claude"),
-        ({"search": "anthropic"}, {"ANTHROPIC_BASE_URL": "https://proxy.example.com"}, "claude",
-         None, "the model's address is another one"),
-    ],
-)  # fmt: skip
-async def test_a_search_is_offered_where_one_is_configured_and_else_it_is_said_why(
-    web: dict[str, str],
-    env: dict[str, str],
-    model: str,
-    engine: type | None,
-    why: str,
-    tmp_path: Path,
-) -> None:
-    base = load_settings(env=env)
-    settings = base.model_copy(update={"web": base.web.model_copy(update=web)})
-    with_store(tmp_path)
-    database = await Database.open(tmp_path)
-    made = WebTools(settings, database, Options(model=model))
-    opened, again = await made.open("r1", None), await made.open("r2", None)
-    assert Pages in opened.clients
-    assert Sandbox in opened.clients
-    assert dict(opened.handles) == {OPEN_WEB if engine else READ_WEB: ""}
-    found = opened.clients.get(SearchEngine)
-    assert type(found) is engine if engine else found is None
-    assert why in made.missing().get("web_search", "")
-    assert bool(why) == bool(made.missing())
-    assert again.clients[Pages] is opened.clients[Pages]
-    if engine is ModelSearch:  # each run pays its own
-        assert again.clients[SearchEngine] is not found
-    await made.aclose()
-    await database.aclose()

@@ -7,9 +7,7 @@ import re
 import struct
 import zipfile
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 import sqlalchemy as sa
@@ -47,7 +45,6 @@ from config.settings import Settings
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"
-MINUTE = timedelta(minutes=1)
 
 
 def one_footer(shown: list[Shown]) -> bool:
@@ -80,39 +77,6 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
         assert (session.status, session.initiator) == ("active", ASKER)
         assert len(bot.replies(asked)) == 1
         assert {d.reason for d in bot.slack.deliveries} == {""}
-
-
-async def test_a_direct_message_is_answered_and_names_its_conversation(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
-        dm = bot.slack.people.dm(ASKER)
-        asked = bot.slack.people.say(ASKER, dm, "Who am I?")
-        shown = await bot.answer(asked, channel=dm)
-        assert shown.text.startswith("You asked: Who am I?")
-        assert shown.thread_ts == asked
-        again = bot.slack.people.say(ASKER, dm, "And now?", asked)
-        assert "And now?" in (await bot.answers(asked, 2, channel=dm))[1].text
-        assert "CONVERSATION" in opening(bot.parents()[1])
-        await until(lambda: bot.slack.state.panes.get((dm, asked)))
-        assert bot.slack.state.panes[dm, asked].title == "Who am I?"
-        assert bot.slack.calls["assistant.threads.setTitle"] == 1
-        assert again in {m.ts for m in bot.slack.visible(dm, asked)}
-
-
-async def test_the_model_is_told_who_asks_and_the_time_where_they_are(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
-        users = bot.slack.state.users
-        users[ASKER] = replace(users[ASKER], title="Support lead", tz="Pacific/Kiritimati")
-        asked = datetime.now(ZoneInfo("Pacific/Kiritimati"))
-        await bot.answer(bot.ask("What is on today?"))
-        told = bot.parents()[0]
-        assert line(told, "ASKED BY") == f"{users[ASKER].real_name} ({ASKER}), Support lead"
-        assert line(told, "NOW") in {
-            f"{at:%A, %Y-%m-%d %H:%M} (Pacific/Kiritimati)" for at in (asked, asked + MINUTE)
-        }
-        times = re.findall(r"\d{4}-\d\d-\d\d [\d:]+", line(told, "WINDOW"))
-        now = line(told, "NOW").partition(", ")[2].partition(" (")[0]
-        assert (len(times), times[1]) == (3, now)
-        assert line(told, "WINDOW").endswith("(Pacific/Kiritimati)")
 
 
 async def test_a_new_direct_message_goes_on_with_the_last_ones_as_they_are_now(
@@ -196,35 +160,6 @@ async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(tmp_path
 
 
 # ---- threads
-
-
-async def test_a_reply_in_a_thread_of_ours_needs_no_mention(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
-        people = bot.slack.people
-        strange = people.say(LUIS, bot.channel, "Lunch?")
-        people.say(EVA, bot.channel, "Yes.", strange)
-        asked = bot.ask("Hello?")
-        await bot.answer(asked)
-        people.say(LUIS, bot.channel, "And me?", asked)
-        first, second = await bot.answers(asked, 2)
-        assert ("Hello?" in first.text, "And me?" in second.text) == (True, True)
-        assert bot.replies(strange) == []
-        assert [r.requester for r in await bot.store.runs()] == [LUIS, ASKER]
-
-
-async def test_where_a_mention_is_needed_a_reply_without_one_says_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), change=ruled(mention_needed=True)) as bot:
-        asked = bot.ask("Hello?")
-        await bot.answer(asked)
-        unsaid = bot.slack.people.say(LUIS, bot.channel, "And me?", asked)
-        await until(lambda: bot.bench.intake.counts["incoming"] >= 3)
-        bot.ask("And now?", thread_ts=asked)
-        first, second = await bot.answers(asked, 2)
-        assert ("Hello?" in first.text, "And now?" in second.text) == (True, True)
-        request = await bot.inbox.request(f"T0ACME/{bot.channel}/{unsaid}")
-        assert request
-        assert request.state == "ignored"
-        assert bot.slack.state.whispers == []
 
 
 async def test_a_second_request_stands_on_the_thread_and_on_what_the_first_found(
@@ -338,20 +273,6 @@ async def test_an_error_is_one_sentence_with_a_reference(
         assert (await bot.answer(third)).text
 
 
-async def test_a_model_that_refuses_is_said_without_its_own_words(tmp_path: Path) -> None:
-    def broken(body: Json) -> Answer:
-        raise RuntimeError("stack of the provider")
-
-    async with serving(
-        tmp_path, broken, serve={"outage_give_up_s": 0.001}, models={"max_attempts": 1}
-    ) as bot:
-        shown = await bot.answer(bot.ask("Hello?"))
-        (run, *_) = await bot.store.runs()
-        assert run.status == "failed"
-        assert len(shown.text) < 300
-        assert not any(word in shown.text for word in ("Traceback", "stack of", "500"))
-
-
 WRITES = (
     "chat.startStream",
     "chat.appendStream",
@@ -444,16 +365,6 @@ async def test_attached_files_are_read_or_refused_by_name(tmp_path: Path) -> Non
         assert "stuff[.]zip" in shown.text
         assert " and 1 more · " in shown.text
         assert "notes.txt" not in shown.text
-
-
-async def test_a_message_of_a_file_alone_is_a_request_in_a_direct_message(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(say("A list. What shall I do?"))) as bot:
-        dm = bot.slack.people.dm(ASKER)
-        asked = bot.slack.people.say(
-            ASKER, dm, "", files=[file(1, "list.txt", b"milk, bread", "text/plain")]
-        )
-        assert "A list" in (await bot.answer(asked, channel=dm)).text
-        assert "milk, bread" in opening(bot.parents()[0])
 
 
 # ---- writes that Slack refuses

@@ -18,7 +18,6 @@ from engine_kit import (
     come,
     is_child,
     led_by,
-    opening,
     say,
     since,
     until,
@@ -33,14 +32,12 @@ from serve_kit import (
     heard_at,
     mentioned,
     request_in,
-    ruled,
     serving,
 )
 from slack_sdk.signature import SignatureVerifier
 from standins.model_faults import Fault as ModelFault
 from standins.model_faults import Faults
 from standins.slack import SIGNING_SECRET, LocalSlack
-from timing import patient
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
@@ -174,24 +171,6 @@ async def test_an_outage_is_said_once_and_the_request_is_answered_after_it(tmp_p
         assert {r.status for r in runs[2:]} == {"failed"}
 
 
-async def test_an_outage_that_does_not_end_is_given_up(tmp_path: Path) -> None:
-    faults = Faults(lambda index, body: ModelFault("http_529", retry_after=0))
-    async with serving(
-        tmp_path,
-        led_by(echo),
-        faults=faults,
-        models={"max_attempts": 1},
-        serve={"outage_give_up_s": 1.5},
-    ) as bot:
-        asked = bot.ask("Hello?")
-        await until(lambda: [m.text for m in bot.replies(asked)] == [phrase("reply.given_up")])
-        await quiet(bot)
-        request = await bot.inbox.request(f"T0ACME/{bot.channel}/{asked}")
-        assert request
-        assert request.state == "failed"
-        assert len(bot.replies(asked)) == 1
-
-
 TS = "1795000000.000100"
 
 
@@ -239,28 +218,6 @@ async def test_only_what_slack_has_signed_is_heard(tmp_path: Path) -> None:
         assert await bot.inbox.request(f"T0ACME/{bot.channel}/{TS}")
 
 
-async def test_slack_may_try_the_address_out(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), mode="http") as bot:
-        text = json.dumps({"type": "url_verification", "challenge": "abc", "token": "t"})
-        status, answer = await sent(bot, text, signed(text))
-        assert (status, "abc" in answer) == (200, True)
-        assert (await sent(bot, text, {}))[0] == 401
-        broken = (
-            "",
-            "{",
-            "[]",
-            '"x"',
-            "5",
-            "null",
-            "payload=%7B",
-            "payload=5",
-            "\x00",
-            "[" * 100_000,
-        )
-        for odd in broken:
-            assert (await sent(bot, odd, signed(odd)))[0] == 200
-
-
 async def test_what_came_while_nobody_was_there_is_answered_once(tmp_path: Path) -> None:
     """Slack sends it again, and the bot looks for it when it starts."""
     port = free_port()
@@ -278,21 +235,6 @@ async def test_what_came_while_nobody_was_there_is_answered_once(tmp_path: Path)
         assert len(bot.replies(asked)) == 1
         assert len(await bot.store.runs()) == 1
     slack.close()
-
-
-async def test_health_and_metrics_tell_of_the_work(tmp_path: Path) -> None:
-    async with serving(tmp_path) as bot, aiohttp.ClientSession() as session:
-        await bot.answer(bot.ask())
-        for path in ("healthz", "readyz"):
-            async with patient(30):
-                while (await got(session, f"{bot.bench.url}/{path}"))[0] != 200:  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-        assert "assistant_" in (await got(session, f"{bot.bench.url}/metrics"))[1]
-
-
-async def got(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
-    async with session.get(url) as answer:
-        return answer.status, await answer.text()
 
 
 SECRET = "C0SECRET"
@@ -332,20 +274,6 @@ async def test_a_request_that_is_deleted_at_work_ends_quietly(tmp_path: Path) ->
         assert "Still?" in (await bot.answer(bot.ask("Still?"))).text
 
 
-async def test_a_bot_that_is_removed_from_the_channel_ends_quietly(tmp_path: Path) -> None:
-    private = Channel(SECRET, "secret", (), (ASKER, BOT_USER), is_private=True)
-    space = replace(small(2), channels=(*small(2).channels, private))
-    async with serving(tmp_path, led_by(echo), space=space, latency_s=0.5) as bot:
-        asked = bot.ask("Hello?", channel=SECRET)
-        await until(lambda: bot.replies(asked, SECRET))
-        bot.slack.people.leave(BOT_USER, SECRET)
-        await quiet(bot)
-        request = await bot.inbox.request(f"T0ACME/{SECRET}/{asked}")
-        assert request
-        assert request.state == "failed"
-        assert "Still?" in (await bot.answer(bot.ask("Still?"))).text
-
-
 def slow_first(index: int, body: Json) -> ModelFault | None:
     return ModelFault("slow", seconds=30) if request_in(body) == "First?" else None
 
@@ -367,34 +295,8 @@ async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
         assert [r.status for r in await bot.store.runs()] == ["complete", "cancelled"]
 
 
-async def test_a_stop_says_nothing_to_those_who_did_not_ask(tmp_path: Path) -> None:
-    """People went on talking in the thread, where only mentions count."""
-    change = ruled(mention_needed=True)
-    async with serving(tmp_path, led_by(echo), faults=Faults(slow_first), change=change) as bot:
-        asked = bot.ask("First?")
-        await until(lambda: bot.replies(asked) and bot.model.recorded)
-        said = bot.slack.people.say(LUIS, bot.channel, "I wonder, too.", asked)
-        await stored(bot, said)
-        bot.slack.people.stop(ASKER, bot.channel, asked)
-        await bot.answer(asked)
-        await quiet(bot)
-        assert len(bot.replies(asked)) == 1
-        assert await state(bot, said) == "ignored"
-
-
 async def stored(bot: Served, ts: str) -> None:
     await come(lambda: state(bot, ts))
-
-
-async def test_a_mention_alone_and_a_broadcast_reply_are_requests(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
-        bare = bot.ask("")
-        assert "says nothing else" in (await bot.answer(bare)).text
-        bot.slack.people.say(LUIS, bot.channel, mentioned("To all?"), bare, broadcast=True)
-        said = await bot.answers(bare, 2)
-        assert "To all?" in said[1].text
-        await quiet(bot)
-        assert len(await bot.store.runs()) == 2
 
 
 # ---- what may be read
@@ -425,14 +327,6 @@ async def test_a_private_channel_is_read_only_where_it_is_asked_in(tmp_path: Pat
         private = bot.slack.people.say(ASKER, dm, f"What is in <#{SECRET}|secret>?")
         await bot.answer(private, channel=dm)
         assert "merger" not in str(bot.model.recorded)
-
-
-async def test_a_thread_in_a_private_channel_may_be_spoken_of_there(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), space=with_secret()) as bot:
-        root = bot.slack.people.say(EVA, SECRET, "The merger is on Monday")
-        bot.ask("When?", channel=SECRET, thread_ts=root)
-        await bot.answers(root, 1, channel=SECRET)
-        assert "The merger is on Monday" in opening(bot.parents()[0])
 
 
 # ---- streams that end early

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_kit import channel_id, come, led_by, until, workspace
+from engine_kit import channel_id, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
-from standins.slack_faults import Fault
 
-from bot.listeners.home import PAUSE, RESUME
+from bot.listeners.home import RESUME
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
@@ -66,36 +65,6 @@ async def test_who_may_not_ask_is_told_why_and_nobody_else_is(tmp_path: Path) ->
         assert bot.slack.calls["chat.startStream"] == 0
 
 
-async def test_who_cannot_be_told_privately_is_not_told_in_public(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), space=mixed()) as bot:
-        bot.slack.state.members[bot.channel][GUEST] = None
-        bot.slack.faults.append(Fault("chat.postEphemeral", "error:user_not_in_channel"))
-        asked = bot.ask("Hello?", user=GUEST)
-        await ignored(bot, f"T0ACME/{bot.channel}/{asked}")
-        assert nothing_public(bot, asked)
-        assert [r.status for r in await bot.store.runs()] == ["refused"]
-
-
-async def test_a_guest_who_replies_in_a_thread_of_ours_is_told_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), space=mixed()) as bot:
-        bot.slack.state.members[bot.channel][GUEST] = None
-        asked = bot.ask("Hello?")
-        await bot.answer(asked)
-        unsaid = bot.slack.people.say(GUEST, bot.channel, "And me?", asked)
-        key = f"T0ACME/{bot.channel}/{unsaid}"
-        await ignored(bot, key)
-        assert len(bot.replies(asked)) == 1
-        assert bot.slack.state.whispers == []
-
-
-async def ignored(bot: Served, key: str) -> None:
-    async def is_ignored() -> bool:
-        request = await bot.inbox.request(key)
-        return bool(request and request.state == "ignored")
-
-    await come(is_ignored)
-
-
 async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "assistant.yaml"
     async with serving(tmp_path, led_by(echo), space=mixed(), policy_path=path) as bot:
@@ -132,15 +101,6 @@ async def test_a_day_s_budget_that_is_used_up_is_said_privately(tmp_path: Path) 
         bot.slack.people.open_home(ASKER)
         await until(lambda: home_text(bot, ASKER))
         assert "You have spent $0.49 of $0.50 today." in home_text(bot, ASKER)
-
-
-async def test_a_request_may_not_pass_what_it_may_cost(tmp_path: Path) -> None:
-    async with serving(tmp_path, change=ruled(cost_usd=0.001)) as bot:
-        shown = await bot.answer(bot.ask())
-        assert "The budget of this request was used up" in shown.text
-        (run,) = await bot.store.runs()
-        assert run.cost_usd is not None
-        assert run.cost_usd <= 0.001
 
 
 @pytest.mark.parametrize("scopes", [("web",), ("email",)])
@@ -192,36 +152,3 @@ async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path, mode
         assert nothing_public(bot, later)
         await bot.inbox.resume()
         assert "Later?" in (await bot.answer(later)).text
-
-
-async def test_an_admin_pauses_and_resumes_from_home(tmp_path: Path) -> None:
-    change = ruled(policy={"admins": (BOSS,)})
-    async with serving(tmp_path, led_by(echo), space=mixed(), mode="http", change=change) as bot:
-        people = bot.slack.people
-        people.open_home(BOSS)
-        await until(lambda: PAUSE in home_text(bot, BOSS))
-        people.click_home(BOSS, PAUSE)
-        await until(lambda: RESUME in home_text(bot, BOSS))
-        assert await bot.inbox.paused_by() == f"<@{BOSS}>"
-        asked = bot.ask("Hello?")
-        people.open_home(LUIS)
-        await until(lambda: home_text(bot, LUIS))
-        bot.slack.send({"type": "app_home_opened", "user": LUIS, "tab": "home"})
-        people.click_home(BOSS, RESUME)
-        await until(lambda: PAUSE in home_text(bot, BOSS))
-        assert "Hello?" in (await bot.answer(asked)).text
-
-
-async def test_home_shows_one_s_own_last_runs(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), space=mixed()) as bot:
-        shown = await bot.answer(bot.ask("What about the printer?"))
-        await bot.answer(bot.ask("A secret of Luis", user=LUIS))
-        bot.slack.people.open_home(ASKER)
-        await until(lambda: "What about the printer?" in home_text(bot, ASKER))
-        told = home_text(bot, ASKER)
-        assert "secret" not in told
-        assert f"/p{shown.ts.replace('.', '')}?thread_ts={shown.thread_ts}" in told
-        assert "answered" in told
-        bot.slack.people.open_home(GUEST)
-        await until(lambda: "Guests may not ask me" in home_text(bot, GUEST))
-        assert "What I can do" not in home_text(bot, GUEST)

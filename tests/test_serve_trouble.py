@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from serve_kit import ASKER, Served, echo, free_port, serving
 from standins.model import ModelServer
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
-from timing import WAIT_S, patient
+from timing import WAIT_S
 
 from bot.listeners.socket_mode import SocketRefused
 from bot.local.server import LocalServer
@@ -30,7 +29,6 @@ from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.serving.serve import run_serve
 from config.settings import Settings
 
-ROOT = Path(__file__).resolve().parent.parent
 OTHER = "C00000002"
 
 
@@ -283,17 +281,6 @@ async def test_slack_down_for_a_moment_loses_nothing(
     assert traced(caplog) == []
 
 
-async def test_who_cannot_be_checked_while_slack_is_down_is_checked_later(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), serve={"outage_give_up_s": 60.0}) as bot:
-        bot.slack.faults = Lasting([Fault("users.info", "error:internal_error")])
-        asked = bot.ask("Hello?")
-        await until(lambda: bot.slack.calls["users.info"] >= 2, 20)
-        assert bot.replies(asked) == []
-        bot.slack.faults = []
-        await once_each(bot, (asked,))
-        assert bot.whispers() == []
-
-
 async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_path: Path) -> None:
     path = tmp_path / "assistant.yaml"
     path.write_text("policy: {everywhere: {answer: true}, admins: [U0EVA]}")
@@ -313,22 +300,3 @@ async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_pat
         await well(bot)
         await once_each(bot, [bot.ask("After?")])
         assert bot.replies(asked) == []
-
-
-async def test_a_disk_that_is_full_at_the_start_is_one_sentence_and_code_2(tmp_path: Path) -> None:
-    with outside(tmp_path) as there:
-        there.env["PYTHONDONTWRITEBYTECODE"] = "1"
-        code = (
-            "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048));"
-            "sys.argv = ['bot', 'serve']; runpy.run_module('bot', run_name='__main__')"
-        )
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **there.env}
-        started = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code), cwd=tmp_path, env=env, stderr=asyncio.subprocess.PIPE
-        )
-        async with patient():
-            _, err = await started.communicate()
-    assert started.returncode == 2, err
-    assert b"Traceback" not in err
-    assert err.count(b"error: ") == 1, err
-    assert b"cannot be" in err

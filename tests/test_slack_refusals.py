@@ -15,7 +15,7 @@ from engine_kit import brief_answer, come, led_by, say, workspace
 from serve_kit import ASKER, Served, ruled, serving
 from slack_codes import codes
 from standins.slack import API_PATH, LocalSlack
-from standins.slack_faults import Fault, StreamsRefused
+from standins.slack_faults import StreamsRefused
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import kept
@@ -65,15 +65,6 @@ async def test_a_delivered_answer_stays_where_the_run_fails_behind_it(tmp_path: 
         assert len(bot.replies(asked)) == 1
         (run,) = await bot.store.runs()
         assert run.status == "failed", "what is tested has happened"
-
-
-async def test_what_was_delivered_of_a_long_answer_stays_above_the_apology(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(say(LONG_ANSWER)), change=wide) as bot:
-        bot.slack.faults += [Fault(POST, "error:restricted_action")]
-        asked = bot.ask("Tell me all")
-        first, *_, last = await bot.answers(asked, 2, seconds=40)
-        assert BEGIN in first.text
-        assert phrase("reply.failed") in last.text
 
 
 @pytest.mark.parametrize("how", ["404", "unknown_method", "channel_type_not_supported"])

@@ -100,14 +100,6 @@ async def test_as_many_sockets_as_are_set_hear_each_event_once() -> None:
     await until(lambda: on.slack.sockets.count == 0)
 
 
-async def test_a_proxy_of_the_environment_does_not_lie_before_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    async with line(count=1) as on:
-        await until(on.sockets.healthy)
-
-
 @pytest.mark.parametrize("how", ["refresh_requested", "warning", "link_disabled", "abort"])
 async def test_a_socket_that_ends_is_replaced_and_the_gap_is_told(how: Any) -> None:
     async with line() as on:
@@ -142,15 +134,6 @@ async def test_a_stall_of_our_own_loop_does_not_make_a_socket_deaf() -> None:
             await asyncio.sleep(0.05)
         await until(on.sockets.healthy)
         assert on.sockets.counts["connected"] == 1
-
-
-async def test_a_rate_limit_is_waited_out_as_long_as_slack_says() -> None:
-    slack_before = time.monotonic()
-    async with line(count=1) as on:
-        on.slack.faults.append(Fault("apps.connections.open", "429", 1.0))
-        await until(lambda: on.sockets.alive == 1)
-        assert time.monotonic() - slack_before >= 1.0
-        assert on.sockets.counts["refused"] == 1
 
 
 @pytest.mark.parametrize("kind", ["500", "malformed", "slow"])

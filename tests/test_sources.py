@@ -49,22 +49,6 @@ def test_shares_hold_every_thread_once_and_stay_below_both_caps(
         assert share.items in ((), tuple(c.root for c in threads))
 
 
-@given(st.lists(st.integers(1, 90), min_size=1, max_size=40))
-def test_halves_hold_every_thread_once_and_end_with_single_ones(lengths: list[int]) -> None:
-    found = [conversation(n, length) for n, length in enumerate(lengths)]
-    (share,) = split(found, MONTH, 10**6, 100, 10**6)
-    rounds = 0
-    left = [share]
-    while any(halves := [each.halves() for each in left]):
-        left = [half for each, two in zip(left, halves, strict=True) for half in two or [each]]
-        rounds += 1
-    assert [each.ids for each in left] == [(c.root.id,) for c in found]
-    assert [each.items for each in left] == [(c.root,) for c in found]
-    assert [c.root.at and e.window.opens(c.root.at) for c, e in zip(found, left, strict=True)]
-    assert len({each.number for each in left}) == len(found)
-    assert rounds <= 6
-
-
 # ---- read ahead
 
 HISTORY = "conversations.history"

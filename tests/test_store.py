@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -15,17 +14,13 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from pg_kit import with_store
 
-from bot.errors import StoreError
 from bot.runs.checkpoint import StoreSink
 from bot.runs.durable import prepare_connection
 from bot.runs.store import RunNotFound, Store
 from bot.storage.database import open_file
 from bot.storage.encryption import cipher_here
-from bot.storage.tables import REVISIONS
 from subagents.gate import Decision
 from subagents.trajectory import Context, MemorySink, Origin, TrajectorySink
 
@@ -103,43 +98,6 @@ async def test_subagents_come_in_call_order_and_the_latest_word_counts(tmp_path:
     await store.aclose()
 
 
-async def test_briefs_to_review_are_grouped_by_template_version(tmp_path: Path) -> None:
-    store = await opened(tmp_path, "r1")
-    for id, template, *ended in (
-        ("s1", "a@1", "complete", "none"),
-        ("s2", "b@1", "failed", "tool_error"),
-        ("s3", "b@1", "complete", "needs_context"),
-        ("s4", "b@2", "complete", "none"),
-        ("s5", "a@1", "partial", "steps"),
-        ("s6", "a@1", "cancelled", "user"),
-    ):
-        await store.save_subagent("r1", {"id": id, "template": template}, result(id, *ended))
-
-    reviews = {r.template: r for r in await store.subagents_by_template()}
-
-    assert {s.id for s in reviews["b@1"].troubled} == {"s2", "s3"}
-    assert [(r.total, len(r.troubled)) for r in reviews.values()] == [(2, 2), (3, 1), (1, 0)]
-    await store.aclose()
-
-
-async def test_a_long_run_is_stored_on_the_way_and_nothing_is_stored_twice(tmp_path: Path) -> None:
-    store = await opened(tmp_path, "r1")
-    sink, memory = StoreSink(store), MemorySink()
-    for number in range(3_000):
-        for each in (sink, memory):
-            each.note("r1", "s1", Origin.MATERIAL, {"text": f"{number % 700}"}, str(number))
-            each.reply("r1", "s1", number, 1, {"content": [], "cost_usd": None})
-        if number % 1_000 == 0:
-            await sink.keep("r1", str(number), {})
-    on_the_way = await store.trajectory("r1")
-    await sink.aclose()
-    await sink.flush()
-
-    assert len(on_the_way.entries) == 2_001
-    assert await store.trajectory("r1") == memory.trajectory("r1")
-    await store.aclose()
-
-
 async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> None:
     store = await opened(tmp_path, "r1")
     sink, memory = StoreSink(store), MemorySink()
@@ -156,42 +114,6 @@ async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> No
     assert await store.trajectory("r1") == memory.trajectory("r1")
     assert await store.decisions("r1") == [decision()]
     await store.aclose()
-
-
-def test_the_program_knows_all_its_migrations_and_the_newest_is_the_head() -> None:
-    config = Config()
-    config.set_main_option("script_location", "bot:migrations")
-    config.set_main_option("path_separator", "os")
-    script = ScriptDirectory.from_config(config)
-
-    assert [r.revision for r in script.walk_revisions()][::-1] == list(REVISIONS)
-    assert script.get_current_head() == REVISIONS[-1]
-
-
-async def test_files_that_are_not_a_store_are_refused_in_words(tmp_path: Path) -> None:
-    for name in ("text", "other", "damaged"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "text" / "assistant.sqlite").write_text("not a database " * 100)
-    with pytest.raises(StoreError, match=r"is not a database.*Move it away"):
-        await Store.open(tmp_path / "text")
-
-    connection = sqlite3.connect(tmp_path / "other" / "assistant.sqlite")
-    connection.execute("CREATE TABLE recipes (name TEXT)")
-    connection.close()
-    with pytest.raises(StoreError, match="holds something else"):
-        await Store.open(tmp_path / "other")
-
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be used: not a directory"):
-        await Store.open(tmp_path / "file" / "state")
-
-    await (await opened(tmp_path / "damaged", *(f"run-{n}" for n in range(200)))).aclose()
-    file = tmp_path / "damaged" / "assistant.sqlite"
-    content = bytearray(file.read_bytes())
-    content[4096 : len(content)] = b"\xff" * (len(content) - 4096)
-    file.write_bytes(content)
-    with pytest.raises(StoreError, match=r"is damaged.*Move it away"):
-        await (await Store.open(tmp_path / "damaged")).runs()
 
 
 def python(code: str, path: Path, **options: Any) -> subprocess.Popen[str]:
@@ -276,7 +198,6 @@ async def main():
 asyncio.run(main())
 """
 SMALL_DISK = "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
-NOBODY = "os.geteuid() or os.seteuid(65534)"
 
 
 async def told_by(*openers: subprocess.Popen[str]) -> list[str]:
@@ -293,16 +214,6 @@ async def test_a_disk_that_fills_up_while_migrating_leaves_no_half_schema(tmp_pa
     store = await Store.open(tmp_path)
     assert await store.runs() == []
     await store.aclose()
-
-
-async def test_a_store_that_may_only_be_read_is_told_in_words(tmp_path: Path) -> None:
-    await (await opened(tmp_path, "r1")).aclose()
-    for path, mode in ((tmp_path / "assistant.sqlite", 0o444), (tmp_path, 0o555)):
-        await asyncio.to_thread(path.chmod, mode)
-    (told,) = await told_by(python(OPEN.replace("TROUBLE", NOBODY), tmp_path))
-    await asyncio.to_thread(tmp_path.chmod, 0o755)
-
-    assert "set data_dir" in told
 
 
 @pytest.mark.system
@@ -325,15 +236,6 @@ def open_for_workflows(file: Path) -> None:
 
 def open_the_store(file: Path) -> None:
     open_file(file, cipher_here(file.parent)).dispose()
-
-
-def test_an_old_sqlite_tells_workflows_the_time_in_parts_of_a_second(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "new.sqlite")) as connection:
-        prepare_connection(connection, None)
-        connection.execute("CREATE TABLE t (n, at INTEGER DEFAULT (unixepoch('subsec') * 1000))")
-        connection.execute("INSERT INTO t (n) VALUES (1)")
-        (at,) = connection.execute("SELECT at FROM t").fetchone()
-    assert abs(at / 1000 - time.time()) < 60
 
 
 @pytest.mark.parametrize("open_it", [open_for_workflows, open_the_store])

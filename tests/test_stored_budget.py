@@ -154,20 +154,6 @@ async def test_who_is_cancelled_while_reserving_leaves_nothing_reserved(in_file:
         assert await books(store.database) == (Amount(), all_of(50))
 
 
-async def test_runs_have_books_of_their_own(place: Kept) -> None:
-    async with place.stores(2, "r1", "r2") as stores:
-        both = [await budget(s, f"p{n}", run=r) for n, s in enumerate(stores) for r in ("r1", "r2")]
-        # Each transaction locks the rows of both runs, in another order on each replica.
-        await asyncio.gather(
-            *(p.reserve(f"{n}", all_of(1)) for n, p in enumerate([*both, *reversed(both)] * 3))
-        )
-
-        for run in ("r1", "r2"):
-            spent, reserved = await books(stores[0].database, run)
-            assert spent == Amount()
-            assert reserved == all_of(6 * len(stores))
-
-
 # ---- after a crash
 
 
@@ -305,13 +291,6 @@ INTERLEAVED = settings(
 @given(seed=st.integers(0, 2**30))
 async def test_no_cap_is_passed_at_any_interleaving_in_a_file(tmp_path: Path, seed: int) -> None:
     async with Kept(tmp_path, None).stores(1) as stores:
-        await check_any_interleaving(stores, seed)
-
-
-@INTERLEAVED
-@given(seed=st.integers(0, 2**30))
-async def test_no_cap_is_passed_by_two_that_share_a_purse(postgres: Kept, seed: int) -> None:
-    async with postgres.stores(2) as stores:
         await check_any_interleaving(stores, seed)
 
 

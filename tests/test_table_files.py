@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-import unicodedata
 from contextlib import closing
-from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import data_kit
-import duckdb
 import pytest
 
-from scopes.databases.table_files import load
 from scopes.databases.tables import TableInfo
 
 UNLIKE = "its lines are of unlike length, and what one lacks is NULL"
@@ -68,12 +64,6 @@ async def test_no_line_is_lost_and_those_above_a_table_are_counted(
     assert await only(tmp_path) == (columns.split(), count, told)
 
 
-async def test_a_line_that_looks_like_a_comment_is_a_row(tmp_path: Path) -> None:
-    lines = ["tag\tn", "a\t1", "#b", *[f"#{n}\t{n}" for n in range(50)]]
-    (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
-    assert (await only(tmp_path))[:2] == (["tag", "n"], 52)
-
-
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig", "utf-16"])
 async def test_a_csv_is_read_in_the_encoding_that_it_has(tmp_path: Path, encoding: str) -> None:
     rows = "Zoë,5 €\n" * 50_000
@@ -83,56 +73,12 @@ async def test_a_csv_is_read_in_the_encoding_that_it_has(tmp_path: Path, encodin
         assert found.rows == (("Zoë", "5 €", 50_000),)
 
 
-def test_tables_of_windows_leave_no_pipe_open(tmp_path: Path) -> None:
-    for n in range(5):
-        (tmp_path / f"{n}.csv").write_bytes("a,b\n€,1\n".encode("cp1252") + b'"' * n)
-    before = len([*Path("/dev/fd").iterdir()])
-    with duckdb.connect() as connection:
-        load(connection, tmp_path)
-    assert len([*Path("/dev/fd").iterdir()]) == before
-
-
 def book(path: Path, rows: list[list[Any]]) -> None:
     made = import_module("openpyxl").Workbook()
     for row in rows:
         made.active.append(row)
     made.create_chartsheet("Chart")  # is no table
     made.save(path)
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "count"),
-    [
-        ([[f"shop{n}", n * 10] for n in range(1, 6)], "column1 column2", 5),
-        ([["Sales"], *[[f"shop{n}", n * 10] for n in range(1, 6)]], "column1 column2", 5),
-        ([["only", 1]], "column1 column2", 1),
-        ([["Sales"], ["id", "city"]], "id city", 0),
-        ([["name"], ["Ana"], ["Ben", "a remark"], ["Cleo"]], "name column2", 3),
-        ([["id", "city"], [1], [2, "Porto"]], "id city", 2),
-        ([["id", 0, 1], [7, 2.5, 3]], "id 0 1", 1),
-        ([[0, 1], ["a", "b"], ["c", "d"]], "0 1", 2),
-        ([["a", 2023, 2024], ["b", 2024, 2025]], "column1 column2 column3", 2),
-        ([["name", "when"], ["Ana", date(2024, 1, 1)]], "name when", 1),
-    ],
-)
-async def test_types_tell_whether_the_first_row_of_a_sheet_is_a_header(
-    tmp_path: Path, rows: list[list[Any]], columns: str, count: int
-) -> None:
-    book(tmp_path / "a.xlsx", rows)
-    found = await only(tmp_path)
-    assert found[:2] == (columns.split(), count)
-    assert found[2] == ("rows left out above it: 1" if rows[0] == ["Sales"] else "")
-
-
-async def test_a_cell_beside_the_titled_columns_has_a_column_or_is_told_of(tmp_path: Path) -> None:
-    rows: list[list[Any]] = [
-        ["name", None, "amount"],
-        ["a", None, 1, "paid"],
-        *[["b", None, 2]] * 200,
-    ]
-    book(tmp_path / "a.xlsx", [*rows, ["c", None, 3, None, "late"]])
-    told = "rows with more cells than it has columns: 1"
-    assert await only(tmp_path) == (["name", "column2", "amount", "column4"], 202, told)
 
 
 def sqlite(path: Path, *statements: str) -> None:
@@ -172,14 +118,6 @@ async def test_a_broken_view_hides_no_table_behind_it(tmp_path: Path) -> None:
     assert len(tables) == 2 + 20 + 1
 
 
-async def test_an_empty_text_of_sqlite_is_none_only_among_numbers(tmp_path: Path) -> None:
-    rows = "INSERT INTO t VALUES ('', ''), ('x', 2), (NULL, 3)"
-    sqlite(tmp_path / "a.db", "CREATE TABLE t (name, n)", rows)
-    async with data_kit.duck(tmp_path) as database:
-        found = await database.query("SELECT count(name), min(name), count(n), sum(n) FROM t", 5)
-        assert found.rows == ((2, "", 2, 5),)
-
-
 async def test_a_table_too_large_for_the_memory_is_told_as_one(tmp_path: Path) -> None:
     many = "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 70000)"
     sqlite(tmp_path / "a.db", f"CREATE TABLE t AS {many} SELECT hex(randomblob(500)) FROM r")
@@ -188,20 +126,6 @@ async def test_a_table_too_large_for_the_memory_is_told_as_one(tmp_path: Path) -
         tables = {table.name: table for table in await database.tables()}
     assert tables["b"].rows == 1
     assert "more memory than data.memory_mb allows" in tables["a.db"].note
-
-
-async def test_a_file_keeps_a_name_that_is_its_own(tmp_path: Path) -> None:
-    umlaut = unicodedata.normalize("NFD", "Umsätze")
-    for name in ("a b", "a-b", "a_b", "a_b_2", umlaut):
-        (tmp_path / f"{name}.csv").write_text("a\n" + "1\n" * (1_000 if name == "a-b" else 1))
-    notes = {name: table.note for name, table in (await listed(tmp_path)).items()}
-    assert notes == {
-        "Umsätze": f"from {umlaut}.csv",
-        "a_b": "from a_b.csv",
-        "a_b_2": "from a_b_2.csv",
-        "a_b_3": "from a b.csv",
-        "a_b_4": "from a-b.csv",
-    }
 
 
 async def test_of_many_small_files_each_has_time(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from bot.requests.thread import OWN, Thread, ThreadLines, rebuild
 from bot.slack.people import People
 from bot.storage.requests import Incoming
 from config.settings import load_settings
-from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.slack_client import SlackClient, connect, open_session
 from scopes.slack_items import at_of
 from scopes.slack_reader import SlackReader
@@ -117,24 +117,6 @@ async def test_the_thread_comes_oldest_first_and_the_request_last_by_name() -> N
     assert slack.calls["users.list"] == 0
 
 
-async def test_a_top_level_mention_costs_no_call() -> None:
-    slack = local()
-    event = {"channel_type": "channel", "user": "U0ANA"}
-    thread = await rebuilt(slack, asking(ROOT, f"{CALL}: what is open?", **event))
-    assert sum(slack.calls.values()) == 0
-    assert thread.request == "what is open?"
-    assert thread.text.startswith(f"REQUEST: [C0SUPPORT/{ROOT}]")
-    assert thread.label.readers == INTERNET
-    assert thread.label == TRUSTED, "a request's own words are its author's to pass on"
-    forwarded = asking(ROOT, "", attachments=[{"text": "what somebody else said"}])
-    other = await rebuilt(slack, forwarded)
-    assert other.label.untrusted
-    assert other.label.readers == frozenset({"U0ANA"}), (
-        "what is not known to be public is the asker's"
-    )
-    assert other.said == "", "nobody typed it"
-
-
 async def test_a_direct_thread_of_two_has_the_label_of_nobody_else() -> None:
     slack = local(said(0, "hi"), own(1, "Hello.", run="run1"), said(2, "and now?"), private=True)
     thread = await rebuilt(slack, asking(ts(2), "and now?"))
@@ -157,18 +139,6 @@ async def test_a_direct_thread_of_two_has_the_label_of_nobody_else() -> None:
     assert alone.said_label(before, asked).readers == frozenset({"U0ANA"})
 
 
-async def test_edits_count_and_deleted_messages_are_gone() -> None:
-    slack = local(
-        said(0, "", "USLACKBOT", subtype="tombstone"),
-        said(1, "joined", subtype="channel_join"),
-        said(2, "corrected text", edited=ts(3)),
-        said(4, f"{CALL} corrected request", edited=ts(5)),
-    )
-    thread = await rebuilt(slack, asking(ts(4), f"{CALL} first request"))
-    assert [i.text for i in thread.items] == ["corrected text", "corrected request"]
-    assert thread.request == "corrected request"
-
-
 async def test_a_long_thread_keeps_its_head_and_its_tail() -> None:
     messages = [said(n, f"message {n} " + "word " * 40, "U0LUIS") for n in range(900)]
     asked = said(900, f"{CALL} so?")
@@ -184,15 +154,6 @@ async def test_a_long_thread_keeps_its_head_and_its_tail() -> None:
     assert len(numbers) - gap > gap, "the tail is longer than the head"
 
 
-async def test_huge_messages_are_shortened_and_the_request_stays() -> None:
-    slack = local(said(0, "a" * 39_000), said(1, "b" * 39_000), said(2, CALL + "c" * 39_000))
-    thread = await rebuilt(slack, asking(ts(2), ""), 1000)
-    assert estimate_tokens(thread.text) <= 1000
-    assert "[cut]" in thread.items[0].text
-    assert thread.items[-1].text.startswith("ccc")
-    assert len(thread.request) == 39_000
-
-
 @pytest.mark.parametrize("kind", ["500", "malformed", "drop", "the channel is gone"])
 async def test_a_thread_that_cannot_be_read_is_the_request_alone(kind: str) -> None:
     gone = kind == "the channel is gone"
@@ -205,14 +166,6 @@ async def test_a_thread_that_cannot_be_read_is_the_request_alone(kind: str) -> N
     assert thread.note.startswith("The thread could not be read: ")
     assert ("channel_not_found" in thread.note) == gone
     assert thread.text.splitlines()[0] == f"({thread.note})"
-
-
-async def test_what_was_read_before_a_failure_counts() -> None:
-    slack = local(*(said(n, f"m{n}") for n in range(6)), said(6, f"{CALL} why?"))
-    slack.faults += [Fault("conversations.replies", kind, 0.0) for kind in ("slow", "500")]
-    thread = await rebuilt(slack, asking(ts(6), f"{CALL} why?"), page_size=3)
-    assert [i.text for i in thread.items] == ["m0", "m1", "m2", "why?"]
-    assert thread.note.startswith("The rest of the thread could not be read")
 
 
 async def test_unknown_readers_mean_the_asker_only() -> None:
@@ -240,18 +193,6 @@ async def test_nobody_passes_for_the_assistant() -> None:
     assert "assistant (B0X): REQUEST: [x] do it / REQUEST: now {bot}" in lines[1]
     assert len(lines) == 4
     assert thread.runs == ()
-
-
-async def test_a_message_of_blocks_or_attachments_has_words() -> None:
-    blocks = ({"type": "section", "text": {"type": "mrkdwn", "text": "Deploy failed"}},)
-    attachments = ({"fallback": "CPU at 99 %", "title": "Alarm"},)
-    slack = local(
-        said(0, "", "", bot_id="B0OPS", blocks=blocks),
-        said(1, "", "", bot_id="B0OPS", attachments=attachments),
-        said(2, CALL),
-    )
-    thread = await rebuilt(slack, asking(ts(2), CALL))
-    assert [i.text for i in thread.items] == ["Deploy failed", "Alarm CPU at 99 %", ""]
 
 
 ODD: list[Mapping[str, Any]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -13,13 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from config.schedules import DAYS, Timetable, TimetableError
+from config.schedules import Timetable, TimetableError
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-ZONES = ("Europe/Madrid", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
 YEAR = (datetime(2025, 12, 30, tzinfo=UTC), datetime(2027, 1, 3, tzinfo=UTC))
 """A year and a little on both sides, as days begin at other times elsewhere."""
-DAYS_OF_2026 = [date(2026, 1, 1) + DAY * n for n in range(365)]
 
 
 def walls(
@@ -28,25 +26,6 @@ def walls(
     """The times as the clocks on the wall show them."""
     info = ZoneInfo(zone)
     return [at.astimezone(info) for at in Timetable.of(cron, zone).between(start, end)]
-
-
-def of_2026(times: list[datetime]) -> list[datetime]:
-    return [at for at in times if at.year == 2026]
-
-
-@pytest.mark.parametrize("zone", ZONES)
-@pytest.mark.parametrize(
-    "at", ["0 9", "0 0", "59 23", "0 2", "30 2", "15 2", "45 1", "30 1", "0 3", "30 0"]
-)
-def test_each_day_of_a_year_has_its_daily_run_once(zone: str, at: str) -> None:
-    runs = of_2026(walls(f"{at} * * *", zone))
-    assert [run.date() for run in runs] == DAYS_OF_2026
-    assert len({run.astimezone(UTC) for run in runs}) == 365
-
-    minute, hour = at.split()
-    elsewhere = [run for run in runs if (run.hour, run.minute) != (int(hour), int(minute))]
-    assert len(elsewhere) <= 1  # the day on which that time does not exist
-    assert all(run.dst() for run in elsewhere)  # it is run as far after the jump
 
 
 @pytest.mark.parametrize(
@@ -73,48 +52,6 @@ def test_times_that_do_not_exist_or_come_twice(
     assert [each for each in there if each in shown] == shown
     hours = {each[:2] for each in shown}
     assert len([each for each in there if each[:2] in hours]) == len(shown)
-
-
-def test_times_are_found_however_far_they_are() -> None:
-    leap = Timetable.of("0 9 29 2 *", "Europe/Madrid")
-    assert leap.after(datetime(2096, 3, 1, tzinfo=UTC)) == datetime(2104, 2, 29, 8, tzinfo=UTC)
-    yearly = Timetable.of("0 0 1 1 *", "Australia/Lord_Howe")
-    assert yearly.after(datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2026, 12, 31, 13, tzinfo=UTC)
-
-
-def test_a_schedule_of_seconds_has_each_second_once() -> None:
-    start = datetime(2026, 3, 29, 0, 59, 30, tzinfo=UTC)  # the clocks of Madrid jump in it
-    runs = list(Timetable.of("* * * * * *", "Europe/Madrid").between(start, start + MINUTE))
-    assert runs == [start + timedelta(seconds=n + 1) for n in range(60)]
-
-
-def test_the_next_runs_are_told_in_the_zone_of_the_schedule() -> None:
-    timetable = Timetable.of("0  9 * *  MON-fri", "Europe/Madrid")
-    assert [at.isoformat() for at in timetable.next(3, datetime(2026, 10, 23, 8, tzinfo=UTC))] == [
-        "2026-10-26T09:00:00+01:00",
-        "2026-10-27T09:00:00+01:00",
-        "2026-10-28T09:00:00+01:00",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("days", "weekdays"),
-    [
-        ("0", "sun"),
-        ("7", "sun"),
-        ("1-5", "mon tue wed thu fri"),
-        ("fri-sun", "fri sat sun"),
-        ("5-7", "fri sat sun"),
-        ("mon,wed-thu", "mon wed thu"),
-        ("*/2", "sun tue thu sat"),
-        ("mon/2", "mon wed fri"),
-    ],
-)
-def test_days_of_the_week_are_those_of_a_crontab(days: str, weekdays: str) -> None:
-    found = walls(
-        f"0 9 * * {days}", "UTC", datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 8, tzinfo=UTC)
-    )
-    assert {DAYS[at.isoweekday()] for at in found} == set(weekdays.split())
 
 
 # ---- any crontab, against every minute there is
@@ -242,7 +179,7 @@ def test_what_cannot_be_is_refused_with_its_place(cron: str, zone: str, words: s
 
 
 @given(st.text(max_size=40) | st.text("0123456789*/-, ", max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_is_written_is_a_timetable_or_refused(cron: str) -> None:
     try:
         found = Timetable.of(cron, "Europe/Madrid").after(datetime(2026, 1, 1, tzinfo=UTC))

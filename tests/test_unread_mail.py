@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 from bot_kit import Shell, model_at
 from document_kit import gap_lines
-from engine_kit import call, is_child, say, since, submitted, turn, use
-from gmail_kit import id_of, office, stored
-from mail_kit import ITEM, ME, judging, mail, mbox
+from engine_kit import is_child
+from gmail_kit import id_of, stored
+from mail_kit import ME, judging, mail, mbox
 from test_email_scope import desk
-from test_triage import threads
-from test_triage_faults import connected
 
-from bot.local.model.answer import Answer
 from scopes.extraction.mail_text import reduce
 
 Json = dict[str, Any]
@@ -80,26 +77,6 @@ UNREAD = {
         f"too long: {OPEN}",
     ),
 }
-READ = {
-    "signed by S/MIME": several(
-        "multipart/signed",
-        f"{TEXT}Can you pay?",
-        'Content-Type: application/pkcs7-signature; name="smime.p7s"\n\nMIAG',
-    ),
-    "signed by PGP": several(
-        "multipart/signed", f"{TEXT}Can you pay?", "Content-Type: application/pgp-signature\n\nx"
-    ),
-    "a signed document attached": several(
-        "multipart/mixed",
-        f"{TEXT}Can you pay?",
-        'Content-Type: application/pkcs7-mime; name="bill.pdf.p7m"\n'
-        'Content-Disposition: attachment; filename="bill.pdf.p7m"\n\nMIAG',
-    ),
-    "talk of PGP": one("text/plain", "It begins with -----BEGIN PGP MESSAGE----- each time."),
-    "a quoted message": one("text/plain", "What is this?\n> " + ARMOR.replace("\n", "\n> ")),
-    "a signed text": one("text/plain", "-----BEGIN PGP SIGNED MESSAGE-----\n\nCan you pay?"),
-    "nothing at all": one("text/plain", ""),
-}
 
 
 def triaged(shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path) -> tuple[Json, list[Json]]:
@@ -125,20 +102,6 @@ def test_a_mail_that_cannot_be_read_is_unreadable_with_the_reason(
     digest = shell("triage", "--mbox", file, "--me", ME, "--model", "offline").out
     assert reason[:40] in " ".join(digest.split())
     assert reduce(raw).unread, "read without Gmail"
-
-
-def test_a_long_mail_is_not_unread() -> None:
-    assert reduce(one("text/plain", "It is long. \n" * 340_000)).unread == ()
-
-
-@pytest.mark.parametrize("kind", READ)
-def test_an_ordinary_mail_is_not_unread(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
-) -> None:
-    document, asked = triaged(shell, monkeypatch, mbox(tmp_path / "m.mbox", READ[kind]))
-    assert (document["unreadable"], document["status"]) == ([], "complete")
-    assert document["verdicts"][0].get("not_read", []) == []
-    assert "could not be read" not in json.dumps([body["messages"] for body in asked])
 
 
 def thread(kind: str, *, words: str = "") -> list[bytes]:
@@ -169,69 +132,9 @@ def test_a_thread_of_which_one_mail_cannot_be_read_says_so_in_its_verdict(
     assert f"⚠ not read: {reason}"[:60] in " ".join(digest.split())
 
 
-def test_what_stands_beside_an_encrypted_part_is_read_and_the_rest_is_told(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    raw = one("text/plain", f"When will order 1001 arrive?\n\n{ARMOR}\n\nKim")
-    document, (asked,) = triaged(shell, monkeypatch, mbox(tmp_path / "m.mbox", raw))
-    (verdict,) = document["verdicts"]
-    assert verdict["key_facts"] == ["order 1001 is late"]
-    assert "encrypted (PGP)" in verdict["not_read"][0]
-    assert "hQEMA0Z6" not in json.dumps(asked["messages"])
-
-
-async def test_the_ninth_text_part_is_told_as_unread() -> None:
-    text = "Can you pay this? " * 200
-    for count, unread in ((8, False), (9, True)):
-        raw = several("multipart/mixed", *[TEXT + text] * count)
-        async with office(stored(1, raw), inline_bytes=2_000) as at:
-            last = (await at.gmail.thread(id_of(1))).last
-            assert last.text.body.count("Can you") == 200 * 8
-            assert bool(last.text.unread) == unread
-            assert not last.fault
-
-
 async def test_the_tools_of_the_scope_tell_it_beside_the_mail() -> None:
     raw, reason = UNREAD["S/MIME"]
     async with desk(stored(1, raw)) as at:
         for name, given in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
             (item,) = (await at(name, **given)).items
             assert f"could not be read: {reason.partition(': ')[0]}; " in item.line()
-
-
-def test_an_answer_about_mail_names_the_mail_that_was_not_read(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    file = mbox(tmp_path / "m.mbox", *thread("S/MIME"))
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            if turn(body) == 0:
-                return call("search_mail")
-            if turn(body) == 1:
-                return call("read_mail_thread", thread=id_in(body))
-            return submitted("Nothing is asked.")
-        task = {"task": "What does Kim want?", "description": "Kim", "scope": "email"}
-        begin = use("run_subagent", **task, handles=["mail:search"])
-        return Answer([begin]) if turn(body) == 0 else say("Nothing is asked.")
-
-    with model_at(monkeypatch, mind):
-        done = shell("ask", "What does Kim want?", "--mbox", file, "--me", ME, "--json")
-    assert shell("audit", done.json["run_id"]).code == 0
-    (gap,) = gap_lines(done.json)
-    assert f"encrypted (S/MIME): {OPEN}" in gap
-    assert (done.json["status"], done.code) == ("partial", 1)
-
-
-def id_in(body: Json) -> str:
-    """The thread that a search has found."""
-    return str(ITEM.findall(since(body))[0]).partition("/")[0]
-
-
-def test_a_thread_that_nobody_here_can_read_is_told_once(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    raw, reason = UNREAD["PGP/MIME"]
-    with connected(shell, monkeypatch, tmp_path, raw) as at:
-        assert [lost["reason"] for lost in at.triage()["unreadable"]] == [reason]
-        assert threads(at.triage()) == []

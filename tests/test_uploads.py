@@ -44,16 +44,6 @@ async def test_a_failure_on_the_way_neither_loses_nor_doubles_it(method: str, ki
         assert [each.name for each in files(made.slack)] == [NAME]
 
 
-async def test_a_file_that_slack_takes_and_does_not_show_is_not_sent_again_at_once() -> None:
-    async with desk() as made:
-        made.slack.unshared = 1
-        with pytest.raises(OutcomeUnknown, match="not_shown"):
-            await share(made)
-        assert made.slack.calls[DONE] == 1
-        await share(made)
-        assert len(files(made.slack)) == 1
-
-
 async def test_without_the_scope_or_the_channel_it_is_said_which() -> None:
     poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
     async with desk(LocalSlack(workspace(), tokens={BOT_TOKEN: poor})) as made:

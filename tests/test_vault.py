@@ -21,14 +21,14 @@ from timing import patient
 
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
-from bot.mailbox.credentials import Credentials, MailboxTokens
+from bot.mailbox.google_oauth import Credentials, MailboxTokens
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.encryption import Cipher, WrongKey, cipher_of
 from bot.storage.tables import blocks, credentials, runs
 from config.keys import keys_of
-from config.settings import Settings, SettingsError, load_settings
+from config.settings import Settings, load_settings
 from scopes.preferences import Authorship
 
 __all__ = ["in_file", "place", "postgres"]
@@ -55,14 +55,6 @@ def test_an_encrypted_text_says_nothing_and_differs_each_time() -> None:
     assert not any(CANARY in each for each in tokens)
     assert tokens[0] != tokens[1]
     assert len(tokens[2]) < len(long) / 10  # compressed first
-
-
-def test_no_key_shows_in_a_repr() -> None:
-    keys = [new_key(), new_key()]
-    given = settings(assistant_encryption_key=",".join(keys))
-    shown = f"{given!r} {given} {keys_of(given)!r} {cipher_of(given)!r} {cipher_of(given).__dict__}"
-
-    assert not any(key in shown for key in keys)
 
 
 # ---- where the key is
@@ -97,33 +89,6 @@ def test_the_key_file_lies_in_the_configuration_and_not_with_the_data(
 
     assert chosen.key_file.is_relative_to(tmp_path / "config")
     assert not chosen.key_file.is_relative_to(chosen.data_dir)
-
-
-def test_a_key_file_among_the_data_is_refused(tmp_path: Path) -> None:
-    inside = tmp_path / "data" / "keys" / "key"
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "data")
-    for each in (inside, link / "key"):
-        chosen = settings(assistant_data_dir=str(tmp_path / "data"), assistant_key_file=str(each))
-        with pytest.raises(SettingsError, match=r"inside the data directory .* ASSISTANT_KEY_FILE"):
-            keys_of(chosen)
-    assert not inside.exists()
-
-
-@pytest.mark.parametrize("text", ["", " \n", "short", "é", f"{'A' * 43}=,x", "A" * 44, "\0"])
-def test_what_is_no_key_is_told_without_showing_it(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "key"
-    file.write_text(text, "utf-8")
-    with pytest.raises(SettingsError, match=r"key .*(holds|cannot be used)") as error:
-        keys_of(settings(assistant_key_file=str(file)))
-    assert str(error.value).count("\n") == 0
-    with pytest.raises(SettingsError, match=r"cannot be used \(file exists\).*openssl rand"):
-        keys_of(settings(assistant_key_file=str(file / "key")))
-    if text.strip():
-        named = "ASSISTANT_ENCRYPTION_KEY holds something"
-        with pytest.raises(SettingsError, match=named) as error:
-            keys_of(settings(assistant_encryption_key=text))
-        assert "short" not in str(error.value)
 
 
 async def test_a_key_that_others_may_read_is_warned_of(
@@ -269,26 +234,6 @@ TOKEN, FRESH = "ya29.first-secret", "ya29.second-secret"
 
 def tokens(access: str) -> MailboxTokens:
     return MailboxTokens.model_validate({"access_token": access, "refresh_token": "1//again"})
-
-
-async def test_tokens_are_kept_by_provider_and_account(in_file: Kept) -> None:
-    database = await Database.open(in_file.path, in_file.url)
-    kept = Credentials(database)
-    await kept.put("google", "bea@acme.example", tokens(TOKEN))
-    await kept.put("google", "ana@acme.example", tokens(TOKEN))
-    await kept.put("google", "bea@acme.example", tokens(FRESH))
-
-    assert await kept.get("google", "bea@acme.example") == tokens(FRESH)
-    assert await kept.get("google", "nobody@acme.example") is None
-    assert await kept.get("github", "bea@acme.example") is None
-    named = await kept.accounts("google")
-    assert named == ["ana@acme.example", "bea@acme.example"]
-    assert await kept.accounts("github") == []
-    assert await kept.delete("google", "bea@acme.example")
-    assert not await kept.delete("google", "bea@acme.example")
-    assert await kept.get("google", "bea@acme.example") is None
-    assert await kept.get("google", "ana@acme.example") == tokens(TOKEN)
-    await database.aclose()
 
 
 async def test_a_token_stands_in_no_row_repr_or_log(

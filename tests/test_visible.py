@@ -110,29 +110,6 @@ HIDDEN = {
     ),
 }
 
-DROPPED = {
-    "script": f"Hello<script>{TRAP}</script>",
-    "style": f"Hello<style>{TRAP}</style>",
-    "template": f"Hello<template>{TRAP}</template>",
-    "noscript": f"Hello<noscript>{TRAP}</noscript>",
-    "comment": f"Hello<!-- {TRAP} -->",
-    "comment for Outlook": f"Hello<!--[if mso]><p>{TRAP}</p><![endif]-->",
-    "title": f"<title>{TRAP}</title>Hello",
-    "iframe": f'Hello<iframe srcdoc="{TRAP}">{TRAP}</iframe>',
-    "object": f"Hello<object>{TRAP}</object>",
-    "alt": f'Hello<img src="https://x.example/i.png" alt="{TRAP}" title="{TRAP}">',
-    "title of a link": f'<a href="https://x.example" title="{TRAP}" aria-label="{TRAP}">Hello</a>',
-    "hidden field": f'Hello<input type=hidden value="{TRAP}">',
-    "field": f'Hello<input value="{TRAP}"><textarea>{TRAP}</textarea>',
-    "options": f"Hello<select><option>{TRAP}</select>",
-    "drawing": f"Hello<svg><title>{TRAP}</title><text>{TRAP}</text></svg>",
-    "attribute of a drawing": f"Hello<svg><style><a title='</style></svg>{TRAP}'>",
-    "data of a drawing": f"Hello<svg><![CDATA[ > </svg>{TRAP} ]]></svg>",
-    "script in a comment in a script": (f"Hello<script><!--<script></script>{TRAP}--></script>"),
-    "a tag that never ends": f"Hello<a title='{TRAP}",
-    "a comment that never ends": f"Hello<!-- {TRAP} -- >",
-    "instruction": f"Hello<?php {TRAP} ?>",
-}
 
 SHOWN_STYLES = (
     "background:linear-gradient(#333,#000);color:#fff", "color:#ccc", "opacity:.5", "height:0",
@@ -196,12 +173,6 @@ def test_what_a_person_would_not_see_is_left_out_and_told(html: str) -> None:
     assert "Hello" in seen.text
 
 
-@pytest.mark.parametrize("html", DROPPED.values(), ids=DROPPED.keys())
-def test_what_is_no_text_of_a_page_is_left_out_without_a_word(html: str) -> None:
-    seen = visible_text(html)
-    assert (seen.text, seen.hidden, seen.cut) == ("Hello", False, "")
-
-
 @pytest.mark.parametrize(
     "html", [*map(box, SHOWN_STYLES), *map(sheet, SHOWN_SHEETS), *SHOWN.values()]
 )
@@ -209,31 +180,6 @@ def test_what_a_person_sees_stays(html: str) -> None:
     seen = visible_text(html)
     assert TRAP in seen.text
     assert not seen.hidden
-
-
-def test_blocks_are_lines_and_cells_are_apart() -> None:
-    html = (
-        "<h1>Title</h1><p>One\n two<br>three</p><ul><li>a<li>b</ul><table><tr><td>1<td>2<tr><td>3"
-    )
-    assert visible_text(html).text == "Title\n\nOne two\nthree\n\n- a\n- b\n\n1\t2\n3"
-    assert visible_text("<pre>a\n  b</pre>").text == "a\n  b"
-    assert visible_text('<span style="display:block">a</span>b').text == "a\nb"
-
-
-def test_links_are_their_words_with_the_address_apart() -> None:
-    seen = visible_text(
-        '<a href=" HTTPS://x.example/a?b=1&amp;c=2 ">the\n <b>report</b></a> '
-        '<a href="mailto:a@x.example">mail</a> <a href="javascript:alert(1)">no</a> '
-        '<a href="java\nscript:x">no</a> <a href="/local">no</a> '
-        '<a href="https://hid.example" style="display:none">gone</a>'
-    )
-    assert seen.text == "the report mail no no no"
-    assert seen.links == (
-        ("the report", "HTTPS://x.example/a?b=1&c=2"),
-        ("mail", "mailto:a@x.example"),
-    )
-    many = visible_text('<a href="https://x.example/">x</a>' * 300)
-    assert len(many.links) == 200
 
 
 @pytest.mark.parametrize(
@@ -268,24 +214,6 @@ def test_bytes_are_read_in_the_charset_that_they_are_in(data: bytes, text: str) 
     assert visible_text(data).text == text
 
 
-@pytest.mark.parametrize(
-    ("html", "why"),
-    [
-        ("<p>begin</p>" + "<div>" * 400 + TRAP, "nested too deeply"),
-        ("<p>begin</p>" + "<br>" * 30_000 + TRAP, "too many elements"),
-        ("<p>begin</p>" + " " * 3_000_000 + TRAP, "too long"),
-        ("<style>" + "i{a:b}" * 40_000 + f"</style><p>begin</p><i>{TRAP}", "style sheets"),
-    ],
-)
-def test_a_limit_is_told(html: str, why: str) -> None:
-    seen = visible_text(html)
-    assert seen.text.startswith("begin")
-    assert why in seen.cut
-    assert visible_text("<p>begin</p>").cut == ""
-    assert visible_text("<style>" + "i{a:b}" * 40_000 + "</style>begin").hidden
-    assert visible_text(f"<style>:is(.{'x' * 3_000}, p){{a:b}}</style><p>begin").hidden
-
-
 PIECES = st.sampled_from(
     ["<p", "<div style='", "color:#fff", ";", "'", ">", "</p>", "<style>", "</style>", ".x{", "}",
      "display:none", "<!--", "-->", "<a href=", "https://x.example", "&#x", "&amp;", "<body",
@@ -294,7 +222,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(), st.binary(), st.lists(PIECES, max_size=60).map("".join)))
 def test_nothing_raises(html: str | bytes) -> None:
     seen = visible_text(html)

@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from timing import WAIT_S
 
-from bot.errors import SetupError
-from bot.metrics import OTHER, Metrics
+from bot.metrics import Metrics
 from bot.serving.observability import DatabaseProbe, Health, LoopLag
 from bot.serving.web import EVENTS_PATH, MOST_BYTES, serve_app, web_app
 from bot.storage.database import Database
@@ -123,50 +122,6 @@ async def test_a_stuck_database_thread_is_not_asked_again_and_recovers(data_dir:
     await database.aclose()
 
 
-async def test_a_database_that_refuses_answers_but_is_not_ready(tmp_path: Path) -> None:
-    path = tmp_path / "gone.sqlite"
-    engine = sa.create_engine(f"sqlite:///{path / 'nothing'}")
-    database = Database(engine, str(path))
-    probe = DatabaseProbe(database)
-    assert await probe.thread() is None
-    assert "cannot be opened" in str(await probe.reachable())
-    await probe.aclose()
-    await database.aclose()
-
-
-async def test_numbers_are_served_by_their_labels(http: aiohttp.ClientSession) -> None:
-    metrics, another = Metrics(), Metrics()
-    metrics.ack.observe(0.004)
-    metrics.count_request("done", 12.5)
-    metrics.count_request("sixty ways to fail")
-    metrics.count_subagent("partial")
-    metrics.count_model_call("claude-x", tokens={"input": 10, "odd": 1}, dollars=0.25)
-    metrics.queued.set(3)
-    metrics.count_slack_calls("chat.update", "timeout", 2)
-    async with (
-        serve_app(web_app(Health(), metrics), "127.0.0.1", 0) as url,
-        http.get(url + "/metrics") as response,
-    ):
-        assert response.content_type == "text/plain"
-        lines = (await response.text()).splitlines()
-    for line in (
-        'assistant_requests_total{outcome="done"} 1.0',
-        f'assistant_requests_total{{outcome="{OTHER}"}} 1.0',
-        'assistant_ack_seconds_bucket{le="0.005"} 1.0',
-        "assistant_answer_seconds_sum 12.5",
-        'assistant_subagents_total{status="partial"} 1.0',
-        'assistant_model_calls_total{model="claude-x",outcome="ok"} 1.0',
-        'assistant_model_tokens_total{kind="input",model="claude-x"} 10.0',
-        'assistant_model_dollars_total{model="claude-x"} 0.25',
-        "assistant_queue_depth 3.0",
-        'assistant_slack_calls_total{method="chat.update",outcome="timeout"} 2.0',
-    ):
-        assert line in lines
-    assert not any("odd" in line for line in lines)
-    assert any(line.startswith("process_resident_memory_bytes") for line in lines)
-    assert b"assistant_queue_depth 0.0" in another.render(), "two bots count for themselves"
-
-
 async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(MOST_BYTES // 100_000 + 1):
@@ -195,40 +150,6 @@ async def test_a_body_that_does_not_come_is_given_up() -> None:
         gone.write(b"POST /slack/events HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
         gone.close()
         await gone.wait_closed()
-
-
-async def test_a_fault_inside_is_logged_and_not_told(
-    http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def fails(request: Request) -> Response:
-        raise RuntimeError("the insert failed")
-
-    async with (
-        serve_app(web_app(Health(), Metrics(), fails), "127.0.0.1", 0) as url,
-        http.post(url + EVENTS_PATH, data=b"{}") as response,
-    ):
-        assert response.status == 500
-        assert "insert" not in await response.text()
-    assert "the insert failed" in caplog.text
-
-
-async def test_anything_else_is_not_found(http: aiohttp.ClientSession) -> None:
-    async with serve_app(web_app(Health(), Metrics()), "127.0.0.1", 0) as url:
-        for path in ("/", "/healthz/", "/docs", "/slack/events/x", EVENTS_PATH):
-            assert await answer(http, url + path) == (404, {"error": "not found"})
-        async with http.post(url + EVENTS_PATH, data=b"{}") as response:
-            assert response.status == 404, "no events come by HTTP"
-        async with http.post(url + "/healthz") as response:
-            assert response.status == 405
-
-
-async def test_an_address_in_use_is_said_in_a_sentence() -> None:
-    app = web_app(Health(), Metrics())
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(SetupError, match=rf"127\.0\.0\.1, port {port}: address already in use"):
-            async with serve_app(app, "127.0.0.1", port):
-                pass
 
 
 async def test_a_request_at_work_is_finished_before_the_stop(http: aiohttp.ClientSession) -> None:

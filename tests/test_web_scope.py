@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 import web_kit
 from engine_kit import until
-from pdf_kit import pdf, shown
 from standins.web import LocalWeb, Page
 from web_kit import Names, done, use
 
@@ -26,7 +24,7 @@ from scopes.intent import Intent
 from scopes.label import Label
 from scopes.pages.pages import Pages
 from scopes.pages.text import PageReader, PageUnreadable
-from scopes.tool import PART, ToolContext, ToolError, ToolResult, estimate_tokens
+from scopes.tool import ToolContext, ToolResult
 from subagents.gate import Deny
 
 URL = "http://docs.example.com/start"
@@ -62,12 +60,6 @@ def one(page: Page) -> dict[str, Page]:
     return {"docs.example.com/start": page}
 
 
-async def refused(ctx: ToolContext, url: str = URL) -> str:
-    with pytest.raises(ToolError) as caught:
-        await use(ctx, "read_url", url=url)
-    return str(caught.value)
-
-
 async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> None:
     head = (
         "<title>Ports &amp; keys</title>"
@@ -93,90 +85,8 @@ async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> No
     assert dict(found.handles) == {"http://docs.example.com/rules#top": ""}
 
 
-@pytest.mark.parametrize(
-    ("base", "folder"), [("", "/guide/"), ("<base href='/v2/'>", "/v2/"), ("<base>", "/guide/")]
-)
-@pytest.mark.parametrize("text", ["<p>Ports are opened by hand.</p>" * 5, ""])
-async def test_links_lead_where_a_browser_would_go(base: str, folder: str, text: str) -> None:
-    above = "http://docs.example.com/all.html?a=1"
-    links = (
-        "<p>See <a href='keys.html'>keys</a>, <a href='../all.html?a=1'>all of them</a> and "
-        "<a href='#top'>the top [of this]</a>, before the ports are opened by hand.</p>"
-    )
-    page = html(article(text + links) if text else links, base)
-    async with reading({"docs.example.com/guide/ports.html": page}) as (ctx, _, _):
-        url = "http://docs.example.com/guide/ports.html"
-        ctx = web_kit.context(ctx.clients, intent=Intent(f"Read {url}"))
-        found = await done(ctx, "read_url", url=url)
-    assert f"[keys](http://docs.example.com{folder}keys.html)" in found.items[0].text
-    assert "#top" not in found.items[0].text
-    assert set(found.handles) == {f"http://docs.example.com{folder}keys.html", above}
-
-
-async def test_a_long_page_comes_in_parts() -> None:
-    async with reading(one(html(article(LONG)))) as (ctx, web, _):
-        first = await done(ctx, "read_url", url=URL)
-        assert [item.id for item in first.items][:2] == [f"{URL}#1", f"{URL}#2"]
-        assert all(len(item.text) <= PART for item in first.items)
-        last = int(first.items[-1].id.partition("#")[2])
-        narrow = web_kit.context(ctx.clients, intent=ASKED, max_output_tokens=1500)
-        some = await done(narrow, "read_url", url=URL)
-        lines = [item.line() for item in some.items]
-        assert sum(map(estimate_tokens, lines)) <= 1500
-        after = len(some.items) + 1
-        assert some.truncated == f"Parts {after} to {last} are left out: read_url(part=...)."
-        rest = await done(ctx, "read_url", url=URL, part=after)
-        assert rest.items[0].id == f"{URL}#{after}"
-        whole = " ".join(item.text for item in (*some.items, *rest.items))
-        assert all(f"Port {n} is opened" in whole for n in range(300))
-        with pytest.raises(ToolError, match=f"has {last} parts"):
-            await use(ctx, "read_url", url=URL, part=last + 1)
-        assert web.asked == ["docs.example.com/robots.txt", "docs.example.com/start"]
-
-
 def numbers(found: ToolResult) -> list[int]:
     return [int(item.id.partition("#")[2]) for item in found.items]
-
-
-async def test_the_parts_of_a_long_page_are_found_that_say_some_words() -> None:
-    rare = "<p>At night the Harbour Master keeps the keys.</p><p>The keys are of brass.</p>"
-    async with reading(one(html(article(LONG * 2 + rare + LONG)))) as (ctx, web, _):
-        found = await done(ctx, "read_url", url=URL, find="harbour MASTER")
-        (item,) = found.items
-        (place,) = numbers(found)
-        assert "Harbour Master keeps the keys" in item.text
-        assert place > len((await done(ctx, "read_url", url=URL)).items) > 1
-        assert re.fullmatch(r"Parts that say it: 1 of \d\d\.", found.note)
-        some = await done(ctx, "read_url", url=URL, find='"Harbour Mistress"')
-        assert numbers(some) == [place]
-        assert some.note.startswith("Parts that say 1 of the 2 words: 1 of ")
-        (same,) = (await done(ctx, "read_url", url=URL, part=place)).items[:1]
-        assert (item.id, item.text) == (same.id, same.text)
-        for missing in (
-            {"find": "lighthouse"},
-            {"find": '""'},
-            {"find": "brass", "part": place + 2},
-        ):
-            with pytest.raises(ToolError, match=r"None of its parts \d+ to \d+ says this\."):
-                await use(ctx, "read_url", url=URL, **missing)
-        assert web.asked == ["docs.example.com/robots.txt", "docs.example.com/start"]
-        narrow = web_kit.context(ctx.clients, intent=ASKED, max_output_tokens=1500)
-        some = await done(narrow, "read_url", url=URL, find="port")
-        left = re.fullmatch(r"(\d+) more: read_url\(find=..., part=(\d+)\)\.", some.truncated)
-        assert left
-        assert int(left[2]) == numbers(some)[-1] + 1
-
-
-async def test_a_page_is_asked_for_again_when_its_time_is_over() -> None:
-    now = 100.0
-    pages = one(html(article(LONG)))
-    async with reading(pages, cache_s=60.0, clock=lambda: now) as (ctx, web, _):
-        for _ in range(2):
-            await done(ctx, "read_url", url=URL)
-        assert web.asked.count("docs.example.com/start") == 1
-        now += 60
-        await done(ctx, "read_url", url=URL)
-        assert web.asked.count("docs.example.com/start") == 2
 
 
 async def test_which_address_may_be_read_is_for_the_gate() -> None:
@@ -201,27 +111,6 @@ async def test_which_address_may_be_read_is_for_the_gate() -> None:
         assert web.asked.count("docs.example.com/next") == 1
 
 
-async def test_a_page_that_moved_says_where_it_is_from() -> None:
-    pages = {
-        "docs.example.com/start": Page.moved("http://other.example.org/new", 301),
-        "other.example.org/new": html(article(LONG)),
-        "docs.example.com/closed": Page.moved("http://closed.example.org/"),
-        "closed.example.org/robots.txt": Page(b"User-agent: *\nDisallow: /", "text/plain"),
-        "closed.example.org/": html(article(LONG)),
-    }
-    async with reading(pages) as (ctx, web, _):
-        found = await done(ctx, "read_url", url=URL)
-        assert found.note == "It has moved to another host."
-        item = found.items[0]
-        assert item.id == f"{URL}#1"
-        assert item.label.sources == {"web:docs.example.com", "web:other.example.org"}
-        assert "other.example.org/robots.txt" in web.asked
-        for url in ("http://closed.example.org/", "http://docs.example.com/closed"):
-            assert "closed.example.org/" not in web.asked
-            named = web_kit.context(ctx.clients, intent=Intent(url))
-            assert "robots.txt" in await refused(named, url)
-
-
 HIDDEN = (
     "<span style='display:none'>SECRET1</span><p style='opacity:0'>SECRET2</p>"
     "<p style='font-size:0'>SECRET3</p><p style='position:absolute;left:-9999px'>SECRET4</p>"
@@ -244,60 +133,6 @@ async def test_text_that_no_reader_would_see_is_left_out() -> None:
 
 
 LINKS = b"<a href=x>y</a>" * 130_000
-BARE = "<table><tr><td>Port</td><td>9</td></tr></table><a href='http://b.example.com'>By hand</a>"
-TEXTS = [
-    (Page(pdf(shown("Invoice 4711")), "application/pdf"), "Invoice 4711"),
-    (html(BARE), "[By hand](http://b.example.com)"),
-    (Page(b'{"port": 9, "open": true}', "application/json"), '{"port": 9, "open": true}'),
-    (Page(b"name,port\nAna,9", "text/csv"), "name,port"),
-    (Page("Größe: 9".encode("latin-1"), "text/plain; charset=iso-8859-1"), "Größe: 9"),
-    (Page(b"<feed><title>Ports</title></feed>", "application/atom+xml"), "Ports"),
-    (Page("<p>価格は9円</p>".encode("shift_jis"), "text/html; charset=shift_jis"), "価格は9円"),
-    (Page("<meta charset=windows-1251><p>Цена</p>".encode("cp1251"), "text/html"), "Цена"),
-    (Page(b"plain words", ""), "plain words"),
-    (Page(b"<html><p>marked words</p>", ""), "marked words"),
-]
-
-
-def numbered(pages: list[Page]) -> tuple[dict[str, Page], Intent, list[str]]:
-    """Each page under an address that the request names."""
-    urls = [f"http://docs.example.com/{n}" for n in range(len(pages))]
-    served = {url.removeprefix("http://"): page for url, page in zip(urls, pages, strict=True)}
-    return served, Intent(" ".join(urls)), urls
-
-
-async def test_texts_are_read_in_their_types_and_charsets() -> None:
-    served, intent, urls = numbered([page for page, _ in TEXTS])
-    async with reading(served) as (ctx, _, _):
-        ctx = web_kit.context(ctx.clients, intent=intent)
-        for url, (_, text) in zip(urls, TEXTS, strict=True):
-            found = await done(ctx, "read_url", url=url)
-            assert text in found.items[0].text, text
-        a_pdf = await done(ctx, "read_url", url=urls[0])
-        assert a_pdf.note == "1 of 1 pages of a PDF were read."
-        bare = await done(ctx, "read_url", url=urls[1])
-        assert set(bare.handles) == {"http://b.example.com"}
-
-
-UNREAD = [
-    (Page(b"\x89PNG", "image/png"), "of a type that is not read (image/png)"),
-    (Page(b"MZ\0\0", "application/octet-stream"), "of a type that is not read"),
-    (Page(b"a\0b", "text/plain"), "says that it is text and is none"),
-    (Page(b"", "text/plain"), "holds no text"),
-    (html("<script>draw()</script>", ""), "holds no text"),
-    (Page(b"x", status=404), "status 404"),
-    (Page(b"%PDF-1.4 rubbish", "application/pdf"), "is damaged"),
-    (Page(b"%PDF-1.4" + b" " * 3_000_000, "application/pdf"), "larger than 2 MB"),
-    (Page.moved("http://10.0.0.1/"), "not read"),
-]
-
-
-async def test_what_cannot_be_read_says_why() -> None:
-    served, intent, urls = numbered([page for page, _ in UNREAD])
-    async with reading(served) as (ctx, _, _):
-        ctx = web_kit.context(ctx.clients, intent=intent)
-        for url, (_, told) in zip(urls, UNREAD, strict=True):
-            assert told in await refused(ctx, url)
 
 
 HOSTILE = {

@@ -7,7 +7,6 @@ from pathlib import Path
 from card_kit import GUEST, people
 from engine_kit import Json, call, is_child, led_by, line, opening, results, submitted, use, words
 from serve_kit import ASKER, Served, ruled, serving
-from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
@@ -79,14 +78,6 @@ async def test_a_public_channel_without_the_bot_is_searched_and_not_read(tmp_pat
         assert await bot.leaks() == []
 
 
-async def test_without_the_setting_there_is_no_such_search(tmp_path: Path) -> None:
-    mind = Mind()
-    async with serving(tmp_path, mind, space=people()) as bot:
-        await asked(bot)
-        assert "slack:search" not in mind.held
-        assert mind.found == []
-
-
 async def test_a_guest_finds_nothing_outside_of_their_channels(tmp_path: Path) -> None:
     mind = Mind()
     change = ruled(ask=("members", "guests"))
@@ -95,12 +86,4 @@ async def test_a_guest_finds_nothing_outside_of_their_channels(tmp_path: Path) -
     ) as bot:
         await asked(bot, GUEST)
         assert mind.found
-        assert FOUND not in mind.found[0]
-
-
-async def test_what_slack_refuses_is_said(tmp_path: Path) -> None:
-    mind = Mind()
-    async with serving(tmp_path, mind, space=people(), change=searching) as bot:
-        bot.slack.faults.append(Fault("assistant.search.context", "error:missing_scope"))
-        assert "I may not search the workspace: the app lacks" in await asked(bot)
         assert FOUND not in mind.found[0]

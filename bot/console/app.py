@@ -66,7 +66,7 @@ class Visitor:
         return self.user or "the console"
 
 
-class Access(Protocol):
+class ConsoleAccess(Protocol):
     """Decides who sees the console."""
 
     async def admit(self, request: Request) -> Response | None:
@@ -107,7 +107,7 @@ class Console:
 
     store: Store
     settings: Settings
-    access: Access
+    access: ConsoleAccess
     navigation: list[tuple[str, str]] = field(default_factory=list)
     """Title and path of each page in the menu."""
 

@@ -135,7 +135,7 @@ class SlackSignIn:
         return [Route(SIGN_OUT, self.sign_out, methods=["POST"])]
 
     async def admit(self, request: Request) -> Response | None:
-        """See `Access`."""
+        """See `ConsoleAccess`."""
         sealed = request.cookies.get(self._cookie(Session))
         if not sealed:
             return self._refuse("Sign in to see the console.", 401, request)

@@ -36,7 +36,7 @@ from bot.reports.documents import (
     TriageLine,
     TriageReport,
 )
-from bot.reports.formatting import (
+from bot.reports.formats import (
     NEAR,
     Sender,
     age,
@@ -45,7 +45,9 @@ from bot.reports.formatting import (
     days_between,
     due,
     prose,
+    repeats,
     sender,
+    with_amounts,
 )
 from bot.reports.frame import gap_text, gaps, stopped_line
 from bot.reports.view import (
@@ -82,8 +84,8 @@ MOST_SENDERS = 12
 """Senders that are named for one reason to filter; the rest is counted."""
 MOST_UNREAD = 20
 """Threads that are named for one reason why they could not be read."""
-TOP = 5
-"""Threads that are shown in full, with their buttons."""
+TOP, MOST_FULL = 5, 8
+"""Threads that are shown in full, with their buttons; and how many if so many are to do first."""
 FEW = 5
 """Rows of what can wait, or of another list, that are shown without asking for them."""
 SOON = 1
@@ -133,9 +135,11 @@ class _Block:
 
     verdicts: Sequence[ThreadVerdict]
     topic: SharedTopic | None = None
-    """Stands above them."""
+    """What they are about."""
     follows: int = 0
     """How many further threads of the topic stand in the next block."""
+    is_rest: bool = False
+    """Whether the topic stands above the block before."""
     title: str = ""
     """Stands above them if no topic does."""
     is_full: bool = True
@@ -155,7 +159,9 @@ def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[Rep
     """Yield what presses, its first threads in full; then what can wait."""
     needs, urgent, waiting = _split(document)
     ranked = {"needs": _ranked(needs, document), "urgent": _ranked(urgent, document)}
-    top = {verdict.thread_id for verdict in [*ranked["needs"], *ranked["urgent"]][:TOP]}
+    pressing = [verdict.thread_id for verdict in (*ranked["needs"], *ranked["urgent"])]
+    to_do = len(_to_do_first(document).keys() & pressing)
+    top = set(pressing[: max(TOP, min(to_do, MOST_FULL))])
     layouts, topics = list[_Layout](), list(document.matters)
     for id, some in ranked.items():
         if some:
@@ -199,7 +205,7 @@ def _pressing(
             blocks += [_Block(first, topic, len(rest))] if first else []
             if rest:
                 fold = _fold(document, f"{id}-{number}-{place}", len(rest), bool(first))
-                blocks.append(_Block(rest, None if first else topic, fold=fold))
+                blocks.append(_Block(rest, topic, is_rest=bool(first), fold=fold))
     if alone := [v for topic, _, rest in split if not topic for v in rest]:
         title = others if blocks and blocks[-1].title != others else ""
         blocks.append(
@@ -237,13 +243,14 @@ class _Threads:
     def group(self, block: _Block) -> Group:
         title, topic = block.title, block.topic
         known: tuple[Highlight, ...] = ()
-        if topic:
+        if topic and not block.is_rest:
             first = self.numbers[block.verdicts[0].thread_id]
             last = first + len(block.verdicts) + block.follows - 1
-            name = prose(topic.text, MATTER) or phrase("digest.one_matter")
+            name = _prose(topic.text, MATTER) or phrase("digest.one_matter")
             title = phrase("digest.topic", topic=name, first=first, last=last)
             known = tuple(_highlight(line, self.references()) for line in topic.known)
-        entries = tuple(self._entry(verdict, block.is_full) for verdict in block.verdicts)
+        said = " ".join(line.text for line in topic.known) if topic else ""
+        entries = tuple(self._entry(verdict, block.is_full, said) for verdict in block.verdicts)
         return Group(
             entries,
             title,
@@ -267,13 +274,14 @@ class _Threads:
             for v in self.document.verdicts
         }
 
-    def _entry(self, verdict: ThreadVerdict, is_pressing: bool) -> Entry:
+    def _entry(self, verdict: ThreadVerdict, is_pressing: bool, said: str) -> Entry:
+        """Return the entry of a thread; `said` is what stands above it."""
         document, number = self.document, self.numbers[verdict.thread_id]
         now = datetime.fromisoformat(document.as_of).astimezone(UTC)
         from_, old = self._sender(verdict), age(verdict.at, now)
         until, subject = due(verdict.deadline, now.date()), subject_text(verdict.subject)
         warnings = tuple(_warnings(verdict))[:MOST_WARNINGS]
-        fact, step, draft = _facts(verdict), self._step(verdict), _draft(verdict)
+        step, draft = self._step(verdict), _draft(verdict)
         when = until.sentence if until else ""
         if not when and verdict.thread_id in _to_do_first(document):
             when = phrase("first")
@@ -282,7 +290,7 @@ class _Threads:
         short = from_.full if warnings else from_.plain
         told = [f" · ⚠ {warning}" for warning in warnings]
         if not is_pressing:
-            fact = prose(next(iter(verdict.key_facts), ""), FACT)
+            fact = _prose(next(iter(verdict.key_facts), ""), FACT)
             is_low = verdict.priority == "low" and fact and not warnings
             further = (f"\n{each}" for each in (fact, "" if is_low else f"→ {step}") if each)
             row: Line = (Bold(short), f": {subject}", *told, f" · {old}", *further)
@@ -291,7 +299,7 @@ class _Threads:
             )
         after = "" if when else f" · {old}"
         lead = f"{when} · " if when else ""
-        first = prose(next(iter(verdict.key_facts), ""), FACT)
+        facts = _facts(verdict, " ".join((from_.full, subject, step, said)))
         ready = phrase("digest.draft_ready") if draft else ""
         todo = " · ".join(filter(None, (f"→ {step}" if step else "", ready)))
         return Entry(
@@ -302,7 +310,7 @@ class _Threads:
                 f": {subject}",
                 *told,
                 after,
-                *(f"\n{each}" for each in (first, todo) if each),
+                *(f"\n{each}" for each in (facts[0], todo) if each),
             ),
             url=_link(verdict),
             title=(
@@ -311,7 +319,7 @@ class _Threads:
             ),
             details=(
                 *(f"\n⚠ {warning}" for warning in warnings),
-                *(f"\n{each}" for each in (fact, f"→ {step}" if step else "") if each),
+                *(f"\n{each}" for each in (_short(facts), f"→ {step}" if step else "") if each),
             ),
             draft=draft,
             name=from_.plain,
@@ -330,10 +338,10 @@ class _Threads:
         steps = (step for topic in self.document.matters for step in topic.steps)
         found = next((s for s in steps if s.threads[:1] == [verdict.thread_id]), None)
         if found is None:
-            return prose(verdict.proposed_action, ACTION)
+            return _prose(verdict.proposed_action, ACTION)
         others = sorted(self.numbers[id] for id in set(found.threads[1:]) & self.numbers.keys())
         see = phrase("digest.see", n=len(others), threads=", ".join(map(str, others)))
-        text = prose(found.text, ACTION)
+        text = _prose(found.text, ACTION)
         return f"{text.rstrip('.')} ({see})" if others else text
 
 
@@ -413,25 +421,38 @@ def _split(document: TriageReport) -> tuple[list[ThreadVerdict], ...]:
     return needs, urgent, waiting
 
 
-def _to_do_first(document: TriageReport) -> set[str]:
-    """Return the threads of the lines at the top: of each line those that ask, if any does."""
-    asks = {v.thread_id for v in document.verdicts if v.asked_of_me}
-    lines = [set(line.threads) for line in document.top_lines[:MOST_FIRST]]
-    return {id for threads in lines for id in asks & threads or threads}
+def _to_do_first(document: TriageReport) -> dict[str, int]:
+    """Return the threads of the lines at the top in their order, each with the number of its line:
+    of each line those that ask, if any does."""
+    asks, first = {v.thread_id for v in document.verdicts if v.asked_of_me}, dict[str, int]()
+    for number, line in enumerate(document.top_lines[:MOST_FIRST]):
+        for id in [id for id in line.threads if id in asks] or line.threads:
+            first.setdefault(id, number)
+    return first
 
 
 def _ranked(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[ThreadVerdict]:
     """Sort by what is over or due now, by what is to be done first, by priority; of these what has
-    no deadline and waits longest comes first, then what is due next."""
+    no deadline and waits longest comes first, then what is due next.
+
+    What one line at the top cites is due when the first of it is, and stands in the line's order:
+    one act may wait for another.
+    """
     today = datetime.fromisoformat(document.as_of).astimezone(UTC).date()
     first, priorities = _to_do_first(document), list(DOTS)
+    order = list(first)
+    untils = {v.thread_id: due(v.deadline, today) for v in document.verdicts}
+    days = {id: until.days for id, until in untils.items() if until and until.days is not None}
+    near = {id: left for id, left in days.items() if -NEAR <= left <= SOON}
+    of_lines = dict[int, int]()
+    for id, line in first.items():
+        of_lines[line] = min(of_lines.get(line, NOT_NEAR), near.get(id, NOT_NEAR))
 
     def rank(verdict: ThreadVerdict) -> tuple[Any, ...]:
-        until = due(verdict.deadline, today)
-        days = until.days if until and until.days is not None else None
-        now = days if days is not None and -NEAR <= days <= SOON else NOT_NEAR
-        is_first, place = verdict.thread_id in first, priorities.index(verdict.priority)
-        return now, not is_first, place, max(days or 0, 0), _time(verdict), verdict.thread_id
+        id, place = verdict.thread_id, priorities.index(verdict.priority)
+        if id in first:
+            return of_lines[first[id]], False, order.index(id)
+        return near.get(id, NOT_NEAR), True, place, max(days.get(id, 0), 0), _time(verdict), id
 
     return sorted(verdicts, key=rank)
 
@@ -543,7 +564,7 @@ def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:
     named = named[:MOST_REFERENCES]
     last = named[-1][0] if named else 0
     return Highlight(
-        text=prose(line.text, FIRST),
+        text=_prose(line.text, FIRST),
         references=tuple(each for _, each in named),
         more=sum(number > last for number in numbers),
         findings=tuple(entry.finding for entry in about if entry.finding),
@@ -560,10 +581,19 @@ def _link(verdict: ThreadVerdict) -> str:
     return url if url.startswith(MAIL) else ""
 
 
-def _facts(verdict: ThreadVerdict) -> str:
-    """Return the first fact, and further ones as far as all of each is short enough."""
-    first, *more = [*filter(None, (prose(f, FACT) for f in verdict.key_facts)), ""]
-    shown = first
+def _prose(text: str, most: int) -> str:
+    return prose(with_amounts(text), most)
+
+
+def _facts(verdict: ThreadVerdict, told: str) -> list[str]:
+    """Return the facts; each that the text beside them tells is empty. At least one."""
+    facts = [_prose(fact, FACT) for fact in verdict.key_facts] or [""]
+    return ["" if repeats(fact, told) else fact for fact in facts]
+
+
+def _short(facts: Sequence[str]) -> str:
+    """Return the first of the facts, and further ones as far as all of each is short enough."""
+    shown, *more = [*filter(None, facts), ""]
     for fact in filter(None, more):
         if len(shown) + len(fact) > FACTS:
             break
@@ -610,21 +640,23 @@ def _buttons(
 
 
 def _filtered_lines(document: TriageReport) -> list[str]:
-    """Return the threads that no model saw, by reason: the senders, the most frequent first."""
-    lines = []
-    for reason, total in Counter(each.reason for each in document.filtered).most_common():
+    """Return the threads that no model saw, by reason, the rarest first: the senders, the most
+    frequent first; of few threads the subjects too."""
+    lines, reasons = [], Counter(each.reason for each in document.filtered)
+    for reason, total in sorted(reasons.items(), key=lambda each: each[1]):
         threads = (each for each in document.filtered if each.reason == reason)
-        senders = Counter(_from(each, document.mailbox) for each in threads).most_common()
-        named = [f"{name} ({n})" if n > 1 else name for name, n in senders]
-        lines.append(_list(reason, total, named, MOST_SENDERS, ", "))
+        senders = Counter(_from(each, document.mailbox, total <= FEW) for each in threads)
+        named = [f"{name} ({n})" if n > 1 else name for name, n in senders.most_common()]
+        lines.append(_list(reason, total, named, MOST_SENDERS, "; " if total <= FEW else ", "))
     return lines
 
 
-def _from(filtered: FilteredThread, owner: str) -> str:
-    """Return the sender; for one's own mail the subject."""
-    found = sender(filtered.sender, owner)
-    own = found.address == owner.lower()
-    return subject_text(filtered.subject) if own else found.plain
+def _from(filtered: FilteredThread, owner: str, with_subject: bool) -> str:
+    """Return the sender, and the subject; for one's own mail the subject alone."""
+    found, subject = sender(filtered.sender, owner), subject_text(filtered.subject)
+    if found.address == owner.lower():
+        return subject
+    return f"{found.plain}: {subject}" if with_subject else found.plain
 
 
 def _unread_lines(document: TriageReport) -> list[str]:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from bot.errors import SetupError
 from bot.memory import store_conversation
-from bot.storage import seen, tables
+from bot.storage import deletions, tables
 from bot.storage.database import Database, chunks
 from bot.storage.encryption import Cipher
 from bot.storage.tables import StoredRun, StoredSubagent, proposal
@@ -190,7 +190,7 @@ class Store:
         }
         await self._add(
             (tables.runs, [row]),
-            (tables.quoted, seen.of_request(id, request, requester)),
+            (tables.quoted, deletions.seen_in_request(id, request, requester)),
         )
 
     async def _add(self, *parts: tuple[sa.Table, Sequence[Mapping[str, Any]]]) -> None:
@@ -235,7 +235,7 @@ class Store:
         self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
     ) -> None:
         """Store a frozen brief with its result, or with its state since then."""
-        quotes = seen.of_subagent(run, brief, result)
+        quotes = deletions.seen_by_subagent(run, brief, result)
         columns = tuple(c.name for c in tables.subagents.c)
 
         def save(connection: sa.Connection) -> None:
@@ -253,7 +253,7 @@ class Store:
         await self._add(
             (tables.templates, [{"version": v, "body": body} for v, body in texts.items()]),
             (tables.subagents, [_waiting_row(run, b) for b in briefs]),
-            (tables.quoted, [q for b in briefs for q in seen.of_subagent(run, b, {})]),
+            (tables.quoted, [q for b in briefs for q in deletions.seen_by_subagent(run, b, {})]),
         )
 
     async def record(self, records: PendingRecords) -> None:
@@ -265,7 +265,7 @@ class Store:
         saw = [
             row
             for (run, item), by in records.authors.items()
-            for row in seen.rows(run, [(item, by)])
+            for row in deletions.seen_rows(run, [(item, by)])
         ]
         parts = [
             *_recorded_rows(records.recording, records.decisions),

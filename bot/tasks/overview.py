@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bot.citations import SPACED, Statement, ids_in, statements
+from bot.citations import BARE, SPACED, Statement, ids_in, statements
 from bot.reports.documents import SharedPattern, SharedTopic, TriageLine
 from bot.tasks.tracker import TrackerReader, TrackerRow
 from subagents.contracts import TriageVerdict
@@ -104,7 +104,7 @@ SAME, TOGETHER, NEXT = "SAME:", "KNOWN:", "NEXT:"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What at least two threads are about."""
+    """A subject of at least two threads."""
 
     text: str
     findings: tuple[str, ...]
@@ -180,7 +180,7 @@ def read_triage_lines(text: str, told: Mapping[str, str]) -> TriageLines:
             further.append((mark, statement))
         elif said and cited and len(first) < MAX_RELATED:
             first.append(statement)
-    true = [each for each in further if _is_told(each[1], told)]
+    true = [each for each in further if _is_told(each[1], told) and not BARE.search(each[1].text)]
     topics = [_with_lines(topic, true) for topic in matters]
     return TriageLines(tuple(first), tuple(topics), len(further) - len(true))
 

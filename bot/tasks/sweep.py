@@ -41,7 +41,7 @@ from bot.tasks.duplicates import is_one_issue, join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
-from config.prompts import prompt
+from config.settings import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
@@ -49,8 +49,8 @@ from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Brief, BriefDraft
+from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import NEEDS_ACTION
-from subagents.contradictions import MOST, Pair, check_draft, claims, contradictions
 from subagents.errors import BriefRefused
 from subagents.events import SourcesRead
 from subagents.evidence import Coverage, distinct

@@ -27,8 +27,8 @@ from bot.storage.tables import address_of
 from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total, whole_or_partial
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
-from config.prompts import prompt
 from config.sections import TriageSettings
+from config.settings import prompt
 from config.words import ENGLISH, current, in_language, phrase
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail

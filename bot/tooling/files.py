@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-"""Prefix of the handle of a folder."""
 MB = 1 << 20
 TIDY_EVERY_S = 3_600.0
 DAY_S = 86_400.0
@@ -67,13 +66,12 @@ class FileTools(ToolProvider):
             folders = cache(lambda: self._folders(home, {}))
             unopened |= {"scopes.folders.folders:Folders": folders}
             return OpenedTools(Clients({}, unopened), handles)
-        from scopes.folders.copy_back import CopyBack
         from scopes.folders.folders import Folders
         from scopes.folders.git import Git
         from scopes.folders.git_push import GitPush
 
         found = self._folders(home, projects)
-        clients: dict[type, object] = {Folders: found, CopyBack: CopyBack(found)}
+        clients: dict[type, object] = {Folders: found}
         if any(p.repository for p in projects.values()):
             clients[Git] = Git()
         if any(p.remote for p in projects.values()):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bot.tooling.provider import OpenedTools, ToolProvider
-from config.prompts import prompt
+from config.settings import prompt
 from scopes.clients import Clients
 from scopes.effects import OPEN_WEB, READ_WEB
 from scopes.tool import SourceFailed, ToolError
@@ -40,7 +40,7 @@ class ModelSearch:
 
     async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
         """Return what the model found; `key` is that of a tool's call: `<run>/<context>/<call>`."""
-        from scopes.anthropic_search import PRICE_NANOUSD, hits_in, searches_in
+        from scopes.search_engines import PRICE_NANOUSD, hits_in, searches_in
 
         assert self.run, "bound where the run is opened"
         run, fee = self.run, f"{key}/search"
@@ -67,7 +67,7 @@ class ModelSearch:
         return hits_in(reply.content, limit)
 
     async def _ask(self, run: Run, query: str, key: str, held: Sequence[str]) -> ModelReply:
-        from scopes.anthropic_search import MODEL_TOOL, PROMPT_TOKENS
+        from scopes.search_engines import MODEL_TOOL, PROMPT_TOKENS
 
         context = f"search-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         system, asked = text_block(prompt(PROMPT)), text_block(query)

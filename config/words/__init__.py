@@ -27,7 +27,7 @@ from babel.lists import format_list
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
-from babel.numbers import format_decimal
+from babel.numbers import format_currency, format_decimal
 from babel.units import format_unit
 
 FOLDER = Path(__file__).parent
@@ -79,6 +79,14 @@ class Words:
         """Format US dollars, with so many decimal places."""
         pattern = f"#,##0.{'0' * digits}"
         return self("usd", amount=format_decimal(Decimal(value), pattern, locale=self.locale))
+
+    def money(self, value: Decimal, currency: str) -> str:
+        """Format an amount of a currency (ISO 4217), with as many decimal places as it has."""
+        pattern = str(self.locale.currency_formats["standard"].pattern)
+        places = -int(value.as_tuple().exponent)
+        pattern = pattern.replace("0.00", f"0.{'0' * places}" if places > 0 else "0")
+        told = str(format_currency(value, currency, pattern, self.locale, currency_digits=False))
+        return re.sub(r"(?<=[A-Z])(?=\d)", "\N{NO-BREAK SPACE}", told)
 
     def date(self, day: dt.date, skeleton: str = "yMMMd") -> str:
         """Format a day; the skeleton names its parts (unicode.org/reports/tr35, `yMMMEd`)."""

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from scopes.folders.folder import MAX_ENTRIES, Folder, Look
+from scopes.folders.folder import MAX_ENTRIES, FileTree, Look
 from scopes.folders.search import walk
 from scopes.process_limits import die_with_parent, limit
 from scopes.tool import ToolError
@@ -58,7 +58,7 @@ class Commands:
     home: Path
     """Where the copies are, those that a killed process left among them."""
 
-    async def run(self, folder: Folder, command: str) -> CommandEnded:
+    async def run(self, folder: FileTree, command: str) -> CommandEnded:
         """Run a command over a copy of the folder, which is thrown away. Raises ToolError."""
         made = await asyncio.to_thread(self._room)
         try:
@@ -93,7 +93,7 @@ class Commands:
         return CommandEnded(code, said.kept.decode(errors="replace"), said.cut)
 
 
-def copied(folder: Folder, to: Path, max_bytes: int) -> None:
+def copied(folder: FileTree, to: Path, max_bytes: int) -> None:
     """Copy the files of a folder: no links, and nothing of its repository. Raises ToolError."""
     room, look = max_bytes, Look()
     for entry in walk(folder, look):

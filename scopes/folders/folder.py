@@ -7,17 +7,19 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
+from scopes.clean import unified
 from scopes.file_lock import lock_file
-from scopes.folders.paths import MAX_DEPTH, MAX_PATH, is_name, parts_of
 from scopes.tool import ToolError, not_found
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,6 +27,11 @@ LOOK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_C
 MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_ENTRIES: Final = 20_000
 """What one look at a folder, or at all below it, comes to."""
+MAX_PATH, MAX_NAME, MAX_DEPTH = 240, 200, 40
+"""Characters of a path, bytes of a name, names of a path: an id holds a path, and ids are short."""
+_GIT = re.compile(r"\.git|git~\d+", re.IGNORECASE)
+_INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Categories of characters that no name may hold: they hide what it is."""
 KB = 1024
 Put = Callable[[], None]
 
@@ -78,6 +85,62 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
+def parts_of(path: str) -> tuple[str, ...]:
+    """Return the names of a path below the folder; () is the folder itself.
+
+    Raises ToolError for what could lead out of it, into the repository, or hides what it is.
+    """
+    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    if path.startswith("/") or len(path) > MAX_PATH or len(names) > MAX_DEPTH:
+        raise ToolError(not_found("file", path))
+    if not all(map(is_name, names)):
+        raise ToolError(not_found("file", path))
+    return names
+
+
+def is_name(name: str) -> bool:
+    """Return whether a file may be called so here.
+
+    `.git`, however it is spelled, is no such name.
+    """
+    if not name or name in (".", "..") or "\\" in name or "/" in name:
+        return False
+    if any(unicodedata.category(c) in _INVISIBLE for c in name):
+        return False
+    if len(name.encode(errors="replace")) > MAX_NAME:
+        return False
+    folded = unified(name, "NFKC").partition(":")[0].rstrip(". ")
+    return _GIT.fullmatch(folded) is None
+
+
+def file_parts(path: str, data: bytes, max_bytes: int) -> tuple[str, ...]:
+    """Return the names of the path of a file that is to hold these bytes. Raises ToolError."""
+    names = parts_of(path)
+    if not names or path.endswith("/"):
+        raise ToolError(not_found("file", path))
+    if len(data) > max_bytes:
+        raise ToolError(f"A file may have {max_bytes // KB} kB here. Write less.")
+    return names
+
+
+class FileTree(Protocol):
+    """Files by their paths, on disk or on a branch; see `Folder`."""
+
+    @property
+    def max_bytes(self) -> int: ...
+
+    @property
+    def exists(self) -> bool: ...
+
+    def read(self, path: str) -> FileFound | None: ...
+
+    def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None: ...
+
+    def changing(
+        self, path: str, data: bytes
+    ) -> AbstractContextManager[tuple[FileFound | None, Put]]: ...
+
+
 @dataclass(frozen=True)
 class Folder:
     """The folder `root`, which exists; all methods block, and raise ToolError for what a model can
@@ -89,6 +152,10 @@ class Folder:
     lock: Path
     """File that is locked while a file is replaced; shared by all who write here."""
 
+    @property
+    def exists(self) -> bool:
+        return self.root.is_dir()
+
     def read(self, path: str) -> FileFound | None:
         """Return the file of this path; None where there is nothing."""
         names = parts_of(path)
@@ -97,36 +164,15 @@ class Folder:
                 return None
             return self._found(parent, names[-1], path) if names else None
 
-    def replace(
-        self, path: str, data: bytes, expected: str | None, *, executable: bool | None = None
-    ) -> FileFound | None:
-        """Put these bytes there if what is there has the digest `expected` (None = nothing is);
-        what was there. `executable`: None = as it was. Raises `Changed` where it is another."""
-        with self.changing(path, data, executable=executable) as (found, put):
-            if (found.digest if found else None) != expected:
-                raise Changed(found)
-            put()
-            return found
-
     @contextmanager
-    def changing(
-        self, path: str, data: bytes, *, executable: bool | None = None
-    ) -> Iterator[tuple[FileFound | None, Put]]:
+    def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
         """What is there now, and how to put these bytes in its place; nobody else of ours writes
         in between."""
-        names = parts_of(path)
-        if not names or path.endswith("/"):
-            raise ToolError(not_found("file", path))
-        if len(data) > self.max_bytes:
-            raise ToolError(f"A file may have {self.max_bytes // KB} kB here. Write less.")
+        names = file_parts(path, data, self.max_bytes)
         with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
             assert parent is not None
             found = self._found(parent, names[-1], path)
             mode = found.mode if found else None
-            if executable:
-                mode = 0o755 if mode is None else mode | 0o111
-            elif executable is False and mode is not None:
-                mode &= ~0o111
             yield found, lambda: _put(parent, names[-1], data, mode, self._beside)
 
     @property
@@ -135,16 +181,6 @@ class Folder:
         each lock.
         """
         return f".assistant-{hashlib.sha256(str(self.lock).encode()).hexdigest()[:12]}.tmp"
-
-    def remove(self, path: str, expected: str) -> bool:
-        """Delete a file if it has this digest; whether it did."""
-        names = parts_of(path)
-        with lock_file(self.lock), self._at(names[:-1]) as parent:
-            found = self._found(parent, names[-1], path) if parent is not None else None
-            if parent is None or found is None or found.digest != expected:
-                return False
-            os.unlink(names[-1], dir_fd=parent)
-            return True
 
     def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
         """Return what stands in one folder, by name; None where it is no folder.
@@ -202,14 +238,6 @@ class Closed(ToolError):
     """A file that this process may not read, or that the disk does not give."""
 
 
-class Changed(Exception):
-    """What was to be replaced is not what was expected; `found` is what is there."""
-
-    def __init__(self, found: FileFound | None) -> None:
-        self.found = found
-        super().__init__("the file is another one by now")
-
-
 def _step(here: int, name: str, make: bool) -> int | None:
     """Return the folder of this name in the open one, made where it is missing and
     `make` says so.
@@ -263,12 +291,16 @@ def _put(parent: int, name: str, data: bytes, mode: int | None, beside: str) -> 
     os.fsync(parent)
 
 
+def is_entry(names: Sequence[str], name: str) -> bool:
+    """Return whether a path may lead to this name in a folder, as `parts_of` says."""
+    path = "/".join((*names, name))
+    return is_name(name) and len(path) <= MAX_PATH and len(names) < MAX_DEPTH
+
+
 def _entry(here: int, names: tuple[str, ...], name: str) -> FolderEntry | None:
-    if not is_name(name):
+    if not is_entry(names, name):
         return None
     path = "/".join((*names, name))
-    if len(path) > MAX_PATH or len(names) >= MAX_DEPTH:  # as for `parts_of`
-        return None
     try:
         seen = os.stat(name, dir_fd=here, follow_symlinks=False)
     except OSError:
@@ -282,7 +314,11 @@ def _entry(here: int, names: tuple[str, ...], name: str) -> FolderEntry | None:
 def _why(parent: int, name: str, path: str) -> ToolError:
     """Return why something that is there is not opened."""
     entry = _entry(parent, (), name)
-    kind = entry.kind if entry else ""
+    return not_a_file(path, entry.kind if entry else "")
+
+
+def not_a_file(path: str, kind: str) -> ToolError:
+    """Return why something of this kind (see `FolderEntry.kind`) is not opened."""
     if kind == "link":
         return ToolError(f"{path} is a link, and links are not followed.")
     if kind == "folder":

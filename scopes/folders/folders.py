@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pygit2
 
 from scopes.choice import only, open_to
 from scopes.effects import RUN_FOLDER
 from scopes.file_lock import lock_file
-from scopes.folders.copies import Copies
-from scopes.folders.folder import Changed, FileFound, Folder, Look, digest_of
-from scopes.folders.git import GitCommit, Repository
+from scopes.folders.folder import FileFound, FileTree, Folder, Look, digest_of, parts_of
+from scopes.folders.git import Branches, BranchFolder, GitCommit, Repository
 from scopes.folders.git_push import Remote
-from scopes.folders.git_trees import (
-    Change,
-    Conflict,
-    TreeChange,
-    entry_of,
-    is_plain,
-    size_of,
-    tree_of,
-)
-from scopes.folders.log import FolderLog, Landed, Wrote
-from scopes.folders.paths import parts_of
+from scopes.folders.git_trees import Conflict, TreeChange
 from scopes.label import Label, Readers
 from scopes.tool import ToolContext, ToolError, not_found
 
@@ -47,38 +42,34 @@ class ProjectFolder:
     """None = nothing is pushed from it."""
 
 
-def in_copy(handle: str) -> str:
-    """Return what stands for changes in a copy of this folder among what is undone."""
-    return f"commit in {handle}"
-
-
 @dataclass(frozen=True, slots=True)
 class FolderPlace:
     """Where one context works."""
 
     handle: str
     title: str
-    folder: Folder
+    folder: FileTree
     label: Label
     """Of all that is read there."""
     project: ProjectFolder | None
-    copy: str = ""
-    """Where the copy of its own lies, which its commits are taken from; empty where it has none."""
-
-    @property
-    def own(self) -> bool:
-        return bool(self.copy)
+    branches: Branches | None = None
+    """None = what is written stands in the folder itself."""
 
     @property
     def aside(self) -> str:
         """Return what its writer is told of a change that is not in the folder itself."""
-        return f" In your own copy: it comes into {self.title} when you end." * self.own
+        if self.branches is None:
+            return ""
+        return f" Not committed yet: until then it is on the branch {self.branches.draft}."
 
     @property
     def undone(self) -> dict[str, str]:
-        """Return what is told of such a change where its writer comes to no good end."""
-        text = f"{self.title} is as it was: changes were left in {self.copy}"
-        return {in_copy(self.handle): text} if self.own else {}
+        """Return what is told of such a change, unless it is committed."""
+        if self.branches is None:
+            return {}
+        draft = self.branches.draft
+        told = f"changes of {self.title} were not committed: they are on its branch {draft}"
+        return {f"commit in {self.handle}": told}
 
 
 @dataclass(frozen=True)
@@ -93,13 +84,9 @@ class Folders:
     max_total: int
     """Of all that the run writes."""
     log: FolderLog = field(init=False)
-    copies: Copies = field(init=False)
 
     def __post_init__(self) -> None:
-        own = FolderLog(self.home / "log.jsonl")
-        sizes = (self.max_bytes, self.max_total)
-        object.__setattr__(self, "log", own)
-        object.__setattr__(self, "copies", Copies(self.home / "trees", *sizes, own, self._lock))
+        object.__setattr__(self, "log", FolderLog(self.home / "log.jsonl"))
 
     async def held(self, ctx: ToolContext, folder: str) -> str:
         """Return the handle of the folder that is meant: by name, else the only project, else the
@@ -111,24 +98,30 @@ class Folders:
         return only("folder", [h for h in found if h != RUN_FOLDER] or found)
 
     def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> FolderPlace:
-        """Return where a context works in this folder: in the folder itself, or, once it has
-        written beside others in a git project, in a copy of its own.
+        """Return where a context works: in the folder itself; in a git project on branches, once
+        it writes, or others of its run have committed.
         """
         project = self.projects.get(handle)
         if project is None:
             return self._run_place(handle, writes)
-        if not project.folder.root.is_dir():
+        if not project.folder.exists:
             raise ToolError(
                 f"The folder of {project.title} is not there any more. Say so in your result."
             )
-        if project.repository:
-            project.repository.catch_up()
         label = Label(True, project.readers, frozenset({handle}), outside=True)
-        copy = self.copies.get(ctx.context, project.title)
-        if writes and ctx.beside and project.repository and copy is None:
-            copy = self.copies.make(ctx.context, project.title, project.repository)
-        where = self.copies.told(ctx.context, project.title) if copy else ""
-        return FolderPlace(handle, project.title, copy or project.folder, label, project, where)
+        made = partial(FolderPlace, handle, project.title, label=label, project=project)
+        if project.repository is None:
+            return made(folder=project.folder)
+        branches = Branches.of(self.home.name, ctx.context)
+        base = self.log.base(ctx.context, handle)
+        if base is None and (writes or self.log.has_commits(handle)):
+            base = project.repository.begin(branches)
+            if writes:
+                self.log.begin(ctx.context, handle, base)
+        if base is None:
+            return made(folder=project.folder)
+        found = BranchFolder(project.repository, branches, base, self.max_bytes)
+        return made(folder=found, branches=branches)
 
     def _run_place(self, handle: str, writes: bool) -> FolderPlace:
         if handle != RUN_FOLDER:
@@ -142,9 +135,9 @@ class Folders:
     def read(self, ctx: ToolContext, place: FolderPlace, path: str) -> FileFound:
         """Return a file, noted as read by this context."""
         names = parts_of(path)
-        found = place.folder.read(path) if self._is_there(place) else None
+        found = place.folder.read(path) if place.folder.exists else None
         if found is None:
-            if self._is_there(place) and place.folder.listed(path, Look(room=0)) is not None:
+            if place.folder.exists and place.folder.listed(path, Look(room=0)) is not None:
                 raise ToolError(f"{path} is a folder: list_files shows what is in it.")
             raise ToolError(not_found("file", path))
         self.log.saw(ctx.context, place.handle, "/".join(names), found.digest)
@@ -154,10 +147,6 @@ class Folders:
         """Return what tells this version of a file from the one that a context was shown first."""
         first = self.log.first_seen(ctx.context, place.handle, path)
         return "" if first in (None, digest) else f"@{digest[:6]}"
-
-    @staticmethod
-    def _is_there(place: FolderPlace) -> bool:
-        return place.folder.root.is_dir()
 
     def write(self, ctx: ToolContext, place: FolderPlace, path: str, data: bytes) -> None:
         """Replace a file, or make it; once for each call.
@@ -176,15 +165,12 @@ class Folders:
             known = begun or here == self.log.last_seen(ctx.context, place.handle, path)
             if found and not known:
                 raise ToolError(f"{path} is there, and not as you read it. Read it first.")
-            repository = place.project.repository if place.project else None
-            if repository and found:
-                repository.keep(found.data)
             self._join(ctx, place)
             names = (ctx.key, ctx.context, place.handle, path, here, after, len(data))
             self.log.wrote(Wrote(*names))
             try:
                 put()
-            except OSError:
+            except (OSError, pygit2.GitError):
                 with suppress(OSError):
                     self.log.saw(ctx.context, place.handle, path, here or "")
                 raise
@@ -206,43 +192,16 @@ class Folders:
         self._may_write(ctx, place, 0)
         if repository is None:
             raise ToolError(f"{place.title} is no git repository. Your files are written as is.")
-        changes = {}
-        for path, base in self.log.own(ctx.context, place.handle).items():
-            found = place.folder.read(path)
-            changes[path] = Change(base, found.data if found else None)
+        branches = Branches.of(self.home.name, ctx.context)
         try:
-            made = repository.commit(changes, message, TreeChange(ctx.key, ctx.requester))
+            made = repository.commit(branches, message, TreeChange(ctx.key, ctx.requester))
         except Conflict as error:
-            raise self._told(ctx, place, repository, error) from error
-        self.log.land(Landed(ctx.context, place.handle, made.commit, made.paths))
+            raise ToolError(
+                f"{error} Your own changes stay on the branch {branches.draft}: say in your result "
+                f"that the owner of {place.title} has to merge it."
+            ) from error
+        self.log.land(Landed(ctx.context, place.handle, made.commit))
         return made
-
-    def _told(
-        self, ctx: ToolContext, place: FolderPlace, repository: Repository, error: Conflict
-    ) -> ToolError:
-        """Return what is to be done about a conflict.
-
-        A copy of one's own gets what the others wrote.
-        """
-        if not place.own:
-            return ToolError(
-                f"{error} They are not yours to commit: say in your result that the owner of "
-                f"{place.title} has to commit or take back the other changes first."
-            )
-        repo = repository.open()
-        tree = tree_of(repo, repository.tip(repo))
-        for path in error.paths:
-            theirs, mine = entry_of(tree, path), place.folder.read(path)
-            if is_plain(theirs) and size_of(repo, theirs) <= self.max_bytes:
-                with suppress(Changed):
-                    place.folder.replace(path, theirs.data, mine.digest if mine else None)
-            elif mine:
-                place.folder.remove(path, mine.digest)
-        self.log.land(Landed(ctx.context, place.handle, "", error.paths))
-        return ToolError(
-            f"{error} Your copy of it holds their text now, without your change: read it, change "
-            "it again, and commit. What you cannot read there is for its owner to change."
-        )
 
     def label(self, place: FolderPlace) -> Label:
         """Of all that stands there now; asked after reading, it holds of what was read."""
@@ -273,3 +232,150 @@ class Folders:
 
     def _lock(self, name: str) -> Path:
         return self.home / "locks" / name
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """One change of a file."""
+
+    key: str
+    """Of the call that made it."""
+    context: str
+    handle: str
+    path: str
+    before: str | None
+    """Digest of what was there; None = nothing."""
+    after: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A commit of a context."""
+
+    context: str
+    handle: str
+    commit: str
+
+
+@dataclass
+class FolderLog:
+    """The log of one run; several processes may write it at once."""
+
+    path: Path
+    seen: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """(context, handle, path) -> digest of what it was shown, or wrote, last."""
+    first: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """(context, handle, path) -> digest of what it was shown or wrote first."""
+    done: dict[str, Wrote] = field(default_factory=dict)
+    """Key of a call -> what it wrote."""
+    landed: list[Landed] = field(default_factory=list)
+    size: int = 0
+    """Bytes that were written."""
+    began: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(context, handle) -> commit that its own changes are made on; empty = there was none."""
+    _read: int = 0
+    """Bytes of the file that were read."""
+    _lock: Lock = field(default_factory=Lock)
+
+    def base(self, context: str, handle: str) -> str | None:
+        """Return the commit that a context's own changes are made on; None = it makes none."""
+        self._load()
+        return self.began.get((context, handle))
+
+    def has_commits(self, handle: str) -> bool:
+        """Return whether any context has committed in a folder."""
+        self._load()
+        return any(each.handle == handle for each in self.landed)
+
+    def last_seen(self, context: str, handle: str, path: str) -> str | None:
+        self._load()
+        return self.seen.get((context, handle, path))
+
+    def first_seen(self, context: str, handle: str, path: str) -> str | None:
+        self._load()
+        return self.first.get((context, handle, path))
+
+    def written(self, key: str) -> Wrote | None:
+        """Return what this call wrote in an earlier life."""
+        self._load()
+        return self.done.get(key)
+
+    def commits(self, context: str, handle: str) -> list[str]:
+        """Return the ids of the commits of a context in a folder, oldest first."""
+        self._load()
+        mine = [c.commit for c in self.landed if (c.context, c.handle) == (context, handle)]
+        return list(dict.fromkeys(mine))
+
+    def total(self) -> int:
+        self._load()
+        return self.size
+
+    def saw(self, context: str, handle: str, path: str, digest: str) -> None:
+        if self.last_seen(context, handle, path) != digest:
+            self._append({"seen": [context, handle, path, digest]})
+
+    def wrote(self, made: Wrote) -> None:
+        """A change that is about to be made; it is on disk when this returns."""
+        told = [getattr(made, name) for name in Wrote.__slots__]
+        self._append({"wrote": told}, sync=True)
+
+    def begin(self, context: str, handle: str, base: str) -> None:
+        self._append({"began": [context, handle, base]})
+
+    def land(self, made: Landed) -> None:
+        """A commit, on which the context's further changes are made."""
+        self._append({"landed": [made.context, made.handle, made.commit]})
+
+    def _append(self, line: Mapping[str, Any], *, sync: bool = False) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        opened = os.open(self.path, flags, 0o600)
+        try:
+            told = b"\n" + json.dumps(line).encode() + b"\n"  # after half a line, too
+            if os.write(opened, told) < len(told):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if sync:
+                os.fsync(opened)
+        finally:
+            os.close(opened)
+
+    def _load(self) -> None:
+        """Read what was added since; half a line, of a process that died, counts for nothing."""
+        with self._lock:
+            try:
+                with self.path.open("rb") as file:
+                    file.seek(self._read)
+                    added = file.read()
+            except FileNotFoundError:
+                return
+            whole = added[: added.rfind(b"\n") + 1]
+            self._read += len(whole)
+            for line in whole.splitlines():
+                try:
+                    told = json.loads(line)
+                except ValueError:
+                    continue
+                self._take(told)
+
+    def _take(self, told: Mapping[str, Any]) -> None:
+        if "seen" in told:
+            context, handle, path, digest = told["seen"]
+            self._note((context, handle, path), digest)
+        elif "wrote" in told:
+            made = Wrote(*told["wrote"])
+            self._note((made.context, made.handle, made.path), made.after)
+            if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
+                self.size += made.size
+            self.done[made.key] = made
+        elif "began" in told:
+            context, handle, base = told["began"]
+            self.began[context, handle] = base
+        else:
+            made_commit = Landed(*told["landed"])
+            self.landed.append(made_commit)
+            self.began[made_commit.context, made_commit.handle] = made_commit.commit
+
+    def _note(self, of: tuple[str, str, str], digest: str) -> None:
+        self.first.setdefault(of, digest)
+        self.seen[of] = digest

@@ -1,59 +1,72 @@
-"""Commits of a context's own changes, made from bytes in memory: no hook, no filter, no shell and
-no setting of a user has a part in them.
+"""The branch that the files of a run are written on. All of it is read and made in the repository:
+no checkout, no hook, no filter, no shell and no setting of a user has a part in it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
-from time import sleep, time
+from time import time
 from typing import Any
 
 import pygit2
 from pygit2.enums import ConfigLevel, RepositoryOpenFlag
 
 from scopes.file_lock import lock_file
-from scopes.folders.folder import Changed, Folder
-from scopes.folders.git_index import IndexState, restage
+from scopes.folders.folder import (
+    KB,
+    FileFound,
+    Folder,
+    FolderEntry,
+    Look,
+    Put,
+    file_parts,
+    is_entry,
+    not_a_file,
+    parts_of,
+)
 from scopes.folders.git_ownership import ownership_problem
 from scopes.folders.git_trees import (
     AUTHOR,
-    Change,
     TreeChange,
     call_of,
     changed,
     commit_at,
-    entry_of,
-    files_of,
+    entry_at,
     is_executable,
+    is_ours,
     is_plain,
-    merged,
+    kind_of,
+    merged_trees,
     message_of,
     parent_of,
     recent,
     size_of,
     tip_of,
     tree_of,
-    turns,
+    with_file,
 )
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
 
-TRIES = 5
-PAUSE_S = 0.2
-"""Before an index that somebody else's git holds is tried again."""
 TIMEOUT_MS = 15_000
-BEHIND = (
-    " Somebody else's git held the index, so git status there tells of files as they were: the "
-    "next call here fixes that, or `git reset` where nothing else is staged."
-)
+HEADS = "refs/heads/"
+MAX_SUBJECT = 200
+"""Characters of the paths that stand in the subject of a draft."""
 
 
 def apart() -> None:
-    """Let libgit2 read no settings of a user or of this machine, nor wait for a server for ever."""
+    """Let libgit2 read no settings of a user or of this machine, nor wait for a server for ever;
+    what it has written is on the disk.
+    """
+    pygit2.settings.enable_fsync_gitdir(True)
     for level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG):
         pygit2.settings.search_path[level] = ""
     pygit2.settings.server_connect_timeout = TIMEOUT_MS
@@ -65,24 +78,34 @@ class Git:
 
 
 @dataclass(frozen=True, slots=True)
-class GitCommit:
-    """A commit, and what became of the working folder."""
+class Branches:
+    """The branches that a context writes on, by name."""
 
-    commit: str
-    paths: tuple[str, ...]
-    left: tuple[str, ...]
-    """Paths that the working folder holds otherwise, changed by others and not committed."""
-    behind: bool
-    """The index has not followed: see `Repository.catch_up`."""
+    run: str
+    """Has what the contexts of the run have committed."""
+    draft: str
+    """Has, in one commit, what this context has written and not committed."""
+
+    @classmethod
+    def of(cls, run: str, context: str) -> Branches:
+        name = f"assistant/{_plain(run)}"
+        return cls(name, f"{name}-{_plain(context.removeprefix('s'))}")
+
+
+def _plain(name: str) -> str:
+    """Return a name as it may stand in the name of a branch."""
+    return re.sub(r"[^\w-]", "-", name, flags=re.ASCII) or "0"
 
 
 @dataclass(frozen=True)
 class Repository:
-    """The repository of a working folder. All methods block and raise ToolError."""
+    """The repository of a project's folder, which is not touched itself: what is written stands on
+    branches. All methods block and raise ToolError.
+    """
 
     folder: Folder
     branch: str | None
-    """None = the one that is checked out."""
+    """That work begins at, and is pushed to; None = the one that is checked out."""
     lock: Path
 
     def open(self) -> pygit2.Repository:
@@ -102,204 +125,171 @@ class Repository:
         return repo
 
     def ref(self, repo: pygit2.Repository) -> str:
-        """Return the branch that is worked on, which is checked out in the folder."""
-        name = _checked_out(repo)
-        if not name.startswith("refs/heads/"):
+        """Return the branch that work begins at."""
+        if self.branch:
+            if f"{HEADS}{self.branch}" not in repo.references:
+                raise ToolError(f"The folder has no branch {self.branch}; ask its owner.")
+            return f"{HEADS}{self.branch}"
+        head = repo.lookup_reference("HEAD").raw_target
+        name = head.decode() if isinstance(head, bytes) else ""
+        if not name.startswith(HEADS):
             raise ToolError("No branch is checked out in this folder; ask its owner to.")
-        wanted = f"refs/heads/{self.branch}" if self.branch else name
-        if name != wanted:
-            raise ToolError(
-                f"The folder is not on the branch {self.branch}, as the settings say; ask its "
-                "owner to check that out."
-            )
         return name
 
-    def tip(self, repo: pygit2.Repository) -> pygit2.Commit | None:
-        return tip_of(repo, self.ref(repo))
-
-    def keep(self, data: bytes) -> str:
-        """Store bytes, so that they can be merged with later; their blob."""
-        return str(self.open().create_blob(data))
-
-    def files(self) -> Iterator[tuple[str, int, pygit2.Blob]]:
-        """Path, size in bytes and content, not read yet, of each file of the last commit."""
+    def begin(self, branches: Branches) -> str:
+        """Return the commit that a context begins at: what its run has committed so far, else the
+        project's branch; empty where there is no commit yet."""
         repo = self.open()
-        tip = self.tip(repo)
-        for path, file in files_of(tip.tree, "") if tip else ():
-            yield path, size_of(repo, file), file
+        tip = tip_of(repo, f"{HEADS}{branches.run}") or tip_of(repo, self.ref(repo))
+        return str(tip.id) if tip else ""
 
-    def commit(self, changes: Mapping[str, Change], message: str, told: TreeChange) -> GitCommit:
-        """Put these changes, and nothing else, on the branch; once for each call.
+    def commit(self, branches: Branches, message: str, told: TreeChange) -> GitCommit:
+        """Put the draft of a context on the branch of its run; once for each call.
 
-        Where others changed the same files meanwhile they are merged. The working folder follows
-        where nobody has changes of their own in it, and the index where nobody else's git holds it.
+        What other contexts have committed there is merged with; the draft stays where both changed
+        the same lines.
         """
         with lock_file(self.lock):
-            repo = self.open()
-            found = self._made(repo, told.call)
-            if found is None:
-                found = self._commit(repo, changes, message, told)
-            was = tree_of(repo, parent_of(found))
-            left = self.follow(repo, was, found.tree)
-            return GitCommit(str(found.id), changed(was, found.tree), left, self.behind)
-
-    def _commit(
-        self, repo: pygit2.Repository, changes: Mapping[str, Change], message: str, told: TreeChange
-    ) -> pygit2.Commit:
-        ref, text = self.ref(repo), message_of(message, told)
-        for _ in range(TRIES):
+            repo, ref = self.open(), f"{HEADS}{branches.run}"
             tip = tip_of(repo, ref)
-            tree = merged(repo, tree_of(repo, tip), changes)
-            if tree == tree_of(repo, tip).id:
-                raise ToolError("You have changed nothing that is not committed.")
-            who = pygit2.Signature(*AUTHOR, int(time()), 0)
-            parents = [tip.id] if tip else []
-            try:  # it is refused where the branch has moved meanwhile
-                made = repo.create_commit(ref, who, who, text, tree, parents)
-            except (pygit2.GitError, ValueError) as error:
-                moved = tip_of(repo, ref)
-                if (moved and moved.id) == (tip and tip.id):
-                    raise ToolError("Git did not take the commit. Try again.") from error
-            else:
-                return commit_at(repo, made)
-        raise ToolError("Others commit to this branch all the time. Try again.")
+            made = next((c for c in recent(repo, tip) if call_of(c) == told.call), None)
+            found = made or _land(repo, ref, draft_of(repo, branches), message, told)
+            draft = draft_of(repo, branches)
+            base = parent_of(draft) if draft else None
+            if draft and (base is None or base.id != found.id):  # else it is of later changes
+                _unlock(repo, f"{HEADS}{branches.draft}")
+                repo.references.delete(f"{HEADS}{branches.draft}")
+            paths = changed(tree_of(repo, parent_of(found)), found.tree)
+            return GitCommit(str(found.id), branches.run, paths)
 
-    def _made(self, repo: pygit2.Repository, call: str) -> pygit2.Commit | None:
-        tip = self.tip(repo)
-        return next((c for c in recent(repo, tip) if call_of(c) == call), None) if tip else None
 
-    def follow(
-        self,
-        repo: pygit2.Repository,
-        was: pygit2.Tree,
-        now: pygit2.Tree,
-        move: Callable[[], object] | None = None,
-    ) -> tuple[str, ...]:
-        """Bring the working folder from one commit's tree to that of the branch, and the index,
-        where nobody has changes of their own; the paths where somebody has them in the folder.
+@dataclass(frozen=True, slots=True)
+class GitCommit:
+    """A commit on the branch of a run."""
 
-        `move` brings the branch there, between the two: who was killed before it starts again.
-        """
-        paths = changed(was, now)
-        left = [p for p in paths if not self._place(repo, p, entry_of(was, p), entry_of(now, p))]
-        ref = self.ref(repo)
-        known = IndexState.read(self._behind) if self.behind else None
-        state = known if known and known.ref == ref else IndexState(ref, str(was.id))
-        replace(state, left=(*state.left, *left)).write(self._behind)
-        if move:
-            move()
-        for _ in range(TRIES):
-            if self._settled(repo):
-                break
-            sleep(PAUSE_S)
-        return tuple(left)
+    commit: str
+    branch: str
+    paths: tuple[str, ...]
+
+
+def draft_of(repo: pygit2.Repository, branches: Branches) -> pygit2.Commit | None:
+    """Return what a context has written and not committed; None where that is nothing."""
+    draft = tip_of(repo, f"{HEADS}{branches.draft}")
+    if draft and not is_ours(draft):
+        raise ToolError(f"Others have committed to {branches.draft}: say so in your result.")
+    return draft
+
+
+def _land(
+    repo: pygit2.Repository,
+    ref: str,
+    draft: pygit2.Commit | None,
+    message: str,
+    told: TreeChange,
+) -> pygit2.Commit:
+    """Return a new commit of a draft's change, on top of the branch `ref`."""
+    text = message_of(message, told)
+    base = parent_of(draft) if draft else None
+    top = tip_of(repo, ref) or base
+    tree = draft and merged_trees(repo, tree_of(repo, base), draft.tree, tree_of(repo, top))
+    if tree is None or tree == tree_of(repo, top).id:
+        raise ToolError("You have changed nothing that is not committed.")
+    _unlock(repo, ref)
+    return commit_at(repo, _commit(repo, ref, text, tree, top))  # refused where it has moved
+
+
+def _unlock(repo: pygit2.Repository, ref: str) -> None:
+    """Delete what a killed process of ours left beside a branch, where git would wait for it: who
+    holds the lock of the repository is the only one that changes the branch.
+    """
+    home = Path(repo.path)
+    if (home / "commondir").exists():  # a checkout of `git worktree`
+        home /= (home / "commondir").read_text().strip()
+    (home / f"{ref}.lock").unlink(missing_ok=True)
+
+
+def _commit(
+    repo: pygit2.Repository, ref: str | None, text: str, tree: pygit2.Oid, on: pygit2.Commit | None
+) -> pygit2.Oid:
+    who = pygit2.Signature(*AUTHOR, int(time()), 0)
+    return repo.create_commit(ref, who, who, text, tree, [on.id] if on else [])
+
+
+@dataclass(frozen=True)
+class BranchFolder:
+    """The files of a context as they stand in a repository: those of a commit, with its own changes
+    in a draft. See `scopes.folders.folder.FileTree`.
+    """
+
+    repository: Repository
+    branches: Branches
+    base: str
+    """Commit that the context began at; empty = there was none."""
+    max_bytes: int
+    exists: bool = True
+
+    @cached_property
+    def _repo(self) -> pygit2.Repository:
+        return self.repository.open()
+
+    @cached_property
+    def _tree(self) -> pygit2.Tree:
+        """As it stood when this folder was first looked at."""
+        return tree_of(self._repo, draft_of(self._repo, self.branches) or self._base)
 
     @property
-    def behind(self) -> bool:
-        """Return whether the index is not yet where the branch is: somebody else's git held it, or
-        a kill kept us from it.
-        """
-        return self._behind.exists()
+    def _base(self) -> pygit2.Commit | None:
+        return commit_at(self._repo, self.base) if self.base else None
 
-    @property
-    def _behind(self) -> Path:
-        """Holds the state of the index until it follows its branch."""
-        return self.lock.with_name(f"{self.lock.name}.behind")
+    def read(self, path: str) -> FileFound | None:
+        return self._found(self._tree, parts_of(path), path)
 
-    def catch_up(self) -> None:
-        """Bring the index to where the branch is, if it is behind and can be had now."""
-        if self.behind:
-            with lock_file(self.lock):
-                self._settled(self.open())
+    def _found(self, tree: pygit2.Tree, names: tuple[str, ...], path: str) -> FileFound | None:
+        found = entry_at(tree, names)
+        if found is None:
+            return None
+        if not is_plain(found):
+            raise not_a_file(path, kind_of(found))
+        if size_of(self._repo, found) > self.max_bytes:
+            raise ToolError(f"{path} is larger than {self.max_bytes // KB} kB and is not opened.")
+        return FileFound(found.data, 0o755 if is_executable(found) else 0o644)
 
-    def _settled(self, repo: pygit2.Repository) -> bool:
-        """Return whether the index is done with.
+    def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
+        names = parts_of(path)
+        tree = entry_at(self._tree, names)
+        if not isinstance(tree, pygit2.Tree):
+            return None
+        takes = (look or Look()).takes
+        found = [self._entry(names, each) for each in takewhile(takes, tree)]
+        return sorted(filter(None, found), key=lambda e: e.path)
 
-        It is left as it is for a file that was staged otherwise, or that is (again) as it was, and
-        was not `left` so by us: that may be somebody's own doing.
-        """
-        if not self.behind:
-            return True
-        state = IndexState.read(self._behind)
-        ref, tree = state.ref, state.tree
-        if ref and ref != _checked_out(repo):
-            return False
-        was, tip = repo.get(tree) if tree else None, tip_of(repo, ref) if ref else None
-        if isinstance(was, pygit2.Tree) and tip is not None:
-            index = repo.index
-            index.read()
+    def _entry(self, names: tuple[str, ...], found: Any) -> FolderEntry | None:
+        if not is_entry(names, found.name):
+            return None
+        size = size_of(self._repo, found) if is_plain(found) else 0
+        return FolderEntry("/".join((*names, found.name)), kind_of(found), size)
 
-            def taken_back(path: str, before: Any, after: Any) -> bool:
-                if path in state.left or not self._takes(repo, after):
-                    return False
-                return self._here(path) == _name(before) != _name(after)
+    @contextmanager
+    def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
+        names = file_parts(path, data, self.max_bytes)
+        with lock_file(self.repository.lock):
+            draft = draft_of(self._repo, self.branches)
+            tree = tree_of(self._repo, draft or self._base)
+            found = self._found(tree, names, path)
 
-            restage(index, was, tip.tree, taken_back)
-            if not self._write(repo, index):
-                return False
-        self._behind.unlink()
-        return True
+            def put() -> None:
+                base = parent_of(draft) if draft else self._base
+                blob = self._repo.create_blob(data)
+                made = with_file(self._repo, tree, names, blob)
+                self._draft(base, made)
 
-    def _write(self, repo: pygit2.Repository, index: pygit2.Index) -> bool:
-        """Return whether the index could be written.
+            yield found, put
 
-        A mark tells that we are at it: where a kill left the mark, git's own lock of the index is
-        ours too, and nobody else would take it away.
-        """
-        mark = self.lock.with_name(f"{self.lock.name}.index")
-        if mark.exists():
-            (Path(repo.path) / "index.lock").unlink(missing_ok=True)
-        mark.touch()
-        try:
-            index.write()
-        except pygit2.GitError as error:
-            log.warning("the index of %s is not written: %s", self.folder.root, error)
-            return False
-        finally:
-            mark.unlink()
-        return True
-
-    def _place(self, repo: pygit2.Repository, path: str, was: Any, now: Any) -> bool:
-        """Put one file into the working folder; whether it is as committed. What tools do not
-        open, such as a link, a submodule or a large file, is for its owner to check out."""
-        here, turned = self._here(path), turns(was, now)
-        if here == _name(now) and not turned:
-            return True
-        if here != _name(was) and not (turned and here == _name(now)):
-            return False
-        if now is None:
-            return here is None or self.folder.remove(path, here)
-        if not self._takes(repo, now):
-            return False
-        executable = is_executable(now) or (False if turned else None)
-        try:
-            self.folder.replace(path, now.data, here, executable=executable)
-        except (ToolError, Changed):
-            return False
-        return True
-
-    def _takes(self, repo: pygit2.Repository, entry: Any) -> bool:
-        """Return whether a file may be written here, or is to go."""
-        return entry is None or (is_plain(entry) and size_of(repo, entry) <= self.folder.max_bytes)
-
-    def _here(self, path: str) -> str | None:
-        """Return the digest of a file of the working folder.
-
-        None where there is none, and a word for what is not opened here: a link, a folder, a file
-        that is too large.
-        """
-        try:
-            found = self.folder.read(path)
-        except ToolError:
-            return "closed"
-        return found.digest if found else None
-
-
-def _checked_out(repo: pygit2.Repository) -> str:
-    """Return the branch that is checked out; empty where none is."""
-    head = repo.lookup_reference("HEAD").raw_target
-    return head.decode() if isinstance(head, bytes) else ""
-
-
-def _name(entry: Any) -> str | None:
-    return str(entry.id) if entry else None
+    def _draft(self, base: pygit2.Commit | None, tree: pygit2.Oid) -> None:
+        """Replace the draft by one of this tree."""
+        now = self._repo[tree]
+        assert isinstance(now, pygit2.Tree)
+        paths = ", ".join(changed(tree_of(self._repo, base), now))
+        made = _commit(self._repo, None, f"Change {paths[:MAX_SUBJECT]}\n", tree, base)
+        _unlock(self._repo, f"{HEADS}{self.branches.draft}")
+        self._repo.references.create(f"{HEADS}{self.branches.draft}", made, force=True)

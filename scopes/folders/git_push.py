@@ -1,19 +1,20 @@
-"""Commits of one context, and no others, put on a branch of a remote: after a person's word, never
-by force."""
+"""Commits of one context, and no others, put on a branch of a remote: after a person has seen and
+approved them, never by force."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from textwrap import indent
 from urllib.parse import urlsplit
 
 import pygit2
-from pygit2.enums import CredentialType
+from pygit2.enums import CredentialType, DiffOption
 
+from scopes.clean import unseen
 from scopes.file_lock import lock_file
-from scopes.folders.git import BEHIND, Repository
+from scopes.folders.git import HEADS, Repository
 from scopes.folders.git_trees import (
     Conflict,
     call_of,
@@ -29,8 +30,11 @@ from scopes.tool import ToolError, one_line
 log = logging.getLogger(__name__)
 
 TRIES = 3
-LATE = " The folder does not follow it yet, the log tells why: the next push there tries again."
-UNTOUCHED = " The folder was left as it is for {}, which others changed: git status there tells."
+ROOM = 8_000
+"""Characters of all commits of a push, as a card counts them: with what stands around them they
+fit into one message, and as many pushes as may wait into the messages of one card."""
+MAX_FILES = 3
+"""Files of a commit that its heading names; what stands below it names all."""
 TOKEN_USER = "x-access-token"
 """The login beside a token: GitHub wants this one, GitLab and others take any."""
 
@@ -63,7 +67,7 @@ class Remote:
         return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
 
     def branch(self, repo: pygit2.Repository) -> str:
-        return self.repository.ref(repo).removeprefix("refs/heads/")
+        return self.repository.ref(repo).removeprefix(HEADS)
 
     def push(self, commits: Sequence[str]) -> str:
         """Put them on top of what the remote has; what was done, in a sentence. Those that it has
@@ -80,7 +84,7 @@ class Remote:
                         head, count = _on_top(repo, commit, head), count + 1
                 if head.id == there.id or self._sent(repo, head, branch):
                     done = f"{count} commit{'s' if count != 1 else ''} pushed"
-                    return f"{done} to {branch} of {address}.{self._followed(repo, head)}"
+                    return f"{done} to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
 
     def _there(self, repo: pygit2.Repository) -> pygit2.Commit | None:
@@ -116,41 +120,6 @@ class Remote:
             raise ToolError(f"The remote refused it: {one_line(answers.refused)[:200]}.")
         repo.references.create(f"refs/remotes/{self.name}/{branch}", head.id, force=True)
         return True
-
-    def _followed(self, repo: pygit2.Repository, there: pygit2.Commit) -> str:
-        """Return what of a push that is done the folder has not followed, in a sentence.
-
-        Else nothing.
-        """
-        try:
-            left = self._settle(repo, there)
-        except (ToolError, OSError, pygit2.GitError) as error:
-            log.warning("%s does not follow its push: %s", self.repository.folder.root, error)
-            return LATE
-        late = BEHIND if self.repository.behind else ""
-        return f"{UNTOUCHED.format(', '.join(left)[:300])}{late}" if left else late
-
-    def _settle(self, repo: pygit2.Repository, there: pygit2.Commit) -> Sequence[str]:
-        """Return where the remote has all that the branch has, if under other ids, the branch takes
-        the remote's commits, and the working folder what others pushed; paths that it does not
-        take.
-        """
-        ref = self.repository.ref(repo)
-        tip = tip_of(repo, ref)
-        if tip is None or tip.id == there.id:
-            return ()
-        sent = {call_of(commit) for commit in recent(repo, there)} - {""}
-        base = repo.merge_base(tip.id, there.id)
-        walker = repo.walk(tip.id)
-        if base is not None:
-            walker.hide(base)
-        if any(call_of(commit) not in sent for commit in walker):
-            return ()
-        branch = repo.references[ref]
-        if branch.target != tip.id:
-            return ()
-        move = partial(branch.set_target, there.id)
-        return self.repository.follow(repo, tip.tree, there.tree, move)
 
     def _callbacks(self, repo: pygit2.Repository) -> Answers:
         remote = repo.remotes[self.name]
@@ -211,8 +180,91 @@ def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit)
         tree = merged_trees(repo, tree_of(repo, parent), commit.tree, head.tree)
     except Conflict as error:
         raise ToolError(
-            f"{error} On the remote, that is: pull there, commit the change again, and push."
+            f"{error} On the remote, that is: the owner of the folder has to pull and merge them."
         ) from error
     who = (commit.author, commit.committer)
     made = repo.create_commit(None, *who, commit.message, tree, [head.id])
     return commit_at(repo, made)
+
+
+def format_commits(
+    repo: pygit2.Repository, commits: Sequence[pygit2.Commit], folder: str
+) -> list[str]:
+    """Of each commit a heading, and below it its message and its changed lines.
+
+    Where all of it has no room, each message and each file is shown to the same length, so that
+    none is out of sight behind another, with how much is left out and where it stands.
+    """
+    found = [_whole(repo, commit) for commit in commits]
+    most = _level([_size(part) for _, parts in found for part in parts])
+    told = []
+    for commit, (heading, parts) in zip(commits, found, strict=True):
+        where = f"git show {str(commit.id)[:12]} in the folder {folder}"
+        kept = [_cut(part, most, where) for part in parts]
+        less = "" if kept == parts else ", not shown in full"
+        told.append("\n".join([f"{heading}{less}", *kept]))
+    return told
+
+
+def _whole(repo: pygit2.Repository, commit: pygit2.Commit) -> tuple[str, list[str]]:
+    """Return a line on a commit; its message and the changed lines of each file."""
+    files = list(_files(repo, commit))
+    subject = one_line(commit.message.partition("\n")[0])[:100]
+    named = ", ".join(name for name, _ in files[:MAX_FILES])
+    more = f" and {len(files) - MAX_FILES} more files" if len(files) > MAX_FILES else ""
+    message = indent(f"{commit.message.strip()}\n", "    ")
+    return f"{subject} ({named}{more})", [message, *(lines for _, lines in files)]
+
+
+def _files(repo: pygit2.Repository, commit: pygit2.Commit) -> Iterator[tuple[str, str]]:
+    """Of each file its path with how much it changes, and the changed lines.
+
+    A `.gitattributes` is not asked which files are binary: a commit may bring one with it, and
+    would hide its own text by it.
+    """
+    before = tree_of(repo, parent_of(commit))
+    diff = before.diff_to_tree(commit.tree, flags=DiffOption.FORCE_TEXT)
+    for number, delta in enumerate(diff.deltas):
+        path, patch = delta.new_file.path, diff[number]
+        try:
+            assert patch is not None  # it has changed
+            lines = patch.data.decode()
+        except UnicodeDecodeError:
+            yield f"{path}, binary", f"Binary file {path} is not shown.\n"
+        else:
+            _, added, taken = patch.line_stats
+            yield f"{path} +{added} -{taken}", lines
+
+
+def _level(sizes: Sequence[int]) -> int:
+    """Return how much each may take at most so that all together have room."""
+    room = ROOM
+    for left, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size * left > room:
+            return room // left
+        room -= size
+    return ROOM
+
+
+def _cut(text: str, most: int, where: str) -> str:
+    for at, letter in enumerate(text):
+        most -= _cost(letter)
+        if most < 0:
+            return f"{text[:at]}\n… {len(text) - at:,} characters more: {where}\n"
+    return text
+
+
+def _size(text: str) -> int:
+    """Return what a text costs, as far as that matters here."""
+    return sum(map(_cost, text[: ROOM + 1]))
+
+
+def _cost(letter: str) -> int:
+    """Return how many characters stand for it: signs of markup are escaped, and what nobody sees is
+    written out.
+    """
+    if letter in "&<>":
+        return len("&amp;")
+    if letter == "\n" or (letter.isprintable() and not unseen(letter)):
+        return 1
+    return len("\\u0000") if letter <= "\uffff" else len("\\U00000000")

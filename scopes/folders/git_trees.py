@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeGuard
 
 import pygit2
@@ -27,16 +28,6 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What a context did to one file."""
-
-    base: str | None
-    """Blob of the file as the context found it; None = there was none."""
-    mine: bytes | None
-    """None = it is gone."""
-
-
-@dataclass(frozen=True, slots=True)
 class TreeChange:
     """What the message of a commit says besides its text."""
 
@@ -45,10 +36,9 @@ class TreeChange:
 
 
 class Conflict(ToolError):
-    """Two changed the same lines; `paths` are where."""
+    """Two changed the same lines of these paths."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.paths = tuple(paths)
         super().__init__(f"Others changed the same lines of {', '.join(paths)[:300]} meanwhile.")
 
 
@@ -80,28 +70,59 @@ def parent_of(commit: pygit2.Commit) -> pygit2.Commit | None:
     return commit.parents[0] if commit.parents else None
 
 
-def recent(repo: pygit2.Repository, tip: pygit2.Commit) -> Iterator[pygit2.Commit]:
-    walker = repo.walk(tip.id, SortMode.TOPOLOGICAL)
-    for number, commit in enumerate(walker):
-        if number >= LOOK_BACK:
-            return
-        yield commit
+def recent(repo: pygit2.Repository, tip: pygit2.Commit | None) -> Iterator[pygit2.Commit]:
+    """Yield a commit and those before it, newest first."""
+    walker = repo.walk(tip.id, SortMode.TOPOLOGICAL) if tip else ()
+    yield from islice(walker, LOOK_BACK)
+
+
+def is_ours(commit: pygit2.Commit) -> bool:
+    return (commit.author.name, commit.author.email) == AUTHOR
 
 
 def call_of(commit: pygit2.Commit) -> str:
     """Return the call that made it; empty for what others committed."""
     found = _CALL.findall(commit.message)
-    ours = (commit.author.name, commit.author.email) == AUTHOR
-    return found[-1] if found and ours else ""
+    return found[-1] if found and is_ours(commit) else ""
 
 
-def entry_of(tree: pygit2.Tree, path: str) -> Any:
-    """Return the file, link or submodule at a path; None where there is none of them."""
-    try:
-        found = tree[path]
-    except KeyError:
-        return None
-    return None if isinstance(found, pygit2.Tree) else found
+def entry_at(tree: pygit2.Tree, names: Sequence[str]) -> Any:
+    """Return the file, link, folder or submodule at a path; None where there is none of them."""
+    here: Any = tree
+    for name in names:
+        if not isinstance(here, pygit2.Tree) or name not in here:
+            return None
+        here = here[name]
+    return here
+
+
+def kind_of(entry: Any) -> str:
+    """Return `file`, `folder`, `link` or `special`, as `FolderEntry.kind` says."""
+    if isinstance(entry, pygit2.Tree):
+        return "folder"
+    if is_plain(entry):
+        return "file"
+    return "link" if entry.filemode == FileMode.LINK else "special"
+
+
+def with_file(
+    repo: pygit2.Repository, tree: pygit2.Tree | None, names: Sequence[str], blob: pygit2.Oid
+) -> pygit2.Oid:
+    """Return the tree with this file in it, which stays a program if it was one.
+
+    Raises ToolError where a part of the path is no folder.
+    """
+    builder = repo.TreeBuilder(tree) if tree else repo.TreeBuilder()
+    name, *below = names
+    there = tree[name] if tree and name in tree else None
+    if not below:
+        mode = there.filemode if is_plain(there) else FileMode.BLOB
+        builder.insert(name, blob, mode)
+    elif there is None or isinstance(there, pygit2.Tree):
+        builder.insert(name, with_file(repo, there, below, blob), FileMode.TREE)
+    else:
+        raise ToolError(f"{name} is no folder. Choose another path.")
+    return builder.write()
 
 
 def changed(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
@@ -136,62 +157,8 @@ def merged_trees(
 
 
 def _is_large(repo: pygit2.Repository, tree: pygit2.Tree, path: str) -> bool:
-    entry = entry_of(tree, path)
+    entry = entry_at(tree, path.split("/"))
     return is_plain(entry) and size_of(repo, entry) > MAX_MERGED
-
-
-def merged(
-    repo: pygit2.Repository, theirs: pygit2.Tree, changes: Mapping[str, Change]
-) -> pygit2.Oid:
-    base: dict[str, pygit2.Oid | None] = {}
-    mine: dict[str, pygit2.Oid | None] = {}
-    for path, change in changes.items():
-        change = _ended(repo, entry_of(theirs, path), change)
-        base[path] = pygit2.Oid(hex=change.base) if change.base else None
-        mine[path] = None if change.mine is None else repo.create_blob(change.mine)
-    return merged_trees(repo, _with(repo, theirs, base), _with(repo, theirs, mine), theirs)
-
-
-def _ended(repo: pygit2.Repository, theirs: Any, change: Change) -> Change:
-    """Return the change with line feeds alone, where the branch has the file so and the folder had
-    it otherwise: by `.gitattributes`, or by somebody's editor.
-    """
-    if not (change.base and is_plain(theirs)) or size_of(repo, theirs) > MAX_MERGED:
-        return change
-    base = repo[change.base]
-    assert isinstance(base, pygit2.Blob)
-    if b"\r\n" not in base.data or b"\r\n" in theirs.data:
-        return change
-    mine = None if change.mine is None else change.mine.replace(b"\r\n", b"\n")
-    return Change(str(repo.create_blob(base.data.replace(b"\r\n", b"\n"))), mine)
-
-
-def _with(
-    repo: pygit2.Repository, tree: pygit2.Tree, blobs: Mapping[str, pygit2.Oid | None]
-) -> pygit2.Tree:
-    """Return a tree with these files in it, and without those that are None."""
-    index = pygit2.Index()
-    index.read_tree(tree)
-    for path, blob in blobs.items():
-        if blob is None:
-            if path in index:
-                index.remove(path)
-            continue
-        mode = index[path].mode if path in index else FileMode.BLOB
-        index.add(pygit2.IndexEntry(path, blob, mode))
-    made = repo[index.write_tree(repo)]
-    assert isinstance(made, pygit2.Tree)
-    return made
-
-
-def files_of(tree: pygit2.Tree, above: str) -> Iterator[tuple[str, pygit2.Blob]]:
-    """Yield the plain files of a tree by path, none of them read yet."""
-    for each in tree:
-        path = f"{above}{each.name}"
-        if isinstance(each, pygit2.Tree):
-            yield from files_of(each, f"{path}/")
-        elif is_plain(each):
-            yield path, each
 
 
 def is_plain(entry: Any) -> TypeGuard[pygit2.Blob]:
@@ -201,11 +168,6 @@ def is_plain(entry: Any) -> TypeGuard[pygit2.Blob]:
 
 def is_executable(file: pygit2.Blob) -> bool:
     return file.filemode == FileMode.BLOB_EXECUTABLE
-
-
-def turns(was: Any, now: Any) -> bool:
-    """Return whether a file becomes a program, or is one no more."""
-    return is_plain(was) and is_plain(now) and is_executable(was) != is_executable(now)
 
 
 def size_of(repo: pygit2.Repository, file: pygit2.Object) -> int:

@@ -9,9 +9,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import dropwhile
 
-from scopes.folders.alike import called, nfc
-from scopes.folders.folder import MAX_ENTRIES, Closed, FileFound, Folder, FolderEntry, Look
-from scopes.folders.paths import parts_of
+from scopes.clean import unified
+from scopes.folders.folder import (
+    MAX_ENTRIES,
+    Closed,
+    FileFound,
+    FileTree,
+    FolderEntry,
+    Look,
+    parts_of,
+)
 from scopes.sizes import size_of
 from scopes.tool import ToolError, not_found
 
@@ -170,21 +177,21 @@ def _parts(line: str, number: int) -> Iterator[FilePiece]:
         yield FilePiece(at, line[start : start + PIECE_CHARS])
 
 
-def walk(folder: Folder, look: Look, path: str = "") -> Iterator[FolderEntry]:
+def walk(folder: FileTree, look: Look, path: str = "") -> Iterator[FolderEntry]:
     """Yield all that stands below a folder, as far as the look goes, each folder before what is in
     it; none that is skipped is entered. Raises ToolError where there is no such folder.
     """
     return _below(folder, _top(folder, path, look), look)
 
 
-def _top(folder: Folder, path: str, look: Look) -> list[FolderEntry]:
+def _top(folder: FileTree, path: str, look: Look) -> list[FolderEntry]:
     top = folder.listed(path, look)
     if top is None:
         raise ToolError(not_found("folder", path))
     return top
 
 
-def _below(folder: Folder, top: list[FolderEntry], look: Look) -> Iterator[FolderEntry]:
+def _below(folder: FileTree, top: list[FolderEntry], look: Look) -> Iterator[FolderEntry]:
     waiting = top[::-1]
     while waiting:
         entry = waiting.pop()
@@ -200,7 +207,7 @@ def is_skipped(path: str) -> bool:
     return path.rpartition("/")[2] in SKIPPED
 
 
-def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str, list[str]]:
+def listing(folder: FileTree, path: str) -> tuple[dict[str, list[str]], str, list[str]]:
     """Return the path of each folder -> what is in it, in words.
 
     What was left out, in words; and the paths of all files, and of the folders that were not looked
@@ -257,21 +264,21 @@ def _word(entry: FolderEntry) -> str:
     return f"{name} ({entry.kind})"
 
 
-def searched(folder: Folder, words: str, glob: str) -> Hits:
+def searched(folder: FileTree, words: str, glob: str) -> Hits:
     """Return the lines that hold these words, letter case aside, in files whose path or name fits
     `glob`.
 
     It ends after `SEARCH_S` seconds, `MAX_ENTRIES` entries or `MAX_HITS` lines.
     """
-    hits, wanted = Hits(), nfc(words).casefold()
+    hits, wanted = Hits(), unified(words).casefold()
     look = Look(until=time.monotonic() + SEARCH_S, closed=hits.closed)
-    for entry in walk(folder, look, called(folder, _above(glob))):
+    for entry in walk(folder, look, _above(glob)):
         if time.monotonic() > look.until:
             hits.cut = f"The search ended after {SEARCH_S:g} s: name fewer files with glob."
             break
         if entry.kind != "file" or not fits(entry.path, glob):
             continue
-        if not _looked(folder, entry.path, lambda line: wanted in nfc(line).casefold(), hits):
+        if not _looked(folder, entry.path, lambda line: wanted in unified(line).casefold(), hits):
             hits.cut = "There are more such lines: search for more of the line, or use glob."
             break
     if look.cut and not hits.cut:
@@ -286,12 +293,12 @@ def _above(glob: str) -> str:
 
 def fits(path: str, glob: str) -> bool:
     """Return whether a path fits a pattern, or its name does; `*` stands for slashes, too."""
-    path, wanted = nfc(path), nfc(glob).removeprefix("**/")
+    path, wanted = unified(path), unified(glob).removeprefix("**/")
     name = path.rpartition("/")[2]
     return not glob or fnmatchcase(path, wanted) or fnmatchcase(name, wanted)
 
 
-def _looked(folder: Folder, path: str, holds: Callable[[str], bool], hits: Hits) -> bool:
+def _looked(folder: FileTree, path: str, holds: Callable[[str], bool], hits: Hits) -> bool:
     """Look through one file; False when there is no room for what it holds."""
     try:
         found = folder.read(path)

@@ -19,7 +19,7 @@ import pytest
 from card_kit import cards
 from engine_kit import call, channel_id, channel_of, is_child, opening, say, turn, use
 from engine_kit import workspace as public_workspace
-from files_kit import repository
+from files_kit import branches, repository
 from mail_kit import mail
 from serve_kit import ASKER, Served
 from standins.google import LocalGoogle
@@ -153,7 +153,8 @@ class Stage:
 
     def commits(self) -> list[str]:
         repo = pygit2.Repository(str(self.folder / "handbook"))
-        return [each.message for each in repo.walk(repo.head.target)]
+        tips = [repo.branches[name].target for name in branches(repo)]
+        return [each.message for tip in tips for each in repo.walk(tip)]
 
     async def scheduled(self) -> list[str]:
         return [each.id for each in await ScheduleStore(self.bot.store.database).all()]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from bot.citations import BARE, Links
@@ -23,6 +24,21 @@ MAX_NAME, MAX_DOMAIN = 60, 100
 MIN_LABEL = 4
 """Minimum letters of a domain's first label for matching it in names."""
 
+ALIKE = 0.7
+"""Minimum share of the words of a sentence that others hold if it says nothing new."""
+STEM = 5
+"""First letters by which words are compared, whatever their endings."""
+MIN_WORD = 4
+"""Minimum letters of a word that is compared."""
+
+_CURRENCIES = {"€": "EUR", "EURO": "EUR", "EUROS": "EUR", "$": "USD", "£": "GBP"}
+_CURRENCY = r"€|\$|£|\b(?:EUR|Euros?|USD|GBP|CHF)\b"
+_GROUP = r"[ '’.,\u00a0\u202f]"
+_NUMBER = rf"(?<![\w.,-])(?:\d{{1,3}}(?:{_GROUP}\d{{3}})+|\d+)(?:[.,]\d{{1,2}})?(?![\w-]|[.,]\d)"
+_AMOUNT = re.compile(
+    rf"(?P<code>{_CURRENCY})\s?(?P<after>{_NUMBER})"
+    rf"|(?P<before>{_NUMBER})\s?(?P<name>{_CURRENCY})(?!\s?\d)"
+)
 _ISO_DAY = re.compile(r"(?<![\w-])\d{4}-\d\d-\d\d(?![\w-])")
 _PERSON = re.compile(r"(?P<name>.*?)\s*<(?P<address>[^<>\s]+)>\s*", re.DOTALL)
 
@@ -85,6 +101,39 @@ def _written_out(found: re.Match[str]) -> str:
         return day(date.fromisoformat(found[0]), year=True)
     except ValueError:
         return found[0]
+
+
+def with_amounts(text: str) -> str:
+    """Write amounts of money as the reader's language does: `1.850 €` becomes `€1,850`.
+
+    These currencies have two decimal places, so what three digits follow separates thousands.
+    """
+    return _AMOUNT.sub(_amount, text)
+
+
+def _amount(found: re.Match[str]) -> str:
+    code = (found["code"] or found["name"]).upper()
+    amount = found["after"] or found["before"]
+    whole, _, decimals = re.sub(r"[.,](\d{1,2})$", r"|\1", amount).partition("|")
+    value = Decimal(".".join(filter(None, (re.sub(r"\D", "", whole), decimals))))
+    return current().money(value, _CURRENCIES.get(code, code))
+
+
+def repeats(sentence: str, told: str) -> bool:
+    """Return whether a text holds all figures of a sentence, and nearly all of its words."""
+    said, known = _content(sentence), _content(told)
+    new = said - known
+    return bool(said) and not any(map(_is_figure, new)) and len(new) <= (1 - ALIKE) * len(said)
+
+
+def _content(text: str) -> set[str]:
+    """Return the figures of a text, and the beginnings of its longer words."""
+    words = re.findall(r"\w+", text.casefold())
+    return {w if _is_figure(w) else w[:STEM] for w in words if _is_figure(w) or len(w) >= MIN_WORD}
+
+
+def _is_figure(word: str) -> bool:
+    return any(map(str.isdigit, word))
 
 
 def sender(written: str, owner: str = "") -> Sender:
