@@ -114,7 +114,7 @@ async def signed_in(served: Served, user: str = BOSS) -> httpx2.AsyncClient:
 
 def reason(page: httpx2.Response) -> str:
     """The sentence of a page that refuses."""
-    found = re.search(r"<h1>Not allowed</h1>\s*<p>(.*?)</p>", page.text)
+    found = re.search(r"<h1>[A-Z][a-z ]+</h1>\s*<p>(.*?)</p>", page.text)
     return found[1] if found else ""
 
 
