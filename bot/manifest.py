@@ -183,6 +183,7 @@ SIGN_IN_PERMISSIONS = (
     Permission(
         "openid",
         "administrators sign in to the console",
+        ("openid.connect.token",),
         wanted=lambda settings: bool(settings.console.public_url),
     ),
 )

@@ -17,7 +17,7 @@ from console_kit import PUBLIC, Served, console, press, reason, signed_in, to_sl
 from timing import Patience
 
 from bot.console.app import PATH
-from bot.console.signin import Attempt, Session, SlackSignIn
+from bot.console.signin import SignInAttempt, Session, SlackSignIn
 from bot.errors import SetupError
 from bot.manifest import manifest
 from bot.storage.encryption import Cipher
@@ -136,7 +136,7 @@ async def test_only_a_session_of_ours_that_is_not_over_counts(served: Served) ->
     seal = served.cipher.encrypt
     good = seal(session(served).model_dump_json())
     assert (await opened_with(served, good)).status_code == 200
-    attempt = Attempt(expires=later(minutes=5))
+    attempt = SignInAttempt(expires=later(minutes=5))
     middle = len(good) // 2
     for sealed in (
         good[:middle] + ("A" if good[middle] != "A" else "B") + good[middle + 1 :],
@@ -172,7 +172,7 @@ async def test_an_answer_of_slack_counts_once_and_in_the_browser_that_asked(serv
 
 
 async def test_a_sign_in_lasts_ten_minutes(served: Served) -> None:
-    attempt = Attempt(expires=later(seconds=-1))
+    attempt = SignInAttempt(expires=later(seconds=-1))
     sealed = served.cipher.encrypt(attempt.model_dump_json())
     async with served.browser(cookies={ATTEMPT: sealed}) as browser:
         late = await browser.get(f"{PATH}/sign-in/back?state={attempt.id}&code=c")

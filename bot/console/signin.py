@@ -61,7 +61,7 @@ class _Sealed(BaseModel, frozen=True):
     expires: datetime
 
 
-class Attempt(_Sealed, frozen=True):
+class SignInAttempt(_Sealed, frozen=True):
     """A sign-in that has begun in this browser; its id is the state of OAuth."""
 
     kind: Literal["attempt"] = "attempt"
@@ -152,7 +152,7 @@ class SlackSignIn:
     async def leave(self, request: Request) -> Response:
         """Redirect to Slack; the browser remembers that it asked."""
         page = request.query_params.get("page", "")
-        attempt = Attempt(expires=_after(ATTEMPT))
+        attempt = SignInAttempt(expires=_after(ATTEMPT))
         if _PAGE.fullmatch(page):
             attempt = attempt.model_copy(update={"page": page})
         asked = {
@@ -178,14 +178,14 @@ class SlackSignIn:
         except SignInRefused as why:
             log.warning("a sign-in to the console was refused: %s", why)
             refused = self._refuse(str(why), 403)
-            self._drop(refused, Attempt)
+            self._drop(refused, SignInAttempt)
             return refused
         except StoreError as error:
             log.error("%s", error)
             return self._refuse("The bot's database cannot be used at the moment.", 503)
         log.info("%s has signed in to the console", user)
         welcome = self._redirect(self._public + attempt.page)
-        self._drop(welcome, Attempt)
+        self._drop(welcome, SignInAttempt)
         session = Session(expires=_after(SESSION), team=self._team, user=user)
         self._put(welcome, session, SESSION)
         return welcome
@@ -204,9 +204,9 @@ class SlackSignIn:
     def _redirect_uri(self) -> str:
         return self._public + PATH + BACK
 
-    async def _finish(self, request: Request) -> Attempt:
+    async def _finish(self, request: Request) -> SignInAttempt:
         """Return the attempt that this answer belongs to, once."""
-        attempt = self._unseal(Attempt, request.cookies.get(self._cookie(Attempt), ""))
+        attempt = self._unseal(SignInAttempt, request.cookies.get(self._cookie(SignInAttempt), ""))
         state = request.query_params.get("state", "")
         if attempt is None or not hmac.compare_digest(attempt.id.encode(), state.encode()):
             raise SignInRefused("This sign-in is over, or was not begun in this browser.")
