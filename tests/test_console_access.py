@@ -17,7 +17,7 @@ from console_kit import PUBLIC, Served, console, press, reason, signed_in, to_sl
 from timing import Patience
 
 from bot.console.app import PATH
-from bot.console.signin import SignInAttempt, Session, SlackSignIn
+from bot.console.signin import Session, SignInAttempt, SlackSignIn
 from bot.errors import SetupError
 from bot.manifest import manifest
 from bot.storage.encryption import Cipher
