@@ -358,7 +358,9 @@ def report_outcome(document: Document, fault: str) -> int:
     if fault:
         tell(f"warning: the run was not stored: {fault}")
     if why := _model_fault(document):
-        hint = "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models` in assistant.yaml."
+        hint = (
+            "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models`, or run `assistant doctor`."
+        )
         tell(f"error: The model answered nothing: {why}. {hint}")
     return DONE if document.status == "complete" and not fault else INCOMPLETE
 

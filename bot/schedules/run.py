@@ -47,7 +47,7 @@ from bot.tasks.reports import inbox_triage, triage_label
 from bot.tasks.sweep import Sweep
 from bot.tasks.triage import Triage, done_with
 from config.schedules import Kind, Schedule
-from config.sections import Policy
+from config.sections import Models, Policy
 from config.settings import Settings
 from config.words import Text, current, in_language, phrase
 from scopes.google.errors import GoogleBusy, GoogleError
@@ -113,7 +113,7 @@ async def allowance(
     return Allowance(usd, note=note)
 
 
-def planned_usd(fast: str, main: str, sizes: Sequence[int]) -> float | None:
+def planned_usd(models: Models, sizes: Sequence[int]) -> float | None:
     """Estimate the cost of reading sources of so many tokens, and of the lines over them.
 
     None if the price of a model is not known.
@@ -121,9 +121,9 @@ def planned_usd(fast: str, main: str, sizes: Sequence[int]) -> float | None:
     read = [size for size in sizes if size]
     calls = [Usage(cache_write=FIXED_TOKENS + size, output=WRITTEN_TOKENS) for size in read]
     calls += [Usage(cache_read=FIXED_TOKENS + size) for size in read for _ in range(CALLS - 1)]
-    costs = [cost_nanousd(fast, usage) for usage in calls]
+    costs = [cost_nanousd(models.fast, usage, models.prices) for usage in calls]
     shown = Usage(input=VIEW_TOKENS * len(read), output=WRITTEN_TOKENS if read else 0)
-    costs.append(cost_nanousd(main, shown))
+    costs.append(cost_nanousd(models.main, shown, models.prices))
     known = [cost for cost in costs if cost is not None]
     return sum(known) / NANO if len(known) == len(costs) else None
 
@@ -352,7 +352,7 @@ class RunPlanner:
         except TimeoutError:
             return None
         models = self.settings.models
-        return planned_usd(models.fast, models.main, sizes)
+        return planned_usd(models, sizes)
 
 
 def _likely(last: Occurrence, oldest: datetime, latest: datetime) -> float | None:

@@ -196,6 +196,11 @@ class WebTools(ToolProvider):
     def _why_no_model_search(self) -> str:
         if self.given and self.given.model == "offline":
             return "web.search is anthropic, which the offline stand-in is not: use --model claude."
+        if self.settings.models.provider != "anthropic":
+            return (
+                "web.search is anthropic, which only Anthropic's own API offers: set web.search to "
+                "brave, tavily or searxng."
+            )
         base = self.settings.endpoints.anthropic_base_url
         if base and not (urlsplit(base).hostname or "").endswith(".anthropic.com"):
             return (
