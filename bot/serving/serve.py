@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
+from bot.console.access import LoopbackAccess
+from bot.console.pages import console_routes
 from bot.context import trace_runs
 from bot.errors import SetupError
 from bot.listeners.app import build_listeners
@@ -81,6 +83,7 @@ class Server:
     """The parts of a serving process that others need."""
 
     settings: Settings
+    store: Store
     dispatch: RequestWorker
     durable: Durable
     intake: Intake
@@ -195,7 +198,7 @@ async def _assemble(
     parts = (inbox, cursors, writer, client, web, bot, interactions, dispatch, metrics)
     intake, backfill, sockets = build_listeners(stack, settings, *parts)
     seen = (health, metrics, sockets, backfill, interactions.connecting)
-    server = Server(settings, dispatch, durable, intake, writer, approvals, schedules, *seen)
+    server = Server(settings, store, dispatch, durable, intake, writer, approvals, schedules, *seen)
     await _start(stack, server, store, cursors, await _watch(stack, server, store, admission))
     return server
 
@@ -296,7 +299,10 @@ async def _watch(
 def _web(server: Server) -> Any:
     heard = time_calls(server.intake.from_http, server.metrics.ack.observe)
     http = server.settings.slack.mode == "http"
-    pages = connect_routes(server.connecting) if server.connecting.oauth else []
+    pages = [
+        *(connect_routes(server.connecting) if server.connecting.oauth else []),
+        *console_routes(server.store, server.settings, LoopbackAccess()),
+    ]
     return web_app(server.health, server.metrics, heard if http else None, pages=pages)
 
 
