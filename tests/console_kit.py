@@ -15,10 +15,10 @@ from engine_kit import MUX
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_openid import CLIENT_ID, CLIENT_SECRET, SignIn
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
-from bot.console.app import PATH, Console
-from bot.console.records import MENU, Records
+from bot.console.app import PATH
+from bot.console.pages import console_routes
 from bot.console.signin import SlackSignIn
 from bot.metrics import Metrics
 from bot.policy.policy import PolicyFile
@@ -67,14 +67,14 @@ class Served:
 
 
 @asynccontextmanager
-async def console(folder: Path, public: str = PUBLIC, access: Any = None) -> AsyncIterator[Served]:
-    """A console that is reachable from elsewhere; `access` decides instead of Slack."""
+async def console(folder: Path, public: str = PUBLIC, local: bool = False) -> AsyncIterator[Served]:
+    """A console that is reachable from elsewhere, or on its own machine only."""
     async with AsyncExitStack() as stack:
         slack, cipher = LocalSlack(people()), Cipher.generate()
         sign_in = SignIn(slack, f"{public}{PATH}/sign-in/back", BOSS)
         url = stack.enter_context(MUX.serving(slack.app)) + API_PATH
         path = folder / "assistant.yaml"
-        exposed = "" if access else f"public_url: {public}, "
+        exposed = "" if local else f"public_url: {public}, "
         path.write_text(f'{POLICY}console: {{{exposed}client_id: "{CLIENT_ID}"}}\n')
         env = {"SLACK_API_URL": url, "SLACK_CLIENT_SECRET": CLIENT_SECRET}
         settings = load_settings(path, {**env, "ASSISTANT_DATA_DIR": str(folder / "state")})
@@ -85,10 +85,10 @@ async def console(folder: Path, public: str = PUBLIC, access: Any = None) -> Asy
         policy = PolicyFile(path, settings.policy)
         team = slack.state.team.id
         signing = SlackSignIn(settings, store.database, cipher, policy, known, team)
-        frame = Console(store, settings, access or signing, list(MENU))
-        inside = [*Records(frame, policy, path).routes(), *signing.routes()]
-        mount = frame.mount(inside, signing.public_routes())
-        app = web_app(Health(), Metrics(), pages=[mount])
+        decides = None if local else signing
+        pages = console_routes(store, settings, policy, path, decides)
+        mount = next(each for each in pages if isinstance(each, Mount))
+        app = web_app(Health(), Metrics(), pages=pages)
         yield Served(app, mount.routes, slack, sign_in, store, settings, cipher, path)
 
 

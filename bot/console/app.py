@@ -91,6 +91,11 @@ def refusal(reason: str, status: int = 403, **values: Any) -> HTMLResponse:
     return show("refused.html", status, **{**given, "reason": reason, **values})
 
 
+def origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
 async def form_of(request: Request) -> dict[str, str]:
     """Return the fields of a form; empty if there are too many bytes."""
     body = bytearray()
@@ -110,6 +115,8 @@ class Console:
     access: ConsoleAccess
     navigation: list[tuple[str, str]] = field(default_factory=list)
     """Title and path of each page in the menu."""
+    origin: str = ""
+    """Origin that browsers see it at; empty = that of the request."""
 
     operator: Visitor = field(default_factory=lambda: Visitor(""))
     """Visitor whom `access` does not name."""
@@ -134,28 +141,24 @@ class Console:
 
         async def admitted(request: Request) -> Response:
             try:
-                refused = await self.access.admit(request)
-                if refused is None and request.method == "POST":
-                    refused = await self._check_form(request)
-                if refused is None:
-                    return await page(request)
+                answer = await self.access.admit(request)
+                if answer is None and request.method == "POST":
+                    answer = await self._check_form(request)
+                answer = answer or await page(request)
             except StoreError as error:
                 log.error("%s", error)
-                refused = refusal("The bot's database cannot be used at the moment.", 503)
+                answer = refusal("The bot's database cannot be used at the moment.", 503)
             for name, value in _HEADERS.items():
-                refused.headers.setdefault(name, value)
-            return refused
+                answer.headers.setdefault(name, value)
+            return answer
 
         return admitted
 
     async def _check_form(self, request: Request) -> Response | None:
         """Refuse a form that another site sent. Its fields are in `request.state.form`."""
         request.state.form = form = await form_of(request)
-        public = self.settings.console.public_url or str(request.base_url)
         sent, token = form.get(TOKEN, ""), self.visitor(request).token
-        is_ours = request.headers.get("origin") == "{0.scheme}://{0.netloc}".format(
-            urlsplit(public)
-        )
+        is_ours = request.headers.get("origin") == (self.origin or origin_of(str(request.base_url)))
         if is_ours and hmac.compare_digest(sent.encode(), token.encode()):
             return None
         return refusal("This form is not of this session. Open the page again, and press it there.")

@@ -204,7 +204,7 @@ class Records:
     def _done(self, request: Request, page: str, what: str) -> Response:
         """Log who did it, and show the page."""
         log.info("console: %s: %s", self._by(request), what)
-        return RedirectResponse(f"{PATH}/{page}", 303, {"cache-control": "no-store"})
+        return RedirectResponse(f"{PATH}/{page}", 303)
 
 
 def _schedule_row(each: ScheduleStatus, now: datetime) -> dict[str, Any]:

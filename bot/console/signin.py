@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from bot.console.app import PATH, Visitor, refusal
+from bot.console.app import PATH, Visitor, origin_of, refusal
 from bot.errors import SetupError, StoreError
 from bot.policy.policy import PolicyFault, PolicyFile
 from bot.slack.people import People
@@ -125,6 +125,11 @@ class SlackSignIn:
         self._admins, self._policy = settings.console.admins, policy
         self._cipher, self._used = cipher, UsedIds(database)
         self._people, self._web, self._team = people, web, team
+
+    @property
+    def origin(self) -> str:
+        """Return the origin at which browsers see the console."""
+        return origin_of(self._public)
 
     def public_routes(self) -> list[Route]:
         """Return the routes that everybody may open."""
