@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
 from bot.console.access import LoopbackAccess
+from bot.console.app import PATH
 from bot.console.pages import console_routes
 from bot.context import trace_runs
 from bot.errors import SetupError
@@ -359,7 +360,10 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     async with run_server(settings, policy_path, model, name) as server:
-        log.info("serving; health and metrics at %s", server.url)
+        log.info(
+            "serving; health and metrics at %s, the console at %s%s",
+            *(server.url, server.url, PATH),
+        )
         if ready:
             await ready(server)
         await stopping.wait()
@@ -390,6 +394,7 @@ async def _serve(
         if sample:
             await sample.connect(server.dispatch.inbox.database)
             tell(f"Open {sample.page} in a browser to try it. Ctrl-C ends it.")
+            tell(f"What it did is shown at {server.url}{PATH}")
             if opened:
                 webbrowser.open(sample.page)
 
