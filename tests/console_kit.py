@@ -17,6 +17,7 @@ from standins.slack_openid import CLIENT_ID, CLIENT_SECRET, SignIn
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
+from bot.console.access import LoopbackAccess
 from bot.console.app import PATH
 from bot.console.pages import console_routes
 from bot.console.signin import SlackSignIn
@@ -85,8 +86,8 @@ async def console(folder: Path, public: str = PUBLIC, local: bool = False) -> As
         policy = PolicyFile(path, settings.policy)
         team = slack.state.team.id
         signing = SlackSignIn(settings, store.database, cipher, policy, known, team)
-        decides = None if local else signing
-        pages = console_routes(store, settings, policy, path, decides)
+        access = LoopbackAccess() if local else signing
+        pages = console_routes(store, settings, access, policy)
         mount = next(each for each in pages if isinstance(each, Mount))
         app = web_app(Health(), Metrics(), pages=pages)
         yield Served(app, mount.routes, slack, sign_in, store, settings, cipher, path)

@@ -8,6 +8,7 @@ import signal
 from starlette.applications import Starlette
 
 from bot.cli.output import on_database
+from bot.console.access import LoopbackAccess
 from bot.console.app import PATH
 from bot.console.pages import console_routes
 from bot.errors import SetupError
@@ -23,9 +24,8 @@ def run_console(port: int) -> int:
     """Serve the console until Ctrl-C or SIGTERM, and print its address."""
 
     async def work(settings: Settings, database: Database) -> int:
-        path = settings_file()
-        policy = PolicyFile(path, settings.policy)
-        app = Starlette(routes=console_routes(Store(database), settings, policy, path))
+        policy = PolicyFile(settings_file(), settings.policy)
+        app = Starlette(routes=console_routes(Store(database), settings, LoopbackAccess(), policy))
         try:
             async with serve_app(app, "127.0.0.1", port) as here:
                 say(f"{here}{PATH}")

@@ -121,14 +121,14 @@ async def _grouped(
     field: str = "",
 ) -> list[CostRow]:
     usd = sa.func.coalesce(sa.func.sum(runs.c.cost_usd), 0.0)
-    query = sa.select(key.label("key"), sa.func.count().label("runs"), usd.label("usd"))
-    query = query.select_from(runs).where(*conditions).group_by(sa.text("key"))
+    query = sa.select(key.label("grouped_by"), sa.func.count().label("runs"), usd.label("usd"))
+    query = query.select_from(runs).where(*conditions).group_by(sa.text("grouped_by"))
     if field:
-        query = query.order_by(usd.desc(), sa.text("key")).limit(MOST_ROWS)
+        query = query.order_by(usd.desc(), sa.text("grouped_by")).limit(MOST_ROWS)
     return [
-        CostRow(row.key, row.runs, row.usd, _list_of(field, row.key) if field else "")
+        CostRow(row.grouped_by, row.runs, row.usd, _list_of(field, row.grouped_by) if field else "")
         for row in await database.read(query)
-        if row.key
+        if row.grouped_by
     ]
 
 
@@ -142,19 +142,26 @@ async def _by_model(database: Database, inside: sa.ColumnElement[bool]) -> list[
     is_first = sa.and_(first.c.run == runs.c.id, first.c.id == PARENT)
     model = sa.func.coalesce(first.c.model, UNKNOWN)
     usd = sa.func.coalesce(sa.func.sum(runs.c.cost_usd), 0.0)
-    parents = sa.select(model.label("model"), sa.func.count().label("runs"), usd.label("usd"))
+    parents = sa.select(
+        model.label("parent_model"), sa.func.count().label("runs"), usd.label("usd")
+    )
     parents = parents.select_from(runs.outerjoin(first, is_first)).where(inside)
     is_child = sa.and_(child.c.run == subagents.c.run, child.c.id == subagents.c.id)
     spent = sa.func.coalesce(sa.func.sum(subagents.c.cost_usd), 0.0)
     own = sa.func.coalesce(child.c.model, UNKNOWN)
-    children = sa.select(model.label("model"), own.label("own"), spent.label("usd"))
+    children = sa.select(model.label("parent_model"), own.label("own_model"), spent.label("usd"))
     joined = subagents.join(runs, runs.c.id == subagents.c.run).outerjoin(first, is_first)
     children = children.select_from(joined.outerjoin(child, is_child)).where(inside)
-    rows = await database.read(parents.group_by(sa.text("model")))
-    costs, counts = {row.model: row.usd for row in rows}, {row.model: row.runs for row in rows}
-    for row in await database.read(children.group_by(sa.text("model"), sa.text("own"))):
-        costs[row.model] = costs.get(row.model, 0.0) - row.usd
-        costs[row.own] = costs.get(row.own, 0.0) + row.usd
+    rows = await database.read(parents.group_by(sa.text("parent_model")))
+    costs, counts = (
+        {row.parent_model: row.usd for row in rows},
+        {row.parent_model: row.runs for row in rows},
+    )
+    for row in await database.read(
+        children.group_by(sa.text("parent_model"), sa.text("own_model"))
+    ):
+        costs[row.parent_model] = costs.get(row.parent_model, 0.0) - row.usd
+        costs[row.own_model] = costs.get(row.own_model, 0.0) + row.usd
     ordered = sorted(costs.items(), key=lambda each: -each[1])
     return [CostRow(key, counts.get(key, 0), max(0.0, usd)) for key, usd in ordered]
 

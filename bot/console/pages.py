@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH, Console
+from bot.console.app import PATH, Console, ConsoleAccess
 from bot.console.costs import CostPages
 from bot.console.records import MENU, Records
 from bot.console.runs import RunPages
@@ -24,20 +21,17 @@ NAVIGATION = [("Runs", f"{PATH}/runs"), ("Costs", f"{PATH}/costs"), *MENU]
 def console_routes(
     store: Store,
     settings: Settings,
-    policy: PolicyFile,
-    path: Path | None,
-    sign_in: SlackSignIn | None = None,
+    access: ConsoleAccess,
+    policy: PolicyFile | None = None,
 ) -> list[BaseRoute]:
-    """Return the routes below `/console`; without `sign_in`, for browsers on this machine alone.
-
-    `path` is the settings file.
-    """
+    """Return the routes below `/console`; `policy` is the one that holds, if it can change."""
+    sign_in = access if isinstance(access, SlackSignIn) else None
     origin = sign_in.origin if sign_in else ""
-    console = Console(store, settings, sign_in or LoopbackAccess(), list(NAVIGATION), origin)
+    console = Console(store, settings, access, list(NAVIGATION), origin)
     pages = [
         *RunPages(console).routes(),
         *CostPages(console).routes(),
-        *Records(console, policy, path).routes(),
+        *Records(console, policy or PolicyFile(None, settings.policy)).routes(),
         *(sign_in.routes() if sign_in else []),
     ]
     public = sign_in.public_routes() if sign_in else []

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -78,11 +77,10 @@ class PolicyLine:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The pages; `path` is the settings file, if there is one."""
+    """The pages of one console."""
 
     console: Console
     policy: PolicyFile
-    path: Path | None
 
     def routes(self) -> list[Route]:
         """Return the routes, for `Console.mount`."""
@@ -159,9 +157,10 @@ class Records:
             policy = await self.policy.read()
         except PolicyFault as fault:
             return self.console.render(request, "policy.html", fault=str(fault), lines=[], text="")
-        exists = self.path is not None and self.path.exists()
-        given = read_yaml(self.path).get("policy") if self.path and exists else None
-        text = self.path.read_text("utf-8") if self.path and exists else ""
+        file = self.policy.path
+        exists = file is not None and file.exists()
+        given = read_yaml(file).get("policy") if file and exists else None
+        text = file.read_text("utf-8") if file and exists else ""
         lines = list(policy_lines(policy, given if isinstance(given, dict) else {}))
         return self.console.render(request, "policy.html", fault="", lines=lines, text=text)
 

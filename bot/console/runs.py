@@ -24,7 +24,7 @@ from bot.log import Redactor, secret_values
 from bot.reports.answer import answer_text
 from bot.reports.documents import STATUSES, AnswerDocument, parse_document
 from bot.reports.text import report_text
-from bot.runs.store import RunNotFound, Store
+from bot.runs.store import WAITING, RunNotFound, Store
 from bot.storage.database import Database
 from bot.storage.requests import SCHEDULED, RequestQueue
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
@@ -226,7 +226,8 @@ class ShownSubagent:
     @classmethod
     def of(cls, row: StoredSubagent) -> ShownSubagent:
         brief = brief_of(row.brief, {"system": (), "tools": ()})
-        return cls(row, brief, SubagentResult.model_validate(row.result) if row.result else None)
+        ended = row.status != WAITING and row.result
+        return cls(row, brief, SubagentResult.model_validate(row.result) if ended else None)
 
 
 class RunPages:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
+from bot.console.access import LoopbackAccess
+from bot.console.app import PATH
 from bot.console.pages import console_routes
 from bot.console.signin import SlackSignIn
 from bot.context import trace_runs
@@ -215,9 +217,9 @@ async def _assemble(
     backfill = Backfill(intake, cursors, client, settings.slack)
     hear = time_calls(intake.from_socket, metrics.ack.observe)
     seen = (health, metrics, _sockets(settings, hear, backfill), backfill, connecting)
-    exposed = (settings, store.database, cipher, policy, people, bot.team)
-    sign_in = SlackSignIn(*exposed) if settings.console.public_url else None
-    console = console_routes(store, settings, policy, policy_path, sign_in)
+    signing = (settings, store.database, cipher, policy, people, bot.team)
+    access = SlackSignIn(*signing) if settings.console.public_url else LoopbackAccess()
+    console = console_routes(store, settings, access, policy)
     server = Server(
         settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
     )
@@ -381,7 +383,10 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     async with run_server(settings, policy_path, model, name) as server:
-        log.info("serving; health and metrics at %s", server.url)
+        log.info(
+            "serving; health and metrics at %s, the console at %s%s",
+            *(server.url, server.url, PATH),
+        )
         if ready:
             await ready(server)
         await stopping.wait()
@@ -412,6 +417,7 @@ async def _serve(
         if sample:
             await sample.connect(server.dispatch.inbox.database)
             tell(f"Open {sample.page} in a browser to try it. Ctrl-C ends it.")
+            tell(f"What it did is shown at {server.url}{PATH}")
             if opened:
                 webbrowser.open(sample.page)
 
