@@ -14,6 +14,9 @@ import pytest
 import pytest_asyncio
 from card_kit import BOSS, EVA, GUEST
 from console_kit import PUBLIC, Served, console, press, reason, signed_in, to_slack, token
+from pydantic import SecretStr
+from serve_kit import serving
+from standins.slack_openid import CLIENT_ID, CLIENT_SECRET
 from timing import Patience
 
 from bot.console.app import PATH
@@ -23,7 +26,7 @@ from bot.errors import SetupError
 from bot.manifest import manifest
 from bot.storage.encryption import Cipher
 from bot.storage.requests import RequestQueue
-from config.settings import load_settings
+from config.settings import Settings, load_settings
 
 COOKIE, ATTEMPT = "__Host-console", "__Host-console-sign-in"
 
@@ -270,3 +273,24 @@ def test_the_manifest_asks_for_the_sign_in_where_the_console_is_exposed(served: 
     closed = manifest(load_settings(env={}))["oauth_config"]
     assert "redirect_urls" not in closed
     assert "user" not in closed["scopes"]
+
+
+def exposed(settings: Settings) -> Settings:
+    console = settings.console.model_copy(update={"public_url": PUBLIC, "client_id": CLIENT_ID})
+    secrets = settings.secrets.model_copy(update={"slack_client_secret": SecretStr(CLIENT_SECRET)})
+    return settings.model_copy(update={"console": console, "secrets": secrets})
+
+
+async def test_the_served_console_is_for_this_machine_or_for_who_signed_in(tmp_path: Path) -> None:
+    """Where it is exposed a browser on the machine has to sign in, too: proxies look like one."""
+    page = f"{PATH}/schedules"
+    async with httpx2.AsyncClient() as browser:
+        async with serving(tmp_path / "here") as bot:
+            assert (await browser.get(bot.bench.url + page)).status_code == 200
+            named = await browser.get(bot.bench.url + page, headers={"host": "console.example"})
+            assert named.status_code == 403
+        async with serving(tmp_path / "there", change=exposed) as bot:
+            refused = await browser.get(bot.bench.url + page)
+            assert (refused.status_code, reason(refused)) == (401, "Sign in to see the console.")
+            away = await browser.get(f"{bot.bench.url}{PATH}/sign-in")
+            assert f"team={bot.slack.state.team.id}" in away.headers["location"]
