@@ -189,7 +189,7 @@ def _bar(
     until: datetime | None,
 ) -> Bar:
     """Return the bar of a context; `until` is now if its run goes on."""
-    paid = [call.outcome["cost_usd"] for call in calls if (call.outcome or {}).get("cost_usd")]
+    paid = [cost for call in calls if (cost := (call.outcome or {}).get("cost_usd"))]
     ended = stored is not None and stored.status != WAITING
     bar = Bar(
         id=id,
