@@ -163,7 +163,7 @@ def _context_rows(n: int, at: datetime, chance: random.Random) -> list[dict[str,
         "template": "slack/answer@1",
         "tools": [],
     }
-    parent = {"id": "p1", "parent": None, "kind": "parent", "model": "main"}
+    parent: dict[str, Any] = {"id": "p1", "parent": None, "kind": "parent", "model": "main"}
     child = {"parent": "p1", "kind": "subagent", "model": "fast"}
     children = [{"id": f"s{k}", **child} for k in range(1, CHILDREN + 1)]
     return [{**same, **each, "created": at} for each in (parent, *children)]

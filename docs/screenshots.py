@@ -78,6 +78,7 @@ def pictures_of(browser: Browser, url: str, console: str, scheme: Literal["light
     expect.set_options(timeout=WAIT_MS)
     page.goto(url)
     page.get_by_label("You are").select_option(label="Helena Vasconcelos")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
     for name, text in ASKED.items():
         ask(page, text)
         store(page.locator("#thread").screenshot(), name, scheme)
