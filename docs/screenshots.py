@@ -27,6 +27,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 COLOURS = 64
 WIDTH, HEIGHT = 1180, 860
+WAIT_MS = 120_000
 ASKED = {
     "answer": "How many customers are affected by the double charges, and what do they ask for?",
     "sweep": "Sweep csm-* of the last 14 days",
@@ -50,7 +51,7 @@ def main() -> None:
 
 @contextmanager
 def served() -> Iterator[tuple[str, str]]:
-    """Run `serve --local` with nothing but its defaults; yield the addresses of page and console."""
+    """Run `serve --local` with its defaults; yield the addresses of the page and the console."""
     with tempfile.TemporaryDirectory() as home:
         env = {"HOME": home, "PATH": os.environ["PATH"]}
         words = ["serve", "--local", "--port", "0", "--page-port", "0"]
@@ -73,9 +74,11 @@ def pictures_of(browser: Browser, url: str, console: str, scheme: Literal["light
         timezone_id="Europe/Lisbon",
     )
     page = context.new_page()
-    page.set_default_timeout(120_000)
+    page.set_default_timeout(WAIT_MS)
+    expect.set_options(timeout=WAIT_MS)
     page.goto(url)
     page.get_by_label("You are").select_option(label="Helena Vasconcelos")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
     for name, text in ASKED.items():
         ask(page, text)
         store(page.locator("#thread").screenshot(), name, scheme)

@@ -173,10 +173,8 @@ class StoredFanout:
         await self.store.save_subagent(self.id, brief_to_json(self.brief(number)), found)
 
     async def finish(self, seconds: float) -> None:
-        about = {"requester": "U1", "label": {}}
-        decision = Decision(
-            self.id, "s1", "read_channel", "hash", "allow", "reads", self.at(3.0), **about
-        )
+        about = (self.id, "s1", "read_channel", "hash", "allow", "reads", self.at(3.0))
+        decision = Decision(*about)
         self.call("p1", 1, seconds - 2.0, seconds - 0.5, "All have answered.")
         await self.flush([decision])
         await self.store.finish_run(self.id, "complete", cost_usd=0.2)

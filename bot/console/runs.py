@@ -97,7 +97,7 @@ def channel_of(shared: bool) -> sa.ColumnElement[str]:
 
 def schedule_name() -> sa.ColumnElement[str]:
     """Return the name of the schedule that a run belongs to."""
-    return runs.c.args["schedule"].as_string()
+    return sa.cast(runs.c.args["schedule"].as_string(), sa.String)
 
 
 def _condition(name: str, value: str, shared: bool) -> Condition:
@@ -184,8 +184,10 @@ async def listed_runs(database: Database, wanted: RunFilter) -> tuple[list[Liste
     question = sa.func.substr(c.question, 1, MAX_TEXT).label("question")
     query = sa.select(*columns, question, schedule_name().label("schedule"))
     rows = {row.id: row for row in await database.read(query.where(c.id.in_(shown)))}
-    counted = sa.select(subagents.c.run, sa.func.count()).where(subagents.c.run.in_(shown))
-    children = {r[0]: r[1] for r in await database.read(counted.group_by(subagents.c.run))}
+    counted = sa.select(subagents.c.run, sa.func.count().label("number")).where(
+        subagents.c.run.in_(shown)
+    )
+    children = {r.run: r.number for r in await database.read(counted.group_by(subagents.c.run))}
     votes = await RequestQueue(database).votes(filter(None, (r.request for r in rows.values())))
     made = [_listed(rows[id], children.get(id, 0), votes) for id in shown if id in rows]
     more = f"{made[-1].started.isoformat()}~{made[-1].id}" if made and len(found) > PAGE else ""

@@ -60,6 +60,10 @@ class Bar:
     spans: tuple[Span, ...] = ()
     """Empty if an earlier version recorded no times."""
 
+    @property
+    def begin(self) -> datetime | None:
+        return self.spans[0].start if self.spans else None
+
     def seconds(self, kind: str) -> float | None:
         """Return how long it spent in one kind of span; None if no times are known."""
         return sum(s.seconds for s in self.spans if s.kind == kind) if self.spans else None
@@ -160,7 +164,9 @@ async def timeline_of(
     spans = [span for bar in bars for span in bar.spans]
     start = min([run.started, *(span.start for span in spans)])
     end = max([end, *(span.end for span in spans)])
-    ordered = sorted(bars, key=lambda bar: (bar.kind != "parent", _number(bar.id)))
+    ordered = sorted(
+        bars, key=lambda bar: (bar.kind != "parent", bar.begin or end, _number(bar.id))
+    )
     return Timeline(start, end, tuple(ordered), live, usage)
 
 
@@ -189,7 +195,7 @@ def _bar(
     until: datetime | None,
 ) -> Bar:
     """Return the bar of a context; `until` is now if its run goes on."""
-    paid = [call.outcome["cost_usd"] for call in calls if (call.outcome or {}).get("cost_usd")]
+    paid = [cost for call in calls if (cost := (call.outcome or {}).get("cost_usd"))]
     ended = stored is not None and stored.status != WAITING
     bar = Bar(
         id=id,
@@ -205,7 +211,7 @@ def _bar(
         calls=len(calls),
         recorded=bool(calls),
     )
-    queued = context.created if context else None
+    queued = context.created if context and context.kind != "parent" else None
     if stored:
         draft, result = draft_of(stored.brief), stored.result or {}
         frozen_at = stored.brief.get("frozen_at")
