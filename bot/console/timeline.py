@@ -24,7 +24,7 @@ USAGE = ("input", "output", "cache_read", "cache_write")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """A stretch of a context's time."""
 
     kind: str
@@ -57,7 +57,7 @@ class Bar:
     """Model calls."""
     recorded: bool
     """True if something that it was sent is stored."""
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TimelineSpan, ...] = ()
     """Empty if an earlier version recorded no times."""
 
     @property
@@ -95,11 +95,11 @@ class Timeline:
         sent = sum(self.usage[name] for name in ("input", "cache_read", "cache_write"))
         return self.usage["cache_read"] / sent if sent else None
 
-    def left(self, span: Span) -> str:
+    def left(self, span: TimelineSpan) -> str:
         """Return where a span begins, in percent of the width."""
         return _percent((span.start - self.start).total_seconds() / self.seconds)
 
-    def width(self, span: Span) -> str:
+    def width(self, span: TimelineSpan) -> str:
         return _percent(max(span.seconds / self.seconds, 0.001))
 
     def ticks(self) -> list[tuple[str, str]]:
@@ -232,7 +232,7 @@ def _bar(
 
 def spans_of(
     queued: datetime | None, calls: Sequence[ModelCall], until: datetime | None
-) -> list[Span]:
+) -> list[TimelineSpan]:
     """Return the spans of a context that waits since `queued`, and goes on until now or is over.
 
     A pause after a call that failed is waiting, any other one is the time of tools, or in a parent
@@ -240,15 +240,15 @@ def spans_of(
     """
     if any(call.sent is None for call in calls):
         return []
-    found, at, pause = list[Span](), queued, "wait"
+    found, at, pause = list[TimelineSpan](), queued, "wait"
     for number, call in enumerate(calls):
         assert call.sent
         if at:
-            found.append(Span(pause, at, max(at, call.sent)))
+            found.append(TimelineSpan(pause, at, max(at, call.sent)))
         later = calls[number + 1].sent if number + 1 < len(calls) else until
         at = call.answered or later or call.sent
-        found.append(Span("model", call.sent, max(at, call.sent)))
+        found.append(TimelineSpan("model", call.sent, max(at, call.sent)))
         pause = "wait" if call.failed else "tools"
     if until and at and at < until:
-        found.append(Span("open" if calls else "wait", at, until))
+        found.append(TimelineSpan("open" if calls else "wait", at, until))
     return found

@@ -19,7 +19,7 @@ HEAD = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ShownBlock:
     """One block of a request or a reply."""
 
     origin: str
@@ -43,9 +43,9 @@ class ShownCall:
     took: str
     outcome: str
     """How it ended: stop reason, tokens and cost, or the error."""
-    sent: tuple[Piece, ...]
+    sent: tuple[ShownBlock, ...]
     """Blocks that the context had not been sent before."""
-    answered: tuple[Piece, ...]
+    answered: tuple[ShownBlock, ...]
 
 
 def shown_calls(trajectory: Trajectory) -> list[ShownCall]:
@@ -54,8 +54,8 @@ def shown_calls(trajectory: Trajectory) -> list[ShownCall]:
     replies = {(r.seq, r.attempt): r for r in trajectory.replies}
     seen, calls = set[str](), list[ShownCall]()
 
-    def pieces(parts: Iterator[tuple[str, str]]) -> tuple[Piece, ...]:
-        fresh = list[Piece]()
+    def pieces(parts: Iterator[tuple[str, str]]) -> tuple[ShownBlock, ...]:
+        fresh = list[ShownBlock]()
         for place, digest in parts:
             if digest not in seen:
                 seen.add(digest)
@@ -75,7 +75,7 @@ def shown_calls(trajectory: Trajectory) -> list[ShownCall]:
     return calls
 
 
-def _piece(place: str, block: Mapping[str, Any], origin: str, ref: str) -> Piece:
+def _piece(place: str, block: Mapping[str, Any], origin: str, ref: str) -> ShownBlock:
     text = _text(place, block)
     if len(text) > MOST:
         text = f"{text[:MOST]}\n[cut: {len(text):,} characters]"
@@ -84,7 +84,9 @@ def _piece(place: str, block: Mapping[str, Any], origin: str, ref: str) -> Piece
     kind = str(block.get("type", ""))
     if place == "assistant" and kind:
         words = {"text": "answer", "thinking": "thinking", "tool_use": "tool call"}.get(kind, kind)
-    return Piece(f"{words}: {named}" if named else words, text, place == "tool" or len(text) > LONG)
+    return ShownBlock(
+        f"{words}: {named}" if named else words, text, place == "tool" or len(text) > LONG
+    )
 
 
 def _text(place: str, block: Mapping[str, Any]) -> str:
