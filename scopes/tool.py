@@ -119,7 +119,7 @@ class Item:
     def line(self) -> str:
         if self.verbatim:
             return "\n|".join([f"[{self.id}]", *_BREAKS.sub("\ufffd", self.text).split("\n")])
-        when = f" {self.at:%Y-%m-%d %H:%M}" if self.at else ""
+        when = f" {self.at.isoformat(' ')[:16]}" if self.at else ""  # strftime takes a third more
         by = one_line(self.by or "")
         who = f" {by}:" if by else ":" if when else ""
         text = one_line(self.text)
