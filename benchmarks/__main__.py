@@ -1,7 +1,7 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
 Tables: engine, economy, fanout, gate, serve, sweep200, triage, triage_labels, sql_gold, notes,
-tools, delegation, challenge, panel.
+tools, delegation, challenge, panel, console.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks import (
     challenge,
+    console,
     delegation,
     economy,
     engine,
@@ -40,7 +41,7 @@ def main() -> None:
     parser.add_argument(
         "--postgres",
         default="postgresql://127.0.0.1:5432/postgres",
-        help="of serve, notes, tools: a database on a server on which one more can be made",
+        help="of serve, notes, tools, console: a database on a server that takes one more",
     )
     parser.add_argument(
         "--tokens", type=int, default=triage.SHORT, help="of triage: length of a thread"
@@ -68,6 +69,7 @@ def main() -> None:
         ("delegation", delegation.delegation, delegation.NOTES),
         ("challenge", challenge.challenge, challenge.NOTES),
         ("panel", panel.panel, panel.NOTES),
+        ("console", lambda: asyncio.run(console.console(given.postgres)), console.NOTES),
     )
     for name, measured, told in tables:
         if name in wanted:

@@ -22,6 +22,7 @@ from bot.cli.subcommands import (
     Sample,
     approvals,
     connect,
+    console,
     mcp,
     once,
     only,
@@ -319,6 +320,7 @@ app.add_typer(mcp, name="mcp")
 
 
 app.command()(connect)
+app.command()(console)
 
 
 @app.command("review-briefs")

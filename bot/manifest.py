@@ -179,6 +179,18 @@ USER_PERMISSIONS = (
     Permission("search:read", _USER_REASON, ("search.messages",)),
 )
 
+SIGN_IN_PERMISSIONS = (
+    Permission(
+        "openid",
+        "administrators sign in to the console",
+        ("openid.connect.token",),
+        wanted=lambda settings: bool(settings.console.public_url),
+    ),
+)
+"""Permissions of people who sign in with Slack; no token of ours has them."""
+SIGN_IN_PATH = "/console/sign-in/back"
+"""Path to which Slack sends people back who sign in."""
+
 FREE_EVENTS = ("app_home_opened", "agent_session_stopped")
 """Events that need no scope."""
 
@@ -192,6 +204,12 @@ def user_permissions(settings: Settings) -> tuple[Permission, ...]:
     return USER_PERMISSIONS if settings.secrets.slack_user_token else ()
 
 
+def _user_permissions(settings: Settings) -> tuple[Permission, ...]:
+    """Return the permissions of people in the manifest."""
+    signing_in = tuple(p for p in SIGN_IN_PERMISSIONS if p.wanted(settings))
+    return user_permissions(settings) + signing_in
+
+
 def bot_events(settings: Settings) -> list[str]:
     return sorted({*FREE_EVENTS, *(e for p in bot_permissions(settings) for e in p.events)})
 
@@ -200,11 +218,13 @@ def manifest(settings: Settings, url: str | None = None) -> Manifest:
     """Return the manifest; `url` is the bot's public address in mode http, None = a placeholder."""
     address = _address(settings, url)
     there = {"request_url": address} if address else {}
+    console = settings.console.public_url
+    back = {"redirect_urls": [console.rstrip("/") + SIGN_IN_PATH]} if console else {}
     return {
         "_metadata": {"major_version": 2, "minor_version": 1},
         "display_information": {"name": NAME, "description": DESCRIPTION},
         "features": _features({"url": address} if address else {}),
-        "oauth_config": {"scopes": _scopes(settings)},
+        "oauth_config": {**back, "scopes": _scopes(settings)},
         "settings": {
             "event_subscriptions": {**there, "bot_events": bot_events(settings)},
             "interactivity": {"is_enabled": True, **there},
@@ -243,7 +263,7 @@ def _features(there: Mapping[str, str]) -> Manifest:
 
 
 def _scopes(settings: Settings) -> Manifest:
-    asked = {"bot": bot_permissions(settings), "user": user_permissions(settings)}
+    asked = {"bot": bot_permissions(settings), "user": _user_permissions(settings)}
     return {kind: [p.scope for p in each] for kind, each in asked.items() if each}
 
 
@@ -267,7 +287,7 @@ def _askers(settings: Settings) -> set[str]:
 
 def reasons(settings: Settings) -> dict[str, dict[str, str]]:
     """Return why each scope is needed: kind of token -> scope -> reason."""
-    asked = {"bot": bot_permissions(settings), "user": user_permissions(settings)}
+    asked = {"bot": bot_permissions(settings), "user": _user_permissions(settings)}
     return {kind: {p.scope: p.reason for p in each} for kind, each in asked.items() if each}
 
 

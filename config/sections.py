@@ -221,6 +221,12 @@ class RetentionSettings(Section):
     notes_days: PositiveCount | None
 
 
+class ConsoleSettings(Section):
+    public_url: PublicUrl | None
+    client_id: Name | None
+    admins: tuple[SlackUser, ...] = Field(strict=False)
+
+
 class TraceSettings(Section):
     contents: bool
 

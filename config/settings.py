@@ -32,6 +32,7 @@ from config.sections import (
     URL,
     USER_ID,
     ApprovalSettings,
+    ConsoleSettings,
     DataInTime,
     FileSettings,
     GoogleSettings,
@@ -162,6 +163,8 @@ class Secrets(Section):
     slack_user_token: SecretStr | None = None
     slack_app_token: SecretStr | None = None
     slack_signing_secret: SecretStr | None = None
+    slack_client_secret: SecretStr | None = None
+    """With it the console lets people sign in with Slack."""
     database_url: SecretStr | None = None
     assistant_encryption_key: SecretStr | None = None
     google_client_secret: SecretStr | None = None
@@ -224,6 +227,7 @@ class Tunables(Section):
     schedules: dict[ScheduleName, Schedule]
     report: ReportSettings
     serve: ServeSettings
+    console: ConsoleSettings
     reply: ReplySettings
     policy: Policy
     approvals: ApprovalSettings

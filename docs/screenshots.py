@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
 PICTURES = Path(__file__).with_name("pictures")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
@@ -27,6 +27,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 COLOURS = 64
 WIDTH, HEIGHT = 1180, 860
+WAIT_MS = 120_000
 ASKED = {
     "answer": "How many customers are affected by the double charges, and what do they ask for?",
     "sweep": "Sweep csm-* of the last 14 days",
@@ -43,29 +44,29 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         for scheme in SCHEMES:
-            with served() as url:
-                pictures_of(browser, url, scheme)
+            with served() as (page, console):
+                pictures_of(browser, page, console, scheme)
         browser.close()
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """Run `serve --local` with nothing but its defaults, and yield the page's address."""
+def served() -> Iterator[tuple[str, str]]:
+    """Run `serve --local` with its defaults; yield the addresses of the page and the console."""
     with tempfile.TemporaryDirectory() as home:
         env = {"HOME": home, "PATH": os.environ["PATH"]}
         words = ["serve", "--local", "--port", "0", "--page-port", "0"]
         line = [sys.executable, "-m", "bot", *words]
         with subprocess.Popen(line, env=env, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr
-            found = re.search(r"http://\S+/", process.stderr.readline())
+            found = [re.search(r"http://\S+", process.stderr.readline()) for _ in range(2)]
             try:
-                assert found
-                yield found[0]
+                page, console = (each[0] for each in found if each)
+                yield page, console
             finally:
                 process.terminate()
 
 
-def pictures_of(browser: Browser, url: str, scheme: Literal["light", "dark"]) -> None:
+def pictures_of(browser: Browser, url: str, console: str, scheme: Literal["light", "dark"]) -> None:
     context = browser.new_context(
         viewport={"width": WIDTH, "height": HEIGHT},
         color_scheme=scheme,
@@ -73,16 +74,33 @@ def pictures_of(browser: Browser, url: str, scheme: Literal["light", "dark"]) ->
         timezone_id="Europe/Lisbon",
     )
     page = context.new_page()
-    page.set_default_timeout(120_000)
+    page.set_default_timeout(WAIT_MS)
+    expect.set_options(timeout=WAIT_MS)
     page.goto(url)
     page.get_by_label("You are").select_option(label="Helena Vasconcelos")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
     for name, text in ASKED.items():
         ask(page, text)
         store(page.locator("#thread").screenshot(), name, scheme)
     page.get_by_role("button", name="Home", exact=True).click()
     expect(page.locator("#messages")).to_contain_text("Preferences", ignore_case=True)
     store(page.locator("#channel").screenshot(), "home", scheme)
+    page.goto(f"{console}/runs")
+    store(page.screenshot(clip=cut_below(page, "table.runs")), "console-runs", scheme)
+    page.get_by_role("link", name=ASKED["digest"]).click()
+    store(
+        page.screenshot(clip=cut_below(page, "table.timeline"), full_page=True),
+        "console-run",
+        scheme,
+    )
     context.close()
+
+
+def cut_below(page: Page, what: str) -> FloatRect:
+    """Return the part of a page down to the end of this element."""
+    box = page.locator(what).bounding_box()
+    assert box
+    return {"x": 0, "y": 0, "width": WIDTH, "height": box["y"] + box["height"] + 16}
 
 
 def ask(page: Page, text: str) -> None:

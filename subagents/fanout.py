@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Protocol
 
 from scopes.label import TRUSTED
@@ -102,6 +103,8 @@ class SpawnValues:
 
     delimiters: tuple[str, ...]
     seconds_left: float
+    at: datetime | None = None
+    """None if an earlier version stored them."""
 
 
 @dataclass
@@ -168,7 +171,7 @@ class Fanout:
             frozen = []
             numbered = enumerate(zip(briefs, made.delimiters, strict=True), first)
             for number, (brief, delimiter) in numbered:
-                one = self._frozen(f"s{number}", brief, delimiter, made.seconds_left)
+                one = self._frozen(f"s{number}", brief, delimiter, made)
                 self.results[one.id] = _placeholder(one)
                 self._given["s"] += 1
                 frozen.append(one)
@@ -181,9 +184,10 @@ class Fanout:
 
     def _draw(self, count: int) -> SpawnValues:
         left = max(0.0, self.run.budget.seconds_left())
-        return SpawnValues(tuple(new_delimiter() for _ in range(count)), left)
+        delimiters = tuple(new_delimiter() for _ in range(count))
+        return SpawnValues(delimiters, left, datetime.now(UTC))
 
-    def _frozen(self, id: str, brief: Brief, delimiter: str, left: float) -> SpawnedBrief:
+    def _frozen(self, id: str, brief: Brief, delimiter: str, made: SpawnValues) -> SpawnedBrief:
         strict = self.run.model.models.strict_tools
         system, tools, version = template(
             brief.draft.scope,
@@ -202,8 +206,9 @@ class Fanout:
             tools=tuple(tools),
             template=version,
             parent=self.parent,
-            seconds=max(1.0, CHILD_SHARE * left),
-            spare=(1 - CHILD_SHARE) * left,
+            seconds=max(1.0, CHILD_SHARE * made.seconds_left),
+            spare=(1 - CHILD_SHARE) * made.seconds_left,
+            frozen_at=made.at,
         )
 
     async def run_all(self, briefs: Sequence[Brief]) -> list[SubagentResult]:

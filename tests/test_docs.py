@@ -21,10 +21,11 @@ import typer
 from bot.__main__ import app, main
 from bot.approvals.store import Actions
 from bot.cli.mcp import ShownServer, ShownTool
-from bot.cli.schedules import DryRun, PlannedChannel, ScheduleStatus, Span
+from bot.cli.schedules import DryRun, PlannedChannel, Span
 from bot.policy.directory import Grants
 from bot.reports.documents import PanelFinding
 from bot.runs.store import Store
+from bot.schedules.status import ScheduleStatus
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredDelivery, StoredSchedule

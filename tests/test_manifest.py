@@ -8,7 +8,13 @@ from pathlib import Path
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.manifest import BOT_PERMISSIONS, FREE_EVENTS, USER_PERMISSIONS, manifest
+from bot.manifest import (
+    BOT_PERMISSIONS,
+    FREE_EVENTS,
+    SIGN_IN_PERMISSIONS,
+    USER_PERMISSIONS,
+    manifest,
+)
 from config.settings import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,7 +24,7 @@ SOURCES = [
     for path in (ROOT / package).rglob("*.py")
     if not path.is_relative_to(ROOT / "bot" / "local") and path.name != "manifest.py"
 ]
-TABLE = (*BOT_PERMISSIONS, *USER_PERMISSIONS)
+TABLE = (*BOT_PERMISSIONS, *USER_PERMISSIONS, *SIGN_IN_PERMISSIONS)
 FREE_METHODS = {"auth.test", "chat.getPermalink", "views.open", "views.publish"}
 """Web API methods that need no scope."""
 APP_METHODS = {"apps.connections.open"}

@@ -153,6 +153,7 @@ def frozen(**fields: Any) -> SpawnedBrief:
         "parent": "p1",
         "seconds": 240.5,
         "spare": 60.125,
+        "frozen_at": datetime(2026, 11, 28, 9, tzinfo=UTC),
     }
     for name, value in fields.items():
         (brief if name in brief else given)[name] = value

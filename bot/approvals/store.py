@@ -21,6 +21,7 @@ GRANT = "standing_grant"
 """Tool of the offer of a grant to administrators: see `GrantOffer`."""
 OURS = frozenset({BATCH, GRANT})
 """Actions that code proposes, not tools of a scope."""
+STATES = ("proposed", "asked", "approved", "denied", "expired", "edited", "done", "failed")
 WAITS = ("proposed", "asked")
 """States in which nobody has decided yet."""
 
@@ -191,6 +192,15 @@ class Actions:
             return True
 
         return await self.database.change(change)
+
+    async def deny(self, row: StoredAction, by: str, where: str) -> bool:
+        """Deny a waiting action; return whether it was still waiting.
+
+        Its card shows this when `serve` has noticed it. `where` is for the gate's log.
+        """
+        now = datetime.now(UTC)
+        line = Decision(row.run, row.id, row.tool, row.digest[:16], "denied", where, now, None)
+        return await self.decide(row, "denied", by, (line,), among=WAITS)
 
     async def replace(
         self, row: StoredAction, new: Action, by: str, decided: Sequence[Decision]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from bot.approvals.cards import arguments, title
-from bot.approvals.store import BATCH, GRANT, WAITS, Actions, StoredAction
+from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
 from bot.cli.output import NOBODY, on_database
 from bot.errors import SetupError
 from bot.policy.directory import Grant, Grants
@@ -16,9 +15,7 @@ from bot.slack.blocks import show_invisible
 from bot.storage.database import Database
 from bot.terminal import DONE, dump, say
 from config.settings import Settings
-from subagents.gate import Decision
 
-STATES = ("proposed", "asked", "approved", "denied", "expired", "edited", "done", "failed")
 CLICK = "To approve one, press the button of its card in Slack."
 
 
@@ -53,11 +50,7 @@ def deny_action(id: str, as_json: bool) -> int:
     async def work(settings: Settings, database: Database) -> int:
         actions = Actions(database)
         row = await _find_waiting(actions, id)
-        now = datetime.now(UTC)
-        line = Decision(
-            row.run, row.id, row.tool, row.digest[:16], "denied", "command line", now, None
-        )
-        if not await actions.decide(row, "denied", NOBODY, (line,), among=WAITS):
+        if not await actions.deny(row, NOBODY, "command line"):
             raise SetupError("decided", f"{row.id} was decided on just now.", "")
         dump({"id": row.id, "state": "denied"}) if as_json else say(f"Denied: {row.id}.")
         return DONE

@@ -150,6 +150,17 @@ def connect(
     raise typer.Exit(run_disconnect(json) if disconnect else run_connect(port, json))
 
 
+def console(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 8200,
+) -> None:
+    """Show runs, costs and records in your browser, from the stored state."""
+    from bot.cli.console import run_console
+
+    raise typer.Exit(run_console(port))
+
+
 mcp = typer.Typer(help="Show tool servers (MCP) and approve their tools.")
 
 

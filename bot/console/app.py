@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
+import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -13,8 +17,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from bot.errors import StoreError
 from bot.runs.store import Store
 from config.settings import Settings
+
+log = logging.getLogger(__name__)
 
 PATH = "/console"
 _HERE = Path(__file__).parent
@@ -25,18 +32,78 @@ _HEADERS = {
         "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "cross-origin-opener-policy": "same-origin",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with no-referrer, forms would send `Origin: null`
     "x-content-type-options": "nosniff",
 }
 
+MOST_BYTES = 20_000
+"""Bytes of a form."""
+TOKEN = "token"
+"""Name of the field in which each form sends its visitor's token back."""
+
 Page = Callable[[Request], Awaitable[Response]]
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who looks at a page."""
+
+    user: str
+    """Slack user; empty = the operator, on the bot's machine."""
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    """What each form of theirs must send back; no other site can read it."""
+
+    @property
+    def name(self) -> str:
+        """Return how their acts are recorded."""
+        return self.user or "the console"
 
 
 class ConsoleAccess(Protocol):
     """Decides who sees the console."""
 
     async def admit(self, request: Request) -> Response | None:
-        """Return None for an administrator, else the page to send instead."""
+        """Return None for an administrator, else the page to send instead.
+
+        It may name them in `request.state.visitor`.
+        """
+
+
+def show(template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a page; `values` are what its template names."""
+    text = _TEMPLATES.get_template(template).render({"root": PATH, **values})
+    return HTMLResponse(text, status, _HEADERS)
+
+
+def refusal(reason: str, status: int = 403, **values: Any) -> HTMLResponse:
+    """Return a page that says in a sentence why nothing else is shown.
+
+    `sign_in` among the values is the address at which to sign in.
+    """
+    given: dict[str, Any] = {"navigation": [], "here": "", "visitor": None, "sign_in": ""}
+    return show("refused.html", status, **{**given, "reason": reason, **values})
+
+
+def origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form; empty if there are too many bytes."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            return {}
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
 @dataclass
@@ -48,12 +115,15 @@ class Console:
     access: ConsoleAccess
     navigation: list[tuple[str, str]] = field(default_factory=list)
     """Title and path of each page in the menu."""
+    origin: str = ""
+    """Origin that browsers see it at; empty = that of the request."""
 
-    def __post_init__(self) -> None:
-        loader = FileSystemLoader(_HERE / "templates")
-        self._templates = Environment(
-            loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
-        )
+    operator: Visitor = field(default_factory=lambda: Visitor(""))
+    """Visitor whom `access` does not name."""
+
+    def visitor(self, request: Request) -> Visitor:
+        visitor: Visitor = getattr(request.state, "visitor", self.operator)
+        return visitor
 
     def render(
         self, request: Request, template: str, status: int = 200, **values: Any
@@ -62,23 +132,36 @@ class Console:
         base: Mapping[str, Any] = {
             "navigation": self.navigation,
             "here": request.url.path,
-            "root": PATH,
+            "visitor": self.visitor(request),
         }
-        text = self._templates.get_template(template).render({**base, **values})
-        return HTMLResponse(text, status, _HEADERS)
+        return show(template, status, **{**base, **values})
 
     def guarded(self, page: Page) -> Page:
         """Return a page that only those whom `access` admits see."""
 
         async def admitted(request: Request) -> Response:
-            refused = await self.access.admit(request)
-            if refused is None:
-                return await page(request)
+            try:
+                answer = await self.access.admit(request)
+                if answer is None and request.method == "POST":
+                    answer = await self._check_form(request)
+                answer = answer or await page(request)
+            except StoreError as error:
+                log.error("%s", error)
+                answer = refusal("The bot's database cannot be used at the moment.", 503)
             for name, value in _HEADERS.items():
-                refused.headers.setdefault(name, value)
-            return refused
+                answer.headers.setdefault(name, value)
+            return answer
 
         return admitted
+
+    async def _check_form(self, request: Request) -> Response | None:
+        """Refuse a form that another site sent. Its fields are in `request.state.form`."""
+        request.state.form = form = await form_of(request)
+        sent, token = form.get(TOKEN, ""), self.visitor(request).token
+        is_ours = request.headers.get("origin") == (self.origin or origin_of(str(request.base_url)))
+        if is_ours and hmac.compare_digest(sent.encode(), token.encode()):
+            return None
+        return refusal("This form is not of this session. Open the page again, and press it there.")
 
     def mount(self, routes: Sequence[Route], public: Sequence[BaseRoute] = ()) -> Mount:
         """Return the console below its path: `routes` behind `access`, `public` before it."""

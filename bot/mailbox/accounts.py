@@ -132,7 +132,7 @@ def _store_renewed(
             return
         ends = tokens.expires or now.expires_at
         latest = {"access_token": SecretStr(tokens.access), "expires_at": ends}
-        await store.put(GOOGLE, account, now.model_copy(update=latest))
+        await store.renew(GOOGLE, account, now.model_copy(update=latest))
 
     return renewed
 

@@ -43,6 +43,18 @@ class MailboxTokens(BaseModel, frozen=True):
         return token.get_secret_value()
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectedAccount:
+    """An account that is connected, without its tokens."""
+
+    provider: str
+    account: str
+    """The Slack user, or the operator."""
+    address: str
+    at: datetime
+    """When it was connected."""
+
+
 class Credentials:
     """The tokens of one database, by provider and account. Their text is in no repr.
 
@@ -60,6 +72,12 @@ class Credentials:
         insert = self.database.upsert(credentials, ("provider", "account"), ("body", "at"))
         await self.database.write(insert.values(row))
 
+    async def renew(self, provider: str, account: str, tokens: MailboxTokens) -> None:
+        """Replace the tokens of a connected account; it stays connected since then."""
+        _learn(tokens)
+        update = sa.update(credentials).where(_of(provider, account))
+        await self.database.write(update.values(body=tokens.model_dump_json()))
+
     async def get(self, provider: str, account: str) -> MailboxTokens | None:
         """Return the tokens of an account; None = there are none."""
         rows = await self.database.read(sa.select(credentials.c.body).where(_of(provider, account)))
@@ -73,6 +91,20 @@ class Credentials:
         """Delete the tokens of an account; return whether there were any."""
         gone = await self.database.write(sa.delete(credentials).where(_of(provider, account)))
         return bool(gone)
+
+    async def connected(self) -> list[ConnectedAccount]:
+        """Return who has tokens, for whom a page shows them."""
+        c = credentials.c
+        query = sa.select(credentials).order_by(c.provider, c.account)
+        return [
+            ConnectedAccount(
+                row.provider,
+                row.account,
+                MailboxTokens.model_validate_json(row.body).address,
+                row.at,
+            )
+            for row in await self.database.read(query)
+        ]
 
     async def accounts(self, provider: str) -> list[str]:
         """Return the accounts that have tokens, by name."""

@@ -91,7 +91,7 @@ class PolicyFile:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create it; `policy` holds while there is no file: `path` None, or not there yet."""
-        self._path = path
+        self.path = path
         self._clock = clock
         self._looking = asyncio.Lock()
         self._looked = float("-inf")
@@ -100,10 +100,10 @@ class PolicyFile:
 
     async def read(self) -> Policy:
         """Return the current policy. Raises PolicyFault while the file is wrong or missing."""
-        if self._path is not None:
+        if self.path is not None:
             async with self._looking:
                 if self._clock() - self._looked >= POLL_S:
-                    await asyncio.to_thread(self._look, self._path)
+                    await asyncio.to_thread(self._look, self.path)
                     self._looked = self._clock()
         if isinstance(self._now, PolicyFault):
             raise PolicyFault(self._now.path, self._now.fault)

@@ -358,10 +358,10 @@ class Store:
         columns = [c for c in tables.decisions.c if c.name != "seq"]
         return [Decision(**row._asdict()) for row in await self._of(run, tables.decisions, columns)]
 
-    async def trajectory(self, run: str) -> Trajectory:
-        """Return everything recorded of a run, in order of recording."""
+    async def trajectory(self, run: str, context: str | None = None) -> Trajectory:
+        """Return what was recorded of a run, or of one of its contexts, in order of recording."""
         contexts, ledger, requests, replies = [
-            await self._of(run, table, [c for c in table.c if not c.primary_key])
+            await self._of(run, table, [c for c in table.c if not c.primary_key], context)
             for table in (tables.contexts, tables.ledger, tables.requests, tables.replies)
         ]
         hashes = {row.hash for row in ledger}
@@ -379,10 +379,14 @@ class Store:
         return found
 
     async def _of(
-        self, run: str, table: sa.Table, columns: Iterable[sa.Column[Any]]
+        self,
+        run: str,
+        table: sa.Table,
+        columns: Iterable[sa.Column[Any]],
+        context: str | None = None,
     ) -> Sequence[sa.Row[Any]]:
-        """Return a run's rows of a table in the order written."""
-        order = next(iter(table.primary_key))
-        return await self.database.read(
-            sa.select(*columns).where(table.c.run == run).order_by(order)
-        )
+        """Return a run's rows of a table, or those of a context, in the order written."""
+        query = sa.select(*columns).where(table.c.run == run)
+        if context is not None:
+            query = query.where(table.c["id" if table is tables.contexts else "context"] == context)
+        return await self.database.read(query.order_by(next(iter(table.primary_key))))

@@ -10,7 +10,7 @@ import signal
 import socket
 import uuid
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
+from bot.console.access import LoopbackAccess
+from bot.console.app import PATH
+from bot.console.pages import console_routes
+from bot.console.signin import SlackSignIn
 from bot.context import trace_runs
 from bot.errors import SetupError, StoreError
 from bot.listeners.backfill import Backfill
@@ -71,6 +75,8 @@ from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
     from bot.serving.local import LocalWorkspace
 
 log = logging.getLogger(__name__)
@@ -81,6 +87,7 @@ class Server:
     """The parts of a serving process that others need."""
 
     settings: Settings
+    console: Sequence[BaseRoute]
     dispatch: RequestWorker
     durable: Durable
     intake: Intake
@@ -132,7 +139,8 @@ async def _assemble(
     url = settings.database_url
     if not url:
         stack.enter_context(only_process(settings.data_dir))
-    store = await Store.open(settings.data_dir, url, cipher_of(settings))
+    cipher = cipher_of(settings)
+    store = await Store.open(settings.data_dir, url, cipher)
     stack.push_async_callback(store.aclose)
     executor = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single"
     client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
@@ -209,7 +217,12 @@ async def _assemble(
     backfill = Backfill(intake, cursors, client, settings.slack)
     hear = time_calls(intake.from_socket, metrics.ack.observe)
     seen = (health, metrics, _sockets(settings, hear, backfill), backfill, connecting)
-    server = Server(settings, dispatch, durable, intake, writer, approvals, schedules, *seen)
+    signing = (settings, store.database, cipher, policy, people, bot.team)
+    access = SlackSignIn(*signing) if settings.console.public_url else LoopbackAccess()
+    console = console_routes(store, settings, access, policy)
+    server = Server(
+        settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
+    )
     await _start(stack, server, store, cursors, await _watch(stack, server, store, admission))
     return server
 
@@ -310,7 +323,10 @@ async def _watch(
 def _web(server: Server) -> Any:
     heard = time_calls(server.intake.from_http, server.metrics.ack.observe)
     http = server.settings.slack.mode == "http"
-    pages = connect_routes(server.connecting) if server.connecting.oauth else []
+    pages = [
+        *(connect_routes(server.connecting) if server.connecting.oauth else []),
+        *server.console,
+    ]
     return web_app(server.health, server.metrics, heard if http else None, pages=pages)
 
 
@@ -367,7 +383,10 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     async with run_server(settings, policy_path, model, name) as server:
-        log.info("serving; health and metrics at %s", server.url)
+        log.info(
+            "serving; health and metrics at %s, the console at %s%s",
+            *(server.url, server.url, PATH),
+        )
         if ready:
             await ready(server)
         await stopping.wait()
@@ -398,6 +417,7 @@ async def _serve(
         if sample:
             await sample.connect(server.dispatch.inbox.database)
             tell(f"Open {sample.page} in a browser to try it. Ctrl-C ends it.")
+            tell(f"What it did is shown at {server.url}{PATH}")
             if opened:
                 webbrowser.open(sample.page)
 

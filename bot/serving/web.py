@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message
 
 from bot.errors import SetupError, StoreError
@@ -50,7 +50,7 @@ def web_app(
     metrics: Metrics,
     events: Events | None = None,
     body_s: float = BODY_S,
-    pages: Sequence[Route] = (),
+    pages: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Return the app: `/healthz`, `/readyz`, `/metrics`, `pages`, and Slack's events if enabled.
 
@@ -66,7 +66,7 @@ def web_app(
     async def numbers(request: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE)
 
-    routes = [
+    routes: list[BaseRoute] = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", numbers),

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from bot.storage.encryption import EncryptedJson, EncryptedText
 from subagents.gate import Action
 
-REVISIONS = ("0010", "0011", "0012", "0013")
+REVISIONS = ("0010", "0011", "0012", "0013", "0014")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -78,12 +78,15 @@ runs = table(
     columns(sa.String, "kind", "status", "model"),
     columns(PlainText, "question"),
     columns(JSON, "args"),
-    columns(UtcTime, "started", index=True),
+    columns(UtcTime, "started"),
     optional(UtcTime, "finished"),
     optional(JSON, "result", "error"),
     optional(sa.Float, "cost_usd"),
     optional(sa.String, "requester", "request", index=True),
+    sa.Index("runs_listed", "started", "id", "kind", "status", "requester", "request", "cost_usd"),
 )
+"""The index holds all that runs are listed, filtered and added up by: SQLite would otherwise read
+past each result to get at what stands behind it."""
 
 subagents = table(
     "subagents",

@@ -1,0 +1,47 @@
+"""Implement `assistant console`: the console of the stored state, on this machine alone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from starlette.applications import Starlette
+
+from bot.cli.output import on_database
+from bot.console.access import LoopbackAccess
+from bot.console.app import PATH
+from bot.console.pages import console_routes
+from bot.errors import SetupError
+from bot.policy.policy import PolicyFile
+from bot.runs.store import Store
+from bot.serving.web import serve_app
+from bot.storage.database import Database
+from bot.terminal import DONE, say, tell
+from config.settings import Settings, settings_file
+
+
+def run_console(port: int) -> int:
+    """Serve the console until Ctrl-C or SIGTERM, and print its address."""
+
+    async def work(settings: Settings, database: Database) -> int:
+        policy = PolicyFile(settings_file(), settings.policy)
+        app = Starlette(routes=console_routes(Store(database), settings, LoopbackAccess(), policy))
+        try:
+            async with serve_app(app, "127.0.0.1", port) as here:
+                say(f"{here}{PATH}")
+                tell("The console is at this address. Ctrl-C ends it.")
+                await _stopped()
+        except SetupError as error:
+            hint = "Give --port another one." if error.code == "serve" else error.hint
+            raise SetupError(error.code, error.message, hint) from None
+        return DONE
+
+    return on_database(work, False)
+
+
+async def _stopped() -> None:
+    """Return when the process is asked to end."""
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await stopping.wait()

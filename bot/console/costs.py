@@ -1,0 +1,192 @@
+"""The page of costs: what runs have cost by day, channel, user, schedule and model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from urllib.parse import urlencode
+
+import sqlalchemy as sa
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bot.console.app import PATH, Console
+from bot.console.runs import COMMAND_LINE, channel_of, schedule_name
+from bot.storage.database import Database
+from bot.storage.requests import SCHEDULED
+from bot.storage.tables import contexts, runs, subagents
+
+USUAL_DAYS = 30
+MOST_DAYS = 366
+MOST_ROWS = 25
+"""Rows of one table; the dearest."""
+PARENT = "p1"
+"""Context of a run's first parent."""
+UNKNOWN = "no longer recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """What the runs of one key have cost together."""
+
+    key: str
+    runs: int
+    usd: float
+    link: str = ""
+    """List of these runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """The costs by one thing."""
+
+    title: str
+    rows: Sequence[CostRow]
+
+    def share(self, row: CostRow) -> str:
+        """Return the length of a row's bar, in percent of the longest."""
+        most = max((each.usd for each in self.rows), default=0.0)
+        return f"{100 * row.usd / most if most else 0:.2f}%"
+
+
+@dataclass(frozen=True, slots=True)
+class CostWindow:
+    """The days that are added up, both included."""
+
+    first: date
+    last: date
+    fault: str = ""
+
+    @classmethod
+    def of(cls, query: QueryParams, today: date) -> CostWindow:
+        usual = cls(today - timedelta(days=USUAL_DAYS - 1), today)
+        given = {name: query.get(name, "").strip() for name in ("first", "last")}
+        try:
+            last = date.fromisoformat(given["last"]) if given["last"] else today
+            ago = timedelta(days=USUAL_DAYS - 1)
+            first = date.fromisoformat(given["first"]) if given["first"] else last - ago
+        except (ValueError, OverflowError):
+            return cls(usual.first, usual.last, "Write days as 2026-11-28.")
+        if not first <= last < first + timedelta(days=MOST_DAYS):
+            fault = f"The first day comes before the last, at most {MOST_DAYS} days."
+            return cls(usual.first, usual.last, fault)
+        return cls(first, last)
+
+    @property
+    def days(self) -> list[str]:
+        length = (self.last - self.first).days + 1
+        return [(self.first + timedelta(days=n)).isoformat() for n in range(length)]
+
+    def inside(self) -> sa.ColumnElement[bool]:
+        """Return the condition for runs of these days, in UTC."""
+        start = datetime.combine(self.first, time(), UTC)
+        end = datetime.combine(self.last, time.max, UTC)
+        return runs.c.started.between(start, end)
+
+
+async def costs_by_day(database: Database, window: CostWindow) -> CostTable:
+    day = sa.func.substr(sa.type_coerce(runs.c.started, sa.String), 1, 10)
+    found = {row.key: row for row in await _grouped(database, day, window.inside())}
+    rows = [found.get(each, CostRow(each, 0, 0.0)) for each in window.days]
+    return CostTable("By day", rows)
+
+
+async def cost_tables(database: Database, window: CostWindow) -> list[CostTable]:
+    """Return the costs by channel, user, schedule and model. Raises StoreError."""
+    inside, c = window.inside(), runs.c
+    channels = await _grouped(
+        database, channel_of(database.shared), inside, c.request.is_not(None), field="where"
+    )
+    users = await _grouped(
+        database, sa.func.coalesce(c.requester, COMMAND_LINE), inside, field="who"
+    )
+    schedules = await _grouped(
+        database, schedule_name(), inside, c.kind == SCHEDULED, field="where"
+    )
+    return [
+        CostTable("By channel", channels),
+        CostTable("By user", users),
+        CostTable("By schedule", schedules),
+        CostTable("By model", await _by_model(database, inside)),
+    ]
+
+
+async def _grouped(
+    database: Database,
+    key: sa.ColumnElement[str],
+    *conditions: sa.ColumnElement[bool],
+    field: str = "",
+) -> list[CostRow]:
+    usd = sa.func.coalesce(sa.func.sum(runs.c.cost_usd), 0.0)
+    query = sa.select(key.label("grouped_by"), sa.func.count().label("runs"), usd.label("usd"))
+    query = query.select_from(runs).where(*conditions).group_by(sa.text("grouped_by"))
+    if field:
+        query = query.order_by(usd.desc(), sa.text("grouped_by")).limit(MOST_ROWS)
+    return [
+        CostRow(row.grouped_by, row.runs, row.usd, _list_of(field, row.grouped_by) if field else "")
+        for row in await database.read(query)
+        if row.grouped_by
+    ]
+
+
+def _list_of(field: str, key: str) -> str:
+    return f"{PATH}/runs?{urlencode({field: key})}"
+
+
+async def _by_model(database: Database, inside: sa.ColumnElement[bool]) -> list[CostRow]:
+    """Return the costs by model: of subagents by their own, the rest of a run by its parent's."""
+    first, child = contexts.alias(), contexts.alias()
+    is_first = sa.and_(first.c.run == runs.c.id, first.c.id == PARENT)
+    model = sa.func.coalesce(first.c.model, UNKNOWN)
+    usd = sa.func.coalesce(sa.func.sum(runs.c.cost_usd), 0.0)
+    parents = sa.select(
+        model.label("parent_model"), sa.func.count().label("runs"), usd.label("usd")
+    )
+    parents = parents.select_from(runs.outerjoin(first, is_first)).where(inside)
+    is_child = sa.and_(child.c.run == subagents.c.run, child.c.id == subagents.c.id)
+    spent = sa.func.coalesce(sa.func.sum(subagents.c.cost_usd), 0.0)
+    own = sa.func.coalesce(child.c.model, UNKNOWN)
+    children = sa.select(model.label("parent_model"), own.label("own_model"), spent.label("usd"))
+    joined = subagents.join(runs, runs.c.id == subagents.c.run).outerjoin(first, is_first)
+    children = children.select_from(joined.outerjoin(child, is_child)).where(inside)
+    rows = await database.read(parents.group_by(sa.text("parent_model")))
+    costs, counts = (
+        {row.parent_model: row.usd for row in rows},
+        {row.parent_model: row.runs for row in rows},
+    )
+    for row in await database.read(
+        children.group_by(sa.text("parent_model"), sa.text("own_model"))
+    ):
+        costs[row.parent_model] = costs.get(row.parent_model, 0.0) - row.usd
+        costs[row.own_model] = costs.get(row.own_model, 0.0) + row.usd
+    ordered = sorted(costs.items(), key=lambda each: -each[1])
+    return [CostRow(key, counts.get(key, 0), max(0.0, usd)) for key, usd in ordered]
+
+
+class CostPages:
+    """The page of costs of one console."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def routes(self) -> list[Route]:
+        return [Route("/costs", self.show)]
+
+    async def show(self, request: Request) -> Response:
+        """Add up the costs of the days in the address."""
+        window = CostWindow.of(request.query_params, datetime.now(UTC).date())
+        database = self.console.store.database
+        days = await costs_by_day(database, window)
+        return self.console.render(
+            request,
+            "costs.html",
+            400 if window.fault else 200,
+            window=window,
+            days=days,
+            total=sum(row.usd for row in days.rows),
+            runs=sum(row.runs for row in days.rows),
+            tables=await cost_tables(database, window),
+        )

@@ -1,0 +1,261 @@
+"""Pages of what is stored: schedules, approvals, connections, policy, feedback, and the pause."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from bot.approvals.cards import arguments, title
+from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
+from bot.console.app import PATH, Console, refusal
+from bot.errors import SetupError
+from bot.mailbox.google_oauth import Credentials
+from bot.policy.directory import Grants
+from bot.policy.policy import PolicyFault, PolicyFile
+from bot.schedules import description
+from bot.schedules.status import ScheduleStatus, schedule_statuses, status_facts
+from bot.schedules.store import ScheduleStore
+from bot.slack.blocks import show_invisible
+from bot.storage.requests import RequestQueue
+from config.settings import read_yaml
+
+log = logging.getLogger(__name__)
+
+MENU = [
+    (each, f"{PATH}/{each.lower()}")
+    for each in ("Schedules", "Approvals", "Connections", "Policy", "Feedback", "Pause")
+]
+"""Title and path of each page."""
+SHOWN = 50
+"""Finished approvals on the page."""
+RATED = 200
+DECIDED = tuple(state for state in STATES if state not in WAITS)
+DEFAULTS, FILE = "default.yaml", "assistant.yaml"
+_MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
+RULES = {
+    "answer": "It answers",
+    "mention_needed": "A thread that it answered in needs a mention again",
+    "shared": "It answers in channels shared with other companies",
+    "ask": "Who may ask",
+    "scopes": "What subagents may be given",
+    "models": "Models",
+    "cost_usd": "US dollars a request",
+    "user_daily_usd": "US dollars of one user a day",
+    "daily_usd": "US dollars of all together a day",
+    "admins": "Administrators",
+    "approvers": "Who may approve, besides the requester",
+    "schedulers": "Who may set schedules in chat",
+}
+"""Key of the policy -> what it says."""
+NOTHING_SAID = {
+    "cost_usd": "limits.cost_usd",
+    "user_daily_usd": "no limit",
+    "daily_usd": "no limit",
+}
+"""Key of the policy -> meaning of null."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """One value of the policy that holds."""
+
+    key: str
+    words: str
+    value: str
+    origin: str
+    """File that says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The pages of one console."""
+
+    console: Console
+    policy: PolicyFile
+
+    def routes(self) -> list[Route]:
+        """Return the routes, for `Console.mount`."""
+        post = ["POST"]
+        return [
+            Route("/schedules", self.schedules),
+            Route("/schedules/{name}/pause", self.pause_schedule, methods=post),
+            Route("/schedules/{name}/resume", self.resume_schedule, methods=post),
+            Route("/approvals", self.approvals),
+            Route("/approvals/{id}/deny", self.deny, methods=post),
+            Route("/connections", self.connections),
+            Route("/policy", self.effective_policy),
+            Route("/feedback", self.feedback),
+            Route("/pause", self.pause_state),
+            Route("/pause", self.pause, methods=post),
+            Route("/resume", self.resume, methods=post),
+        ]
+
+    async def schedules(self, request: Request) -> Response:
+        now = datetime.now(UTC)
+        settings = self.console.settings.schedules
+        found = await schedule_statuses(self.console.store.database, settings, now)
+        rows = [_schedule_row(each, now) for each in found]
+        return self.console.render(request, "schedules.html", schedules=rows)
+
+    async def pause_schedule(self, request: Request) -> Response:
+        name, by = request.path_params["name"], self._by(request)
+        return await self._on_schedule(self._schedules.pause(name, f"paused by {by}"), request)
+
+    async def resume_schedule(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return await self._on_schedule(self._schedules.resume(name, datetime.now(UTC)), request)
+
+    async def approvals(self, request: Request) -> Response:
+        """Show what waits with its exact arguments, and the latest decisions."""
+        found = await Actions(self.console.store.database).in_state(*STATES)
+        rows = [row for row in found if row.tool != BATCH]
+        waiting = [_approval_row(row) for row in rows if row.state in WAITS]
+        done = sorted(
+            (row for row in rows if row.state in DECIDED),
+            key=lambda row: row.decided_at or row.made,
+            reverse=True,
+        )
+        grants = await Grants(self.console.store.database).all()
+        return self.console.render(
+            request,
+            "approvals.html",
+            waiting=waiting,
+            finished=[_approval_row(row) for row in done[:SHOWN]],
+            grants=[each for each in grants if each.revoked_at is None],
+        )
+
+    async def deny(self, request: Request) -> Response:
+        actions, id = Actions(self.console.store.database), request.path_params["id"]
+        row = await actions.get(id)
+        if row is None or not await actions.deny(row, self._by(request), "console"):
+            return refusal("This action does not wait for approval any more.", 409)
+        return self._done(request, "approvals", f"denied {id}")
+
+    async def connections(self, request: Request) -> Response:
+        """Show whose accounts are connected; their tokens are on no page."""
+        settings = self.console.settings
+        return self.console.render(
+            request,
+            "connections.html",
+            accounts=await Credentials(self.console.store.database).connected(),
+            google=settings.google,
+            servers=settings.mcp.servers,
+        )
+
+    async def effective_policy(self, request: Request) -> Response:
+        """Show the policy that holds now, and which file says what."""
+        try:
+            policy = await self.policy.read()
+        except PolicyFault as fault:
+            return self.console.render(request, "policy.html", fault=str(fault), lines=[], text="")
+        file = self.policy.path
+        exists = file is not None and file.exists()
+        given = read_yaml(file).get("policy") if file and exists else None
+        text = file.read_text("utf-8") if file and exists else ""
+        lines = list(policy_lines(policy, given if isinstance(given, dict) else {}))
+        return self.console.render(request, "policy.html", fault="", lines=lines, text=text)
+
+    async def feedback(self, request: Request) -> Response:
+        ratings = await self._queue.ratings(RATED)
+        return self.console.render(request, "feedback.html", ratings=ratings)
+
+    async def pause_state(self, request: Request) -> Response:
+        by = await self._queue.paused_by()
+        return self.console.render(request, "pause.html", by=by and _MENTION.sub(r"\1", by))
+
+    async def pause(self, request: Request) -> Response:
+        visitor = self.console.visitor(request)
+        await self._queue.pause(f"<@{visitor.user}>" if visitor.user else visitor.name)
+        return self._done(request, "pause", "paused the bot")
+
+    async def resume(self, request: Request) -> Response:
+        await self._queue.resume()
+        return self._done(request, "pause", "resumed the bot")
+
+    @property
+    def _queue(self) -> RequestQueue:
+        return RequestQueue(self.console.store.database)
+
+    @property
+    def _schedules(self) -> ScheduleStore:
+        return ScheduleStore(self.console.store.database)
+
+    def _by(self, request: Request) -> str:
+        return self.console.visitor(request).name
+
+    async def _on_schedule(self, change: Any, request: Request) -> Response:
+        """Change a schedule, and show all of them."""
+        try:
+            await change
+        except SetupError as error:
+            return refusal(str(error), 409)
+        return self._done(request, "schedules", request.url.path)
+
+    def _done(self, request: Request, page: str, what: str) -> Response:
+        """Log who did it, and show the page."""
+        log.info("console: %s: %s", self._by(request), what)
+        return RedirectResponse(f"{PATH}/{page}", 303)
+
+
+def _schedule_row(each: ScheduleStatus, now: datetime) -> dict[str, Any]:
+    stored = each.stored
+    return {
+        "name": stored.id,
+        "kind": description.name(stored.spec.kind),
+        "contents": show_invisible(description.contents(stored.spec)),
+        "when": description.when(stored.spec),
+        "to": stored.spec.to,
+        "owner": stored.spec.owner,
+        "state": stored.state if each.taken_up else "new",
+        "why": _MENTION.sub(r"\1", stored.why),
+        "facts": dict(status_facts(each, now)),
+        "origin": stored.origin,
+        "taken_up": each.taken_up,
+    }
+
+
+def _approval_row(row: StoredAction) -> dict[str, Any]:
+    """Return a row with the exact arguments of its action."""
+    named = arguments(row.action) if row.tool != GRANT else ()
+    return {
+        "row": row,
+        "title": title(row.action) if row.tool != GRANT else "Standing grant",
+        "rule": show_invisible(row.action.rule),
+        "arguments": [(show_invisible(name), value) for name, value, _ in named],
+    }
+
+
+def policy_lines(
+    policy: BaseModel, given: Mapping[str, Any], above: str = ""
+) -> Iterator[PolicyLine]:
+    """Yield each value that is set; `given` is what the settings file says in this section."""
+    for name, value in policy:
+        key, said = f"{above}{name}", given.get(name) if isinstance(given, Mapping) else None
+        below = said if isinstance(said, Mapping) else {}
+        if isinstance(value, BaseModel):
+            yield from policy_lines(value, below, f"{key}.")
+        elif isinstance(value, Mapping):
+            for place, rules in value.items():
+                yield from policy_lines(rules, below.get(place) or {}, f"{key}.{place}.")
+        elif value is not None or (name in NOTHING_SAID and above in ("", "everywhere.")):
+            origin = FILE if name in given else DEFAULTS
+            yield PolicyLine(f"policy.{key}", RULES[name], _words(name, value), origin)
+
+
+def _words(name: str, value: Any) -> str:
+    if value is None:
+        return NOTHING_SAID[name]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "nobody"
+    return f"{value:g}" if isinstance(value, float) else str(value)

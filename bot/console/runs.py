@@ -1,0 +1,416 @@
+"""The pages about runs: the list, one run, and what one of its contexts was sent."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import ValidationError
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bot.console.app import Console
+from bot.console.timeline import KINDS, Timeline, seconds_text, timeline_of
+from bot.console.trajectories import shown_calls
+from bot.log import Redactor, secret_values
+from bot.reports.answer import answer_text
+from bot.reports.documents import STATUSES, AnswerDocument, parse_document
+from bot.reports.text import report_text
+from bot.runs.store import WAITING, RunNotFound, Store
+from bot.storage.database import Database
+from bot.storage.requests import SCHEDULED, RequestQueue
+from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
+from subagents.brief import SpawnedBrief, brief_of
+from subagents.budget import NANO
+from subagents.gate import Decision
+from subagents.overlap import audit
+from subagents.result import SubagentResult
+
+PAGE = 50
+"""Runs of one page."""
+MAX_TEXT = 200
+MAX_DECISIONS = 500
+COMMAND_LINE = "command-line"
+"""Stands for the requester of a run that has none."""
+RUN_KINDS = ("mention", "dm", "follow_up", SCHEDULED, "ask", "sweep", "triage", "panel")
+RUN_STATUSES = ("running", *STATUSES)
+RATINGS = ("good", "bad")
+Condition = sa.ColumnElement[bool]
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """What a list of runs is narrowed to, as its form sends it; empty texts narrow nothing."""
+
+    who: str = ""
+    where: str = ""
+    kind: str = ""
+    status: str = ""
+    cost_from: str = ""
+    cost_to: str = ""
+    rating: str = ""
+    text: str = ""
+    before: str = ""
+    """Start and id of the last run of the page before."""
+    faults: tuple[str, ...] = ()
+    """What is wrong with it, in sentences."""
+    conditions: tuple[Condition, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, query: QueryParams, shared: bool) -> RunFilter:
+        """Read a filter; `shared`: for a Postgres database."""
+        names = [f.name for f in fields(cls) if f.type == "str"]
+        given = {name: query.get(name, "").strip() for name in names}
+        faults, conditions = list[str](), list[Condition]()
+        for name, value in given.items():
+            if not value:
+                continue
+            try:
+                conditions.append(_condition(name, value, shared))
+            except ValueError as error:
+                faults.append(str(error))
+        return cls(**given, faults=tuple(faults), conditions=tuple(conditions))
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Return the fields that narrow something, without the place of the page."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "str"}
+        return {name: value for name, value in values.items() if value and name != "before"}
+
+
+def channel_of(shared: bool) -> sa.ColumnElement[str]:
+    """Return the channel of a run's request, whose key is `team/channel/ts`; null without one."""
+    key, f = runs.c.request, sa.func
+    if shared:
+        return f.split_part(key, "/", 2)
+    rest = f.substr(key, f.instr(key, "/") + 1)
+    return f.substr(rest, 1, f.instr(rest, "/") - 1)
+
+
+def schedule_name() -> sa.ColumnElement[str]:
+    """Return the name of the schedule that a run belongs to."""
+    return sa.cast(runs.c.args["schedule"].as_string(), sa.String)
+
+
+def _condition(name: str, value: str, shared: bool) -> Condition:
+    """Return the condition of one field of a filter. Raises ValueError with a sentence."""
+    c = runs.c
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"“{name}” may have {MAX_TEXT} characters.")
+    match name:
+        case "who":
+            return c.requester.is_(None) if value == COMMAND_LINE else c.requester == value
+        case "where":
+            scheduled = sa.and_(c.kind == SCHEDULED, schedule_name() == value)
+            return sa.or_(channel_of(shared) == value, scheduled)
+        case "kind":
+            return c.kind == _one_of("kind", value, RUN_KINDS)
+        case "status":
+            return c.status == _one_of("status", value, RUN_STATUSES)
+        case "cost_from":
+            return c.cost_usd >= _dollars(value)
+        case "cost_to":
+            return c.cost_usd <= _dollars(value)
+        case "rating":
+            rated = feedback.c.value == _one_of("rating", value, RATINGS)
+            return c.request.in_(sa.select(feedback.c.request).where(rated))
+        case "text":
+            return c.question.icontains(value, autoescape=True)
+    return _before(value)
+
+
+def _one_of(what: str, value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise ValueError(f"There is no {what} “{value}”: choose one of {', '.join(known)}.")
+    return value
+
+
+def _dollars(value: str) -> float:
+    try:
+        amount = float(value)
+    except ValueError:
+        amount = math.nan
+    if not math.isfinite(amount) or amount < 0:
+        raise ValueError(f"“{value}” is no amount in dollars: write it as 0.25.")
+    return amount
+
+
+def _before(value: str) -> Condition:
+    """Return the condition for runs that are older than `<time>~<id>`."""
+    at, _, id = value.partition("~")
+    try:
+        started = datetime.fromisoformat(at)
+    except ValueError:
+        started = None
+    if started is None or started.tzinfo is None or not id:
+        raise ValueError("The address names no page of the list: begin at the newest run.")
+    last = sa.tuple_(sa.literal(started, runs.c.started.type), sa.literal(id))
+    return sa.tuple_(runs.c.started, runs.c.id) < last
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """One line of the list."""
+
+    id: str
+    kind: str
+    status: str
+    question: str
+    who: str
+    where: str
+    started: datetime
+    seconds: float | None
+    cost_usd: float | None
+    subagents: int
+    good: int
+    bad: int
+
+
+async def listed_runs(database: Database, wanted: RunFilter) -> tuple[list[ListedRun], str]:
+    """Return a page of runs, newest first, and the place of the next page; empty = the last."""
+    c = runs.c
+    newest = sa.select(c.id).where(*wanted.conditions).order_by(c.started.desc(), c.id.desc())
+    found = [row.id for row in await database.read(newest.limit(PAGE + 1))]
+    shown = found[:PAGE]
+    columns = (c.id, c.kind, c.status, c.started, c.finished, c.cost_usd, c.requester, c.request)
+    question = sa.func.substr(c.question, 1, MAX_TEXT).label("question")
+    query = sa.select(*columns, question, schedule_name().label("schedule"))
+    rows = {row.id: row for row in await database.read(query.where(c.id.in_(shown)))}
+    counted = sa.select(subagents.c.run, sa.func.count().label("number")).where(
+        subagents.c.run.in_(shown)
+    )
+    children = {r.run: r.number for r in await database.read(counted.group_by(subagents.c.run))}
+    votes = await RequestQueue(database).votes(filter(None, (r.request for r in rows.values())))
+    made = [_listed(rows[id], children.get(id, 0), votes) for id in shown if id in rows]
+    more = f"{made[-1].started.isoformat()}~{made[-1].id}" if made and len(found) > PAGE else ""
+    return made, more
+
+
+def _listed(row: sa.Row[Any], children: int, votes: Mapping[str, Counter[str]]) -> ListedRun:
+    rated = votes.get(row.request or "", Counter())
+    return ListedRun(
+        id=row.id,
+        kind=row.kind,
+        status=row.status,
+        question=row.question,
+        who=row.requester or "",
+        where=where_of(row.request, row.schedule),
+        started=row.started,
+        seconds=(row.finished - row.started).total_seconds() if row.finished else None,
+        cost_usd=row.cost_usd,
+        subagents=children,
+        good=rated["good"],
+        bad=rated["bad"],
+    )
+
+
+def where_of(request: str | None, schedule: str | None) -> str:
+    """Return the channel or the schedule of a run; empty on the command line."""
+    return request.split("/")[1] if request and request.count("/") == 2 else schedule or ""
+
+
+@dataclass(frozen=True)
+class ShownSubagent:
+    """A subagent of a run: what it was asked, and what it found."""
+
+    row: StoredSubagent
+    brief: SpawnedBrief
+    result: SubagentResult | None
+
+    @classmethod
+    def of(cls, row: StoredSubagent) -> ShownSubagent:
+        brief = brief_of(row.brief, {"system": (), "tools": ()})
+        ended = row.status != WAITING and row.result
+        return cls(row, brief, SubagentResult.model_validate(row.result) if ended else None)
+
+
+class RunPages:
+    """The pages of one console."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.store: Store = console.store
+        self._clean = Redactor(secret_values(console.settings.secrets)).clean
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/runs", self.list),
+            Route("/runs/{run}", self.show),
+            Route("/runs/{run}/live", self.live),
+            Route("/runs/{run}/audit", self.audited),
+            Route("/runs/{run}/contexts/{context}", self.trajectory),
+        ]
+
+    def _render(
+        self, request: Request, template: str, status: int = 200, **values: Any
+    ) -> Response:
+        """Return a page; its templates remove secrets from texts with `clean`."""
+        return self.console.render(request, template, status, clean=self._clean, **values)
+
+    async def list(self, request: Request) -> Response:
+        """List runs by the filter in the address."""
+        database = self.store.database
+        wanted = RunFilter.of(request.query_params, database.shared)
+        found, more = ([], "") if wanted.faults else await listed_runs(database, wanted)
+        return self._render(
+            request,
+            "runs.html",
+            400 if wanted.faults else 200,
+            wanted=wanted,
+            found=found,
+            more=more,
+            choices={"kind": RUN_KINDS, "status": RUN_STATUSES, "rating": RATINGS},
+            seconds_text=seconds_text,
+        )
+
+    async def show(self, request: Request) -> Response:
+        """Show one run."""
+        run = await self._run(request)
+        if isinstance(run, Response):
+            return run
+        children = await self.store.subagents(run.id)
+        timeline = await timeline_of(self.store.database, run, children)
+        shown = [ShownSubagent.of(child) for child in children]
+        below = defaultdict[str, list[ShownSubagent]](list)
+        for each in shown:
+            below[each.brief.parent].append(each)
+        decisions = await self.store.decisions(run.id)
+        parents = [bar for bar in timeline.bars if bar.kind == "parent"]
+        known = {bar.id for bar in timeline.bars}
+        return self._render(
+            request,
+            "run.html",
+            **await self._facts(run, timeline),
+            shown=shown,
+            below=dict(below),
+            roots=[bar.id for bar in parents] + [id for id in below if id not in known],
+            recorded={bar.id for bar in timeline.bars if bar.recorded},
+            dropped=[
+                (each.row.id, text)
+                for each in shown
+                if each.result
+                for text in each.result.unsupported
+            ],
+            answer=self._answer(run),
+            decisions=decisions[-MAX_DECISIONS:],
+            more_decisions=max(0, len(decisions) - MAX_DECISIONS),
+            verdicts=_verdicts(decisions),
+        )
+
+    async def live(self, request: Request) -> Response:
+        """Return the part of a run's page that grows; the whole page is loaded once it ended."""
+        run = await self._run(request)
+        if isinstance(run, Response):
+            return run
+        children = await self.store.subagents(run.id)
+        facts = await self._facts(run, await timeline_of(self.store.database, run, children))
+        page = self._render(request, "run_live.html", **facts)
+        if run.finished:
+            page.headers["hx-refresh"] = "true"
+        return page
+
+    async def audited(self, request: Request) -> Response:
+        """Check a run for leaks now; the fragment alone if the page asks for it."""
+        run = await self._run(request)
+        if isinstance(run, Response):
+            return run
+        report = await asyncio.to_thread(audit, await self.store.trajectory(run.id))
+        inside = "hx-request" in request.headers
+        template = "audit_verdict.html" if inside else "audit.html"
+        return self._render(request, template, run=run, report=report)
+
+    async def trajectory(self, request: Request) -> Response:
+        """Show what a context was sent and what it answered."""
+        run = await self._run(request)
+        if isinstance(run, Response):
+            return run
+        id = request.path_params["context"]
+        found = await self.store.trajectory(run.id, id)
+        if not found.contexts and not found.requests:
+            known = {child.id for child in await self.store.subagents(run.id)}
+            text = f"The run {run.id} has no context {id}."
+            if id in known or not run.question:
+                text = (
+                    f"What {id} of the run {run.id} was sent is not stored: it was not begun yet, "
+                    "or retention.trajectories_days has passed."
+                )
+            return self._message(request, "No record", text, 404)
+        calls = await asyncio.to_thread(shown_calls, found)
+        return self._render(
+            request,
+            "trajectory.html",
+            run=run,
+            id=id,
+            context=found.contexts[0] if found.contexts else None,
+            calls=calls,
+        )
+
+    async def _facts(self, run: StoredRun, timeline: Timeline) -> dict[str, Any]:
+        """Return what the growing part of a page shows."""
+        query = sa.select(budgets).where(budgets.c.run == run.id)
+        budget = next(iter(await self.store.database.read(query)), None)
+        limits = run.args.get("limits") or {}
+        paid = [bar.cost_usd for bar in timeline.bars if bar.cost_usd]
+        return {
+            "run": run,
+            "where": where_of(run.request, run.args.get("schedule")),
+            "timeline": timeline,
+            "kinds": KINDS,
+            "seconds_text": seconds_text,
+            "spent": run.cost_usd if run.cost_usd is not None else sum(paid),
+            "cap": budget.cap_nanousd / NANO if budget else limits.get("cost_usd"),
+            "votes": (await RequestQueue(self.store.database).votes([run.request or ""]))[
+                run.request or ""
+            ],
+            "emptied": not run.question and run.finished is not None,
+        }
+
+    def _answer(self, run: StoredRun) -> str:
+        """Return the result of a run as text; empty without one."""
+        if not run.result:
+            return ""
+        try:
+            document = parse_document(run.result)
+        except ValidationError:
+            return "This result was stored by another version, which can show it."
+        if isinstance(document, AnswerDocument):
+            return answer_text(document, whole=True)
+        return report_text(document, self.console.settings.triage.categories)
+
+    async def _run(self, request: Request) -> StoredRun | Response:
+        """Return the run that the address names, or the page that says why there is none."""
+        id = request.path_params["run"]
+        if run := await self.store.find_run(id):
+            return run
+        decisions = await self.store.decisions(id)
+        if decisions:
+            text = (
+                f"The run {id} was deleted, by `assistant forget` or because a message that it had "
+                f"read was deleted. {len(decisions)} decisions of the gate about it are kept."
+            )
+            return self._message(request, "Deleted", text, 410)
+        try:
+            await self.store.run(id)
+            nearest: Iterable[str] = ()
+        except RunNotFound as error:
+            nearest = error.nearest
+        return self._message(request, "No such run", f"There is no run {id}.", 404, nearest)
+
+    def _message(
+        self, request: Request, title: str, text: str, status: int, nearest: Iterable[str] = ()
+    ) -> Response:
+        return self._render(
+            request, "message.html", status, title=title, text=text, nearest=list(nearest)
+        )
+
+
+def _verdicts(decisions: Iterable[Decision]) -> list[tuple[str, int]]:
+    return Counter(each.verdict for each in decisions).most_common()

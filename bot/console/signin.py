@@ -1,0 +1,353 @@
+"""Sign in with Slack (OpenID Connect), for a console that is reachable from elsewhere.
+
+https://docs.slack.dev/authentication/sign-in-with-slack, without PKCE: Slack allows it only to apps
+that are marked as public clients for good. The client secret, the nonce, and the state in a cookie
+bind an answer of Slack's to the browser that asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlencode, urljoin
+
+import aiohttp
+import jwt
+import sqlalchemy as sa
+from pydantic import BaseModel, Field, SecretStr
+from slack_sdk.errors import SlackApiError
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from bot.console.app import PATH, Visitor, origin_of, refusal
+from bot.errors import SetupError, StoreError
+from bot.policy.policy import PolicyFault, PolicyFile
+from bot.slack.people import People
+from bot.storage.database import Database
+from bot.storage.encryption import Cipher
+from bot.storage.tables import oauth_states
+from config.settings import Settings
+from scopes.slack_client import web_client
+
+log = logging.getLogger(__name__)
+
+ATTEMPT = timedelta(minutes=10)
+"""From the click on `Sign in with Slack` to the return."""
+SESSION = timedelta(hours=12)
+SIGN_IN, BACK, SIGN_OUT = "/sign-in", "/sign-in/back", "/sign-out"
+"""Paths below that of the console."""
+ISSUER = "https://slack.com"
+AUTHORIZE = "../openid/connect/authorize"
+"""Slack's page, as seen from its API."""
+TEAM, USER = "https://slack.com/team_id", "https://slack.com/user_id"
+"""Names of claims."""
+LEEWAY_S = 30
+MOST_CHARS = 4_000
+_PAGE = re.compile(rf"{PATH}/(\w[\w.-]*(/\w[\w.-]*)*)?")
+_CODE = re.compile(r"[a-z_]{1,40}")
+
+
+class _Sealed(BaseModel, frozen=True):
+    """What a browser carries in an encrypted cookie, and may use until then."""
+
+    id: str = Field(default_factory=lambda: secrets.token_urlsafe(32))
+    expires: datetime
+
+
+class SignInAttempt(_Sealed, frozen=True):
+    """A sign-in that has begun in this browser; its id is the state of OAuth."""
+
+    kind: Literal["attempt"] = "attempt"
+    nonce: str = Field(default_factory=lambda: secrets.token_urlsafe(32))
+    page: str = f"{PATH}/"
+    """The page that was wanted."""
+
+
+class Session(_Sealed, frozen=True):
+    """An administrator who is signed in."""
+
+    kind: Literal["session"] = "session"
+    team: str
+    user: str
+    token: str = Field(default_factory=lambda: secrets.token_urlsafe(32))
+    """What each form sends back."""
+
+
+S = TypeVar("S", bound=_Sealed)
+
+
+class SignInRefused(Exception):
+    """Nobody is signed in; the text is the sentence that says why."""
+
+
+class UsedIds:
+    """What may be used once and was: states of sign-ins, and sessions that were signed out."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def use(self, once: _Sealed) -> bool:
+        """Return whether this is the first use."""
+        row = {"state": _digest(once.id), "account": "", "phase": "used", "tries": 0, "body": ""}
+        insert = self._database.insert(oauth_states).values(**row, expires=once.expires)
+        return bool(await self._database.write(insert.on_conflict_do_nothing()))
+
+    async def has(self, once: _Sealed) -> bool:
+        used = sa.select(oauth_states.c.state).where(oauth_states.c.state == _digest(once.id))
+        return bool(await self._database.read(used))
+
+
+class SlackSignIn:
+    """Admits administrators of one workspace, after Slack has told who they are."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        cipher: Cipher,
+        policy: PolicyFile,
+        people: People,
+        team: str,
+    ) -> None:
+        """Create it. Raises SetupError."""
+        web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
+        self._public = (settings.console.public_url or "").rstrip("/")
+        self._secure = self._public.startswith("https://")
+        self._client_id, self._client_secret = _client(settings)
+        self._authorize = urljoin(web.base_url, AUTHORIZE)
+        self._admins, self._policy = settings.console.admins, policy
+        self._cipher, self._used = cipher, UsedIds(database)
+        self._people, self._web, self._team = people, web, team
+
+    @property
+    def origin(self) -> str:
+        """Return the origin at which browsers see the console."""
+        return origin_of(self._public)
+
+    def public_routes(self) -> list[Route]:
+        """Return the routes that everybody may open."""
+        return [Route(SIGN_IN, self.leave), Route(BACK, self.back)]
+
+    def routes(self) -> list[Route]:
+        """Return the routes of those who are signed in."""
+        return [Route(SIGN_OUT, self.sign_out, methods=["POST"])]
+
+    async def admit(self, request: Request) -> Response | None:
+        """See `ConsoleAccess`."""
+        sealed = request.cookies.get(self._cookie(Session))
+        if not sealed:
+            return self._refuse("Sign in to see the console.", 401, request)
+        session = self._unseal(Session, sealed)
+        if session is None or session.team != self._team or await self._used.has(session):
+            return self._refuse("You are not signed in any more.", 401, request)
+        try:
+            await self._check_admin(session.user, strict=False)
+        except SignInRefused as why:
+            return self._refuse(str(why), 403, request)
+        request.state.visitor = Visitor(session.user, session.token)
+        return None
+
+    async def leave(self, request: Request) -> Response:
+        """Redirect to Slack; the browser remembers that it asked."""
+        page = request.query_params.get("page", "")
+        attempt = SignInAttempt(expires=_after(ATTEMPT))
+        if _PAGE.fullmatch(page):
+            attempt = attempt.model_copy(update={"page": page})
+        asked = {
+            "response_type": "code",
+            "scope": "openid",
+            "client_id": self._client_id,
+            "state": attempt.id,
+            "nonce": attempt.nonce,
+            "team": self._team,
+            "redirect_uri": self._redirect_uri,
+        }
+        away = self._redirect(f"{self._authorize}?{urlencode(asked)}")
+        self._put(away, attempt, ATTEMPT)
+        return away
+
+    async def back(self, request: Request) -> Response:
+        """Handle the return from Slack."""
+        try:
+            attempt = await self._finish(request)
+            code = request.query_params.get("code", "")[:MOST_CHARS]
+            user = await self._identify(code, attempt.nonce)
+            await self._check_admin(user, strict=True)
+        except SignInRefused as why:
+            log.warning("a sign-in to the console was refused: %s", why)
+            refused = self._refuse(str(why), 403)
+            self._drop(refused, SignInAttempt)
+            return refused
+        except StoreError as error:
+            log.error("%s", error)
+            return self._refuse("The bot's database cannot be used at the moment.", 503)
+        log.info("%s has signed in to the console", user)
+        welcome = self._redirect(self._public + attempt.page)
+        self._drop(welcome, SignInAttempt)
+        session = Session(expires=_after(SESSION), team=self._team, user=user)
+        self._put(welcome, session, SESSION)
+        return welcome
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session, also for whoever else has its cookie."""
+        session = self._unseal(Session, request.cookies.get(self._cookie(Session), ""))
+        if session:
+            await self._used.use(session)
+            log.info("%s has signed out of the console", session.user)
+        gone = self._refuse("You are signed out.", 200)
+        self._drop(gone, Session)
+        return gone
+
+    @property
+    def _redirect_uri(self) -> str:
+        return self._public + PATH + BACK
+
+    async def _finish(self, request: Request) -> SignInAttempt:
+        """Return the attempt that this answer belongs to, once."""
+        attempt = self._unseal(SignInAttempt, request.cookies.get(self._cookie(SignInAttempt), ""))
+        state = request.query_params.get("state", "")
+        if attempt is None or not hmac.compare_digest(attempt.id.encode(), state.encode()):
+            raise SignInRefused("This sign-in is over, or was not begun in this browser.")
+        if not await self._used.use(attempt):
+            raise SignInRefused("This sign-in was used before.")
+        if error := request.query_params.get("error"):
+            raise SignInRefused(f"Slack did not sign you in{_named(error)}.")
+        return attempt
+
+    async def _identify(self, code: str, nonce: str) -> str:
+        """Return the user of our workspace for whom Slack gave this code."""
+        sent = {
+            "client_id": self._client_id,
+            "client_secret": self._client_secret.get_secret_value(),
+            "code": code,
+            "grant_type": "authorization_code",
+            "redirect_uri": self._redirect_uri,
+        }
+        try:
+            answer = await self._web.api_call("openid.connect.token", data=sent)
+        except SlackApiError as error:
+            why = _named(str(error.response.get("error")))
+            raise SignInRefused(f"Slack did not confirm who you are{why}.") from None
+        except (aiohttp.ClientError, TimeoutError):
+            raise SignInRefused("Slack cannot be reached at the moment.") from None
+        claims = self._claims(str(answer.get("id_token")))
+        if not hmac.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
+            raise SignInRefused("Slack's answer belongs to another sign-in.")
+        if claims.get(TEAM) != self._team:
+            raise SignInRefused("You signed in with an account of another workspace.")
+        return str(claims.get(USER))
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        """Return what Slack says in a token for us.
+
+        It comes from Slack itself over TLS, which stands for its signature (OpenID Connect Core,
+        3.1.3.7).
+        """
+        try:
+            return jwt.decode(
+                token,
+                options={
+                    "verify_signature": False,
+                    "verify_exp": True,
+                    "verify_aud": True,
+                    "verify_iss": True,
+                    "require": ["exp", "aud", "iss", "nonce"],
+                },
+                audience=self._client_id,
+                issuer=ISSUER,
+                leeway=LEEWAY_S,
+            )
+        except jwt.InvalidTokenError as error:
+            log.warning("Slack's token is not valid: %s", error)
+            raise SignInRefused("Slack's answer is not valid.") from None
+
+    async def _check_admin(self, user: str, strict: bool) -> None:
+        """Raise SignInRefused unless this user is an administrator and a full member.
+
+        `strict`: also if Slack does not tell whether they still are a member.
+        """
+        admins = await self._read_admins()
+        if user not in admins:
+            raise SignInRefused(await self._whom_to_ask(user, admins))
+        person = await self._people.person(user, self._team, fresh=strict)
+        if person is None and strict:
+            raise SignInRefused("Slack does not tell at the moment who you are.")
+        if person is not None and person.kind != "member":
+            raise SignInRefused("Only full members of the workspace may see the console.")
+
+    async def _read_admins(self) -> Collection[str]:
+        """Return the administrators now; while the file is wrong, those of the console alone."""
+        try:
+            return {*self._admins, *(await self._policy.read()).admins}
+        except PolicyFault:
+            return self._admins
+
+    async def _whom_to_ask(self, user: str, admins: Collection[str]) -> str:
+        names = await self._people.names(sorted(admins)[:3], self._team)
+        whom = " or ".join(names.values()) or "whoever runs the bot"
+        return f"{user} is no administrator of the bot. Ask {whom}."
+
+    def _refuse(self, reason: str, status: int, request: Request | None = None) -> Response:
+        page = urlencode({"page": request.url.path}) if request else ""
+        return refusal(reason, status, sign_in=f"{self._public}{PATH}{SIGN_IN}?{page}")
+
+    def _redirect(self, url: str) -> Response:
+        return RedirectResponse(url, 303, {"cache-control": "no-store"})
+
+    def _cookie(self, kind: type[_Sealed]) -> str:
+        name = "console" if kind is Session else "console-sign-in"
+        return f"__Host-{name}" if self._secure else name
+
+    def _put(self, response: Response, sealed: _Sealed, life: timedelta) -> None:
+        response.set_cookie(
+            self._cookie(type(sealed)),
+            self._cipher.encrypt(sealed.model_dump_json()),
+            max_age=int(life.total_seconds()),
+            path="/",
+            secure=self._secure,
+            httponly=True,
+            samesite="lax",  # the browser sends it on the way back from Slack
+        )
+
+    def _drop(self, response: Response, kind: type[_Sealed]) -> None:
+        response.delete_cookie(
+            self._cookie(kind), path="/", secure=self._secure, httponly=True, samesite="lax"
+        )
+
+    def _unseal(self, kind: type[S], cookie: str) -> S | None:
+        """Return what a cookie holds; None if it is forged, of another kind, or expired."""
+        try:
+            found = kind.model_validate_json(self._cipher.decrypt(cookie[:MOST_CHARS]))
+        except (StoreError, ValueError):
+            return None
+        return found if found.expires > datetime.now(UTC) else None
+
+
+def _client(settings: Settings) -> tuple[str, SecretStr]:
+    """Return the OAuth client of the Slack app. Raises SetupError."""
+    id, secret = settings.console.client_id, settings.secrets.slack_client_secret
+    if not id or not secret:
+        what = "console.public_url needs the OAuth client of the Slack app."
+        hint = "Set console.client_id and SLACK_CLIENT_SECRET: Basic Information has both."
+        raise SetupError("console", what, hint)
+    return id, secret
+
+
+def _after(life: timedelta) -> datetime:
+    return datetime.now(UTC) + life
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _named(code: str) -> str:
+    """Return an error's code in brackets if it is one of Slack's."""
+    return f" ({code})" if _CODE.fullmatch(code) else ""

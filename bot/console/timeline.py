@@ -1,0 +1,254 @@
+"""The timeline of a run: what each of its contexts waited for, by the times in its record."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.runs.store import WAITING
+from bot.storage.database import Database
+from bot.storage.tables import StoredRun, StoredSubagent, contexts, replies, requests
+from subagents.brief import draft_of
+
+QUIET = timedelta(minutes=15)
+"""A run of which nothing was recorded for so long may have been killed: nothing grows on."""
+KINDS = {"wait": "waiting", "model": "model", "tools": "tools", "open": "in progress"}
+"""Kind of a span -> what the legend calls it."""
+TICKS = 4
+USAGE = ("input", "output", "cache_read", "cache_write")
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSpan:
+    """A stretch of a context's time."""
+
+    kind: str
+    """A key of KINDS."""
+    start: datetime
+    end: datetime
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, (self.end - self.start).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One context: how it went, and its spans."""
+
+    id: str
+    parent: str | None
+    title: str
+    kind: str
+    """Either `parent` or `subagent`."""
+    scope: str
+    model: str
+    status: str
+    stopped_by: str
+    cost_usd: float | None
+    dropped: int
+    """Claims and quotes that its sources do not carry."""
+    calls: int
+    """Model calls."""
+    recorded: bool
+    """True if something that it was sent is stored."""
+    spans: tuple[TimelineSpan, ...] = ()
+    """Empty if an earlier version recorded no times."""
+
+    @property
+    def begin(self) -> datetime | None:
+        return self.spans[0].start if self.spans else None
+
+    def seconds(self, kind: str) -> float | None:
+        """Return how long it spent in one kind of span; None if no times are known."""
+        return sum(s.seconds for s in self.spans if s.kind == kind) if self.spans else None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The bars of a run between its start and its end, or now."""
+
+    start: datetime
+    end: datetime
+    bars: tuple[Bar, ...]
+    live: bool
+    """True if it grows."""
+    usage: Mapping[str, int]
+    """Tokens of all calls."""
+
+    @property
+    def seconds(self) -> float:
+        return max(0.001, (self.end - self.start).total_seconds())
+
+    @property
+    def is_timed(self) -> bool:
+        return any(bar.spans for bar in self.bars)
+
+    @property
+    def cached(self) -> float | None:
+        """Return the share of the prompts that was read from the cache; None without a call."""
+        sent = sum(self.usage[name] for name in ("input", "cache_read", "cache_write"))
+        return self.usage["cache_read"] / sent if sent else None
+
+    def left(self, span: TimelineSpan) -> str:
+        """Return where a span begins, in percent of the width."""
+        return _percent((span.start - self.start).total_seconds() / self.seconds)
+
+    def width(self, span: TimelineSpan) -> str:
+        return _percent(max(span.seconds / self.seconds, 0.001))
+
+    def ticks(self) -> list[tuple[str, str]]:
+        """Return place and label of the marks on the axis."""
+        at = [n / TICKS for n in range(TICKS)]
+        return [(_percent(share), seconds_text(share * self.seconds)) for share in at]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * min(1.0, max(0.0, share)):.2f}%"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return a length of time as people read it; a dash if it is not known."""
+    if seconds is None:
+        return "–"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One request to a model, and its reply, if one was stored."""
+
+    sent: datetime | None
+    answered: datetime | None
+    outcome: Mapping[str, Any] | None
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome is None or bool(self.outcome.get("error"))
+
+
+async def timeline_of(
+    database: Database, run: StoredRun, subagents: Sequence[StoredSubagent]
+) -> Timeline:
+    """Read the times of a run. Raises StoreError."""
+    declared = await database.read(
+        sa.select(contexts).where(contexts.c.run == run.id).order_by(contexts.c.seq)
+    )
+    calls = await _calls(database, run.id)
+    times = [at for each in calls.values() for call in each for at in (call.sent, call.answered)]
+    last = max(filter(None, times), default=run.started)
+    now = datetime.now(UTC)
+    live = run.finished is None and now - last < QUIET
+    end = run.finished or (now if live else last)
+    stored = {each.id: each for each in subagents}
+    begun = {row.id: row for row in declared}
+    bars = [
+        _bar(id, begun.get(id), stored.get(id), calls.get(id, []), end if live else None)
+        for id in [*begun, *(id for id in stored if id not in begun)]
+    ]
+    usage = {
+        name: sum(
+            ((c.outcome or {}).get("usage") or {}).get(name, 0) for m in calls.values() for c in m
+        )
+        for name in USAGE
+    }
+    spans = [span for bar in bars for span in bar.spans]
+    start = min([run.started, *(span.start for span in spans)])
+    end = max([end, *(span.end for span in spans)])
+    ordered = sorted(
+        bars, key=lambda bar: (bar.kind != "parent", bar.begin or end, _number(bar.id))
+    )
+    return Timeline(start, end, tuple(ordered), live, usage)
+
+
+def _number(id: str) -> int:
+    digits = "".join(filter(str.isdigit, id))
+    return int(digits or 0)
+
+
+async def _calls(database: Database, run: str) -> dict[str, list[ModelCall]]:
+    """Return the model calls of each context, in order."""
+    c, r = requests.c, replies.c
+    same = sa.and_(r.run == c.run, r.context == c.context, r.seq == c.seq, r.attempt == c.attempt)
+    query = sa.select(c.context, c.at, r.at.label("answered"), r.outcome)
+    query = query.select_from(requests.outerjoin(replies, same)).where(c.run == run)
+    found = defaultdict[str, list[ModelCall]](list)
+    for row in await database.read(query.order_by(c.seq, c.attempt)):
+        found[row.context].append(ModelCall(row.at, row.answered, row.outcome))
+    return dict(found)
+
+
+def _bar(
+    id: str,
+    context: sa.Row[Any] | None,
+    stored: StoredSubagent | None,
+    calls: Sequence[ModelCall],
+    until: datetime | None,
+) -> Bar:
+    """Return the bar of a context; `until` is now if its run goes on."""
+    paid = [cost for call in calls if (cost := (call.outcome or {}).get("cost_usd"))]
+    ended = stored is not None and stored.status != WAITING
+    bar = Bar(
+        id=id,
+        parent=context.parent if context else (stored.brief.get("parent") if stored else None),
+        title="",
+        kind=context.kind if context else "subagent",
+        scope=context.scope if context else "",
+        model=context.model if context else "",
+        status="" if until is None else "running",
+        stopped_by="none",
+        cost_usd=sum(paid) if paid else None,
+        dropped=0,
+        calls=len(calls),
+        recorded=bool(calls),
+    )
+    queued = context.created if context and context.kind != "parent" else None
+    if stored:
+        draft, result = draft_of(stored.brief), stored.result or {}
+        frozen_at = stored.brief.get("frozen_at")
+        queued = datetime.fromisoformat(frozen_at) if frozen_at else queued
+        begun = stored.status == WAITING and context is not None
+        bar = replace(
+            bar,
+            title=draft.description or draft.task[:80],
+            scope=draft.scope,
+            model=bar.model or str(stored.brief.get("model", "")),
+            status="running" if begun else stored.status,
+            stopped_by=stored.stopped_by,
+            cost_usd=stored.cost_usd if ended else bar.cost_usd,
+            dropped=len(result.get("unsupported") or ()),
+        )
+    return replace(bar, spans=tuple(spans_of(queued, calls, None if ended else until)))
+
+
+def spans_of(
+    queued: datetime | None, calls: Sequence[ModelCall], until: datetime | None
+) -> list[TimelineSpan]:
+    """Return the spans of a context that waits since `queued`, and goes on until now or is over.
+
+    A pause after a call that failed is waiting, any other one is the time of tools, or in a parent
+    of its subagents. Empty if a request has no time.
+    """
+    if any(call.sent is None for call in calls):
+        return []
+    found, at, pause = list[TimelineSpan](), queued, "wait"
+    for number, call in enumerate(calls):
+        assert call.sent
+        if at:
+            found.append(TimelineSpan(pause, at, max(at, call.sent)))
+        later = calls[number + 1].sent if number + 1 < len(calls) else until
+        at = call.answered or later or call.sent
+        found.append(TimelineSpan("model", call.sent, max(at, call.sent)))
+        pause = "wait" if call.failed else "tools"
+    if until and at and at < until:
+        found.append(TimelineSpan("open" if calls else "wait", at, until))
+    return found

@@ -1,0 +1,194 @@
+"""Stored runs as the console meets them: many of them, wide ones, old ones, those that go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.runs.store import PendingRecords, Store
+from bot.storage import tables
+from bot.storage.database import Database
+from scopes.handles import Handles
+from scopes.label import TRUSTED
+from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
+from subagents.gate import Decision
+from subagents.result import SubagentResult
+from subagents.trajectory import Context, Origin, Recording
+
+SECRET = "xoxb-123456789012-ABCDEFGHIJKLMNOPQRSTUVWX"
+NASTY = '<img src=x onerror="window.hacked = 1"><script>window.hacked = 1</script>"\'&'
+MODELS = {"parent": "claude-main", "subagent": "claude-fast"}
+USAGE = {"input": 100, "output": 20, "cache_read": 300, "cache_write": 0, "total": 420}
+
+
+def many_rows(count: int, until: datetime, step: timedelta) -> list[dict[str, Any]]:
+    """Rows of runs, the newest at `until`: five users, three channels, a schedule, the shell."""
+    made = []
+    for n in range(count):
+        started = until - n * step
+        scheduled, typed = n % 7 == 3, n % 7 == 5
+        asked = not scheduled and not typed
+        made.append(
+            {
+                "id": f"run{n:06}",
+                "kind": "schedule" if scheduled else "ask" if typed else "mention",
+                "status": "failed" if n % 10 == 9 else "complete",
+                "question": f"Question {n}: orders of {'rare' if n == 77 else 'last'} week?",
+                "model": "claude",
+                "args": {"schedule": "weekly"} if scheduled else {},
+                "started": started,
+                "finished": started + timedelta(seconds=12),
+                "result": None,
+                "error": None,
+                "cost_usd": 0.01 * (n % 5 + 1),
+                "requester": None if typed else f"U{n % 5}",
+                "request": f"T1/C{n % 3}/{n}.000000" if asked else None,
+            }
+        )
+    return made
+
+
+async def store_rows(database: Database, rows: list[dict[str, Any]]) -> None:
+    await database.change(lambda connection: connection.execute(sa.insert(tables.runs), rows))
+
+
+@dataclass
+class StoredFanout:
+    """A run whose subagents wait, are asked, use a tool, and submit, at times that are known."""
+
+    store: Store
+    id: str
+    start: datetime
+    question: str = "What is open?"
+    timed: bool = True
+    words: str = ""
+    """Put into each text that people or models write."""
+    recording: Recording = field(default_factory=Recording)
+
+    async def begin(self) -> None:
+        args = {"limits": {"cost_usd": 1.0}}
+        about = (self.id, "mention", self.question + self.words, "claude", args)
+        await self.store.start_run(*about, requester="U1", request="T1/C1/1.000001")
+        mine = tables.runs.c.id == self.id
+        await self.store.database.write(
+            sa.update(tables.runs).where(mine).values(started=self.start)
+        )
+        self.declare("p1", None)
+        self.call("p1", 0, 0.0, 1.0, text="It is delegated.")
+
+    def at(self, seconds: float) -> datetime:
+        return self.start + timedelta(seconds=seconds)
+
+    def declare(self, id: str, parent: str | None, created: float = 0.0) -> None:
+        kind = "subagent" if parent else "parent"
+        about = (kind, "slack", MODELS[kind], "slack/answer@1", ("read_channel",))
+        self.recording.context(Context(self.id, id, parent, *about, self.at(created)))
+
+    def call(self, id: str, seq: int, sent: float, answered: float, text: str) -> None:
+        """Record a model call and its reply; `text` is what the context was sent for it."""
+        block = {"type": "text", "text": f"{id}/{seq}: {text}"}
+        origin = Origin.TOOL_RESULT if seq else Origin.BRIEF
+        self.recording.note(self.id, id, origin, block)
+        body = {"system": "You are careful.", "messages": [{"role": "user", "content": [block]}]}
+        self.recording.note(
+            self.id, id, Origin.PROMPT, {"type": "text", "text": "You are careful."}
+        )
+        self.recording.request(self.id, id, seq, 1, body)
+        said = {
+            "type": "tool_use",
+            "id": f"t{id}{seq}",
+            "name": "read_channel",
+            "input": {"n": seq},
+        }
+        outcome = {"stop_reason": "tool_use", "usage": USAGE, "cost_usd": 0.001}
+        self.recording.reply(self.id, id, seq, 1, {"content": [said], **outcome})
+        times = (self.at(sent), self.at(answered)) if self.timed else (None, None)
+        self.recording.requests[-1] = replace(self.recording.requests[-1], at=times[0])
+        self.recording.replies[-1] = replace(self.recording.replies[-1], at=times[1])
+
+    async def flush(self, decisions: list[Decision] | None = None) -> None:
+        recording, self.recording = self.recording, self.recording.successor()
+        await self.store.record(PendingRecords(recording, decisions or []))
+
+    def brief(self, number: int) -> SpawnedBrief:
+        task = f"Read channel {number} and tell what is open. {self.words}"
+        draft = BriefDraft(
+            task=task, description=f"Channel {number} {self.words}"[:120], scope="slack"
+        )
+        titles = {f"C{number}": f"#channel-{number} {self.words}"}
+        return SpawnedBrief(
+            id=f"s{number}",
+            brief=Brief(draft, Handles(titles), None, TRUSTED),
+            delimiter="abc",
+            model="fast",
+            system=(),
+            tools=(),
+            template="slack/answer@1",
+            parent="p1",
+            seconds=60.0,
+            spare=10.0,
+            frozen_at=self.at(1.0) if self.timed else None,
+        )
+
+    def result(self, number: int) -> SubagentResult:
+        finding = {
+            "id": f"F{number}.1",
+            "claim": f"Ana waits in channel {number}. {self.words}",
+            "evidence": [f"C{number}/1.0"],
+            "quotes": [f"I wait. {self.words}"],
+            "links": ["https://acme.slack.com/archives/C1/p1", "javascript:window.hacked=1"],
+        }
+        return SubagentResult.model_validate(
+            {
+                "id": f"s{number}",
+                "scope": "slack",
+                "model": "fast",
+                "status": "partial" if number == 3 else "complete",
+                "stopped_by": "steps" if number == 3 else "none",
+                "contract": "answer",
+                "text": f"One is open. {self.words}",
+                "findings": [finding],
+                "unsupported": [f"finding 2: {self.words} 'gone' is in nothing"] * (number == 3),
+                "usage": USAGE,
+                "cost_usd": 0.002,
+                "steps": 2,
+            }
+        )
+
+    async def freeze(self, count: int) -> None:
+        briefs = [brief_to_json(self.brief(n)) for n in range(1, count + 1)]
+        await self.store.save_briefs(self.id, briefs, {})
+
+    async def work(self, number: int) -> None:
+        """Let a subagent wait 1 s for each five before it, and use two calls and a tool."""
+        wait = 1.0 + (number - 1) // 5
+        self.declare(f"s{number}", "p1", wait)
+        self.call(f"s{number}", 0, wait, wait + 2.0, f"Read it. {self.words} {SECRET}")
+        self.call(f"s{number}", 1, wait + 2.5, wait + 4.0, f"Ana: I wait. {self.words} " * 90)
+        await self.flush()
+        found = self.result(number).model_dump(mode="json")
+        await self.store.save_subagent(self.id, brief_to_json(self.brief(number)), found)
+
+    async def finish(self, seconds: float) -> None:
+        about = (self.id, "s1", "read_channel", "hash", "allow", "reads", self.at(3.0))
+        decision = Decision(*about)
+        self.call("p1", 1, seconds - 2.0, seconds - 0.5, "All have answered.")
+        await self.flush([decision])
+        await self.store.finish_run(self.id, "complete", cost_usd=0.2)
+        mine = tables.runs.c.id == self.id
+        ended = sa.update(tables.runs).where(mine).values(finished=self.at(seconds))
+        await self.store.database.write(ended)
+
+
+async def wide_run(store: Store, id: str, count: int = 50, **more: Any) -> StoredFanout:
+    """A finished run with so many subagents."""
+    made = StoredFanout(store, id, datetime(2026, 11, 27, 9, tzinfo=UTC), **more)
+    await made.begin()
+    await made.freeze(count)
+    for number in range(1, count + 1):
+        await made.work(number)
+    await made.finish(20.0)
+    return made

@@ -1,0 +1,296 @@
+"""Who may see the console: administrators who signed in with Slack, each session for its time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+import pytest_asyncio
+from card_kit import BOSS, EVA, GUEST
+from console_kit import PUBLIC, Served, console, press, reason, signed_in, to_slack, token
+from pydantic import SecretStr
+from serve_kit import serving
+from standins.slack_openid import CLIENT_ID, CLIENT_SECRET
+from timing import Patience
+
+from bot.console.app import PATH
+from bot.console.pages import NAVIGATION
+from bot.console.signin import Session, SignInAttempt, SlackSignIn
+from bot.errors import SetupError
+from bot.manifest import manifest
+from bot.storage.encryption import Cipher
+from bot.storage.requests import RequestQueue
+from config.settings import Settings, load_settings
+
+COOKIE, ATTEMPT = "__Host-console", "__Host-console-sign-in"
+
+
+@pytest_asyncio.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with console(tmp_path) as made:
+        yield made
+
+
+def later(**span: float) -> datetime:
+    return datetime.now(UTC) + timedelta(**span)
+
+
+async def opened_with(served: Served, sealed: str) -> httpx2.Response:
+    async with served.browser(cookies={COOKIE: sealed}) as browser:
+        return await browser.get(f"{PATH}/schedules")
+
+
+async def test_an_administrator_signs_in_sees_every_page_and_signs_out(served: Served) -> None:
+    browser = await signed_in(served)
+    for _, path in NAVIGATION:
+        page = await browser.get(path)
+        assert page.status_code == 200
+        assert BOSS in page.text
+    stolen = browser.cookies[COOKIE]
+    out = await press(browser, f"{PATH}/sign-out", token(page))
+    assert reason(out) == "You are signed out."
+    assert COOKIE not in browser.cookies
+    assert reason(await opened_with(served, stolen)) == "You are not signed in any more."
+
+
+async def test_what_slack_is_asked_is_new_each_time_and_for_one_workspace(served: Served) -> None:
+    browser = served.browser()
+    await to_slack(browser)
+    await to_slack(browser)
+    one, two = served.sign_in.asked
+    assert one["team"] == served.slack.state.team.id
+    for name in ("state", "nonce"):
+        assert len(one[name]) >= 43
+        assert one[name] != two[name]
+
+
+async def test_the_cookies_are_for_this_host_and_no_script(served: Served) -> None:
+    browser = served.browser()
+    away = await browser.get(f"{PATH}/sign-in")
+    welcome = await browser.get(await to_slack(browser))
+    for cookie, name, seconds in (
+        (away.headers["set-cookie"], ATTEMPT, 600),
+        (welcome.headers.get_list("set-cookie")[-1], COOKIE, 43_200),
+    ):
+        assert cookie.startswith(f"{name}=")
+        told = {part.strip().lower() for part in cookie.split(";")[1:]}
+        assert {f"max-age={seconds}", "path=/", "secure", "httponly", "samesite=lax"} <= told
+        assert not any(part.startswith("domain") for part in told)
+        assert BOSS not in cookie
+
+
+@pytest.mark.parametrize("user", [EVA, GUEST, "U0NOBODY"])
+async def test_who_is_no_administrator_sees_nothing(served: Served, user: str) -> None:
+    """A guest neither, although the list names them."""
+    served.sign_in.user = user
+    browser = served.browser()
+    refused = await browser.get(await to_slack(browser))
+    assert refused.status_code == 403
+    who_to_ask = f"{user} is no administrator of the bot. Ask Ida Boss or Gus Guest."
+    guest = "Only full members of the workspace may see the console."
+    assert reason(refused) == (guest if user == GUEST else who_to_ask)
+    assert COOKIE not in browser.cookies
+    await refuses_all(served, browser, "Sign in to see the console.")
+
+
+async def refuses_all(served: Served, browser: httpx2.AsyncClient, why: str) -> None:
+    """Every page is refused, with one sentence and nothing else, and is stored nowhere."""
+    assert len(served.pages) > 12
+    for method, path in served.pages:
+        page = await browser.request(method, path, headers={"origin": PUBLIC})
+        assert page.status_code in (401, 403)
+        assert page.headers["cache-control"] == "no-store"
+        if method != "HEAD":
+            assert reason(page) == why
+            assert "<nav" not in page.text
+
+
+async def test_a_stranger_sees_nothing_but_the_way_in(served: Served) -> None:
+    async with served.browser() as browser:
+        await refuses_all(served, browser, "Sign in to see the console.")
+        assert (await browser.get(f"{PATH}/static/console.css")).status_code == 200
+    assert await RequestQueue(served.store.database).paused_by() is None
+
+
+async def test_who_stops_being_an_administrator_sees_nothing_more(served: Served) -> None:
+    browser = await signed_in(served)
+    served.path.write_text(served.path.read_text().replace(BOSS, "U0OTHER"))
+    ask = f"{BOSS} is no administrator of the bot. Ask Gus Guest."
+    patience = Patience()
+    while reason(page := await browser.get(f"{PATH}/schedules")) != ask:
+        assert page.status_code == 200
+        assert not patience.over
+        await asyncio.sleep(0.05)
+
+
+def session(served: Served, **more: Any) -> Session:
+    given = {"expires": later(hours=1), "team": served.slack.state.team.id, "user": BOSS}
+    return Session(**{**given, **more})
+
+
+async def test_only_a_session_of_ours_that_is_not_over_counts(served: Served) -> None:
+    seal = served.cipher.encrypt
+    good = seal(session(served).model_dump_json())
+    assert (await opened_with(served, good)).status_code == 200
+    attempt = SignInAttempt(expires=later(minutes=5))
+    middle = len(good) // 2
+    for sealed in (
+        good[:middle] + ("A" if good[middle] != "A" else "B") + good[middle + 1 :],
+        good[:-4],
+        Cipher.generate().encrypt(session(served).model_dump_json()),
+        session(served).model_dump_json().replace('"', "'").replace(",", "."),
+        seal(session(served, expires=later(seconds=-1)).model_dump_json()),
+        seal(session(served, team="T0OTHER").model_dump_json()),
+        seal(attempt.model_dump_json()),
+        seal("[]"),
+        "x" * 5_000,
+    ):
+        refused = await opened_with(served, sealed)
+        assert refused.status_code == 401
+        assert reason(refused) == "You are not signed in any more."
+
+
+OVER = "This sign-in is over, or was not begun in this browser."
+
+
+async def test_an_answer_of_slack_counts_once_and_in_the_browser_that_asked(served: Served) -> None:
+    first, second = served.browser(), served.browser()
+    answer = await to_slack(first)
+    assert reason(await second.get(answer)) == OVER
+    await second.get(f"{PATH}/sign-in")
+    assert reason(await second.get(answer)) == OVER
+    attempt = first.cookies[ATTEMPT]
+    assert (await first.get(answer)).status_code == 303
+    assert reason(await first.get(answer)) == OVER
+    async with served.browser(cookies={ATTEMPT: attempt}) as replayed:
+        assert reason(await replayed.get(answer)) == "This sign-in was used before."
+        assert COOKIE not in replayed.cookies
+
+
+async def test_a_sign_in_lasts_ten_minutes(served: Served) -> None:
+    attempt = SignInAttempt(expires=later(seconds=-1))
+    sealed = served.cipher.encrypt(attempt.model_dump_json())
+    async with served.browser(cookies={ATTEMPT: sealed}) as browser:
+        late = await browser.get(f"{PATH}/sign-in/back?state={attempt.id}&code=c")
+    assert reason(late) == OVER
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({"nonce": "another"}, "Slack&#39;s answer belongs to another sign-in."),
+        (
+            {"https://slack.com/team_id": "T0OTHER"},
+            "You signed in with an account of another workspace.",
+        ),
+        ({"aud": "another.app"}, "Slack&#39;s answer is not valid."),
+        ({"iss": "https://slack.example"}, "Slack&#39;s answer is not valid."),
+        ({"exp": 1_000_000}, "Slack&#39;s answer is not valid."),
+    ],
+)
+async def test_a_token_for_something_else_signs_nobody_in(
+    served: Served, claims: dict[str, Any], why: str
+) -> None:
+    served.sign_in.changed = claims
+    browser = served.browser()
+    refused = await browser.get(await to_slack(browser))
+    assert (refused.status_code, reason(refused)) == (403, why)
+    assert COOKIE not in browser.cookies
+
+
+async def test_what_slack_refuses_is_told(served: Served) -> None:
+    browser = served.browser()
+    answer = await to_slack(browser)
+    state = parse_qs(urlsplit(answer).query)["state"][0]
+    denied = await browser.get(f"{PATH}/sign-in/back?state={state}&error=access_denied")
+    assert reason(denied) == "Slack did not sign you in (access_denied)."
+    served.sign_in.error = "invalid_client_id"
+    refused = await browser.get(await to_slack(browser))
+    assert reason(refused) == "Slack did not confirm who you are (invalid_client_id)."
+
+
+async def test_only_a_page_of_the_console_is_gone_back_to(served: Served) -> None:
+    for page in ("https://evil.example/", "//evil.example", f"{PATH}/../x", f"{PATH}//evil"):
+        browser = served.browser()
+        welcome = await browser.get(await to_slack(browser, page))
+        assert welcome.headers["location"] == f"{PUBLIC}{PATH}/"
+
+
+async def test_a_form_counts_only_from_a_page_of_its_session(served: Served) -> None:
+    browser, other = await signed_in(served), await signed_in(served)
+    mine = token(await browser.get(f"{PATH}/pause"))
+    queue = RequestQueue(served.store.database)
+    for sent, origin in (
+        ("", PUBLIC),
+        (token(await other.get(f"{PATH}/pause")), PUBLIC),
+        (mine, None),
+        (mine, "null"),
+        (mine, "https://evil.example"),
+        (mine, "http://console.example"),
+    ):
+        refused = await press(browser, f"{PATH}/pause", sent, origin)
+        assert refused.status_code == 403
+        assert reason(refused).startswith("This form is not of this session.")
+    huge = await browser.post(
+        f"{PATH}/pause", data={"token": mine, "x": "x" * 30_000}, headers={"origin": PUBLIC}
+    )
+    assert huge.status_code == 403
+    assert (await browser.get(f"{PATH}/pause")).status_code == 200
+    assert await queue.paused_by() is None
+    assert (await press(browser, f"{PATH}/pause", mine)).status_code == 303
+    assert await queue.paused_by() == f"<@{BOSS}>"
+
+
+async def test_nothing_is_cached_framed_or_run(served: Served) -> None:
+    browser = await signed_in(served)
+    for method, path in served.pages:
+        if method == "GET":
+            headers = (await browser.get(path)).headers
+            assert headers["cache-control"] == "no-store"
+            assert "script-src 'self'" in headers["content-security-policy"]
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+async def test_without_a_client_nobody_can_sign_in(served: Served, tmp_path: Path) -> None:
+    settings = served.settings.model_copy(
+        update={"secrets": served.settings.secrets.model_copy(update={"slack_client_secret": None})}
+    )
+    parts: Any = (served.store.database, served.cipher, None, None, "T0ACME")
+    with pytest.raises(SetupError, match=r"console\.public_url needs the OAuth client"):
+        SlackSignIn(settings, *parts)
+
+
+def test_the_manifest_asks_for_the_sign_in_where_the_console_is_exposed(served: Served) -> None:
+    oauth = manifest(served.settings)["oauth_config"]
+    assert oauth["redirect_urls"] == [f"{PUBLIC}{PATH}/sign-in/back"]
+    assert oauth["scopes"]["user"] == ["openid"]
+    closed = manifest(load_settings(env={}))["oauth_config"]
+    assert "redirect_urls" not in closed
+    assert "user" not in closed["scopes"]
+
+
+def exposed(settings: Settings) -> Settings:
+    console = settings.console.model_copy(update={"public_url": PUBLIC, "client_id": CLIENT_ID})
+    secrets = settings.secrets.model_copy(update={"slack_client_secret": SecretStr(CLIENT_SECRET)})
+    return settings.model_copy(update={"console": console, "secrets": secrets})
+
+
+async def test_the_served_console_is_for_this_machine_or_for_who_signed_in(tmp_path: Path) -> None:
+    """Where it is exposed a browser on the machine has to sign in, too: proxies look like one."""
+    page = f"{PATH}/schedules"
+    async with httpx2.AsyncClient() as browser:
+        async with serving(tmp_path / "here") as bot:
+            assert (await browser.get(bot.bench.url + page)).status_code == 200
+            named = await browser.get(bot.bench.url + page, headers={"host": "console.example"})
+            assert named.status_code == 403
+        async with serving(tmp_path / "there", change=exposed) as bot:
+            refused = await browser.get(bot.bench.url + page)
+            assert (refused.status_code, reason(refused)) == (401, "Sign in to see the console.")
+            away = await browser.get(f"{bot.bench.url}{PATH}/sign-in")
+            assert f"team={bot.slack.state.team.id}" in away.headers["location"]

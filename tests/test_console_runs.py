@@ -1,0 +1,402 @@
+"""The console's pages of runs and costs: in a real browser, and what they say of bad input."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+import pytest_asyncio
+import sqlalchemy as sa
+from axe_playwright_python.async_playwright import Axe
+from pg_kit import Kept, emptied_database, with_store
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from runs_kit import (
+    NASTY,
+    SECRET,
+    StoredFanout,
+    many_rows,
+    store_rows,
+    wide_run,
+)
+from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
+from test_page import CHROMIUM, FLAGS
+from timing import WAIT_S
+
+from bot.console.access import LoopbackAccess
+from bot.console.app import PATH
+from bot.console.costs import CostWindow, cost_tables, costs_by_day
+from bot.console.pages import console_routes
+from bot.console.runs import PAGE, RunFilter, listed_runs
+from bot.console.timeline import ModelCall, spans_of
+from bot.privacy.retention import empty_runs, empty_trajectories
+from bot.runs.store import Store
+from bot.serving.web import serve_app
+from bot.storage import tables
+from config.settings import load_settings
+
+NEWEST = datetime(2026, 11, 28, 8, tzinfo=UTC)
+LOCAL = "http://127.0.0.1:8200"
+WIDE = "wide00000001"
+
+
+@dataclass
+class Served:
+    """A console on a store."""
+
+    store: Store
+    app: Starlette
+    url: str
+
+    async def get(self, path: str, **headers: str) -> httpx2.Response:
+        transport = httpx2.ASGITransport(self.app)
+        async with httpx2.AsyncClient(transport=transport, base_url=LOCAL) as client:
+            return await client.get(PATH + path, headers=headers)
+
+
+@asynccontextmanager
+async def console(kept: Kept) -> AsyncIterator[Served]:
+    async with kept.stores() as (store,):
+        app = Starlette(routes=console_routes(store, load_settings(), LoopbackAccess()))
+        async with serve_app(app, "127.0.0.1", 0) as url:
+            yield Served(store, app, url + PATH)
+
+
+@pytest_asyncio.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    with_store(tmp_path / "state")
+    async with console(Kept(tmp_path / "state", None)) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def browser() -> AsyncIterator[Browser]:
+    if CHROMIUM is None:
+        why = "there is no Chromium here (apt-get install chromium)"
+        if os.environ.get("CI_SERVICES") == "required":
+            pytest.fail(why)
+        pytest.skip(why)
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        await launched.close()
+
+
+@asynccontextmanager
+async def page_of(browser: Browser, **options: object) -> AsyncIterator[Page]:
+    """A page on which no script fails, nothing is refused by the policy, and no text acts."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 860}, **options)  # type: ignore[arg-type]
+    page, faults = await context.new_page(), list[str]()
+    page.set_default_timeout(WAIT_S * 1000)
+    expect.set_options(timeout=WAIT_S * 1000)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+
+    def hear(said: ConsoleMessage) -> None:
+        refused = said.text.startswith("Failed to load") and said.location["url"] == page.url
+        if said.type == "error" and not refused:  # a page that is itself a 404 is meant so
+            faults.append(said.text)
+
+    page.on("console", hear)
+    yield page
+    assert await page.evaluate("window.hacked") is None
+    await context.close()
+    assert faults == []
+
+
+async def test_a_wide_run_is_found_and_read(served: Served, browser: Browser) -> None:
+    await store_rows(served.store.database, many_rows(120, NEWEST, timedelta(minutes=5)))
+    await wide_run(served.store, WIDE)
+    async with page_of(browser) as page:
+        await page.goto(f"{served.url}/runs")
+        rows = page.locator("table.runs tbody tr")
+        await expect(rows).to_have_count(PAGE)
+        await expect(rows.first).to_contain_text("Question 0")
+        await page.get_by_role("link", name="Older runs").click()
+        await expect(rows.first).to_contain_text(f"Question {PAGE}")
+        await page.get_by_label("Question contains").fill("what IS open")
+        await page.keyboard.press("Enter")
+        await expect(rows).to_have_count(1)
+        await rows.first.get_by_role("link").focus()
+        await page.keyboard.press("Enter")
+        bars = page.locator("table.timeline tbody tr")
+        await expect(bars).to_have_count(51)
+        seventh = bars.filter(has=page.locator("#to-s7"))
+        cells = await seventh.get_by_role("cell").all_inner_texts()
+        assert cells[1:8] == ["complete", "1.0 s", "3.5 s", "0.5 s", "2", "–", "$0.0020"]
+        assert await seventh.locator("rect").count() == 4
+        await expect(bars.first).to_contain_text("17.0 s")  # the parent waited for its subagents
+        await expect(page.get_by_text("1 dropped", exact=True)).to_be_visible()
+        await expect(page.get_by_text("51 contexts,")).to_contain_text("blocks, ")
+        await page.locator("summary").filter(has_text="s3 Channel 3").press("Enter")
+        await expect(page.get_by_text("Ana waits in channel 3.")).to_be_visible()
+        await page.get_by_role("link", name="Trajectory of s3").click()
+        await expect(page.get_by_role("heading", name="Call 2")).to_be_visible()
+        await expect(page.get_by_text("[removed]")).to_be_visible()
+        assert SECRET not in await page.content()
+        long = page.locator("pre", has_text="Ana: I wait.")
+        await expect(long).to_be_hidden()
+        await page.locator("summary", has_text="tool result").press("Enter")
+        await expect(long).to_be_visible()
+
+
+async def test_a_run_that_goes_on_is_watched(served: Served, browser: Browser) -> None:
+    run = StoredFanout(served.store, WIDE, datetime.now(UTC))
+    await run.begin()
+    await run.flush()
+    async with page_of(browser) as page, page_of(browser, java_script_enabled=False) as plain:
+        await page.goto(f"{served.url}/runs/{WIDE}")
+        await plain.goto(f"{served.url}/runs/{WIDE}")
+        bars = page.locator("table.timeline tbody tr")
+        await expect(bars).to_have_count(1)
+        await run.freeze(3)
+        await run.work(1)
+        await expect(bars).to_have_count(4)
+        await expect(bars.nth(1)).to_contain_text("complete")
+        await expect(bars.nth(2)).to_contain_text("waiting")
+        await plain.reload()
+        await expect(plain.locator("table.timeline tbody tr")).to_have_count(4)
+        for number in (2, 3):
+            await run.work(number)
+        await run.finish(20.0)
+        await expect(page.locator("#live")).not_to_have_attribute("hx-trigger", "every 2s")
+        await expect(page.locator("dl.facts .badge").first).to_have_text("complete")
+        await expect(page.get_by_text("4 contexts,")).to_be_visible()
+
+
+async def test_what_people_and_models_write_does_not_act(served: Served, browser: Browser) -> None:
+    await wide_run(served.store, WIDE, 2, words=NASTY)
+    paths = (f"/runs/{WIDE}", f"/runs/{WIDE}/contexts/s1", "/runs", f"/runs?who={NASTY}", "/costs")
+    async with page_of(browser) as page:
+        for path in paths:
+            await page.goto(served.url + path)
+            assert await page.locator("img, script:not([src])").count() == 0
+            assert await page.locator("a[href^=javascript]").count() == 0
+            assert await page.evaluate("window.hacked") is None
+        await page.goto(f"{served.url}/runs/{WIDE}")
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("<script>")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_all_can_read_the_pages(served: Served, browser: Browser, scheme: str) -> None:
+    await store_rows(served.store.database, many_rows(60, NEWEST, timedelta(minutes=5)))
+    await wide_run(served.store, WIDE, 4)
+    paths = (
+        "/runs",
+        "/runs?kind=none",
+        f"/runs/{WIDE}",
+        f"/runs/{WIDE}/audit",
+        f"/runs/{WIDE}/contexts/s1",
+        "/runs/none",
+        "/costs?first=2026-11-01&last=2026-11-28",
+    )
+    async with page_of(browser, color_scheme=scheme) as page:
+        for path in paths:
+            await page.goto(served.url + path, wait_until="networkidle")
+            for fold in await page.locator("details").all():
+                await fold.evaluate("fold => fold.open = true")
+            report = await Axe().run(page)
+            assert report.violations_count == 0, f"{path}: {report.generate_report()}"
+            await page.keyboard.press("Tab")
+            await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/runs?kind=nap", 400, "There is no kind “nap”: choose one of mention, dm"),
+        ("/runs?status=nap&cost_from=lots", 400, "“lots” is no amount in dollars"),
+        ("/runs?cost_to=-1", 400, "“-1” is no amount in dollars"),
+        ("/runs?cost_to=nan", 400, "“nan” is no amount in dollars"),
+        ("/runs?rating=so-so", 400, "There is no rating “so-so”"),
+        ("/runs?before=yesterday", 400, "The address names no page of the list"),
+        ("/runs?text=" + "x" * 201, 400, "may have 200 characters"),
+        ("/runs?text=%25", 200, "No run matches"),
+        ("/runs/wide", 404, "There is no run wide."),
+        ("/runs/wide/live", 404, "There is no run wide."),
+        ("/runs/wide/contexts/s1", 404, "There is no run wide."),
+        (f"/runs/{WIDE}/contexts/s9", 404, f"The run {WIDE} has no context s9."),
+        ("/runs/forgotten1", 410, "The run forgotten1 was deleted"),
+        ("/runs/emptied1", 200, "Retention has deleted the question"),
+        ("/runs/emptied1/contexts/s1", 404, "retention.trajectories_days has passed"),
+        ("/runs/untimed1", 200, "An earlier version recorded this run: it stored no times."),
+        ("/runs/untimed1/contexts/s1", 200, "without a time: an earlier version recorded it"),
+        ("/costs?first=monday", 400, "Write days as 2026-11-28."),
+        ("/costs?first=2026-11-28&last=2026-11-01", 400, "The first day comes before the last"),
+    ],
+)
+async def test_a_page_says_what_is_not_there(
+    wants: Served, path: str, status: int, sentence: str
+) -> None:
+    page = await wants.get(path)
+    assert (page.status_code, sentence in page.text) == (status, True), page.text
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def wants(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A run, one that was forgotten, one that retention has emptied, one of an earlier version."""
+    folder = tmp_path_factory.mktemp("wants")
+    with_store(folder)
+    async with console(Kept(folder, None)) as made:
+        for id in (WIDE, "forgotten1", "emptied1"):
+            await wide_run(made.store, id, 1)
+        await wide_run(made.store, "untimed1", 1, timed=False)
+
+        def lose(connection: sa.Connection) -> None:
+            empty_runs(connection, ["emptied1"])
+            empty_trajectories(connection, ["emptied1", "forgotten1"])
+            connection.execute(sa.delete(tables.runs).where(tables.runs.c.id == "forgotten1"))
+
+        await made.store.database.change(lose)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "127.0.0.1:8200"}, 200),
+        ({"host": "localhost:8200"}, 200),
+        ({"host": "[::1]:8200"}, 200),
+        ({"host": "rebound.example"}, 403),
+        ({"host": "rebound.example:8200"}, 403),
+        ({"host": "localhost.example"}, 403),
+        ({"host": "0.0.0.0"}, 403),
+        ({"host": ""}, 403),
+        ({"host": "["}, 403),
+        ({"host": "localhost", "x-forwarded-for": "203.0.113.7"}, 403),
+    ],
+)
+async def test_only_this_machine_sees_the_console(
+    served: Served, headers: dict[str, str], status: int
+) -> None:
+    page = await served.get("/runs", **headers)
+    assert page.status_code == status
+    assert page.headers["cache-control"] == "no-store"
+    transport = httpx2.ASGITransport(served.app, client=("203.0.113.7", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url=LOCAL) as elsewhere:
+        assert (await elsewhere.get(f"{PATH}/runs", headers=headers)).status_code == 403
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def filled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """210 runs in either kind of database, one of them rated."""
+
+    async def fill(kept: Kept) -> AsyncIterator[Store]:
+        async with kept.stores() as (store,):
+            await store_rows(store.database, many_rows(210, NEWEST, timedelta(hours=1)))
+            rated = {"request": "T1/C1/1.000000", "user": "U9", "value": "bad", "at": NEWEST}
+            await store.database.write(sa.insert(tables.feedback).values(rated))
+            yield store
+
+    if request.param == "sqlite":
+        with_store(tmp_path / "state")
+        async for store in fill(Kept(tmp_path / "state", None)):
+            yield store
+    else:
+        with emptied_database() as url:
+            async for store in fill(Kept(tmp_path, url)):
+                yield store
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("", range(210)),
+        ("who=U3", [n for n in range(210) if n % 5 == 3 and n % 7 != 5]),
+        ("who=command-line", range(5, 210, 7)),
+        ("where=C1", [n for n in range(210) if n % 3 == 1 and n % 7 not in (3, 5)]),
+        ("where=weekly", range(3, 210, 7)),
+        ("kind=ask&status=failed", [n for n in range(210) if n % 7 == 5 and n % 10 == 9]),
+        ("cost_from=0.05", range(4, 210, 5)),
+        ("cost_from=0.015&cost_to=0.025", range(1, 210, 5)),
+        ("text=of+RARE", [77]),
+        ("text=_", []),
+        ("rating=bad", [1]),
+        ("rating=good", []),
+    ],
+)
+async def test_runs_are_filtered_and_paged(
+    filled: Store, query: str, numbers: range | list[int]
+) -> None:
+    found, before = list[str](), ""
+    while True:
+        wanted = RunFilter.of(QueryParams(f"{query}&before={before}"), filled.database.shared)
+        assert wanted.faults == ()
+        rows, before = await listed_runs(filled.database, wanted)
+        assert len(rows) <= PAGE
+        found += [row.id for row in rows]
+        if not before:
+            break
+        before = before.replace("+", "%2B")
+    assert found == [f"run{n:06}" for n in numbers]
+
+
+async def test_costs_are_added_up(filled: Store) -> None:
+    await wide_run(filled, WIDE, 3)  # $0.2, of which three subagents have $0.002 each
+    window = CostWindow.of(QueryParams("first=2026-11-20&last=2026-11-27"), NEWEST.date())
+    rows = many_rows(210, NEWEST, timedelta(hours=1))
+    inside = [row for row in rows if window.first <= row["started"].date() <= window.last]
+    days = await costs_by_day(filled.database, window)
+    assert [row.key for row in days.rows] == window.days
+    total = sum(row["cost_usd"] for row in inside) + 0.2
+    assert sum(row.usd for row in days.rows) == pytest.approx(total)
+    assert sum(row.runs for row in days.rows) == len(inside) + 1
+    made = {
+        table.title: {r.key: r.usd for r in table.rows}
+        for table in await cost_tables(filled.database, window)
+    }
+    channels = [r["cost_usd"] for r in inside if (r["request"] or "").startswith("T1/C2/")]
+    assert made["By channel"]["C2"] == pytest.approx(sum(channels))
+    typed = [r["cost_usd"] for r in inside if r["requester"] is None]
+    assert made["By user"]["command-line"] == pytest.approx(sum(typed))
+    scheduled = [r["cost_usd"] for r in inside if r["kind"] == "schedule"]
+    assert made["By schedule"] == {"weekly": pytest.approx(sum(scheduled))}
+    assert made["By model"] == {
+        "no longer recorded": pytest.approx(total - 0.2),
+        "claude-main": pytest.approx(0.194),
+        "claude-fast": pytest.approx(0.006),
+    }
+
+
+def test_spans_tell_waiting_from_the_model_and_tools() -> None:
+    def at(seconds: float) -> datetime:
+        return NEWEST + timedelta(seconds=seconds)
+
+    failed = ModelCall(at(2), at(3), {"error": "overloaded"})
+    again, last = ModelCall(at(5), at(6), {}), ModelCall(at(8), None, None)
+    found = [
+        (span.kind, (span.start - NEWEST).total_seconds(), span.seconds)
+        for span in spans_of(at(0), [failed, again, last], at(10))
+    ]
+    assert found == [
+        ("wait", 0, 2),
+        ("model", 2, 1),
+        ("wait", 3, 2),
+        ("model", 5, 1),
+        ("tools", 6, 2),
+        ("model", 8, 2),
+    ]
+    assert spans_of(at(0), [ModelCall(None, None, {})], at(9)) == []
+    assert [s.kind for s in spans_of(at(0), [], at(9))] == ["wait"]
+
+
+def test_the_command_prints_where_the_console_is(data_dir: Path) -> None:
+    with_store(data_dir)
+    words = [sys.executable, "-m", "bot", "console", "--port", "0"]
+    root = Path(__file__).parent.parent
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        address = process.stdout.readline().strip()
+        page = httpx2.get(f"{address}/runs", timeout=WAIT_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 0
+    assert (page.status_code, "No runs yet" in page.text) == (200, True)
