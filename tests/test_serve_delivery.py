@@ -288,6 +288,9 @@ async def test_health_and_metrics_tell_of_the_work(tmp_path: Path) -> None:
                 while (await got(session, f"{bot.bench.url}/{path}"))[0] != 200:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
         assert "assistant_" in (await got(session, f"{bot.bench.url}/metrics"))[1]
+        assert (await got(session, f"{bot.bench.url}/console"))[
+            0
+        ] == 200  # by way of its first page
 
 
 async def got(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
