@@ -116,7 +116,10 @@ class Record:
 
     def _step(self, key: str, kind: type[T]) -> T | None:
         body = self.steps.get(key)
-        return None if body is None else step_value(kind, body)
+        try:
+            return None if body is None else step_value(kind, body)
+        except ValidationError:  # another version recorded it in another form
+            return None
 
     def tool_results(self) -> dict[str, ToolOutcome]:
         """Return the results of all ordinary tool calls, by tool and arguments."""
@@ -386,7 +389,7 @@ class ReplayedRun(Run):
             return super().recorded(key, kind)
         except ValidationError:
             assert isinstance(self.checkpoint, ReplaySteps)
-            self.checkpoint.end(key, "another version recorded it in another form.")
+            self.checkpoint.end(key, "another version recorded a step in another form")
 
 
 @dataclass
@@ -407,7 +410,7 @@ class ReplaySteps:
             if path[-1] == "model":
                 return self._model(call, body)
         if body is None:
-            self.end(key, "it takes a step that is not in the record.")
+            self.end(key, "it takes a step that is not in the record")
         if context == "opening" and self.replay.system:
             return {"value": {**body["value"], "system": self.replay.system()}}
         return body
@@ -425,7 +428,7 @@ class ReplaySteps:
         at = int(path[0]) if path and path[0].isdigit() else 0
         known = context in self.replay.record.contexts
         call = (context, at) if known else ("p1", 0)
-        self.replay.end(call[0], self.replay.number(call), f"{why} ({key.partition('/')[2]})")
+        self.replay.end(call[0], self.replay.number(call), f"{why} ({key.partition('/')[2]}).")
 
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         """Store nothing."""
