@@ -130,9 +130,8 @@ def test_after_a_changed_prompt_the_first_request_with_it_is_named(
     head, _, first, *diff = done.out.splitlines()
     assert head.endswith(" (sweep): 1 of 6 requests are the same.")
     assert first == "Request 1 of s1 departs (prompt): it has another prompt."
-    assert [each[:26] for each in diff if each[:1] in "+-"][2:] == [
-        "-You are a subagent. Do th", "+You are a careful reader.",
-    ]  # fmt: skip
+    changed = [each for each in diff if each.startswith(("-", "+"))]
+    assert changed[2:] == ["-You are a subagent.", "+You are a careful reader."]
     assert "Then: s2/1 (prompt), s3/1 (prompt), s4/1 (prompt), s5/1 (prompt)." in done.out
 
 
@@ -141,13 +140,13 @@ def test_a_changed_prompt_of_the_parent_departs_in_its_first_request(
 ) -> None:
     run = record(shell, "ask", "how many orders are there?", *SAMPLE)
     edit(prompts / "parent.md", "\n", "\nBe brief.\n")
-    edit(prompts / "run_subagent.md", "\n", "\nOne task each.\n")
+    edit(prompts / "run_subagent.md", "side by side.", "in parallel.")
     found = shell("replay", run, "--json").json["departures"]
     assert {(each["context"], each["kind"]) for each in found} == {("p1", "prompt")}
     edit(prompts / "parent.md", "\nBe brief.\n", "\n")
     found = shell("replay", run, "--json").json["departures"]
     assert (found[0]["context"], found[0]["number"], found[0]["kind"]) == ("p1", 1, "schema")
-    assert "+One task each." in found[0]["diff"].replace("\\n", "\n+")
+    assert "\n+Start several in one turn to run them in parallel." in found[0]["diff"]
 
 
 # ---- a record that was changed stands for code that was

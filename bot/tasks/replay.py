@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
+import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -61,6 +62,7 @@ WITHOUT_LIMIT = Caps(10**18, 10**15, 10**9, 10.0**9)
 REPORTS = frozenset(tool.name for tool in TOOLS)
 PLACES = {"system": "prompt", "tool": "schema"}
 """Place of a block -> what the user is told that differs."""
+SENTENCE = re.compile(r"(?<=[.;:!?]) ")
 WIDTH, MOST_LINES = 100, 40
 """Of a diff."""
 
@@ -523,15 +525,21 @@ def _text(block: str) -> str:
     """Return a block as text whose lines can be compared."""
     value = json.loads(block)
     text = value.get("text") or value.get("content")
-    return text if isinstance(text, str) else json.dumps(value, indent=1, ensure_ascii=False)
+    if isinstance(text, str):
+        return text
+    return json.dumps(value, indent=1, ensure_ascii=False).replace("\\n", "\n")
 
 
 def _diff(old: str, new: str) -> str:
-    """Return a unified diff, of lines that are not too long, cut where it is long."""
-    before, after = (
-        [part for line in text.splitlines() for part in textwrap.wrap(line, WIDTH) or [""]]
-        for text in (old, new)
-    )
+    """Return a unified diff, sentence by sentence, cut where it is long."""
+    before, after = (list(_sentences(text)) for text in (old, new))
     lines = list(difflib.unified_diff(before, after, "recorded", "today", n=1, lineterm=""))
     more = len(lines) - MOST_LINES
     return "\n".join([*lines[:MOST_LINES], *([f"... {more} more lines"] if more > 0 else [])])
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, long ones in pieces, and its empty lines."""
+    for line in text.splitlines():
+        for sentence in SENTENCE.split(line):
+            yield from textwrap.wrap(sentence, WIDTH) or [""]
