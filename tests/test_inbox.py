@@ -131,8 +131,8 @@ async def test_a_postponed_try_leaves_no_reservations_behind(place: Kept) -> Non
         (request,) = await inbox.take("me", 1, NOW)
         assert request.run
         await store.start_run(request.run, "mention", "?", "m", {})
-        row = {"run": request.run, "key": "k", "owner": "me", "state": "held"}
-        row |= {"nanousd": 1, "tokens": 1, "steps": 1}
+        amounts = dict.fromkeys(("nanousd", "tokens", "steps"), 1)
+        row = {"run": request.run, "key": "k", "owner": "me", "state": "held", **amounts}
         await store.database.write(store.database.insert(reservations).values(row))
 
         await inbox.postpone(request.key, NOW, None)
