@@ -32,7 +32,7 @@ from bot.runs.durable import Durable, WorkflowLost
 from bot.runs.run import ActiveRun, Runs, WorkflowHandle, WorkflowSpawner
 from bot.runs.store import Store
 from bot.storage.database import RETRY_S, Database, RetryingDatabase
-from bot.storage.tables import budgets, reservations, steps, stops, subagents, templates
+from bot.storage.tables import budgets, reservations, stops, subagents, templates
 from scopes.handles import Handles
 from scopes.label import Label
 from scopes.tool import Item, Window
