@@ -268,6 +268,24 @@ def audit(run: str, json: AsJson = False) -> None:
 
 
 @app.command()
+def replay(
+    run: str,
+    model: Annotated[
+        str | None, typer.Option(help="Ask this model again: claude, or offline (default: none).")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="With --model: the first context to ask again, such as s3."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Run a recorded run again with today's prompts and code; say where it departs."""
+    from bot.cli.replay import run_replay
+
+    raise typer.Exit(run_replay(run, model, start, json))
+
+
+@app.command()
 def decisions(
     run: Annotated[str | None, typer.Argument(help="Only of this run (default: all runs).")] = None,
     since: Annotated[str | None, typer.Option(help="Only the last 7d, 12h.")] = None,

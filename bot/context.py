@@ -178,8 +178,6 @@ class App:
             run.id, document.status, result=document.to_json(), cost_usd=document.cost_usd
         )
         await self._stored(ended)
-        if isinstance(run.checkpoint, StepLog):
-            await self._stored(run.checkpoint.clear())
 
     async def _stored(self, work: Awaitable[None]) -> None:
         """Wait for the store; a full disk costs the record, never the result."""

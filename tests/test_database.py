@@ -16,6 +16,7 @@ from test_store import integrity, python
 from timing import patient
 
 from bot.errors import StoreError
+from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage.database import KEY_CHECK, SCHEMA, BatchWriter, Database, _file_engine, server_url
 from bot.storage.tables import METADATA
@@ -137,6 +138,26 @@ async def test_a_database_of_another_version_is_refused(place: Kept, revision: s
     refused = rf"another version of the assistant \(schema {revision}.*Use that version"
     with pytest.raises(StoreError, match=refused):
         await place.store()
+
+
+async def test_steps_that_an_earlier_version_stored_plain_are_read(place: Kept) -> None:
+    store = await place.store()
+    await store.start_run("r1", "ask", "?", "m", {})
+    await store.aclose()
+    engine = engine_of(place)
+    with engine.begin() as connection:
+        if place.url:
+            connection.execute(sa.text("ALTER TABLE steps ALTER body TYPE json USING body::json"))
+        plain = "INSERT INTO steps (run, key, body) VALUES ('r1', 'old', '{\"value\": \"a\"}')"
+        connection.execute(sa.text(plain.replace(":", "\\:")))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0013'"))
+    engine.dispose()
+
+    store = await place.store()
+    sink = StoreSink(store)
+    await sink.keep("r1", "new", {"value": "b"})
+    assert await store.steps("r1") == {"old": {"value": "a"}, "new": {"value": "b"}}
+    await store.aclose()
 
 
 # ---- faults

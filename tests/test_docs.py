@@ -29,6 +29,7 @@ from bot.schedules.status import ScheduleStatus
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredDelivery, StoredSchedule
+from bot.tasks.replay import Departure
 from config.schedules import Schedule
 from config.settings import load_settings
 from scopes.intent import UNASKED
@@ -245,7 +246,7 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     ask = _printed(capsys, "ask", "Which questions in #csm-spain are unanswered?", *sample)
     triage = _printed(capsys, "triage", *sample)
     stored = [_printed(capsys, "show", ask["run_id"], "--json")]
-    stored += [_printed(capsys, "audit", sweep["run_id"], "--json")]
+    stored += [_printed(capsys, each, sweep["run_id"], "--json") for each in ("audit", "replay")]
     asyncio.run(_waits(ask["run_id"]))
     commands = ("runs", "feedback", "review-briefs", "decisions", "approvals")
     stored += [_printed(capsys, command, "--json") for command in commands]
@@ -260,7 +261,9 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     panel = _printed(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
     seen = set(_keys([sweep, ask, triage, panel, stored, error])) | _of_schedules_and_servers()
     assert seen - described == set()
-    rare = {f.name for f in fields(Leak)} | IssueDraft.model_fields.keys()
+    rare = {
+        f.name for kind in (Leak, Departure) for f in fields(kind)
+    } | IssueDraft.model_fields.keys()
     rare |= {k for c in CONTRACTS.values() for k in c.model_fields}
     rare |= PanelFinding.model_fields.keys()
     rare.add("unreached")  # a triage has it only after Stop

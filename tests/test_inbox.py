@@ -24,7 +24,7 @@ from bot.storage.budget import StoredBudget
 from bot.storage.database import Database
 from bot.storage.requests import Incoming, RequestQueue, StoredRequest
 from bot.storage.tables import inbox as table
-from bot.storage.tables import steps
+from bot.storage.tables import reservations
 from subagents.budget import Amount, Caps
 
 __all__ = ["place", "postgres"]
@@ -124,19 +124,20 @@ async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread
 # ---- ended
 
 
-async def test_a_postponed_try_leaves_no_steps_behind(place: Kept) -> None:
+async def test_a_postponed_try_leaves_no_reservations_behind(place: Kept) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         await added(inbox, incoming("1.0"))
         (request,) = await inbox.take("me", 1, NOW)
         assert request.run
         await store.start_run(request.run, "mention", "?", "m", {})
-        row = {"run": request.run, "key": "k", "body": {"x": 1}}
-        await store.database.write(store.database.insert(steps).values(row))
+        amounts = dict.fromkeys(("nanousd", "tokens", "steps"), 1)
+        row = {"run": request.run, "key": "k", "owner": "me", "state": "held", **amounts}
+        await store.database.write(store.database.insert(reservations).values(row))
 
         await inbox.postpone(request.key, NOW, None)
 
-        assert await rows(store, steps) == 0
+        assert await rows(store, reservations) == 0
 
 
 async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) -> None:

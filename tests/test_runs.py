@@ -32,7 +32,7 @@ from bot.runs.durable import Durable, WorkflowLost
 from bot.runs.run import ActiveRun, Runs, WorkflowHandle, WorkflowSpawner
 from bot.runs.store import Store
 from bot.storage.database import RETRY_S, Database, RetryingDatabase
-from bot.storage.tables import budgets, reservations, steps, stops, subagents, templates
+from bot.storage.tables import budgets, reservations, stops, subagents, templates
 from scopes.handles import Handles
 from scopes.label import Label
 from scopes.tool import Item, Window
@@ -315,16 +315,14 @@ async def test_the_limits_that_a_run_began_with_hold_for_all_its_lives(in_file: 
         assert live.budget.caps.nanousd == 250_000_000
 
 
-async def test_a_request_leaves_no_steps_and_no_reservations_behind(
-    place: Kept, tmp_path: Path
-) -> None:
+async def test_a_request_leaves_no_reservations_behind(place: Kept, tmp_path: Path) -> None:
     mind = led_by(brief_answer(2), say("It is **open** [F1.1]."))
     async with serving(tmp_path, mind, url=place.url) as bot:
         asked = bot.ask("What is open in #support-2?")
         await bot.answer(asked)
-        seen = [await count(bot.store, table) for table in (steps, reservations, subagents)]
+        seen = [await count(bot.store, table) for table in (reservations, subagents)]
         totals = await bot.store.database.read(sa.select(budgets))
 
-    assert seen == [0, 0, 1]
+    assert seen == [0, 1]
     assert totals[0].reserved_nanousd == 0
     assert 0 < totals[0].spent_nanousd <= totals[0].cap_nanousd

@@ -41,10 +41,10 @@ async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_p
         document = await s.document(occurrence)
         delivery = await s.schedules.occurrences.delivery("markets", occurrence.at)
         run = await s.bot.store.run(occurrence.run or "")
-        kept = [await s.bot.store.database.read(sa.select(t)) for t in (steps, reservations)]
+        kept = await s.bot.store.database.read(sa.select(reservations))
 
     assert occurrence.state == "ran", occurrence
-    assert kept == [[], []], "an ended run needs neither"
+    assert kept == [], "an ended run needs none"
     assert run.kind == "schedule"
     assert run.requester == ASKER
     assert occurrence.latest == occurrence.at
@@ -128,7 +128,7 @@ async def test_what_is_tidied_up_leaves_the_steps_of_a_run_at_work(tmp_path: Pat
         over = await s.over(occurrence)
 
         await s.bot.inbox.forget(datetime.now(UTC))
-        assert (await s.bot.store.database.read(count))[0].n == 0
+        assert (await s.bot.store.database.read(count))[0].n >= after, "a replay needs them"
     assert 0 < before <= after
     assert over.state == "ran"
 

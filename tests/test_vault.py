@@ -115,10 +115,12 @@ async def test_recorded_traffic_stands_in_the_database_for_nobody_without_the_ke
     await store.start_run("r1", "ask", "?", "offline", {})
     sink = StoreSink(store)
     record(sink, words=CANARY)
+    await sink.keep("r1", "r1/s1/1/tools", {"value": CANARY})
     await sink.aclose()
     await preferences_of(store.database).add(f"Say {CANARY}", Authorship("U0ANA"))
 
     assert CANARY in str(await store.trajectory("r1"))
+    assert await store.steps("r1") == {"r1/s1/1/tools": {"value": CANARY}}
     assert CANARY not in _dump(place)
     await store.aclose()
     assert CANARY not in _dump(place)

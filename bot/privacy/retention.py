@@ -105,7 +105,7 @@ def _purge_results(connection: sa.Connection, before: datetime) -> int:
 
 
 def _purge_trajectories(connection: sa.Connection, before: datetime) -> int:
-    held = sa.exists().where(contexts.c.run == runs.c.id)
+    held = sa.or_(*(sa.exists().where(t.c.run == runs.c.id) for t in (contexts, steps)))
     query = sa.select(runs.c.id).where(runs.c.started < before, held)
     old = list(connection.execute(query.order_by(runs.c.started).limit(RUNS)).scalars())
     empty_trajectories(connection, old)

@@ -7,11 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import sqlalchemy as sa
-
 from bot.errors import StoreError
 from bot.runs.store import PendingRecords, Store, SubagentRecord
-from bot.storage import tables
 from subagents.agent import ModelStep
 from subagents.brief import SpawnedBrief, brief_to_json
 from subagents.budget import NANO, Amount
@@ -139,12 +136,7 @@ class StepLog:
 
     async def load(self, prefix: str = "") -> None:
         """Load the results that steps with this key prefix returned before a restart."""
-        table = tables.steps
-        query = sa.select(table.c.key, table.c.body).where(table.c.run == self._run)
-        if prefix:
-            query = query.where(sa.func.substr(table.c.key, 1, len(prefix)) == prefix)
-        for row in await self._store.database.read(query):
-            self._done[row.key] = row.body
+        self._done |= await self._store.steps(self._run, prefix)
 
     def known(self, key: str) -> dict[str, Any] | None:
         """Return what this step returned before a restart."""
@@ -177,8 +169,3 @@ class StepLog:
             if reply := step_value(ModelStep, body).reply:
                 paid += Amount(round((reply.cost_usd or 0.0) * NANO), reply.usage.total, 1)
         return paid
-
-    async def clear(self) -> None:
-        """Delete what the steps of a run returned that has ended. Raises StoreError."""
-        table = tables.steps
-        await self._store.database.write(sa.delete(table).where(table.c.run == self._run))

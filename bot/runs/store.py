@@ -317,6 +317,14 @@ class Store:
         known = [row.id for row in await self.database.read(sa.select(column).limit(10_000))]
         raise RunNotFound(id, difflib.get_close_matches(id, known, n=3, cutoff=0.3))
 
+    async def steps(self, run: str, prefix: str = "") -> dict[str, dict[str, Any]]:
+        """Return what the steps of a run returned, by key; `prefix`: only of keys that begin so."""
+        table = tables.steps
+        query = sa.select(table.c.key, table.c.body).where(table.c.run == run)
+        if prefix:
+            query = query.where(sa.func.substr(table.c.key, 1, len(prefix)) == prefix)
+        return {row.key: row.body for row in await self.database.read(query)}
+
     async def subagents(self, run: str) -> list[StoredSubagent]:
         """Return the subagents of a run in call order."""
         table = tables.subagents

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from bot.errors import SetupError
 from bot.storage.database import Database
-from bot.storage.requests import IS_PAUSED, delete_steps
+from bot.storage.requests import IS_PAUSED, delete_reservations
 from bot.storage.schedules import (
     Occurrence,
     Row,
@@ -434,7 +434,7 @@ class Occurrences:
         cost: float | None,
         values: Mapping[str, Any],
     ) -> bool:
-        """End one try of an occurrence, add up its cost and delete the results of its steps.
+        """End one try of an occurrence, and add up its cost.
 
         Returns whether this call did.
         """
@@ -444,7 +444,7 @@ class Occurrences:
         update = sa.update(schedule_runs).where(mine, c.state.in_(("due", "running")))
         found = connection.execute(update.values(**values, **spent, ended=self.now())).rowcount
         if found:
-            delete_steps(connection, run_id(work.schedule, work.at, work.attempt))
+            delete_reservations(connection, run_id(work.schedule, work.at, work.attempt))
         _release(connection, work)
         return bool(found)
 

@@ -26,7 +26,6 @@ from bot.storage.tables import (
     reservations,
     runs,
     schedule_runs,
-    steps,
     stops,
 )
 from scopes.tool import readable
@@ -365,7 +364,7 @@ class RequestQueue:
 
         def forget(connection: sa.Connection) -> int:
             gone = connection.execute(sa.delete(inbox).where(over)).rowcount
-            for table in (steps, reservations, stops):
+            for table in (reservations, stops):
                 connection.execute(sa.delete(table).where(table.c.run.not_in(at_work)))
             kept = sa.select(inbox.c.key)
             connection.execute(sa.delete(feedback).where(feedback.c.request.not_in(kept)))
@@ -430,13 +429,13 @@ class RequestQueue:
         return await self.database.change(change)
 
     async def _end(self, key: str, **change: Any) -> None:
-        """Note that its run is over; delete its step results, which nobody will ask for again."""
+        """Note that its run is over."""
         mine = inbox.c.key == key
 
         def end(connection: sa.Connection) -> None:
             run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
             connection.execute(sa.update(inbox).where(mine).values(**change))
-            delete_steps(connection, run)
+            delete_reservations(connection, run)
 
         await self.database.change(end)
 
@@ -566,10 +565,9 @@ class RequestQueue:
         return request_of(rows[0]) if rows else None
 
 
-def delete_steps(connection: sa.Connection, run: str | None) -> None:
-    """Delete what the steps of an ended run returned, and the reservations of its calls."""
-    for table in (steps, reservations):
-        connection.execute(sa.delete(table).where(table.c.run == run))
+def delete_reservations(connection: sa.Connection, run: str | None) -> None:
+    """Delete the reservations of the calls of an ended run."""
+    connection.execute(sa.delete(reservations).where(reservations.c.run == run))
 
 
 def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.storage.encryption import EncryptedJson, EncryptedText
+from bot.storage.encryption import EncryptedJson, EncryptedText, LaterEncryptedJson
 from subagents.gate import Action
 
 REVISIONS = ("0010", "0011", "0012", "0013", "0014")
@@ -259,9 +259,9 @@ steps = table(
     "steps",
     of_run(primary_key=True),
     columns(sa.String, "key", primary_key=True),
-    columns(JSON, "body"),
+    columns(LaterEncryptedJson, "body"),
 )
-"""Results of the steps of a durable run: a replay returns them instead of repeating them."""
+"""Results of the steps of a run: after a crash, and in a replay, they are returned again."""
 
 templates = table(
     "templates",

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
+from typing import ClassVar
 
 import scopes
 from bot.citations import CitationFilter, CitationIndex, defang, ids_in
@@ -35,6 +36,7 @@ from bot.tasks.base import (
     answer_text,
     cited_items,
     coverage_of,
+    record_task,
     status_of,
     total,
     whole_or_partial,
@@ -243,6 +245,7 @@ IN_ORDER = "the oldest first; of two that contradict each other the later one ho
 class Ask:
     """One request being answered."""
 
+    kind: ClassVar[str] = "ask"
     app: Workplace
     run: Run
     request: Request
@@ -280,6 +283,7 @@ class Ask:
         A report that was asked for is the whole of it, with the fields of an answer.
         """
         try:
+            await record_task(self)
             key = f"{self.run.id}/opening"
             sources = self.run.recorded(key, ResolvedSources)
             if sources is None:
@@ -297,8 +301,13 @@ class Ask:
 
     async def _resolve(self) -> ResolvedSources:
         earlier = list(self.earlier.values())
-        offered = [*self._direct(), *self._reports()]
-        return await resolve_sources(self.run, self.request, self.app.lists, earlier, offered)
+        return await resolve_sources(
+            self.run, self.request, self.app.lists, earlier, self.parent_tools()
+        )
+
+    def parent_tools(self) -> list[str]:
+        """Return the names of the parent's own tools."""
+        return [*self._direct(), *self._reports()]
 
     async def _answer(self, handles: Handles) -> ParentRun:
         return await run_parent(

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_jsonable_python
 
 from bot.citations import CitationIndex, beginning, drop_unknown, ids_in
 from bot.reports.documents import STATUSES, Gap, LookedUp, ReadTotals, RunCoverage
 from bot.slack.people import Person
 from bot.storage.database import Database
+from config.sections import LimitSettings
 from config.settings import Settings, prompt
-from config.words import phrase
+from config.words import current, phrase
 from scopes.clean import printable
+from scopes.clients import names_in
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
@@ -168,6 +171,66 @@ class Request:
         oldest = self.window.oldest
         earliest = min(self.earliest, oldest) if self.earliest else oldest
         return TimeFrame(self.window, earliest, self.requester.clock())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """What a task was given, as far as a later replay of its run cannot know it."""
+
+    kind: str
+    """`ask`, or the kind of a report."""
+    request: Request
+    requester: str | None
+    language: str
+    """Of the texts that code writes."""
+    limits: LimitSettings
+    lists: Mapping[str, str]
+    clients: tuple[str, ...]
+    """Names of the kinds of clients that its tools could use."""
+    handles: Mapping[str, str]
+    connects: bool
+    """Whether people connect mailboxes where it ran."""
+    fields: Mapping[str, Any]
+    """Its own fields, as JSON."""
+
+
+OF_THIS_PROCESS = frozenset({"app", "run", "request", "asked_by", "gmail", "listing"})
+"""Fields of a task that are not recorded with the others."""
+
+
+class Task(Protocol):
+    """A task that is all that its run does."""
+
+    kind: ClassVar[str]
+    app: Workplace
+    run: Run
+    request: Request
+
+
+async def record_task(task: Task) -> None:
+    """Store what a task was given, as a step of its run."""
+    run, key = task.run, task_key(task.run.id)
+    if run.recorded(key, TaskRecord) is not None:
+        return
+    own = {each.name for each in fields(task)} - OF_THIS_PROCESS  # type: ignore[arg-type]
+    record = TaskRecord(
+        kind=task.kind,
+        request=task.request,
+        requester=run.requester,
+        language=current().language,
+        limits=run.limits,
+        lists=task.app.lists,
+        clients=tuple(sorted(names_in(run.clients))),
+        handles=run.handles,
+        connects=task.app.mail is not None,
+        fields=to_jsonable_python({name: getattr(task, name) for name in sorted(own)}),
+    )
+    await run.record(key, TaskRecord, record)
+
+
+def task_key(run: str) -> str:
+    """Return the key of the step that stores what a task was given."""
+    return f"{run}/task"
 
 
 REPORT = "report"

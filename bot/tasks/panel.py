@@ -32,7 +32,7 @@ from bot.reports.issues import (
     panel_key,
     save_findings,
 )
-from bot.tasks.base import Opening, ReportTask, coverage_of, total
+from bot.tasks.base import Opening, ReportTask, coverage_of, record_task, total
 from bot.tasks.material import (
     MaterialRefused,
     ReviewMaterial,
@@ -225,6 +225,8 @@ class Panel(ReportTask):
 
     async def work(self) -> PanelReport:
         """Have the material read, the findings judged and the first lines written."""
+        if self.asked_by is None:
+            await record_task(self)
         with in_language(self.language):
             return await self._work()
 

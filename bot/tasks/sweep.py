@@ -34,6 +34,7 @@ from bot.tasks.base import (
     count_statuses,
     coverage_of,
     most_urgent,
+    record_task,
     total,
     whole_or_partial,
 )
@@ -205,8 +206,8 @@ class SweepPlanner:
     def read(self, source: SweepSource) -> None:
         """Release the text of a channel whose subagents are done, so that the next one may come."""
         self._tell()
-        self._reader.release(source.channel.id)
         if source.channel.id in self._holding:
+            self._reader.release(source.channel.id)
             self._holding.remove(source.channel.id)
             self._room.release()
 
@@ -302,6 +303,8 @@ class Sweep(ReportTask):
 
     async def work(self) -> SweepReport:
         """Have the sources read by subagents, and the first lines written; return the report."""
+        if self.asked_by is None:
+            await record_task(self)
         with in_language(self.language):
             async with self.reserve():
                 await self._read()

@@ -24,7 +24,15 @@ from bot.reports.documents import (
     UnreadableThread,
 )
 from bot.storage.tables import address_of
-from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total, whole_or_partial
+from bot.tasks.base import (
+    Opening,
+    ReportTask,
+    count_statuses,
+    most_urgent,
+    record_task,
+    total,
+    whole_or_partial,
+)
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.sections import TriageSettings
@@ -300,6 +308,8 @@ class Triage(ReportTask):
 
     async def work(self) -> TriageReport:
         """Have the sources read by subagents, and the first lines written; return the report."""
+        if self.asked_by is None:
+            await record_task(self)
         with in_language(self.language):
             async with self.reserve():
                 await self._read()

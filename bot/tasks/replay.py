@@ -1,0 +1,547 @@
+"""Replay a recorded run: its task works again over its record, with today's code and prompts.
+
+Each request that the task would send is compared with the recorded one, and answered by the
+recorded reply; steps return what they returned. Nothing is read, sent or stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from typing import Any, NoReturn, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from bot.errors import SetupError
+from bot.mailbox.sync import MailState
+from bot.reports.documents import Document
+from bot.runs.store import Store
+from bot.storage.database import Database
+from bot.storage.tables import StoredRun
+from bot.tasks.ask import Ask
+from bot.tasks.base import TaskRecord, task_key
+from bot.tasks.panel import Panel
+from bot.tasks.reports import GMAIL, TOOLS
+from bot.tasks.sweep import Sweep
+from bot.tasks.triage import Triage
+from config.settings import Settings
+from config.words import in_language
+from scopes.clients import Clients
+from scopes.google.gmail import Gmail
+from scopes.tool import Tool, ToolContext, ToolError, ToolResult
+from subagents.agent import ModelStep, ToolsStep
+from subagents.brief import SpawnedBrief, parent_prompt
+from subagents.budget import NANO, Amount, Budget, Caps
+from subagents.delegation import DELEGATING
+from subagents.fanout import TaskSpawner
+from subagents.gate import Card, Deny, Gate
+from subagents.model import ModelCall, ModelClient, ModelReply
+from subagents.rate_limiter import RateLimiter
+from subagents.result import SubagentResult
+from subagents.run import Run, step_value
+from subagents.toolbox import ToolOutcome
+from subagents.trajectory import MemorySink, Origin, Recording, Trajectory, TrajectorySink
+
+T = TypeVar("T")
+Call = tuple[str, int]
+"""A model call: its context, and its step there."""
+Part = tuple[str, str]
+"""Place and hash of a block of a request."""
+
+WITHOUT_LIMIT = Caps(10**18, 10**15, 10**9, 10.0**9)
+"""Limits of a replay: the record tells where the run met its own."""
+REPORTS = frozenset(tool.name for tool in TOOLS)
+PLACES = {"system": "prompt", "tool": "schema"}
+"""Place of a block -> what the user is told that differs."""
+SENTENCE = re.compile(r"(?<=[.;:!?]) ")
+WIDTH, MOST_LINES = 100, 40
+"""Of a diff."""
+
+
+class RecordEnded(BaseException):
+    """The replay needs what the record does not hold; no boundary for faults may catch this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A request that is not as it was recorded, or that only one of both runs has made."""
+
+    context: str
+    number: int
+    """Number of the request in its context, from 1."""
+    kind: str
+    """`prompt`, `schema`, `order`, `record`, or the origin of the first block that differs."""
+    detail: str
+    diff: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"Request {self.number} of {self.context} departs ({self.kind}): {self.detail}"
+
+
+@dataclass
+class Record:
+    """Everything that is stored of a run, by what a replay looks up."""
+
+    run: StoredRun
+    task: TaskRecord
+    trajectory: Trajectory
+    steps: Mapping[str, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        self.requests: dict[Call, tuple[Part, ...]] = {}
+        """The last attempt of each call, in the order in which calls were first made."""
+        for each in self.trajectory.requests:
+            self.requests[each.context, each.seq] = each.parts
+        self.order = {call: place for place, call in enumerate(self.requests)}
+        self.contexts = {each.id: n for n, each in enumerate(self.trajectory.contexts)}
+        self.parents = {e.id for e in self.trajectory.contexts if e.kind == "parent"}
+        made = Counter[str]()
+        self.numbers: dict[Call, int] = {}
+        for context, seq in sorted(self.requests):
+            made[context] += 1
+            self.numbers[context, seq] = made[context]
+
+    def model_step(self, call: Call) -> ModelStep | None:
+        """Return what came of a model call; None if the record does not tell."""
+        context, seq = call
+        return self._step(f"{self.run.id}/{context}/{seq}/model", ModelStep)
+
+    def _step(self, key: str, kind: type[T]) -> T | None:
+        body = self.steps.get(key)
+        try:
+            return None if body is None else step_value(kind, body)
+        except ValidationError:  # another version recorded it in another form
+            return None
+
+    def tool_results(self) -> dict[str, ToolOutcome]:
+        """Return the results of all ordinary tool calls, by tool and arguments."""
+        found: dict[str, ToolOutcome] = {}
+        for call in self.requests:
+            context, seq = call
+            made, step = self.model_step(call), f"{self.run.id}/{context}/{seq + 1}/tools"
+            done = self._step(step, ToolsStep)
+            blocks = made.reply.content if made and made.reply else []
+            calls = [b for b in blocks if b["type"] == "tool_use" and _is_ordinary(b["name"])]
+            if done:
+                keys = (_call_key(each["name"], each["input"]) for each in calls)
+                found |= dict(zip(keys, done.outcomes, strict=False))  # none at a limit
+        return found
+
+
+def _is_ordinary(tool: str) -> bool:
+    return tool not in DELEGATING and tool not in REPORTS
+
+
+def _call_key(tool: str, args: Any) -> str:
+    return f"{tool} {json.dumps(args, sort_keys=True, default=str)}"
+
+
+async def read_record(store: Store, run: StoredRun, days: int | None) -> Record:
+    """Return the record of a run. Raises SetupError where it does not suffice for a replay.
+
+    `days`: age in days at which records are deleted.
+    """
+    if run.finished is None:
+        text = f"The run {run.id} has not ended ({run.status})."
+        raise SetupError("not_ended", text, "Replay it when it has.")
+    trajectory, steps = await store.trajectory(run.id), await store.steps(run.id)
+    if not trajectory.contexts:
+        kept = f" after {days} days (`retention.trajectories_days`)" if days else ""
+        text = f"Nothing is recorded of the run {run.id}: records are deleted{kept}."
+        raise SetupError("no_record", text, "`assistant runs` lists newer ones.")
+    body = steps.get(task_key(run.id))
+    try:
+        if body is not None:
+            return Record(run, step_value(TaskRecord, body), trajectory, steps)
+    except ValidationError:
+        pass  # the same sentence as for a record without one
+    text = f"The run {run.id} was recorded by another version, without what a replay needs."
+    raise SetupError("old_record", text, "Replay a run of this version.")
+
+
+@dataclass
+class Start:
+    """Where a replay begins to ask the model again: at the first request of a context."""
+
+    record: Record
+    context: str
+    model: ModelClient
+
+    def __post_init__(self) -> None:
+        if self.context not in self.record.contexts:
+            known = ", ".join(self.record.contexts)
+            text = f"The run {self.record.run.id} has no context {self.context!r}."
+            raise SetupError("no_context", text, f"Its contexts: {known}.")
+        first = [self.record.order[call] for call in self.record.order if call[0] == self.context]
+        self._first = min(first, default=0)
+        self._place = self.record.contexts[self.context]
+
+    def reaches(self, context: str, seq: int | None = None) -> bool:
+        """Return whether a context, or this step of a parent of it, comes after the start."""
+        place = self.record.contexts.get(context)
+        if place is None or place >= self._place:
+            return True
+        if context not in self.record.parents or seq is None:
+            return False
+        later = (
+            n for (other, at), n in self.record.order.items() if other == context and at >= seq
+        )
+        return min(later, default=self._first) >= self._first
+
+
+@dataclass
+class Replay:
+    """One replay: what it was given, and where it departed from the record."""
+
+    record: Record
+    settings: Settings
+    database: Database
+    start: Start | None = None
+    """None = the record answers all."""
+    departures: list[Departure] = field(default_factory=list)
+    compared: set[Call] = field(default_factory=set)
+    """Calls that were made again, and are recorded."""
+    asked: set[Call] = field(default_factory=set)
+    """Calls that were sent to the model."""
+    system: Callable[[], str] | None = None
+    """Returns today's prompt of the parent that answers a request."""
+
+    def __post_init__(self) -> None:
+        self.sink = MemorySink()
+        self.results = self.record.tool_results()
+        entries = self.record.trajectory.entries
+        self.origins = {(e.context, e.hash): e.origin for e in entries}
+
+    def is_live(self, context: str, seq: int | None = None) -> bool:
+        """Return whether the model is asked again here."""
+        return self.start is not None and self.start.reaches(context, seq)
+
+    @property
+    def ordered(self) -> list[Departure]:
+        """The departures, in the order in which the run made the requests."""
+        calls = {(c, n): self.record.order[c, seq] for (c, seq), n in self.record.numbers.items()}
+        last = len(calls)
+        return sorted(self.departures, key=lambda d: calls.get((d.context, d.number), last))
+
+    def end(self, context: str, number: int, detail: str) -> NoReturn:
+        """Note what the record lacks, and end the replay."""
+        self.departures.append(Departure(context, number, "record", detail))
+        raise RecordEnded(detail)
+
+    def number(self, call: Call) -> int:
+        """Return the number of a request in its context, from 1."""
+        context, seq = call
+        before = sum(c == context and at < seq for c, at in self.record.numbers)
+        return self.record.numbers.get(call, before + 1)
+
+    def compare(self, call: Call, body: Mapping[str, Any]) -> None:
+        """Note the difference of a request to the recorded one, if there is any."""
+        self.compared.add(call)
+        run, (context, seq) = self.record.run.id, call
+        made = Recording()
+        made.request(run, context, seq, 1, body)
+        old, new = self.record.requests[call], made.requests[0].parts
+        if tuple(old) == new:
+            return
+        blocks = {**self.record.trajectory.blocks, **made.blocks}
+        origins = {(e.context, e.hash): e.origin for e in self.sink.entries} | self.origins
+        kind, detail, pair = _difference(old, new, lambda h: origins.get((context, h)))
+        texts = [_text(blocks[h]) if h else "" for h in pair]
+        diff = "" if kind == "order" else _diff(*texts)
+        self.departures.append(Departure(context, self.number(call), kind, detail, diff))
+
+    def unmade(self) -> None:
+        """Note the first recorded request that was not made again."""
+        for call in self.record.requests:
+            if call not in self.compared and not self.is_live(*call):
+                detail = "it is recorded, and is not made any more."
+                departure = Departure(call[0], self.record.numbers[call], "order", detail)
+                self.departures.append(departure)
+                return
+
+    async def run(self) -> Document | None:
+        """Work again; return the document, or None where the record did not hold enough."""
+        given, run = self.record.task, self._run()
+        place = ReplayPlace(self, run)
+        task = _task(self.record, place, run)
+        if isinstance(task, Ask):
+            self.system = lambda: parent_prompt(task.parent_tools())
+        document = None
+        with in_language(given.language):
+            try:
+                document = await task.work()
+                self.unmade()
+            except* RecordEnded:
+                pass  # it is noted
+            finally:
+                await place.tasks.aclose()
+        return document
+
+    def _run(self) -> Run:
+        given, limits = self.record.task, self.record.task.limits
+        caps = WITHOUT_LIMIT
+        if self.start:
+            caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+        unopened = {name: partial(self._client, name) for name in given.clients}
+        return ReplayedRun(
+            id=self.record.run.id,
+            requester=given.requester,
+            model=ReplayModel(self),
+            rate_limiter=RateLimiter(limits.max_concurrency),
+            budget=Budget(caps, asyncio.get_running_loop().time),
+            gate=ReplayGate(self),
+            sink=self.sink,
+            limits=limits,
+            clients=Clients({}, unopened),
+            handles=given.handles,
+            checkpoint=ReplaySteps(self),
+        )
+
+    def _client(self, name: str) -> object:
+        if name == GMAIL:
+            return _no_mailbox(self)
+        return self.end(
+            "p1", 1, f"{name.rpartition(':')[2]} would be used, which is not in the record."
+        )
+
+
+def _no_mailbox(replay: Replay) -> Gmail:
+    """Return a mailbox of which nothing can be read."""
+
+    class NoMailbox(Gmail):
+        def __init__(self) -> None:
+            """Connect to nothing."""
+
+        def __getattr__(self, name: str) -> NoReturn:
+            replay.end("p1", 1, "the mailbox would be read, which the record does not hold.")
+
+    return NoMailbox()
+
+
+def _task(record: Record, place: ReplayPlace, run: Run) -> Ask | Sweep | Triage | Panel:
+    """Return the task that the run was for. Raises SetupError."""
+    given = record.task
+    kinds: dict[str, type[Sweep | Triage | Panel]] = {k.kind: k for k in (Sweep, Triage, Panel)}
+    if given.kind == Ask.kind:
+        return Ask(place, run, given.request)
+    kind = kinds[given.kind]
+    hints = get_type_hints(kind)
+    own = {
+        name: TypeAdapter(hints[name]).validate_python(value)
+        for name, value in given.fields.items()
+    }
+    if kind is Triage:
+        own |= {"gmail": run.clients[Gmail], "listing": place.listing}
+    return kind(place, run, given.request, **own)
+
+
+@dataclass
+class ReplayPlace:
+    """The surroundings of a replayed task."""
+
+    replay: Replay
+    run: Run
+    problems: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.settings, self.tasks = self.replay.settings, TaskSpawner(self.run)
+
+    @property
+    def model_name(self) -> str:
+        return self.replay.record.run.model
+
+    @property
+    def lists(self) -> Mapping[str, str]:
+        return self.replay.record.task.lists
+
+    @property
+    def database(self) -> Database:
+        return self.replay.database
+
+    @property
+    def mail(self) -> MailState | None:
+        return MailState(self.database) if self.replay.record.task.connects else None
+
+    async def listing(self) -> NoReturn:
+        """End the replay: what a mailbox holds is a step of the record."""
+        self.replay.end("p1", 1, "the mailbox would be listed, which the record does not hold.")
+
+    async def extend(self, run: Run, usd: float, seconds: float) -> None:
+        await run.budget.extend(round(usd * NANO), seconds)
+
+    def spawner(self, run: Run) -> TaskSpawner:
+        return self.tasks
+
+
+class ReplayedRun(Run):
+    """A run whose record may be that of a version with other steps."""
+
+    def recorded(self, key: str, kind: type[T]) -> T | None:
+        try:
+            return super().recorded(key, kind)
+        except ValidationError:
+            assert isinstance(self.checkpoint, ReplaySteps)
+            self.checkpoint.end(key, "another version recorded a step in another form")
+
+
+@dataclass
+class ReplaySteps:
+    """The checkpoint of a replay: it returns what steps returned, and stores nothing."""
+
+    replay: Replay
+
+    def known(self, key: str) -> dict[str, Any] | None:
+        """Return what a step returned; None where the model is asked, or answers by its record."""
+        body, (context, *path) = self.replay.record.steps.get(key), key.split("/")[1:]
+        if path[-1:] == ["freeze"] and self.replay.is_live(path[0]):
+            return None
+        if (path and path[0].isdigit()) and path[-1] in ("model", "tools", "room"):
+            call = context, int(path[0])
+            if self.replay.is_live(*call):
+                return None
+            if path[-1] == "model":
+                return self._model(call, body)
+        if body is None:
+            self.end(key, "it takes a step that is not in the record")
+        if context == "opening" and self.replay.system:
+            return {"value": {**body["value"], "system": self.replay.system()}}
+        return body
+
+    def _model(self, call: Call, body: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return a call that gave no reply; one that did is compared first."""
+        if body is None or step_value(ModelStep, body).reply:
+            return None
+        self.replay.compared.add(call)
+        return body
+
+    def end(self, key: str, why: str) -> NoReturn:
+        """End the replay at this step."""
+        _, context, *path = key.split("/")
+        at = int(path[0]) if path and path[0].isdigit() else 0
+        known = context in self.replay.record.contexts
+        call = (context, at) if known else ("p1", 0)
+        self.replay.end(call[0], self.replay.number(call), f"{why} ({key.partition('/')[2]}).")
+
+    async def keep(self, key: str, body: dict[str, Any], *, wait: bool = True) -> None:
+        """Store nothing."""
+
+    async def flush(self) -> None:
+        """Do nothing: nothing is stored."""
+
+    async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+        """Store nothing."""
+
+
+class ReplayModel(ModelClient):
+    """Compares each request with the record, and answers with the recorded reply."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.models, self.replay = replay.settings.models, replay
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""
+
+    async def complete(
+        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: TrajectorySink
+    ) -> ModelReply:
+        replay, at = self.replay, (call.context, call.seq)
+        if replay.start and replay.is_live(*at):
+            replay.asked.add(at)
+            return await replay.start.model.complete(
+                call, budget=budget, rate_limiter=rate_limiter, sink=sink
+            )
+        step = replay.record.model_step(at)
+        if at not in replay.record.requests or step is None or step.reply is None:
+            replay.end(call.context, replay.number(at), "it is made now, and is not recorded.")
+        replay.compare(at, self.body(call))
+        await budget.settle(call.held or call.key(1), Amount())
+        if call.on_text:
+            for block in step.reply.content:
+                if block["type"] == "text":
+                    call.on_text(block["text"])
+        return step.reply
+
+
+class ReplayGate(Gate):
+    """Runs no tool but those that start subagents; the record answers all other calls."""
+
+    def __init__(self, replay: Replay) -> None:
+        super().__init__(lambda decision: None)
+        self.replay = replay
+
+    async def call(
+        self, context: str, ctx: ToolContext, tool: Tool, args: Any
+    ) -> ToolResult | Deny | Card:
+        if tool.name in REPORTS:
+            return await super().call(context, ctx, tool, args)
+        found = self.replay.results.get(_call_key(tool.name, args))
+        if found is None:
+            number = self.replay.number((context, ctx.turn or 0))
+            detail = f"it calls {tool.name} in a way that the record does not hold."
+            self.replay.departures.append(Departure(context, number, "tool call", detail))
+            raise ToolError("This is a replay: the record holds no answer to this call.")
+        if found.is_error:
+            error = ToolError(found.text)
+            error.label, error.undone = found.result.label, found.result.undone
+            raise error
+        return found.result
+
+
+def _difference(
+    old: Sequence[Part], new: Sequence[Part], origin: Callable[[str], Origin | None]
+) -> tuple[str, str, tuple[str, str]]:
+    """Return what differs first, in words, and the hashes of both blocks; "" = there is none."""
+    if Counter(old) == Counter(new):
+        return "order", "the same blocks stand in another order.", ("", "")
+    for place, name in PLACES.items():
+        before, after = ([h for p, h in parts if p == place] for parts in (old, new))
+        if before != after:
+            gone, come = set(before) - set(after), set(after) - set(before)
+            pair = (
+                next(filter(gone.__contains__, before), ""),
+                next(filter(come.__contains__, after), ""),
+            )
+            return name, f"{_change(*pair)} {name}.", pair
+    said = [[h for p, h in parts if p not in PLACES] for parts in (old, new)]
+    pair = next((a, b) for a, b in zip_longest(*said, fillvalue="") if a != b)
+    kind = str(origin(pair[0] or pair[1]) or "message").replace("_", " ")
+    return kind, f"{_change(*pair)} {kind}.", pair
+
+
+def _change(old: str, new: str) -> str:
+    if not old:
+        return "it has one more"
+    return "it has another" if new else "it lacks a"
+
+
+def _text(block: str) -> str:
+    """Return a block as text whose lines can be compared."""
+    value = json.loads(block)
+    text = value.get("text") or value.get("content")
+    if isinstance(text, str):
+        return text
+    return json.dumps(value, indent=1, ensure_ascii=False).replace("\\n", "\n")
+
+
+def _diff(old: str, new: str) -> str:
+    """Return a unified diff, sentence by sentence, cut where it is long."""
+    before, after = (list(_sentences(text)) for text in (old, new))
+    lines = list(difflib.unified_diff(before, after, "recorded", "today", n=1, lineterm=""))
+    more = len(lines) - MOST_LINES
+    return "\n".join([*lines[:MOST_LINES], *([f"... {more} more lines"] if more > 0 else [])])
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, long ones in pieces, and its empty lines."""
+    for line in text.splitlines():
+        for sentence in SENTENCE.split(line):
+            yield from textwrap.wrap(sentence, WIDTH) or [""]
