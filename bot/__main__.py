@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from bot.cli.parameters import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, once, only
-from bot.cli.subcommands import approvals, connect, mcp, schedules, sweep
+from bot.cli.subcommands import approvals, connect, evaluate, mcp, schedules, sweep
 
 FEW_FULL_COLLECTIONS = (2_000, 10, 1_000)
 """Thresholds of the garbage collector, for every command.
@@ -284,6 +284,9 @@ app.add_typer(mcp, name="mcp")
 
 
 app.command()(connect)
+
+
+app.command("eval")(evaluate)
 
 
 @app.command("review-briefs")
