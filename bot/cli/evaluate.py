@@ -105,6 +105,10 @@ def _evaluate(given: EvaluationOptions) -> EvaluationReport:
     suite = suite_of(given.suite, given.data)
     suite = Suite(suite.name, suite.cases[: given.limit])
     settings = load_settings()
+    for folder in (given.prompts, given.compare):
+        if folder and folder.is_dir():
+            with prompts_from(folder):
+                pass  # it is checked before anything is paid for
     stored = given.compare and not given.compare.is_dir()
     systems = [earlier_result(given.compare, suite.name)] if stored and given.compare else []
     with prompts_from(given.prompts):
@@ -135,6 +139,9 @@ def _measure(
         tell(f"{name}: {len(jobs)} run{'s' if len(jobs) > 1 else ''} of {task}")
         seen |= asyncio.run(_run_all(settings, jobs, _reading(sources, task, model), system))
     outcomes = [outcome(case, seen[case.job]) for case in suite.cases]
+    if not any(each.covered for each in outcomes):
+        faults = filter(None, (each.fault for each in seen.values()))
+        tell(f"warning: {name} covers no case: {next(faults, 'no run is complete')}")
     return system_result(name, outcomes, list(seen.values()))
 
 
@@ -181,8 +188,12 @@ async def _run_all(
                 denied = await _denied(app, document.run_id)
                 return observe(document, denied, time.monotonic() - began)
 
-        found = await asyncio.gather(*map(one, jobs))
-    return dict(zip(jobs, found, strict=True))
+        try:
+            async with asyncio.TaskGroup() as group:
+                runs = {job: group.create_task(one(job)) for job in jobs}
+        except ExceptionGroup as group_error:
+            raise group_error.exceptions[0] from None
+    return {job: run.result() for job, run in runs.items()}
 
 
 @asynccontextmanager

@@ -50,6 +50,8 @@ class Observation:
     costs: tuple[float | None, ...] = ()
     """Dollars of each context."""
     seconds: float = 0.0
+    fault: str = ""
+    """Why a context ended early; empty if none did."""
 
 
 class Outcome(BaseModel):
@@ -78,6 +80,7 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
         "unsupported": document.unsupported,
         "costs": tuple(costs),
         "seconds": seconds,
+        "fault": next((each.reason for each in document.subagents if each.reason), ""),
     }
     return Observation(**shared, **_own(document))
 
@@ -144,6 +147,7 @@ def observe_context(
         unsupported=len(result.unsupported),
         costs=(result.cost_usd,),
         seconds=seconds,
+        fault=result.reason,
     )
 
 

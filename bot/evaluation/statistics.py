@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from bot.errors import SetupError
 from bot.evaluation.cases import Suite
@@ -40,6 +40,9 @@ class SystemResult(BaseModel):
     seconds: Figure
     """Of all runs together, one after another."""
 
+    def figure(self, name: str) -> Figure:
+        return next((each for each in self.figures if each.name == name), Figure(name=name))
+
 
 class Difference(BaseModel):
     """How much more often the assistant is right than another system, case by case."""
@@ -62,7 +65,7 @@ class EvaluationReport(BaseModel):
     suite: str
     model: str
     cases: int
-    systems: list[SystemResult]
+    systems: list[SystemResult] = Field(min_length=1)
     differences: list[Difference] = []
 
 
@@ -223,8 +226,8 @@ def report_text(document: EvaluationReport) -> str:
     head = f"{document.suite}: {document.cases} cases, --model {document.model}"
     names = [figure.name for figure in document.systems[0].figures]
     rows = [["", *(system.name for system in document.systems)]]
-    for number, name in enumerate(names):
-        rows.append([name, *(figure_text(s.figures[number]) for s in document.systems)])
+    for name in names:
+        rows.append([name, *(figure_text(system.figure(name)) for system in document.systems)])
     parts = [head, _table(rows)]
     if document.differences:
         parts.append(_table([DIFFERENCES, *map(_row, document.differences)]))
