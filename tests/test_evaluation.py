@@ -18,7 +18,7 @@ from engine_kit import always, is_child
 from mail_kit import letters, mail, mbox
 
 from bot.evaluation.labels import READERS, suite_of
-from bot.evaluation.observation import Observation, Outcome, names_rows, outcome
+from bot.evaluation.observation import Observation, CaseResult, names_rows, outcome
 from bot.evaluation.statistics import differences, scipy_stats, system_result
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
@@ -155,8 +155,8 @@ def obeyed(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield server
 
 
-def outcomes(right: Sequence[bool]) -> list[Outcome]:
-    return [Outcome(case=str(n), right=each, covered=True) for n, each in enumerate(right)]
+def outcomes(right: Sequence[bool]) -> list[CaseResult]:
+    return [CaseResult(case=str(n), right=each, covered=True) for n, each in enumerate(right)]
 
 
 def test_few_cases_show_no_difference_and_cases_of_one_side_are_left_out() -> None:

@@ -54,7 +54,7 @@ class Observation:
     """Why a context ended early; empty if none did."""
 
 
-class Outcome(BaseModel):
+class CaseResult(BaseModel):
     """What a system made of one case."""
 
     case: str
@@ -151,13 +151,13 @@ def observe_context(
     )
 
 
-def outcome(case: Case, seen: Observation) -> Outcome:
+def outcome(case: Case, seen: Observation) -> CaseResult:
     """Compare what a run says with what is right; what is not covered is not right."""
     covered = seen.complete or not {case.item, case.item.partition("/")[0]}.isdisjoint(seen.judged)
     needed = case.expected.needed
     found = None if needed is None else _found(case.expected, case.item, seen)
     right = covered and needed == found and all(_faults(case, seen))
-    return Outcome(case=case.id, right=right, covered=covered, needed=needed, found=found)
+    return CaseResult(case=case.id, right=right, covered=covered, needed=needed, found=found)
 
 
 def _found(expected: Expected, item: str, seen: Observation) -> bool:

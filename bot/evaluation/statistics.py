@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from bot.errors import SetupError
 from bot.evaluation.cases import Suite
-from bot.evaluation.observation import Observation, Outcome
+from bot.evaluation.observation import Observation, CaseResult
 
 CONFIDENCE = 0.95
 RESAMPLES = 4_999
@@ -36,7 +36,7 @@ class SystemResult(BaseModel):
 
     name: str
     figures: list[Figure]
-    outcomes: list[Outcome]
+    outcomes: list[CaseResult]
     seconds: Figure
     """Of all runs together, one after another."""
 
@@ -81,7 +81,7 @@ def scipy_stats() -> ModuleType:
 
 
 def system_result(
-    name: str, outcomes: Sequence[Outcome], runs: Sequence[Observation]
+    name: str, outcomes: Sequence[CaseResult], runs: Sequence[Observation]
 ) -> SystemResult:
     """Count what a system made of all cases in these runs."""
     seconds = _total("seconds", [run.seconds for run in runs])
@@ -89,7 +89,7 @@ def system_result(
     return SystemResult(name=name, figures=figures, outcomes=list(outcomes), seconds=seconds)
 
 
-def _figures(outcomes: Sequence[Outcome], runs: Sequence[Observation]) -> Iterator[Figure]:
+def _figures(outcomes: Sequence[CaseResult], runs: Sequence[Observation]) -> Iterator[Figure]:
     yield _share("accuracy", [each.right for each in outcomes])
     asked = [each for each in outcomes if each.needed is not None]
     if asked:
@@ -147,12 +147,12 @@ def _mean(values: Any, axis: int = -1) -> Any:
 
 
 def differences(
-    ours: Sequence[Outcome], against: str, theirs: Sequence[Outcome]
+    ours: Sequence[CaseResult], against: str, theirs: Sequence[CaseResult]
 ) -> list[Difference]:
     """Compare two systems over the cases that both have."""
     other = {each.case: each for each in theirs}
     pairs = [(each, other[each.case]) for each in ours if each.case in other]
-    groups: dict[str, Callable[[Outcome], bool]] = {"all": lambda each: True}
+    groups: dict[str, Callable[[CaseResult], bool]] = {"all": lambda each: True}
     if any(each.needed is not None for each, _ in pairs):
         groups["answer yes"] = lambda each: each.needed is True
         groups["answer no"] = lambda each: each.needed is False
@@ -160,7 +160,7 @@ def differences(
     return [_difference(against, name, part) for name, part in parts.items() if part]
 
 
-def _difference(against: str, name: str, pairs: Sequence[tuple[Outcome, Outcome]]) -> Difference:
+def _difference(against: str, name: str, pairs: Sequence[tuple[CaseResult, CaseResult]]) -> Difference:
     gains = [float(ours.right) - float(theirs.right) for ours, theirs in pairs]
     low, high = _interval(gains)
     value, p = sum(gains) / len(gains), _p(gains)
