@@ -18,7 +18,7 @@ from engine_kit import always, is_child
 from mail_kit import letters, mail, mbox
 
 from bot.evaluation.labels import READERS, suite_of
-from bot.evaluation.observation import Observation, CaseResult, names_rows, outcome
+from bot.evaluation.observation import CaseResult, Observation, names_rows, outcome
 from bot.evaluation.statistics import differences, scipy_stats, system_result
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
@@ -252,7 +252,9 @@ def test_the_twins_are_answered_by_the_sample(shell: Shell) -> None:
     assert [each["covered"] for each in done.json["systems"][0]["outcomes"]] == [True, True]
 
 
-def test_a_model_that_refuses_every_call_is_told_with_the_reason(shell: Shell, tmp_path: Path) -> None:
+def test_a_model_that_refuses_every_call_is_told_with_the_reason(
+    shell: Shell, tmp_path: Path
+) -> None:
     faults = always("http_401")
     with pytest.MonkeyPatch.context() as patch, model_at(patch, faults=faults):
         done = shell("eval", states(tmp_path), "--alone")
@@ -392,6 +394,14 @@ def test_corrected_threads_and_good_sweeps_become_cases(shell: Shell, tmp_path: 
 
 
 # ---- wrong use
+
+
+def test_the_cases_of_the_manual_are_valid(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "evaluation.md").read_text("utf-8")
+    (block,) = re.findall(r"```text\n(- id: .*?)```", page, re.DOTALL)
+    (tmp_path / "cases.yaml").write_text(block, "utf-8")
+    found = suite_of(str(tmp_path), None).cases
+    assert [case.task for case in found] == ["ask", "sweep", "triage", "review"]
 
 
 CASE = {"id": "1", "question": "?", "expected": {"says": ["a"]}}

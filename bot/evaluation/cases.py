@@ -5,26 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from bot.errors import SetupError
 from subagents.contracts import NEEDS_ACTION, Severity, State
 
 FILES = ("cases.yaml", "cases.jsonl")
 """Names of the file of cases in a folder: a YAML list, or one JSON object a line."""
-PATHS = ("slack_export", "mbox", "database", "folder")
-"""Sources that are files; a relative path begins at the folder of the suite."""
+PATHS = ("slack_export", "mbox", "folder")
+"""Sources that are one file or folder; a relative path begins at the folder of the suite."""
 Task = Literal["ask", "sweep", "triage", "review"]
 Words = str | tuple[str, ...]
 """A text, or texts of which one is enough."""
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+def _several(value: object) -> object:
+    return [value] if isinstance(value, str | Path) else value
+
+
+def _written(value: object) -> object:
+    """Return a day or time, which YAML reads as one, as it is written."""
+    return value.isoformat() if isinstance(value, date) else value
 
 
 class Sources(_Part):
@@ -34,9 +44,11 @@ class Sources(_Part):
     slack_export: Path | None = None
     mbox: Path | None = None
     reader: str | None = None
-    database: Path | None = None
+    database: Annotated[tuple[Path, ...], BeforeValidator(_several)] = ()
+    """One or several."""
     folder: Path | None = None
-    as_of: str | None = None
+    as_user: str | None = None
+    as_of: Annotated[str | None, BeforeValidator(_written)] = None
     since: str | None = None
 
 
@@ -176,7 +188,8 @@ def _fault(path: Path, number: int, case: object, error: ValidationError) -> str
 def _placed(case: Case, folder: Path) -> Case:
     """Return the case with its paths from the folder on."""
     given = {name: getattr(case.sources, name) for name in PATHS}
-    paths = {name: folder / path for name, path in given.items() if path is not None}
+    paths: dict[str, Any] = {n: folder / path for n, path in given.items() if path is not None}
+    paths["database"] = tuple(folder / path for path in case.sources.database)
     material = folder / case.material if case.material else None
     sources = case.sources.model_copy(update=paths)
     return case.model_copy(update={"sources": sources, "material": material})

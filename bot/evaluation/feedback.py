@@ -135,14 +135,15 @@ def _case(run: StoredRun, job: Job, id: str, item: str, expected: Expected, note
 def _sources(run: StoredRun) -> Sources:
     """Return what the run read; nothing but its day if it read the live workspace."""
     args = run.args
-    database = args.get("databases") or [None]
+    of_files = args.get("sample") or args.get("slack_export")
     return Sources(
         sample=bool(args.get("sample")),
         slack_export=args.get("slack_export"),
         mbox=args.get("mbox"),
         reader=args.get("me"),
-        database=database[0],
+        database=args.get("databases", ()),
         folder=args.get("folder"),
+        as_user=args.get("as_user") if of_files else None,
         as_of=args.get("as_of") or run.started.isoformat(),
         since=args.get("since"),
     )

@@ -80,7 +80,7 @@ def sql(data: Path) -> Iterator[Case]:
         today = f" Today is {each['as_of']}." if each["as_of"] else ""
         yield Case(
             id=f"{each['db']}/{number}",
-            sources=Sources(database=path),
+            sources=Sources(database=(path,)),
             question=f"In the schema {each['db']}: {each['question']}{today}",
             expected=Expected(rows=each["answer"]),
         )

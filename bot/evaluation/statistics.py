@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from bot.errors import SetupError
 from bot.evaluation.cases import Suite
-from bot.evaluation.observation import Observation, CaseResult
+from bot.evaluation.observation import CaseResult, Observation
 
 CONFIDENCE = 0.95
 RESAMPLES = 4_999
@@ -160,7 +160,9 @@ def differences(
     return [_difference(against, name, part) for name, part in parts.items() if part]
 
 
-def _difference(against: str, name: str, pairs: Sequence[tuple[CaseResult, CaseResult]]) -> Difference:
+def _difference(
+    against: str, name: str, pairs: Sequence[tuple[CaseResult, CaseResult]]
+) -> Difference:
     gains = [float(ours.right) - float(theirs.right) for ours, theirs in pairs]
     low, high = _interval(gains)
     value, p = sum(gains) / len(gains), _p(gains)
