@@ -35,8 +35,8 @@ def prompt_folder() -> Path | None:
 @contextmanager
 def prompts_from(folder: Path | None) -> Iterator[None]:
     """Take the prompts that a folder has from there, inside this context. Raises BadPrompts."""
-    for path in _checked(folder) if folder else ():
-        prompt_text(path)
+    if folder:
+        check_prompts(folder)
     token = _FOLDER.set(folder and folder.absolute())
     try:
         yield
@@ -45,27 +45,27 @@ def prompts_from(folder: Path | None) -> Iterator[None]:
         _read.cache_clear()
 
 
-def _checked(folder: Path) -> list[Path]:
+def check_prompts(folder: Path) -> None:
+    """Raise BadPrompts if a folder holds no prompts, or one that the program does not have."""
     found = sorted(folder.glob("*.md")) if folder.is_dir() else []
     if not found:
         raise BadPrompts(f"{folder} is no folder of prompts: it has no file such as subagent.md.")
     for path in found:
         if not files("config").joinpath("prompts", path.name).is_file():
             raise BadPrompts(f"There is no prompt {path.stem!r} to replace by {path}.")
-    return found
+        _of_file(path)
 
 
 @cache
 def _read(name: str, folder: Path | None) -> str:
     own = folder / f"{name}.md" if folder else None
     if own is not None and own.is_file():
-        return prompt_text(own)
+        return _of_file(own)
     text = files("config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
     return _without_version(text, f"config/prompts/{name}.md")
 
 
-def prompt_text(path: Path) -> str:
-    """Return the text of a prompt's file. Raises BadPrompts."""
+def _of_file(path: Path) -> str:
     try:
         return _without_version(path.read_text("utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:

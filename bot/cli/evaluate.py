@@ -49,7 +49,7 @@ from bot.storage.database import Database
 from bot.tasks.sources import chosen
 from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
 from config.panels import load_profile
-from config.prompts import BadPrompts, prompts_from
+from config.prompts import BadPrompts, check_prompts, prompts_from
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
 from scopes.google.gmail import Gmail
@@ -88,14 +88,14 @@ def run_evaluation(given: EvaluationOptions) -> int:
             document = _evaluate(given)
         except BadPrompts as error:
             raise SetupError("bad_prompts", str(error), "") from None
-        if given.save:
-            _save(document, given.save)
         for each in document.systems:
             tell(f"time of {each.name}: {figure_text(each.seconds)} s")
         if given.json:
             dump(document.model_dump(mode="json"))
         else:
             say(report_text(document))
+        if given.save:
+            _save(document, given.save)
     ours = document.systems[0]
     return DONE if all(each.covered for each in ours.outcomes) else INCOMPLETE
 
@@ -104,21 +104,21 @@ def _evaluate(given: EvaluationOptions) -> EvaluationReport:
     scipy_stats()
     suite = suite_of(given.suite, given.data)
     suite = Suite(suite.name, suite.cases[: given.limit])
-    settings = load_settings()
-    for folder in (given.prompts, given.compare):
-        if folder and folder.is_dir():
-            with prompts_from(folder):
-                pass  # it is checked before anything is paid for
-    stored = given.compare and not given.compare.is_dir()
-    systems = [earlier_result(given.compare, suite.name)] if stored and given.compare else []
+    settings, folder = load_settings(), None
+    systems: list[SystemResult] = []
+    if given.compare and given.compare.is_dir():
+        folder = given.compare
+        check_prompts(folder)  # before anything is paid for
+    elif given.compare:
+        systems.append(earlier_result(given.compare, suite.name))
     with prompts_from(given.prompts):
         ours = _measure(settings, suite, given.model, OURS, OURS)
         if not given.alone:
             systems.append(_measure(settings, suite, given.model, ONE, ONE))
             systems += _script(suite)
-    if given.compare and not stored:
-        with prompts_from(given.compare):
-            systems.append(_measure(settings, suite, given.model, OURS, given.compare.name))
+    if folder:
+        with prompts_from(folder):
+            systems.append(_measure(settings, suite, given.model, OURS, folder.name))
     return report(suite, given.model, [ours, *systems])
 
 
