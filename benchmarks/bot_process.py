@@ -27,6 +27,8 @@ SERVE = [sys.executable, "-m", "bot", "serve", "--port", "0"]
 PEOPLE, PLACES = 20, 10
 ANSWER = "The release of last week is out, and two of its three known problems are mended. " * 4
 LOOK_EVERY_S = 0.002
+SOCKETS = 2
+"""Of each replica (slack.sockets)."""
 START_S = 60.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -53,6 +55,8 @@ class BotProcess:
     """From the start of the process to the hello of its first socket."""
     log: Path
     asked: int = 0
+    peers: tuple[subprocess.Popen[bytes], ...] = ()
+    """Further replicas."""
 
     def ask(self) -> tuple[str, str]:
         """Mention it, somewhere; channel and thread of the answer."""
@@ -81,10 +85,8 @@ class BotProcess:
         return True
 
     def cpu_s(self) -> float:
-        """User and system time of all threads so far."""
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        user, system = stat.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / TICKS
+        """User and system time of all threads so far, of all replicas."""
+        return sum(map(_cpu_s, (self.process, *self.peers)))
 
     def rss_kb(self) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -96,13 +98,24 @@ class BotProcess:
         return [line for line in lines if '"level": "error"' in line.lower() or "Traceback" in line]
 
 
+def _cpu_s(process: subprocess.Popen[bytes]) -> float:
+    stat = Path(f"/proc/{process.pid}/stat").read_text()
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / TICKS
+
+
 def _is_over(message: Message) -> bool:
     return message.streaming != "in_progress"
 
 
 @contextmanager
-def bot_process(limits: Mapping[str, int] | None = None) -> Iterator[BotProcess]:
-    """A bot that has said hello; without `limits` (calls a minute) Slack has no rate limits."""
+def bot_process(
+    limits: Mapping[str, int] | None = None, database: str = "", replicas: int = 1
+) -> Iterator[BotProcess]:
+    """A bot that has said hello; without `limits` (calls a minute) Slack has no rate limits.
+
+    `database` is a Postgres database; only there may `replicas` be more than one.
+    """
     slack = LocalSlack(workspace(), limits=limits)
     model = ModelServer(plain)
     with (
@@ -112,6 +125,8 @@ def bot_process(limits: Mapping[str, int] | None = None) -> Iterator[BotProcess]
     ):
         log = Path(folder) / "log"
         environment = _environment(Path(folder), at.url + API_PATH, minds.url, paced=bool(limits))
+        environment["DATABASE_URL"] = database
+        peers: list[subprocess.Popen[bytes]] = []
         with log.open("wb") as sink:
             began = time.perf_counter()
             process = subprocess.Popen(SERVE, env=environment, cwd=folder, stderr=sink, stdout=sink)
@@ -120,10 +135,21 @@ def bot_process(limits: Mapping[str, int] | None = None) -> Iterator[BotProcess]
                     if process.poll() is not None or time.perf_counter() - began > START_S:
                         raise RuntimeError(f"The bot did not start:\n{log.read_text()}")
                     time.sleep(LOOK_EVERY_S)
-                yield BotProcess(slack, model, process, time.perf_counter() - began, log)
+                connected_s = time.perf_counter() - began
+                for number in range(1, replicas):
+                    own = {**environment, "ASSISTANT_DATA_DIR": f"{folder}/data{number}"}
+                    peers.append(
+                        subprocess.Popen(SERVE, env=own, cwd=folder, stderr=sink, stdout=sink)
+                    )
+                while slack.sockets.count <= SOCKETS * (replicas - 1):  # each has at least one
+                    if time.perf_counter() - began > START_S * replicas:
+                        raise RuntimeError(f"A replica did not start:\n{log.read_text()}")
+                    time.sleep(LOOK_EVERY_S)
+                yield BotProcess(slack, model, process, connected_s, log, peers=tuple(peers))
             finally:
-                process.kill()
-                process.wait()
+                for each in (process, *peers):
+                    each.kill()
+                    each.wait()
 
 
 def _environment(folder: Path, slack: str, model: str, *, paced: bool) -> dict[str, str]:

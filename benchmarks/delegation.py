@@ -28,13 +28,13 @@ from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import SlackClient
 from scopes.tool import ToolContext, Window
+from subagents.brief import TimeFrame
 from subagents.delegation import MANY, Delegation, SpawnGuard
 from subagents.directory import Operator
 from subagents.events import Event, SubagentStarted
 from subagents.fanout import Fanout
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
-from subagents.timeframe import TimeFrame
 from subagents.toolbox import ToolCall
 
 SIZES = (200, 400, 1_000)

@@ -17,7 +17,7 @@ from benchmarks.start import SWEEP
 from benchmarks.workload import settings_for
 from bot.runs.store import Store
 from subagents.budget import NANO
-from subagents.pricing import Usage, cost_nanousd
+from subagents.prices import Usage, cost_nanousd
 from subagents.trajectory import Trajectory
 
 CALL_S = 5.0

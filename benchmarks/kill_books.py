@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import psycopg
 import sqlalchemy as sa
 
-from bot.preferences import PreferenceStore
+from bot.memory import PreferenceStore
 from bot.runs.store import Store
-from subagents.audit import AuditReport, audit
+from subagents.overlap import AuditReport, audit
 
 T = TypeVar("T")
 

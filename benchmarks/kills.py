@@ -34,7 +34,7 @@ from benchmarks.kill_stage import CAP_USD, NotReached, Stage
 from benchmarks.kill_watch import Call
 from benchmarks.table import columns
 from subagents.budget import NANO
-from subagents.pricing import Usage, cost_nanousd
+from subagents.prices import Usage, cost_nanousd
 
 HERE = "postgresql://postgres@127.0.0.1:5432"
 IN_FLIGHT_S = 0.3

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from benchmarks.workload import settings_for
 from bot.local.model.answer import Answer
 from subagents.brief import SUBMIT, template
-from subagents.pricing import Usage
+from subagents.prices import Usage
 from subagents.trajectory import Trajectory, rebuild
 
 Json = dict[str, Any]

@@ -6,12 +6,14 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from standins.slack_limits import TIERS
 
 from benchmarks import durable_fanout, start
 from benchmarks.bot_process import BotProcess, bot_process
+from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
 
 STORM_PER_S, STORM_S = 50, 30
@@ -26,7 +28,8 @@ STARTS = 3
 WARM, SHORT, FULL = 200, 300, 2_000
 """Requests before memory is looked at, and over which it is."""
 TOGETHER = 10
-PARTS = ("storm", "calm", "sign", "idle", "start", "memory", "fanout")
+SIZED_PER_S, SIZED_S = 10, 10
+PARTS = ("storm", "calm", "sign", "idle", "start", "memory", "fanout", "sizes")
 NOTES = """\
 Slack and the model are stand-ins in this process, two event loops in two threads; the bot is
 `python -m bot serve --port 0` in a process of its own, in Socket Mode with two sockets, on SQLite.
@@ -177,6 +180,22 @@ def memory_rows(full: bool) -> list[Row]:
     return [Row(f"RSS a request, over {number:,}", slope, " KB", 5, ", ".join(held))]
 
 
+def size_rows(postgres: str) -> list[Row]:
+    """The same load on SQLite, and on Postgres by one to three replicas."""
+    rows: list[Row] = []
+    for replicas in (0, 1, 2, 3):
+        database = own_database(postgres) if replicas else nullcontext("")
+        with database as url, bot_process(database=url, replicas=max(1, replicas)) as bot:
+            time.sleep(SETTLE_S)
+            found = load(bot, SIZED_PER_S, SIZED_S)
+            held = bot.rss_kb() / 1024
+        name = f"Postgres, {replicas} replicas" if replicas else "SQLite"
+        each = found.cpu_s / found.mentions * 1000
+        note = f"{found.mentions / found.seconds:.1f} answers a second, {held:.0f} MB a process"
+        rows += [*load_rows(name, found), Row(f"{name}: CPU an answer", each, " ms", None, note)]
+    return rows
+
+
 def fanout_rows(postgres: str) -> list[Row]:
     return durable_fanout.rows(postgres)
 
@@ -191,6 +210,7 @@ def serve(parts: Sequence[str], postgres: str, full: bool) -> list[Row]:
         "start": start_rows,
         "memory": memory_rows,
         "fanout": lambda full: fanout_rows(postgres),
+        "sizes": lambda full: size_rows(postgres),
     }
     speed = [start.machine_s()]
     rows = [row for part in parts or PARTS for row in measured[part](full)]

@@ -22,8 +22,7 @@ import duckdb
 
 import scopes
 from benchmarks.table import Row
-from scopes.databases.duck import Duck
-from scopes.databases.duck_pool import DuckPool
+from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import Databases, Rows, SourceDatabase, TableInfo
 from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label

@@ -32,8 +32,7 @@ from bot.storage.encryption import Cipher
 from bot.tooling.provider import Toolkit
 from bot.tooling.registry import toolkit_of
 from config.settings import load_settings
-from scopes.databases.duck import Duck
-from scopes.databases.duck_pool import DuckPool
+from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.postgres import Postgres
 from scopes.databases.tables import Databases
 

@@ -19,9 +19,9 @@ from benchmarks.triage_bare import bare_s
 from benchmarks.triage_client import Sample, Wanted, sampled
 from benchmarks.triage_inbox import seen_at, served
 from benchmarks.workload import settings_for
-from scopes.google.gmail_calls import UNITS
+from scopes.google.gmail import UNITS
 from subagents.budget import NANO
-from subagents.pricing import Usage, cost_nanousd
+from subagents.prices import Usage, cost_nanousd
 
 THREADS, MANY = 50, 500
 SHORT, LONG = 200, 6_000

@@ -10,8 +10,25 @@ from typing import Annotated
 
 import typer
 
-from bot.cli.parameters import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, once, only
-from bot.cli.subcommands import approvals, connect, evaluate, mcp, schedules, sweep
+from bot.cli.examples import add_examples
+from bot.cli.subcommands import (
+    AsJson,
+    AsOf,
+    AsUser,
+    Export,
+    Mbox,
+    Me,
+    Model,
+    Sample,
+    approvals,
+    connect,
+    evaluate,
+    mcp,
+    once,
+    only,
+    schedules,
+    sweep,
+)
 
 FEW_FULL_COLLECTIONS = (2_000, 10, 1_000)
 """Thresholds of the garbage collector, for every command.
@@ -24,10 +41,29 @@ app = typer.Typer(
     name="assistant",
     help="A workspace assistant: isolated subagents, checked results.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("workspace-assistant"))
+        raise typer.Exit
+
+
+@app.callback()
+def assistant(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Answer questions from Slack, mail, databases, files and the web; check each claim."""
 
 
 @app.command()
@@ -322,6 +358,14 @@ def manifest(
 
 
 @app.command()
+def init() -> None:
+    """Write a commented assistant.yaml and .env.example into this folder."""
+    from bot.cli.init import run_init
+
+    raise typer.Exit(run_init())
+
+
+@app.command()
 def setup(
     from_env: Annotated[
         bool, typer.Option("--from-env", help="Do not ask; use the environment.")
@@ -342,6 +386,33 @@ def doctor(json: AsJson = False) -> None:
     from bot.doctor.doctor import diagnose
 
     raise typer.Exit(diagnose(json))
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="File to write, such as monday.tar.gz.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Write all stored state into one file, also while the bot runs; the key is not inside."""
+    from bot.cli.backup import run_backup
+
+    raise typer.Exit(run_backup(file, force))
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="File that `assistant backup` wrote.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the state that is there.")
+    ] = False,
+) -> None:
+    """Restore the state from a backup; the bot must not run."""
+    from bot.cli.backup import run_restore
+
+    raise typer.Exit(run_restore(file, force))
+
+
+add_examples(app)
 
 
 def main(args: list[str] | None = None) -> None:

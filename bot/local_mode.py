@@ -26,6 +26,7 @@ from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
 from subagents.directory import Directory, Operator
 from subagents.model import ModelClient
+from subagents.providers import ProviderNotReady
 
 if TYPE_CHECKING:
     from bot.local.workspace import Workspace
@@ -40,16 +41,21 @@ def model_client(settings: Settings, name: str) -> Iterator[ModelClient]:
         from bot.local.server import LocalServer
 
         with LocalServer(ModelServer(offline_model).app, "model") as server:
-            yield ModelClient(settings.models, "offline", server.url)
+            models = settings.models.model_copy(update={"provider": "anthropic"})
+            yield ModelClient(models, "offline", server.url)
         return
-    key, base_url = settings.secrets.anthropic_api_key, settings.endpoints.anthropic_base_url
-    if key is None and base_url is None:
+    key, base_url = settings.model_key, settings.endpoints.anthropic_base_url
+    if settings.models.provider == "anthropic" and key is None and base_url is None:
         raise SetupError(
             "no_api_key",
             "No API key for --model claude.",
             "Set ANTHROPIC_API_KEY in the environment or in .env, or use --model offline.",
         )
-    yield ModelClient(settings.models, key.get_secret_value() if key else "none", base_url)
+    try:
+        client = ModelClient(settings.models, key, base_url)
+    except ProviderNotReady as error:
+        raise SetupError(error.code, error.message, error.hint) from error
+    yield client
 
 
 DAY = timedelta(days=1)

@@ -76,6 +76,9 @@ class Roles(Section):
 
 
 class Models(Section):
+    provider: Literal["anthropic", "bedrock", "vertex"]
+    region: Name | None
+    project: Name | None
     main: Name
     fast: Name
     base_url: Annotated[Url, without_password("set ANTHROPIC_BASE_URL in the environment")] | None
@@ -86,6 +89,23 @@ class Models(Section):
     cache: bool
     prime_cache: bool
     strict_tools: bool
+
+    @property
+    def prices(self) -> str:
+        """Return the price list by which calls are paid."""
+        regional = self.provider == "vertex" and self.region != "global"
+        return "vertex-regional" if regional else self.provider
+
+    @model_validator(mode="after")
+    def _fit_the_provider(self) -> Self:
+        if self.provider != "anthropic" and not self.region:
+            raise ValueError(f"provider {self.provider} needs region, such as eu-central-1")
+        short = [name for name in (self.main, self.fast) if name.startswith("claude-")]
+        if self.provider == "bedrock" and short:
+            raise ValueError(
+                f"on Bedrock {short[0]} is written as AWS lists it, such as eu.anthropic.{short[0]}"
+            )
+        return self
 
 
 class ToolCalls(Section):

@@ -1,4 +1,4 @@
-"""Settings: `assistant.yaml` over the packaged `default.yaml`; secrets from the environment.
+"""Settings: `assistant.yaml` over the packaged `default.yaml`; secrets by environment.
 
 Every default, unit and meaning is written once, in `default.yaml`; the types are here. Nothing else
 in the product reads the environment.
@@ -140,6 +140,7 @@ class Secrets(Section):
     """Keys and tokens; None = not set. Their text is in no log, repr or error."""
 
     anthropic_api_key: SecretStr | None = None
+    aws_bearer_token_bedrock: SecretStr | None = None
     slack_bot_token: SecretStr | None = None
     slack_user_token: SecretStr | None = None
     slack_app_token: SecretStr | None = None
@@ -159,7 +160,7 @@ class Endpoints(Section):
     """Addresses of the services; None = the SDK's own address."""
 
     anthropic_base_url: Url | None = None
-    """`ANTHROPIC_BASE_URL`, else `models.base_url`: the one to use."""
+    """Where the chosen provider is: its variable in MODEL_ENDPOINTS, else `models.base_url`."""
     slack_api_url: Url | None = None
     gmail_api_endpoint: Url | None = None
     google_oauth_endpoint: Url | None = None
@@ -181,6 +182,12 @@ class Endpoints(Section):
 
 MODEL_ENDPOINT = "anthropic_base_url"
 """The one endpoint that the file may set as well."""
+MODEL_ENDPOINTS = {
+    "anthropic": MODEL_ENDPOINT,
+    "bedrock": "anthropic_bedrock_base_url",
+    "vertex": "anthropic_vertex_base_url",
+}
+"""Provider of the models -> the variable with its address, as the SDK names it."""
 
 
 class Tunables(Section):
@@ -224,6 +231,16 @@ class Settings(Tunables):
         return url.get_secret_value() if url else None
 
     @property
+    def model_key(self) -> str | None:
+        """Return the API key of the chosen provider; None = none is set, or it takes none."""
+        keys = {
+            "anthropic": self.secrets.anthropic_api_key,
+            "bedrock": self.secrets.aws_bearer_token_bedrock,
+        }
+        key = keys.get(self.models.provider)
+        return key.get_secret_value() if key else None
+
+    @property
     def local_data_dir(self) -> Path:
         """Return the folder for the state of `serve --local`, which is emptied at each start."""
         return self.data_dir / "local"
@@ -241,6 +258,8 @@ class Environment(BaseSettings, Secrets, Endpoints):
         strict=False,
     )
 
+    anthropic_bedrock_base_url: Url | None = None
+    anthropic_vertex_base_url: Url | None = None
     assistant_data_dir: Path | None = None
     assistant_config: Path | None = None
     assistant_key_file: Path | None = None
@@ -313,7 +332,8 @@ def _with_environment(tunables: Tunables, environment: Environment) -> Settings:
         secrets=Secrets(**{name: given[name] for name in Secrets.model_fields}),
         endpoints=Endpoints(
             **{name: given[name] for name in Endpoints.model_fields if name != MODEL_ENDPOINT},
-            anthropic_base_url=environment.anthropic_base_url or tunables.models.base_url,
+            anthropic_base_url=given[MODEL_ENDPOINTS[tunables.models.provider]]
+            or tunables.models.base_url,
         ),
     )
 

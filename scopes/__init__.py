@@ -88,7 +88,7 @@ class UnknownScope(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a subagent can do: its tools, and the prompt file that tells it how."""
+    """The tools of a subagent, and the prompt file that explains them."""
 
     name: str
     tools: tuple[Tool, ...]

@@ -77,7 +77,7 @@ async def make_chart(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a CSV file holds."""
+    """The content of a CSV file."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

@@ -80,7 +80,7 @@ def _many_marks(end: int) -> re.Pattern[str]:
 
 
 class _Table(dict[int, str]):
-    """What becomes of a character, found out when it first occurs."""
+    """A translation table that is filled when a character first occurs."""
 
     def __missing__(self, code: int) -> str:
         made = self[code] = _shown(chr(code))

@@ -39,7 +39,7 @@ class Talk:
 
 
 class Conversations(Protocol):
-    """What was asked and answered in this workspace."""
+    """The questions and answers of this workspace."""
 
     async def search(
         self, owner: str | None, query: str, limit: int, closed: Collection[str]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 
 class Access(StrEnum):
-    """What a call does to the world; the gate decides by it."""
+    """The kind of access that a call needs; the gate decides by it."""
 
     READ = "read"
     WRITE = "write"  # the requester's own things: a note, a draft, a label
@@ -20,7 +20,7 @@ class Access(StrEnum):
 
 
 class Effect(StrEnum):
-    """How a call acts: each kind has rules of its own."""
+    """The kind of action of a call; each kind has rules of its own."""
 
     NONE = "none"  # reads what its handles name
     QUERY = "query"  # reads by a statement of its own (SQL)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """What a context's tools may touch; outside them a thing does not exist.
+    """The things that a context's tools may touch; all else does not exist for them.
 
     `titles` maps an id to the name that people use (`C123` -> `#support-es`). A typed open handle
     (`slack:channels`, `web:search`) has no single thing behind it and maps to an empty name.

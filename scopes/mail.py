@@ -29,7 +29,7 @@ EVENT = "Calendar event"
 
 @dataclass(frozen=True, slots=True)
 class MailTextLimits:
-    """What is read of one mail."""
+    """The limits on reading one mail."""
 
     message: int = 50_000_000
     """Bytes."""
@@ -42,7 +42,7 @@ class MailTextLimits:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What is attached, as it is listed; `read_attachment` opens it."""
+    """An attachment as it is listed; `read_attachment` opens it."""
 
     name: str
     type: str
@@ -145,7 +145,7 @@ class MailLabel:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What came to a mailbox since a history id."""
+    """The messages that came to a mailbox since a history id."""
 
     history: str
     """The id to ask from the next time."""

@@ -38,7 +38,7 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Authorship:
-    """Who set a text, and what it may rest on: `forget` deletes it with any of these."""
+    """The author of a text and its sources: `forget` deletes it with any of these."""
 
     by: str
     label: Label = TRUSTED
@@ -47,7 +47,7 @@ class Authorship:
 
 
 class Preferences(Protocol):
-    """What is set in this workspace. Its methods raise ToolError for what may not be."""
+    """The preferences of this workspace. The methods raise ToolError for a forbidden text."""
 
     async def listed(self, user: str) -> Sequence[Preference]:
         """Return a person's preferences, oldest first."""

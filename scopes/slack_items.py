@@ -105,11 +105,10 @@ def is_outside(message: Mapping[str, Any], kinds: Mapping[str, str]) -> bool:
     what is attached to it or unfurled in it, or a guest whose name stands in it."""
     if message.get("bot_id") or message.get("attachments") or message.get("files"):
         return True
-    mentioned = {
-        found[2] for found in MARK.finditer(str(message.get("text") or "")) if found[1] == "@"
-    }
-    known = all(kinds.get(user) in ("member", "bot") for user in mentioned)
-    return kinds.get(str(message.get("user"))) != "member" or not known
+    if kinds.get(str(message.get("user"))) != "member":
+        return True
+    marks = MARK.finditer(str(message.get("text") or ""))
+    return any(m[1] == "@" and kinds.get(m[2]) not in ("member", "bot") for m in marks)
 
 
 def notes_of(message: Mapping[str, Any]) -> list[str]:

@@ -156,7 +156,7 @@ class SlackReader:
         return f"I am not in {place}. {invite[0].upper()}{invite[1:]}"
 
     async def _identity(self) -> dict[str, Any]:
-        """Whose token it is, and of which workspace."""
+        """Return the user and the workspace of the token."""
         return dict(await self._fetched.once(("team",), lambda: self.web.call("auth.test")))
 
     async def channels(self) -> list[ChannelInfo]:
@@ -268,27 +268,35 @@ class SlackReader:
         if not wanted:
             return []
         maker = await self._maker(channel, window)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = {
-                    m["ts"]: group.create_task(self._replies(channel, str(m["ts"]), window))
-                    for m in wanted
-                    if m.get("reply_count")
-                }
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None  # what the caller knows by its type
-        threads = [tasks[m["ts"]].result() if m["ts"] in tasks else [m] for m in wanted]
+        roots = [str(m["ts"]) for m in wanted if m.get("reply_count")]
+        replies = await self._replies(channel, roots, window)
+        threads = [replies.get(str(m["ts"]), [m]) for m in wanted]
         found = [c for messages in threads if (c := assembled(messages, maker)) and c.in_window]
         who = await self._identity() if found else {}
         bot = who.get("user_id") if who.get("bot_id") else None  # a person's token is no bot
         said = [c for c in found if not bot or any(item.author != bot for item in c.items)]
         return sorted(said, key=lambda c: c.root.id)
 
-    async def _replies(self, channel: str, ts: str, window: Window) -> list[dict[str, Any]]:
-        """Return the messages of one thread up to the window's end."""
-        said = {"channel": channel, "ts": ts, "latest": ts_of(window.latest)}
-        async with self._threads:
-            return [m async for m in self.web.pages("conversations.replies", "messages", **said)]
+    async def _replies(
+        self, channel: str, roots: Sequence[str], window: Window
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return root -> the messages of its thread up to the window's end."""
+        found, waiting, latest = {}, iter(roots), ts_of(window.latest)
+
+        async def fetch() -> None:
+            for ts in waiting:
+                said = {"channel": channel, "ts": ts, "latest": latest}
+                pages = self.web.pages("conversations.replies", "messages", **said)
+                async with self._threads:
+                    found[ts] = [m async for m in pages]
+
+        try:
+            async with asyncio.TaskGroup() as group:  # a task a thread took as long as its reading
+                for _ in roots[:CONCURRENT_REPLIES]:
+                    group.create_task(fetch())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # what the caller knows by its type
+        return found
 
     async def thread(self, channel: str, ts: str, window: Window | None) -> SlackConversation:
         """Return one thread by any of its timestamps. Raises `Absent`."""

@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 
 class ToolError(Exception):
-    """What the model can fix; its text is shown to the model and says what to do."""
+    """A failure that the model can fix; its text is shown to the model and says what to do."""
 
     label: Label = TRUSTED
     """Of what it tells something of, if only by being raised: see `under`."""
@@ -39,8 +39,8 @@ class ToolError(Exception):
 
 @contextmanager
 def under(label: Label) -> Iterator[None]:
-    """Whatever fails in here tells something of what has this label: that a text is nowhere, that
-    a query took too long."""
+    """Put this label on each failure in here: it tells something of the source, such as that a
+    text is nowhere or that a query took too long."""
     try:
         yield
     except ToolError as error:
@@ -49,7 +49,7 @@ def under(label: Label) -> Iterator[None]:
 
 
 class SourceFailed(Exception):
-    """What no model can fix; its text is made by code alone and holds nothing of the source."""
+    """A failure that no model can fix; code makes its text, which holds nothing of the source."""
 
     remedy = ""
     """Who can change it, and how; empty for what passes by itself."""
@@ -119,7 +119,7 @@ class Item:
     def line(self) -> str:
         if self.verbatim:
             return "\n|".join([f"[{self.id}]", *_BREAKS.sub("\ufffd", self.text).split("\n")])
-        when = f" {self.at:%Y-%m-%d %H:%M}" if self.at else ""
+        when = f" {self.at.isoformat(' ')[:16]}" if self.at else ""  # strftime takes a third more
         by = one_line(self.by or "")
         who = f" {by}:" if by else ":" if when else ""
         text = one_line(self.text)
@@ -208,7 +208,7 @@ async def nobody(thing: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool knows of its caller. It never sees the environment or the model."""
+    """The caller of a tool, as the tool sees it: never the environment or the model."""
 
     run: str
     requester: str | None

@@ -23,7 +23,7 @@ from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
 from subagents.events import ContextGrew, ToolsCalled
 from subagents.evidence import SourceLog
 from subagents.model import ModelCall, ModelReply
-from subagents.pricing import Usage, sum_usd
+from subagents.prices import Usage, sum_usd
 from subagents.result import read_submission
 from subagents.run import Run
 from subagents.toolbox import MIN_OUTPUT_TOKENS, Toolbox, ToolCall, ToolOutcome, failed_outcome
@@ -259,6 +259,8 @@ class Agent:
                 pass
         finally:
             await self._steps.release()
+        if self.spec.contract is None:  # a subagent's steps are stored with its result
+            await self.run_.checkpoint.flush()
         return ending
 
     async def _turn(self) -> Ending | None:
@@ -295,6 +297,11 @@ class Agent:
         return await self._follow(reply.content, reply.stop_reason)
 
     async def _step(self, name: str, kind: type[S], fn: Callable[[], Awaitable[S]]) -> S:
+        """Return what a step gives, or gave before a restart.
+
+        Only reading follows before it is stored: a call that came in moments before a crash is made
+        again, like one that was under way.
+        """
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
         if known := self.run_.recorded(key, kind):
@@ -303,7 +310,7 @@ class Agent:
             out = await fn()
         except LimitReached as reached:
             out = kind(limit=str(reached))
-        return await self.run_.record(key, kind, out)
+        return await self.run_.record(key, kind, out, wait=False)
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""
@@ -366,6 +373,8 @@ class Agent:
         crash = ""
         ordinary = [c for c in calls if c.name not in self.workflow_names]
         ctx = replace(self.ctx, label=self.reading.label, turn=self._seq)
+        if not all(self.toolbox.only_reads(call.name) for call in calls):
+            await self.run_.checkpoint.flush()
         if ordinary:
             out = await self._step("tools", ToolsStep, lambda: self._steps.tools(ctx, ordinary))
             self._close(out.limit)

@@ -35,11 +35,19 @@ class Amount:
 
     def within(self, other: Amount) -> bool:
         """Return whether every part of this amount is at most that of the other."""
-        return all(getattr(self, f.name) <= getattr(other, f.name) for f in fields(Amount))
+        return (
+            self.nanousd <= other.nanousd
+            and self.tokens <= other.tokens
+            and self.steps <= other.steps
+        )
 
     @property
     def usd(self) -> float:
         return self.nanousd / NANO
+
+
+AMOUNTS = tuple(each.name for each in fields(Amount))
+"""Names of the parts of an amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +224,7 @@ class BudgetQueue:
     def has_room(self, wish: ReservationRequest) -> bool:
         """Return whether a request fits, and another call as large as its largest."""
         wanted = wish.wanted.values()
-        call = Amount(*(max(getattr(each, f.name) for each in wanted) for f in fields(Amount)))
+        call = Amount(*(max(getattr(each, name) for each in wanted) for name in AMOUNTS))
         return self._excess(wish, self._others(wish) + call) is None
 
     def _others_at_work(self, wish: ReservationRequest) -> bool:
@@ -227,11 +235,14 @@ class BudgetQueue:
         """Return the cap that a request would exceed on top of `others`; it exceeds none for a
         kind of which it asks for no more than it holds."""
         worst, has = self._wants(wish), self._has(wish.wanted)
-        for each in fields(Amount):
-            mine, used = getattr(worst, each.name), getattr(others, each.name)
-            limit = getattr(self.caps, each.name)
-            if used + mine > limit and mine > getattr(has, each.name):
-                return BudgetExceeded(each.name, used, mine, limit)
+        for name in AMOUNTS:
+            mine, used, limit = (
+                getattr(worst, name),
+                getattr(others, name),
+                getattr(self.caps, name),
+            )
+            if used + mine > limit and mine > getattr(has, name):
+                return BudgetExceeded(name, used, mine, limit)
         return None
 
 

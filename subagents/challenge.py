@@ -1,28 +1,41 @@
-"""The challenge: findings of specialists are judged by others, and code counts the verdicts."""
+"""The challenge: others judge findings, code counts the verdicts and finds contradictions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+import scopes
+from config.prompts import prompt
+from config.words import phrase
 from scopes.clean import printable
-from subagents.contracts import Grade, OpinionDraft, ReviewFinding, Verdict
+from subagents.brief import BriefDraft
+from subagents.contracts import (
+    NEEDS_ACTION,
+    Grade,
+    OpinionDraft,
+    ReviewFinding,
+    Verdict,
+)
 from subagents.delimiter import PATTERN
+from subagents.errors import BriefRefused
 from subagents.evidence import MIN_FOUND, normal
 from subagents.overlap import shingles
-from subagents.sanitizer import FAULTS, Material, quotable, source_of
+from subagents.result import Finding
+from subagents.sanitizer import FAULTS, Material, Withheld, quotable, sanitize, source_of
 
 GRADES: Final[tuple[Grade, ...]] = get_args(Grade)
 """Severities, the worst first."""
 
 
 class Opinion(OpinionDraft):
-    """What one judge says about one finding; code adds whose it is, and where its evidence is."""
+    """The opinion of one judge on one finding; code adds its author and where its evidence is."""
 
     judge: str
     place: str = ""
@@ -77,7 +90,7 @@ one common quote in two categories."""
 
 @dataclass(frozen=True, slots=True)
 class FindingChanges:
-    """What became of the findings of an earlier review, by id."""
+    """The changes to the findings of an earlier review, by id."""
 
     new: tuple[str, ...]
     fixed: tuple[str, ...]
@@ -114,7 +127,7 @@ def is_stable(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """What identifies a finding."""
+    """The features that identify a finding."""
 
     source: str
     line: int | None
@@ -184,7 +197,7 @@ class Judged(BaseModel):
 
 
 class Agreement(BaseModel):
-    """How much judges agree, over findings that at least two of them judged."""
+    """The agreement of judges over the findings that at least two of them judged."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -387,3 +400,73 @@ def _alpha(triples: Sequence[tuple[str, str, Verdict]]) -> float | None:
 
     task: Any = AnnotationTask
     return float(task(data=triples).alpha())
+
+
+MOST = 5
+"""Maximum contradictions that one call checks."""
+Pair = tuple[Finding, Finding]
+
+
+def share_evidence(one: Finding, other: Finding) -> bool:
+    """Return whether two findings rest on one message or thread."""
+    return not {*one.threads, *one.evidence}.isdisjoint([*other.threads, *other.evidence])
+
+
+def contradictions(
+    findings: Sequence[Finding], same: Callable[[Finding, Finding], bool] = share_evidence
+) -> list[Pair]:
+    """Return pairs of findings about the same thing whose states cannot both hold.
+
+    Each finding is in one pair at most.
+    """
+    pairs: list[Pair] = []
+    for one, other in combinations(findings, 2):
+        taken = any(one in pair or other in pair for pair in pairs)
+        if not taken and _contradict(one, other) and same(one, other):
+            pairs.append((one, other))
+    return pairs
+
+
+def _contradict(one: Finding, other: Finding) -> bool:
+    states = {one.state, other.state}
+    apart = one.id.partition(".")[0] != other.id.partition(".")[0]
+    return apart and len(states) == 2 and "none" not in states and not states <= {*NEEDS_ACTION}
+
+
+def check_draft(pair: Pair) -> BriefDraft:
+    """Return what a new context is to do about a contradiction; raise BriefRefused."""
+    sources = tuple(dict.fromkeys(source for finding in pair for source in finding.sources))
+    if not sources:
+        ids = " and ".join(finding.id for finding in pair)
+        raise BriefRefused("results", f"{ids} rest on nothing that can be read again")
+    kinds = {scopes.scope_of(source) for source in sources}
+    return BriefDraft(
+        task=prompt("challenge_task"),
+        description=phrase("plan.check"),
+        scope=kinds.pop() if len(kinds) == 1 else scopes.ALL,
+        handles=sources,
+        model_preference="main",
+    )
+
+
+def claims(pair: Pair) -> tuple[str, ...]:
+    """Return both claims with their quotes, sanitized; raise BriefRefused if one is withheld."""
+    found = []
+    for name, finding in zip("AB", pair, strict=True):
+        place = finding.evidence[0]
+        draft = ReviewFinding(
+            id=name,
+            category=finding.state,
+            severity=finding.severity,
+            confidence=1.0,
+            claim=finding.claim,
+            place=place,
+            quotes=finding.quotes[:5],
+        )
+        # Its quotes were found in what it read: they stand for it here.
+        material = Material({place: "\n".join(finding.quotes)})
+        clean = sanitize(draft, material, [finding.state])
+        if isinstance(clean, Withheld):
+            raise BriefRefused("results", f"{finding.id} is not handed on ({clean.reason})")
+        found.append(clean.line())
+    return tuple(found)

@@ -18,9 +18,9 @@ from scopes.handles import Handles
 from scopes.schema import tool_schema
 from scopes.tool import ToolContext, Window, not_found, one_line
 from subagents.agent import Outcome
-from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, is_isolable
+from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, is_isolable
+from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import DEFAULT_MODEL, OFFERED
-from subagents.contradictions import MOST, Pair, check_draft, claims, contradictions
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
 from subagents.evidence import Coverage
@@ -29,7 +29,6 @@ from subagents.gate import explain
 from subagents.overlap import shingles
 from subagents.result import Finding, SubagentResult, join_labels
 from subagents.summary import finding_line, overview, parent_view
-from subagents.timeframe import TimeFrame
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
 

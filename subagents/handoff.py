@@ -16,7 +16,7 @@ from subagents.delegation import Delegation
 from subagents.delimiter import shorten
 from subagents.events import ParentHandedOver
 from subagents.evidence import SourceLog
-from subagents.pricing import Usage, sum_usd
+from subagents.prices import Usage, sum_usd
 from subagents.run import Run
 from subagents.summary import fit_views
 from subagents.toolbox import Toolbox

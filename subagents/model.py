@@ -12,20 +12,26 @@ from typing import Any
 
 import anthropic
 import httpx2
-from anthropic import APIConnectionError, APIStatusError, AsyncAnthropic, DefaultAioHttpClient
+from anthropic import APIConnectionError, APIStatusError
 
 from config.sections import Models, Role
-from scopes.pages.hosts import is_here
 from scopes.tool import estimate_tokens, readable
 from subagents.budget import NANO, Amount, Budget
 from subagents.errors import ModelFailed, ModelMisconfigured
-from subagents.pricing import Usage, actual, cost_nanousd, worst_case
+from subagents.prices import Usage, actual, cost_nanousd, worst_case
+from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
 from subagents.rate_limiter import RateLimiter, limits_in
 from subagents.trajectory import TrajectorySink
 
-RETRIED = frozenset({"rate_limit_error", "overloaded_error", "api_error", "timeout_error"})
-"""Error types worth a retry. By type: an SSE `error` event has status 200."""
-RATE_LIMITED = frozenset({"rate_limit_error", "overloaded_error"})
+RETRIED = frozenset(
+    {
+        *("rate_limit_error", "overloaded_error", "api_error", "timeout_error"),
+        *("internalServerException", "modelStreamErrorException", "modelTimeoutException"),
+        "serviceUnavailableException",
+    }
+)
+"""Error types worth a retry, in Bedrock's words, too. By type: one in a stream has status 200."""
+RATE_LIMITED = frozenset({"rate_limit_error", "overloaded_error", "throttlingException"})
 MISCONFIGURED = frozenset({"authentication_error", "permission_error", "not_found_error"})
 UNFINISHED = (APIConnectionError, httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError)
 """Endings of a call that leave open whether it was paid for."""
@@ -47,6 +53,15 @@ class Unusable(Exception):
     """A reply that ended before it was complete."""
 
 
+FAULTS: tuple[type[Exception], ...] = (
+    anthropic.AnthropicError,
+    Unusable,
+    *UNFINISHED,
+    *NO_CREDENTIALS,
+)
+"""Everything that a call may end with, instead of a usable reply."""
+
+
 def fault_of(error: Exception) -> ModelFault:
     """Return what an exception of the SDK, or of a layer below it, means for this call."""
     if isinstance(error, APIStatusError):
@@ -55,11 +70,14 @@ def fault_of(error: Exception) -> ModelFault:
         if kind in MISCONFIGURED or error.status_code in (401, 403, 404):
             return ModelFault(reason, "misconfigured", retry=False, paid=False)
         limited = kind in RATE_LIMITED or error.status_code in (429, 529)
-        retry = limited or kind in RETRIED or error.status_code in (408, 409)
+        retry = limited or kind in RETRIED or error.status_code in (408, 409, 424)
         retry = retry or error.status_code >= 500
         what = "rate_limit" if limited else "model_error"
         begun = error.status_code == 200  # an error in mid-stream: what came before it was paid for
         return ModelFault(reason, what, retry, paid=begun, retry_after=_retry_after(error))
+    if isinstance(error, NO_CREDENTIALS):
+        reason = f"the credentials cannot be used: {error}"[:300]
+        return ModelFault(reason, "model_error", retry=True, paid=False)
     if isinstance(error, (*UNFINISHED, Unusable)):
         name = "connection lost" if not isinstance(error, Unusable) else str(error)
         detail = "" if isinstance(error, Unusable) else f" ({type(error).__name__})"
@@ -72,7 +90,7 @@ def fault_of(error: Exception) -> ModelFault:
 def _message(error: APIStatusError) -> str:
     body = error.body if isinstance(error.body, dict) else {}
     inner = body.get("error")
-    text = inner.get("message") if isinstance(inner, dict) else None
+    text = inner.get("message") if isinstance(inner, dict) else body.get("message")
     return str(text or error.message)[:300]
 
 
@@ -139,25 +157,16 @@ class ModelReply:
         }
 
 
-def http_client(base_url: str | None) -> DefaultAioHttpClient:
-    """Return an HTTP client for the service at this address (None = Anthropic's)."""
-    return DefaultAioHttpClient(trust_env=not (base_url and is_here(base_url)))
-
-
 class ModelClient:
-    """Calls the models of the settings. Create one for the process, and `aclose` it."""
+    """Calls the models of the settings. Create one for the process, and `aclose` it.
 
-    def __init__(self, models: Models, api_key: str, base_url: str | None) -> None:
+    Raises ProviderNotReady.
+    """
+
+    def __init__(self, models: Models, api_key: str | None, base_url: str | None) -> None:
         self.models = models
-        self._http = http_client(base_url)
-        self._client = AsyncAnthropic(
-            api_key=api_key,
-            base_url=base_url,
-            max_retries=0,
-            timeout=models.timeout_s,
-            http_client=self._http,
-            open_telemetry=False,
-        )
+        self._prices = models.prices
+        self._client = open_client(models, api_key, base_url)
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -172,7 +181,7 @@ class ModelClient:
         return self.models.main if self.role(role).model == "main" else self.models.fast
 
     def worst(self, role: str, prompt_tokens: int, max_tokens: int) -> Amount:
-        return worst_case(self.name(role), prompt_tokens, max_tokens)
+        return worst_case(self.name(role), prompt_tokens, max_tokens, self._prices)
 
     def body(self, call: ModelCall) -> dict[str, Any]:
         """Return the request body; a cache mark ends the shared prefix, the API marks the rest."""
@@ -201,7 +210,7 @@ class ModelClient:
         usable reply, ModelMisconfigured when none ever will.
         """
         body, model = self.body(call), self.name(call.role)
-        worst = worst_case(model, call.prompt_tokens, call.max_tokens)
+        worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.held if call.held and attempt == 1 else call.key(attempt)
             if key != call.held:
@@ -250,7 +259,7 @@ class ModelClient:
         sink: TrajectorySink,
     ) -> ModelReply | ModelFault:
         model = self.name(call.role)
-        worst = worst_case(model, call.prompt_tokens, call.max_tokens)
+        worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)
         await budget.reserve(key, worst, behind=call.behind)  # held already: there at once
         spent = worst  # unless a reply says otherwise: an end of unknown outcome counts as paid
         sink.request(call.run, call.context, call.seq, attempt, body)
@@ -259,13 +268,13 @@ class ModelClient:
             message, headers = await self._send(body, call.on_text)
             usage = _usage(message, call)
             rate_limiter.record_reply(model, headers, usage)
-            spent = actual(model, usage)
-            reply = ModelReply(
-                message["content"], _stop_reason(message), usage, _usd(model, usage), attempt
-            )
+            spent = actual(model, usage, self._prices)
+            cost = cost_nanousd(model, usage, self._prices)
+            usd = None if cost is None else cost / NANO
+            reply = ModelReply(message["content"], _stop_reason(message), usage, usd, attempt)
             recorded = reply.to_json()
             return reply
-        except (anthropic.AnthropicError, Unusable, *UNFINISHED) as error:
+        except FAULTS as error:
             fault = fault_of(error)
             spent = spent if fault.paid else Amount()
             recorded = {"error": fault.reason}
@@ -279,12 +288,15 @@ class ModelClient:
     ) -> tuple[dict[str, Any], Mapping[str, str]]:
         """Send the request; return the message as JSON, and the headers.
 
-        JSON is written and parsed here: the SDK's copy of the body and its models double the CPU
-        time.
+        For Anthropic's API, JSON is written here, and it is parsed here for all: the SDK's copy of
+        the body and its models double the CPU time. The other clients need the body to send it.
         """
+        own = self.models.provider == "anthropic"
+        body = body if own else explicit_marks(body)
         if on_text is None:
-            sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-            raw = await self._client.post("/v1/messages", content=sent, cast_to=httpx2.Response)
+            written = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+            given: dict[str, Any] = {"content": written} if own else {"body": body}
+            raw = await self._client.post("/v1/messages", cast_to=httpx2.Response, **given)
             message = json.loads(raw.content)
             # readable() walks the whole message; only an escape can spell half of a pair
             clean = message if SURROGATE.search(raw.content) is None else readable(message)
@@ -339,8 +351,3 @@ def _stop_reason(message: Mapping[str, Any]) -> str:
     if not message.get("stop_reason"):
         raise Unusable("the reply broke off")
     return str(message["stop_reason"])
-
-
-def _usd(model: str, usage: Usage) -> float | None:
-    cost = cost_nanousd(model, usage)
-    return None if cost is None else cost / NANO

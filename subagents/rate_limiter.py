@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import httpx2
 
-from subagents.pricing import Usage
+from subagents.prices import Usage
 
 PREFIX = "anthropic-ratelimit-"
 KINDS = ("requests", "input-tokens", "output-tokens", "tokens")

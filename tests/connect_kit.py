@@ -20,12 +20,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.google_oauth import Credentials
 from bot.mailbox.oauth import Connecting
-from bot.mailbox.oauth_pages import connect_routes
 from bot.metrics import Metrics
 from bot.serving.observability import Health
-from bot.serving.web import serve_app, web_app
+from bot.serving.web import connect_routes, serve_app, web_app
 from bot.storage.database import Database
 from config.settings import Settings, load_settings
 

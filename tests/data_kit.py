@@ -12,8 +12,7 @@ from typing import Any
 import duckdb
 
 import scopes
-from scopes.databases.duck import Duck
-from scopes.databases.duck_pool import DuckPool
+from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import Databases, SourceDatabase
 from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label

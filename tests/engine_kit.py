@@ -61,7 +61,6 @@ from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, Window, tool
 from subagents.agent import Agent
-from subagents.audit import audit
 from subagents.brief import SUBMIT, Brief, BriefDraft, text_block
 from subagents.budget import NANO, Budget, Caps
 from subagents.contracts import CONTRACTS
@@ -71,6 +70,7 @@ from subagents.events import Event
 from subagents.fanout import Fanout, TaskSpawner
 from subagents.gate import Decision, Gate
 from subagents.model import ModelClient
+from subagents.overlap import audit
 from subagents.rate_limiter import RateLimiter
 from subagents.run import Run
 from subagents.toolbox import Toolbox

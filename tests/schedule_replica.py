@@ -16,9 +16,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from bot.runs.durable import Durable
-from bot.schedules.scheduler import Scheduler
+from bot.schedules.scheduler import Scheduler, ScheduleWorker
 from bot.schedules.store import Occurrences, ScheduleStore
-from bot.schedules.worker import ScheduleWorker
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Work

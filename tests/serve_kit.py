@@ -47,8 +47,8 @@ from bot.runs.store import Store
 from bot.serving.serve import Server, run_server
 from bot.storage.requests import RequestQueue
 from config.settings import Settings
-from subagents.audit import audit
 from subagents.model import ModelClient
+from subagents.overlap import audit
 from subagents.provenance import Leak
 
 ASKER = "U0ANA"

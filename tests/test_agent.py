@@ -50,7 +50,7 @@ from subagents.agent import Agent
 from subagents.budget import Budget
 from subagents.conversation import Ending
 from subagents.events import AnswerDelta, AnswerRestarted
-from subagents.pricing import Usage
+from subagents.prices import Usage
 from subagents.result import settle
 
 

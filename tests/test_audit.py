@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subagents.audit import AuditReport, audit
-from subagents.overlap import shingles
+from subagents.overlap import AuditReport, audit, shingles
 from subagents.result import SubagentResult
 from subagents.summary import parent_view
 from subagents.trajectory import (

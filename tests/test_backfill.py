@@ -122,8 +122,8 @@ async def missed(
             cursors = Cursors(inbox)
             writer = MessageWriter(client.web, settings)
             bot = Bot(BOT_USER, BOT_ID, "T0ACME")
-            intake = Intake(inbox, cursors, writer, client.web, bot, NoClicks())
-            backfill = Backfill(intake, inbox, cursors, client, settings)
+            intake = Intake(cursors, writer, client.web, bot, NoClicks(), load_settings(env={}))
+            backfill = Backfill(intake, cursors, client, settings)
             running = asyncio.create_task(backfill.run())
             try:
                 yield Past(slack, inbox, cursors, intake, backfill)

@@ -47,7 +47,7 @@ from bot.local.model.answer import Answer
 from config.settings import load_settings
 from subagents.budget import Amount, Budget, Caps
 from subagents.errors import BudgetExceeded
-from subagents.pricing import Usage, cost_nanousd, worst_case
+from subagents.prices import Usage, cost_nanousd, worst_case
 
 FIELDS = [f.name for f in fields(Amount)]
 

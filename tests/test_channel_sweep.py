@@ -21,7 +21,7 @@ from bot.local.offline.model import answer as offline_model
 from bot.local.sample_workspace import load_sample
 from bot.tasks.reports import ONE_REPORT, UNLISTED
 from config.settings import Settings
-from subagents.audit import audit
+from subagents.overlap import audit
 
 Json = dict[str, Any]
 

@@ -26,10 +26,9 @@ from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
-from bot.logging import Redactor, learn
+from bot.log import Redactor, learn
 from bot.mailbox.accounts import mail_credentials
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.mailbox.google_oauth import SCOPE, oauth_of
+from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from config.settings import load_settings

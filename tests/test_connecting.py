@@ -33,15 +33,13 @@ from starlette.responses import JSONResponse
 
 from bot.listeners.home import CODE, CONNECT, DISCONNECT
 from bot.local.slack.views import home
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.mailbox.google_oauth import SCOPE
+from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens
 from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
-from bot.mailbox.oauth_pages import connect_routes
 from bot.metrics import Metrics
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.serving.observability import Health
-from bot.serving.web import serve_app, web_app
+from bot.serving.web import connect_routes, serve_app, web_app
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import oauth_states

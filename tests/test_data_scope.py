@@ -23,9 +23,9 @@ from scopes.databases.duck import Duck
 from scopes.databases.tables import Databases, StatementFailed
 from scopes.label import WORKSPACE, Label
 from scopes.tool import ToolContext, ToolError, ToolResult
-from subagents.audit import audit
 from subagents.directory import Operator
 from subagents.gate import Deny, Gate
+from subagents.overlap import audit
 
 
 @pytest.fixture

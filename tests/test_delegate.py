@@ -42,12 +42,11 @@ from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.tool import estimate_tokens
-from subagents.brief import Brief, BriefDraft, is_isolable
+from subagents.brief import Brief, BriefDraft, TimeFrame, is_isolable
 from subagents.delegation import Delegation, SpawnGuard
 from subagents.errors import BriefRefused
 from subagents.events import ParentHandedOver
 from subagents.overlap import shingles
-from subagents.timeframe import TimeFrame
 from subagents.toolbox import ToolCall
 
 ONE = channel_id(1)

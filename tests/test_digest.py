@@ -21,7 +21,7 @@ from bot.reports.digest import (
     opened,
     summary,
 )
-from bot.reports.formatting import age, due, sender
+from bot.reports.formats import age, due, sender
 from bot.reports.markdown import digest_answer, report_markdown
 from bot.reports.slack import report_parts
 from bot.reports.text import WIDTH, report_text, thread_text

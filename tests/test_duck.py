@@ -17,10 +17,8 @@ import pytest
 from engine_kit import until
 from timing import Patience, patient
 
-from scopes.databases.deadline import Late, within
-from scopes.databases.duck import Duck
-from scopes.databases.duck_pool import DuckPool
-from scopes.databases.table_files import load
+from scopes.databases.duck import Duck, DuckPool
+from scopes.databases.table_files import Late, load, within
 from scopes.databases.tables import TableInfo
 
 

@@ -37,7 +37,6 @@ from standins.slack_faults import Fault as SlackFault
 from timing import patient
 
 from bot.local.model.answer import Answer
-from subagents.audit import audit
 from subagents.brief import Brief, SpawnedBrief, text_block
 from subagents.budget import Amount
 from subagents.events import (
@@ -47,7 +46,8 @@ from subagents.events import (
     SubagentStarted,
 )
 from subagents.fanout import Fanout, TaskSpawner
-from subagents.pricing import Usage
+from subagents.overlap import audit
+from subagents.prices import Usage
 from subagents.result import SubagentResult
 from subagents.run import PassThrough
 from subagents.trajectory import Origin

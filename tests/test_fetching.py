@@ -22,7 +22,7 @@ from scopes.pages.fetcher import (
     look_up,
 )
 from scopes.pages.hosts import is_plain
-from scopes.pages.robots import KEPT_S, Robots
+from scopes.pages.pages import KEPT_S, Robots
 
 MB = 1_000_000
 START = Page(b"<p>Welcome to the handbook</p>")

@@ -22,6 +22,7 @@ from bot.listeners.home import (
     DELETE,
     PAUSE,
     RESUME,
+    Capabilities,
     Home,
     HomeFacts,
     LastRun,
@@ -30,10 +31,9 @@ from bot.listeners.home import (
 )
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.oauth import Connecting
+from bot.memory import PreferenceStore
 from bot.policy.directory import SlackDirectory
 from bot.policy.policy import Admission, AdmissionFacts, PolicyFile
-from bot.preferences import PreferenceStore
-from bot.requests.capabilities import Capabilities
 from bot.runs.store import Store
 from bot.slack.assistant_pane import channel_in, hint, prompts
 from bot.slack.people import ChannelFacts, Person
@@ -150,7 +150,7 @@ async def home_of(
             connecting = Connecting(settings, store.database, at.web, URL)
             reach = Capabilities(toolkit, directory)
             kept = PreferenceStore(store.database, directory)
-            yield Home(admission, at.web, URL, reach, connecting, kept), at, store
+            yield Home(admission, reach, connecting, kept), at, store
             await members.aclose()
             await toolkit.aclose()
     finally:

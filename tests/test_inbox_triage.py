@@ -26,7 +26,7 @@ from bot.listeners.events import DigestAction
 from bot.local.google.mbox import load_mbox
 from bot.local.model.answer import Answer
 from bot.mailbox.accounts import GOOGLE, Mailboxes
-from bot.mailbox.credentials import Credentials, MailboxTokens
+from bot.mailbox.google_oauth import Credentials, MailboxTokens
 from bot.mailbox.sync import MailState
 from bot.reports.digest_actions import CORRECT, DRAFT, LABEL, SHOW, SNOOZE, DigestClick
 from bot.storage.tables import budgets

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from bot.logging import CUT, Redactor, about, log_to, secret_values
+from bot.log import CUT, Redactor, about, log_to, secret_values
 from config.sections import ServeSettings
 from config.settings import Secrets, load_settings
 

@@ -42,9 +42,9 @@ from scopes.effects import OPEN_NOTES
 from scopes.label import TRUSTED
 from scopes.notes import Notes
 from scopes.spaces import space_of
-from subagents.audit import audit
 from subagents.brief import SUBMIT
 from subagents.budget import NANO
+from subagents.overlap import audit
 from subagents.run import Run
 
 Json = dict[str, Any]

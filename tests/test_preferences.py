@@ -22,7 +22,7 @@ from bot.listeners.home import DELETE
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.views import home
-from bot.preferences import NOT_IN_IT, PreferenceStore
+from bot.memory import NOT_IN_IT, PreferenceStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store

@@ -16,7 +16,7 @@ from timing import WAIT_S, patient
 from bot.slack.client import ReadTurns
 from config.sections import SlackSettings
 from config.settings import load_settings
-from subagents.pricing import Usage
+from subagents.prices import Usage
 from subagents.rate_limiter import PREFIX, RateLimiter
 
 MODEL = "claude-haiku-5-5"

@@ -15,8 +15,8 @@ from test_occurrences import spec
 from timing import WAIT_S, Patience
 
 from bot.runs.durable import Durable
+from bot.schedules.scheduler import ScheduleWorker
 from bot.schedules.store import Occurrences, ScheduleStore
-from bot.schedules.worker import ScheduleWorker
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, Work

@@ -16,9 +16,9 @@ from scopes.handles import Handles
 from scopes.label import Label
 from scopes.search_engines import Brave, SearchEngine, SearXNG, Tavily
 from scopes.tool import ToolError
-from subagents.audit import audit
 from subagents.budget import NANO, Amount
 from subagents.gate import Deny
+from subagents.overlap import audit
 
 PAGES = {
     "docs.example.com/ports": Page(b"Ports are <b>opened</b> by hand &amp; closed", title="Ports"),

@@ -22,7 +22,7 @@ from timing import patient
 
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
-from subagents.audit import audit
+from subagents.overlap import audit
 
 pytestmark = pytest.mark.system
 

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from scopes.tool import Window, iso
+from subagents.brief import TimeFrame
 from subagents.errors import BriefRefused
-from subagents.timeframe import TimeFrame
 
 NOW = datetime(2026, 11, 27, 11, 20, tzinfo=UTC)
 USUAL = Window(datetime(2026, 10, 28, 11, 20, tzinfo=UTC), NOW)

@@ -32,12 +32,12 @@ from bot.local.slack.server import API_PATH
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.actions import GIVEN_UP_AFTER
-from bot.mailbox.credentials import Credentials, MailboxTokens
+from bot.mailbox.google_oauth import Credentials, MailboxTokens
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.runs.store import Store
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun, mail_acts
-from subagents.audit import audit
+from subagents.overlap import audit
 
 pytestmark = pytest.mark.system
 

@@ -19,8 +19,13 @@ from starlette.routing import Route
 from bot.cli.output import on_database
 from bot.errors import SetupError
 from bot.mailbox.accounts import GOOGLE, OPERATOR, connected_address, disconnect
-from bot.mailbox.credentials import Credentials
-from bot.mailbox.google_oauth import PERMISSIONS_PAGE, ConnectFailed, needed_oauth, oauth_of
+from bot.mailbox.google_oauth import (
+    PERMISSIONS_PAGE,
+    ConnectFailed,
+    Credentials,
+    needed_oauth,
+    oauth_of,
+)
 from bot.serving.web import serve_app
 from bot.storage.database import Database
 from bot.terminal import DONE, INCOMPLETE, dump, say, tell

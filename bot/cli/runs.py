@@ -30,9 +30,9 @@ from bot.terminal import DONE, INCOMPLETE, dump, say, tell
 from config.settings import Settings
 from scopes.resources import Resource, space_of_run
 from scopes.tool import one_line
-from subagents.audit import audit
 from subagents.brief import draft_of
 from subagents.gate import Decision
+from subagents.overlap import audit
 
 VOTES = (FEEDBACK_GOOD, FEEDBACK_BAD)
 

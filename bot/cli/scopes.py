@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import scopes
 from bot.cli.output import on_database
 from bot.mailbox.accounts import GOOGLE, OPERATOR
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.google_oauth import Credentials
 from bot.storage.database import Database
 from bot.terminal import DONE, dump, say
 from bot.tooling.registry import toolkit_of

@@ -176,6 +176,14 @@ KEY = Step(
 OTHER_KEY = Step(
     slack.KEY, "What your own model server asks for.", r"\S+", "it has no spaces", _key, True
 )
+BEDROCK_KEY = Step(
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "An API key of Amazon Bedrock, where the process has no AWS credentials.",
+    r"\S+",
+    "it has no spaces",
+    _key,
+    True,
+)
 DATABASE = Step(
     "DATABASE_URL",
     "Only where several replicas are to serve: the address of a Postgres database.",
@@ -190,7 +198,9 @@ def steps(settings: Settings) -> list[Step]:
     """Return the secrets that these settings need, in the order of the questions."""
     hears = APP if settings.slack.mode == "socket" else SIGNING
     key = OTHER_KEY if settings.endpoints.anthropic_base_url else KEY
-    return [BOT, hears, key, DATABASE]
+    if settings.models.provider == "vertex":
+        return [BOT, hears, DATABASE]
+    return [BOT, hears, BEDROCK_KEY if settings.models.provider == "bedrock" else key, DATABASE]
 
 
 def run_setup(from_env: bool, url: str | None) -> int:

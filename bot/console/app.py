@@ -32,7 +32,7 @@ _HEADERS = {
 Page = Callable[[Request], Awaitable[Response]]
 
 
-class Access(Protocol):
+class ConsoleAccess(Protocol):
     """Decides who sees the console."""
 
     async def admit(self, request: Request) -> Response | None:
@@ -45,7 +45,7 @@ class Console:
 
     store: Store
     settings: Settings
-    access: Access
+    access: ConsoleAccess
     navigation: list[tuple[str, str]] = field(default_factory=list)
     """Title and path of each page in the menu."""
 

@@ -19,8 +19,7 @@ import sqlalchemy as sa
 from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import GOOGLE
-from bot.mailbox.credentials import Credentials
-from bot.mailbox.google_oauth import ConnectFailed, oauth_of
+from bot.mailbox.google_oauth import ConnectFailed, Credentials, oauth_of
 from bot.schedules.store import ScheduleStore
 from bot.slack.client import LOCK
 from bot.storage.database import Database
@@ -41,6 +40,7 @@ from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import Sheets
 from scopes.tool import SourceFailed, ToolError, iso
+from subagents.providers import NAMES
 
 K = TypeVar("K", bound=ToolProvider)
 
@@ -129,10 +129,11 @@ async def settings_agree(settings: Settings) -> str:
 
 
 async def model(settings: Settings, role: Role) -> str:
-    key = settings.secrets.anthropic_api_key
-    if key is None and settings.endpoints.anthropic_base_url is None:
+    key, own = settings.model_key, settings.models.provider == "anthropic"
+    if own and key is None and settings.endpoints.anthropic_base_url is None:
         raise Missing(f"{KEY} is not set: run `assistant setup`.")
-    return f"{await model_answers(settings, key.get_secret_value() if key else None, role)} answers"
+    where = "" if own else f" on {NAMES[settings.models.provider]}"
+    return f"{await model_answers(settings, key, role)} answers{where}"
 
 
 async def port(settings: Settings, session: aiohttp.ClientSession) -> str:

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import anthropic
-from anthropic import AsyncAnthropic
 from slack_sdk.errors import SlackApiError
 
+from config.sections import Models
 from config.settings import Settings
 from scopes.slack_client import Absent, SlackClient, SlackRefused, connect, lacks, scopes_in
-from subagents.model import UNFINISHED, fault_of, http_client
+from subagents.model import FAULTS, UNFINISHED, fault_of
+from subagents.providers import NAMES, NO_CREDENTIALS, ProviderNotReady, open_client
 
 MOST_SOCKETS = 10
 """Sockets that Slack allows an app (docs.slack.dev/apis/events-api/using-socket-mode)."""
@@ -206,24 +207,37 @@ async def model_answers(settings: Settings, key: str | None, role: Role) -> str:
     """Ask a model for one token; returns the model's id."""
     model = getattr(settings.models, role)
     base_url = settings.endpoints.anthropic_base_url
-    client = AsyncAnthropic(
-        api_key=key or "none",
-        base_url=base_url,
-        max_retries=0,
-        timeout=PATIENCE_S,
-        http_client=http_client(base_url),
-        open_telemetry=False,
-    )
+    try:
+        client = await asyncio.to_thread(open_client, settings.models, key, base_url, PATIENCE_S)
+    except ProviderNotReady as error:
+        raise Missing(str(error)) from None
     try:
         await client.messages.create(
             model=model, max_tokens=1, messages=[{"role": "user", "content": "Say: ok"}]
         )
-    except (anthropic.AnthropicError, *UNFINISHED) as error:
+    except FAULTS as error:
         where = urlsplit(str(client.base_url)).netloc
-        raise Problem(_model_problem(error, role, model, where)) from None
+        if settings.models.provider == "anthropic":
+            raise Problem(_model_problem(error, role, model, where)) from None
+        raise Problem(_cloud_problem(error, role, settings.models, where)) from None
     finally:
         await client.close()
     return str(model)
+
+
+def _cloud_problem(error: Exception, role: Role, models: Models, where: str) -> str:
+    """Say what to do about an error of Bedrock or Vertex."""
+    status = error.status_code if isinstance(error, anthropic.APIStatusError) else 0
+    name, model = NAMES[models.provider], getattr(models, role)
+    if isinstance(error, NO_CREDENTIALS) or status == 401:
+        return f"{name} does not know the credentials ({error}): renew them."[:400]
+    if status == 403:
+        return f"The account may not use {model} on {name}: allow it there."
+    if status == 404:
+        return f"{name} has no model {model} in {models.region}: fix models.{role} or its region."
+    if isinstance(error, UNFINISHED):
+        return f"{name} cannot be reached at {where}: check the network and models.region."
+    return _model_refusal(error, model, name)
 
 
 def _model_problem(error: Exception, role: str, model: str, where: str) -> str:
@@ -239,7 +253,11 @@ def _model_problem(error: Exception, role: str, model: str, where: str) -> str:
             f"The model API cannot be reached at {where}: check the network, ANTHROPIC_BASE_URL "
             "and models.base_url."
         )
+    return _model_refusal(error, model, "The model API")
+
+
+def _model_refusal(error: Exception, model: str, where: str) -> str:
     fault = fault_of(error)
     if fault.retry:
-        return f"The model API takes no calls just now ({fault.reason}): try again in a minute."
-    return f"The model API refused {model} ({fault.reason}): check `models` and your account there."
+        return f"{where} takes no calls just now ({fault.reason}): try again in a minute."
+    return f"{where} refused {model} ({fault.reason}): check `models` and your account there."

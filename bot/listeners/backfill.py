@@ -17,7 +17,6 @@ from bot.listeners.events import mentions
 from bot.listeners.intake import Cursors, Intake
 from bot.privacy.forget import note_changes
 from bot.slack.client import RateLimit, Tier
-from bot.storage.requests import RequestQueue
 from config.sections import SlackSettings
 from scopes.slack_client import ABSENT, Absent, SlackClient, SlackRefused
 from scopes.slack_items import ts_of
@@ -69,7 +68,6 @@ class Backfill:
     def __init__(
         self,
         intake: Intake,
-        inbox: RequestQueue,
         cursors: Cursors,
         client: SlackClient,
         settings: SlackSettings,
@@ -78,7 +76,7 @@ class Backfill:
     ) -> None:
         self.last: BackfillReport | None = None
         """The result of the last completed pass; None = there is none yet."""
-        self._intake, self._inbox, self._cursors = intake, inbox, cursors
+        self._intake, self._inbox, self._cursors = intake, cursors.inbox, cursors
         self._client, self._settings, self._now = client, settings, now
         sold = settings.app_distribution == "distributed"
         self._pace = RateLimit((SOLD_TIERS if sold else TIERS) if settings.paced else None)

@@ -1,18 +1,18 @@
-"""Build and publish App Home: mailbox, preferences, schedules, permissions, the pause button."""
+"""Build and publish App Home: abilities, mailbox, preferences, schedules, the pause button."""
 
 from __future__ import annotations
 
 import html
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import StoreError
+from bot.errors import SetupError, StoreError
 from bot.mailbox.oauth import Connecting, MailAccess
 from bot.policy.policy import (
     DIRECT,
@@ -25,7 +25,6 @@ from bot.policy.policy import (
     decide,
     needed_groups,
 )
-from bot.requests.capabilities import Capabilities, abilities
 from bot.schedules import description
 from bot.schedules.store import ScheduleStore
 from bot.slack.assistant_pane import attempt
@@ -33,6 +32,7 @@ from bot.slack.blocks import Element, channel, paragraph, rich, user
 from bot.slack.people import ChannelFacts
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
+from bot.tooling.provider import Toolkit
 from config.sections import Policy
 from config.words import current, in_language, phrase
 from scopes import permitted
@@ -41,6 +41,63 @@ from scopes.preferences import Preference, Preferences
 from scopes.slack import OPEN_CHANNELS
 from scopes.slack_items import permalink, plain
 from scopes.tool import one_line
+from subagents.directory import Directory
+
+CAN = {
+    OPEN_CHANNELS: ("slack", "slack"),
+    OPEN_MAIL: ("email", "email"),
+    "data:": ("data", "data"),
+    "sheet:": ("data", "sheets"),
+    "web:search": ("web", "web"),
+    "web:read": ("web", "pages"),
+    "notes:": ("notes", "notes"),
+    "files:run$": ("files", "files"),
+    "files:(?!run$)": ("files", "folders"),
+    "mcp:": ("", "more"),
+}
+"""Pattern of a handle -> its scope, and the key of what a user can do with it.
+
+The scope of an MCP server is in the title of its handle.
+"""
+
+
+def abilities(scopes: Collection[str], handles: Mapping[str, str]) -> list[str]:
+    """List what these scopes can do with these handles."""
+
+    def within(scope: str) -> bool:
+        return scope in (*scopes, *permitted(scopes))
+
+    told = [
+        phrase(f"can.{key}")
+        for pattern, (scope, key) in CAN.items()
+        if any(
+            re.match(pattern, handle) and within(scope or title.removeprefix("scope "))
+            for handle, title in handles.items()
+        )
+    ]
+    return told or [phrase("can.nothing")]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """The sources that a user's requests may use besides Slack and mail."""
+
+    toolkit: Toolkit
+    directory: Directory
+
+    async def of(self, user: str) -> dict[str, str]:
+        """Return handle -> title of everything available that this user may read now.
+
+        The result is empty if a request could not be opened either. Raises StoreError.
+        """
+        try:
+            opened = await self.toolkit.open("home", user)
+        except SetupError as error:
+            log.warning("nothing is open to requests: %s", error)
+            return {}
+        may = {h: await self.directory.may_read(user, h) for h in opened.handles}
+        return {h: title for h, title in opened.handles.items() if may[h]}
+
 
 CONNECT, CODE, CANCEL, DISCONNECT, FORGET = (
     "home_mail_connect",
@@ -331,21 +388,18 @@ class Home:
     def __init__(
         self,
         admission: Admission,
-        web: AsyncWebClient,
-        url: str,
         reach: Capabilities,
         connecting: Connecting,
         preferences: Preferences,
     ) -> None:
-        """`web` publishes; `url` is the workspace's address, as auth.test returns it."""
-        self._admission, self._web, self._url = admission, web, url
-        self._reach, self._connecting, self._preferences = reach, connecting, preferences
+        self._admission, self._reach = admission, reach
+        self._connecting, self._preferences = connecting, preferences
         connecting.publish = self.show
 
     async def show(self, user: str, team: str) -> None:
         """Publish Home for a user who opened it. Raises StoreError."""
         with in_language(await self._admission.people.language(user)):
-            await publish(self._web, user, view(await self.facts(user, team)))
+            await publish(self._connecting.web, user, view(await self.facts(user, team)))
 
     async def press(self, action: str, user: str, team: str, value: str = "") -> None:
         """Handle a button or field if this user may use it, and publish the result."""
@@ -363,7 +417,7 @@ class Home:
             inbox = self._admission.inbox
             await (inbox.pause(f"<@{user}>") if action == PAUSE else inbox.resume())
             facts = replace(facts, paused=await inbox.paused_by())
-        await publish(self._web, user, view(facts))
+        await publish(self._connecting.web, user, view(facts))
 
     async def _change_mail(
         self, connecting: Connecting, action: str, user: str, team: str, typed: str
@@ -391,7 +445,7 @@ class Home:
             places=where,
             scopes=offered,
             handles={} if refusal else await self._handles(user, mail),
-            runs=await last_runs(inbox, user, self._url),
+            runs=await last_runs(inbox, user, self._connecting.url),
             spent_usd=(await inbox.spending(user, day_of(datetime.now(UTC))))[0],
             daily_usd=policy.user_daily_usd,
             paused=paused,

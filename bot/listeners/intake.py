@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
@@ -46,6 +45,7 @@ from bot.slack.messages import Bot, edited_at, first, ts_of
 from bot.slack.writer import MessageWriter
 from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import BAD, CHOSEN, Incoming, RequestQueue
+from config.settings import Settings
 from config.words import in_language, phrase
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Cursors:
     """
 
     def __init__(self, inbox: RequestQueue, now: Callable[[], float] = time.time) -> None:
-        self._inbox = inbox
+        self.inbox = inbox
         self._now = now
         self._newest: dict[Place, str] = {}
         self._unstored: set[tuple[Place, str]] = set()
@@ -114,7 +114,7 @@ class Cursors:
         due = [p for p in self._newest if p not in held and self._open(p[1])]
         for team, channel in due:
             ts = self._newest[team, channel]
-            await self._inbox.advance(team, channel, ts)
+            await self.inbox.advance(team, channel, ts)
             if self._newest[team, channel] == ts:
                 del self._newest[team, channel]
 
@@ -171,29 +171,27 @@ class Intake:
 
     def __init__(
         self,
-        inbox: RequestQueue,
         cursors: Cursors,
         writer: MessageWriter,
         web: AsyncWebClient,
         bot: Bot,
         interactions: Interactions,
+        settings: Settings,
         *,
-        signing_secret: str = "",
         on_request: Callable[[], object] = lambda: None,
         on_feedback: Callable[[str, str], object] = lambda value, reason: None,
-        reactions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`on_request` is called after each new request, `on_feedback` after a new rating, and
-        again with the reason for a bad one; without a secret, HTTP is rejected.
-
-        `reactions`: name of an emoji -> what it asks of the thread that is marked with it.
+        again with the reason for a bad one; without a signing secret, HTTP is rejected.
         """
+        secret = settings.secrets.slack_signing_secret
+        signing_secret = secret.get_secret_value() if secret else ""
         self.bot = bot
         self.counts: Counter[str] = Counter()
         """How many of which kind, for the metrics; `unstored` were left to come again."""
-        self._inbox, self._cursors, self._writer, self._web = inbox, cursors, writer, web
+        self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
         shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
-        self._asks = {**reactions, **shortcuts}
+        self._asks = {**settings.slack.reactions, **shortcuts}
         self._on_request, self._interactions = on_request, interactions
         self._on_feedback = on_feedback
         self._signed = bool(signing_secret)

@@ -10,8 +10,13 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from bot.errors import SetupError, StoreError
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.mailbox.google_oauth import ConnectFailed, GoogleOauth, needed_oauth
+from bot.mailbox.google_oauth import (
+    ConnectFailed,
+    Credentials,
+    GoogleOauth,
+    MailboxTokens,
+    needed_oauth,
+)
 from bot.mailbox.sync import MailState
 from config.settings import Settings
 from config.words import phrase

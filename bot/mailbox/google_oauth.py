@@ -1,4 +1,4 @@
-"""Google's OAuth 2.0 for web servers: requests access to a mailbox, and revokes it.
+"""Google's OAuth 2.0 for web servers: access to a mailbox, and its tokens, stored encrypted.
 
 https://developers.google.com/identity/protocols/oauth2/web-server, with PKCE (RFC 7636). The three
 requests are made here with aiohttp: google-auth-oauthlib blocks a thread for each, writes the
@@ -18,12 +18,77 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
-from pydantic import SecretStr
+import sqlalchemy as sa
+from pydantic import BaseModel, SecretStr, field_serializer
 
 from bot.errors import SetupError
-from bot.mailbox.credentials import MailboxTokens
+from bot.log import learn
+from bot.storage.database import Database
+from bot.storage.tables import credentials
 from config.settings import Settings
 from config.words import Text
+
+
+class MailboxTokens(BaseModel, frozen=True):
+    """The OAuth tokens that open one mailbox."""
+
+    access_token: SecretStr
+    refresh_token: SecretStr
+    expires_at: datetime | None = None
+    """End of the access token; None = not known."""
+    address: str = "a mailbox"
+
+    @field_serializer("access_token", "refresh_token", when_used="json")
+    def _plain(self, token: SecretStr) -> str:
+        return token.get_secret_value()
+
+
+class Credentials:
+    """The tokens of one database, by provider and account. Their text is in no repr.
+
+    Its methods raise StoreError.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def put(self, provider: str, account: str, tokens: MailboxTokens) -> None:
+        """Store the tokens of an account, replacing earlier ones."""
+        _learn(tokens)
+        of = {"provider": provider, "account": account}
+        row = {**of, "body": tokens.model_dump_json(), "at": datetime.now(UTC)}
+        insert = self.database.upsert(credentials, ("provider", "account"), ("body", "at"))
+        await self.database.write(insert.values(row))
+
+    async def get(self, provider: str, account: str) -> MailboxTokens | None:
+        """Return the tokens of an account; None = there are none."""
+        rows = await self.database.read(sa.select(credentials.c.body).where(_of(provider, account)))
+        if not rows:
+            return None
+        tokens = MailboxTokens.model_validate_json(rows[0].body)
+        _learn(tokens)
+        return tokens
+
+    async def delete(self, provider: str, account: str) -> bool:
+        """Delete the tokens of an account; return whether there were any."""
+        gone = await self.database.write(sa.delete(credentials).where(_of(provider, account)))
+        return bool(gone)
+
+    async def accounts(self, provider: str) -> list[str]:
+        """Return the accounts that have tokens, by name."""
+        c = credentials.c
+        query = sa.select(c.account).where(c.provider == provider).order_by(c.account)
+        return [row.account for row in await self.database.read(query)]
+
+
+def _learn(tokens: MailboxTokens) -> None:
+    """Keep tokens out of the log; the address beside them is not secret."""
+    learn(token.get_secret_value() for token in (tokens.access_token, tokens.refresh_token))
+
+
+def _of(provider: str, account: str) -> sa.ColumnElement[bool]:
+    return sa.and_(credentials.c.provider == provider, credentials.c.account == account)
+
 
 log = logging.getLogger(__name__)
 

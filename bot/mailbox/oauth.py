@@ -21,8 +21,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.mailbox.accounts import GOOGLE, connected_address, disconnect
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
-from bot.mailbox.credentials import Credentials, MailboxTokens
-from bot.mailbox.google_oauth import GoogleOauth, oauth_of
+from bot.mailbox.google_oauth import Credentials, GoogleOauth, MailboxTokens, oauth_of
 from bot.storage.database import Database
 from bot.storage.tables import oauth_states
 from config.settings import Settings
@@ -240,7 +239,7 @@ class Connecting:
         self, settings: Settings, database: Database, web: AsyncWebClient, url: str
     ) -> None:
         """Create it; `web` asks Slack for names; `url` is the workspace's, as in auth.test."""
-        self._web, self._workspace = web, urlsplit(url).netloc
+        self.web, self.url = web, url
         self._public = (settings.serve.public_url or "").rstrip("/")
         self._delegated = bool(settings.google.service_account)
         self._categories = settings.triage.categories
@@ -351,14 +350,14 @@ class Connecting:
     async def find_owner(self, asking: ConnectAttempt) -> Owner:
         """Return the person as Slack knows them. Raises OwnerUnknown if it does not say."""
         try:
-            told = await self._web.users_info(user=asking.account)
+            told = await self.web.users_info(user=asking.account)
         except (SlackApiError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("Slack does not say who %s is: %s", asking.account, type(error).__name__)
             raise OwnerUnknown from None
         user = told.get("user") or {}
         handle = one_line(readable(str(user.get("name") or "")))[:NAME_CHARS]
         name = one_line(readable(str(user.get("real_name") or handle)))[:NAME_CHARS]
-        return Owner(f"{name} (@{handle}, {asking.account})", self._workspace)
+        return Owner(f"{name} (@{handle}, {asking.account})", urlsplit(self.url).netloc)
 
 
 class OwnerUnknown(Exception):

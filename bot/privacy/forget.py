@@ -23,10 +23,9 @@ from bot.privacy.retention import RUNS, empty_runs, empty_trajectories
 from bot.reports.issues import PANEL, Issue, issue_of
 from bot.slack.messages import edited_at
 from bot.storage.database import Database, chunks
-from bot.storage.deletions import NOTES, Condition, ForgetTarget, note
+from bot.storage.deletions import NOTES, Condition, ForgetTarget, note, runs_that_read
 from bot.storage.requests import AT_WORK, LOOKUPS
 from bot.storage.schedules import schedule_of
-from bot.storage.seen import runs_that_read
 from bot.storage.tables import (
     actions,
     address_of,

@@ -36,7 +36,7 @@ from bot.reports.documents import (
     TriageLine,
     TriageReport,
 )
-from bot.reports.formatting import (
+from bot.reports.formats import (
     NEAR,
     Sender,
     age,

@@ -424,7 +424,7 @@ class UnreadableThread(DocumentPart):
 
     @property
     def gap(self) -> Gap:
-        """What `not_covered` says of it."""
+        """The entry in `not_covered`."""
         return Gap(source=self.subject or phrase("digest.no_subject"), reason=self.reason)
 
 
@@ -592,7 +592,7 @@ class AnswerDocument(DocumentPart):
 
 
 class PanelVerdict(DocumentPart):
-    """What one specialist says about a finding of another, or its author in defence."""
+    """The opinion of one specialist on a finding of another, or its author's defence."""
 
     specialist: str
     verdict: Verdict
@@ -660,7 +660,7 @@ class FixedFinding(DocumentPart):
 
 
 class PanelSpecialist(DocumentPart):
-    """What one specialist did."""
+    """The work of one specialist."""
 
     name: str
     rounds: int = 0
@@ -675,7 +675,7 @@ class PanelSpecialist(DocumentPart):
 
 
 class PanelMaterial(DocumentPart):
-    """What was under review, counted by code."""
+    """The material under review, counted by code."""
 
     name: str
     version: str
@@ -691,7 +691,7 @@ class PanelMaterial(DocumentPart):
 
 
 class PanelPhase(DocumentPart):
-    """What a phase of a panel used."""
+    """The consumption of one phase of a panel."""
 
     name: Literal["read", "challenge", "report"]
     share_usd: float
@@ -705,7 +705,7 @@ class PanelPhase(DocumentPart):
 
 
 class PanelAgreement(DocumentPart):
-    """How much the judges agree."""
+    """The degree to which the judges agree."""
 
     findings: int = 0
     """Findings with at least two verdicts."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
-from bot.reports.formatting import clean_text
+from bot.reports.formats import clean_text
 from bot.reports.problems import is_urgent, problems_of
 from bot.reports.sweep import number_findings, slack_link
 from scopes.chart_renderer import DrawingFailed, render_chart

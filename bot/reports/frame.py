@@ -13,7 +13,7 @@ from bot.reports.documents import (
     SweepReport,
     TriageReport,
 )
-from bot.reports.formatting import clean_text, periods, prose, repeats
+from bot.reports.formats import clean_text, periods, prose, repeats
 from bot.reports.sources import numbers_of, sources_of
 from bot.reports.view import ReportView
 from bot.slack.blocks import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bot.reports.documents import PanelFinding, PanelReport, PanelVerdict
-from bot.reports.formatting import clean_text
+from bot.reports.formats import clean_text
 from bot.reports.frame import gaps
 from bot.reports.view import (
     DOTS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
-from bot.reports.formatting import due
+from bot.reports.formats import due
 from subagents.contracts import NEEDS_ACTION, State
 from subagents.result import CustomerCase
 from subagents.summary import SEVERITIES
@@ -96,7 +96,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class SweepProblem:
-    """What one bug or one cause makes in all channels, or an issue that stands alone."""
+    """All issues that one bug or one cause makes in all channels, or an issue that stands alone."""
 
     members: tuple[Member, ...]
     """The most urgent first."""

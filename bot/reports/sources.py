@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bot.reports.documents import AnswerDocument
-from bot.reports.formatting import sender
+from bot.reports.formats import sender
 from bot.slack.markdown import Numbers, address
 from config.words import current, phrase
 from scopes.tool import one_line

@@ -17,7 +17,7 @@ from bot.reports.documents import (
     TopLine,
     TrackerSummary,
 )
-from bot.reports.formatting import clean_text, due, prose
+from bot.reports.formats import clean_text, due, prose
 from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
     OVER,

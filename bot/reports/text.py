@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bot.reports.digest import FACT, digest_view
 from bot.reports.documents import PanelReport, Report, TriageReport
-from bot.reports.formatting import clean_text
+from bot.reports.formats import clean_text
 from bot.reports.panel import panel_view
 from bot.reports.sweep import sweep_view
 from bot.reports.view import Entry, EntryTable, Group, Highlight, Line, Link, ReportSection

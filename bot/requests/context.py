@@ -24,8 +24,8 @@ from bot.slack.assistant_pane import hint
 from bot.slack.messages import people_in
 from bot.slack.people import People
 from bot.storage.database import Database
+from bot.storage.deletions import seen_by_runs
 from bot.storage.requests import RequestQueue, StoredRequest, asked_at
-from bot.storage.seen import of_runs
 from bot.storage.tables import StoredSubagent
 from bot.tasks.base import NOBODY, EarlierTurn, Requester
 from config.sections import ReplySettings
@@ -162,7 +162,7 @@ class ContextReader:
         listed = request.event.get("files")
         files = listed if isinstance(listed, list) else []
         ids = [file.get("id") for file in files if isinstance(file, dict)]
-        seen = await of_runs(self.store.database, list(earlier.answers))
+        seen = await seen_by_runs(self.store.database, list(earlier.answers))
         seen += [(item.id, item.author) for item in thread.items]
         seen += [(id, request.user) for id in ids if isinstance(id, str)]
         live.run.sink.saw(live.run.id, seen)

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from bot.logging import about
+from bot.log import about
 from bot.memory import add_files
 from bot.metrics import Metrics
 from bot.policy.policy import Admission, Later, NotPermitted, Permitted, PolicyFault

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
 
 from bot.errors import StoreError
-from bot.runs.store import PendingRecords, Store
+from bot.runs.store import PendingRecords, Store, SubagentRecord
 from bot.storage import tables
 from subagents.agent import ModelStep
 from subagents.brief import SpawnedBrief, brief_to_json
@@ -21,6 +22,9 @@ from subagents.trajectory import Context, Origin, Seen
 
 OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
 """Takes a model, how its call ended, and the tokens and US dollars that it used."""
+
+STORE_WITHIN_S = 0.05
+"""Seconds until steps that nobody waits for are stored: those of siblings share a transaction."""
 
 
 class StoreSink:
@@ -38,6 +42,7 @@ class StoreSink:
         self._pending = PendingRecords()
         self._known: set[tuple[str, str]] = set()
         self._storing = asyncio.Lock()
+        self._soon: asyncio.Task[None] | None = None
 
     def context(self, context: Context) -> None:
         self._models[context.id] = context.model
@@ -75,9 +80,25 @@ class StoreSink:
         self._known.update(fresh)
         self._pending.authors |= fresh
 
-    async def keep(self, run: str, key: str, body: Mapping[str, Any]) -> None:
-        """Store what a step returned, with everything recorded so far."""
+    async def keep(self, run: str, key: str, body: Mapping[str, Any], *, wait: bool = True) -> None:
+        """Store what a step returned, with everything recorded so far; without `wait` soon."""
         self._pending.steps.append({"run": run, "key": key, "body": body})
+        if wait:
+            await self.flush()
+        elif self._soon is None or self._soon.done():
+            self._soon = asyncio.create_task(self._store_soon())
+
+    async def _store_soon(self) -> None:
+        with suppress(StoreError):  # it stays in the buffer: the next flush raises
+            while self._pending.steps:
+                await asyncio.sleep(STORE_WITHIN_S)
+                await self.flush()
+
+    async def keep_result(
+        self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
+    ) -> None:
+        """Store a frozen brief with its result, and everything recorded so far."""
+        self._pending.subagents.append(SubagentRecord(run, brief, result))
         await self.flush()
 
     async def flush(self) -> None:
@@ -93,6 +114,9 @@ class StoreSink:
 
     async def aclose(self) -> None:
         """Store the rest."""
+        if self._soon:
+            self._soon.cancel()
+            await asyncio.wait([self._soon])
         await self.flush()
 
 
@@ -126,13 +150,15 @@ class StepLog:
         """Return what this step returned before a restart."""
         return self._done.get(key)
 
-    async def keep(self, key: str, body: dict[str, Any]) -> None:
-        await self._stored(self._sink.keep(self._run, key, body))
+    async def keep(self, key: str, body: dict[str, Any], *, wait: bool = True) -> None:
+        await self._stored(self._sink.keep(self._run, key, body, wait=wait))
+
+    async def flush(self) -> None:
+        await self._stored(self._sink.flush())
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
-        await self._stored(self._sink.flush())
         brief, value = brief_to_json(frozen), result.model_dump(mode="json")
-        await self._stored(self._store.save_subagent(self._run, brief, value))
+        await self._stored(self._sink.keep_result(self._run, brief, value))
 
     async def _stored(self, work: Awaitable[None]) -> None:
         try:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from bot.errors import SetupError
 from bot.memory import store_conversation
-from bot.storage import seen, tables
+from bot.storage import deletions, tables
 from bot.storage.database import Database, chunks
 from bot.storage.encryption import Cipher
 from bot.storage.tables import StoredRun, StoredSubagent, proposal
@@ -34,6 +34,7 @@ REDONE = {
     "requests": (CALL, ("parts",)),
     "replies": (CALL, ("blocks", "outcome")),
     "quoted": (("item", "run"), ("author",)),
+    "subagents": (("run", "id"), tuple(c.name for c in tables.subagents.c)),
 }
 """Table -> its key columns, and the columns that a later row updates."""
 
@@ -114,6 +115,15 @@ def _plain(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
+@dataclass(frozen=True, slots=True)
+class SubagentRecord:
+    """A frozen brief with its result, or with its state since then."""
+
+    run: str
+    brief: Mapping[str, Any]
+    result: Mapping[str, Any]
+
+
 @dataclass
 class PendingRecords:
     """Records that are not stored yet."""
@@ -125,6 +135,7 @@ class PendingRecords:
     """Actions that wait for approval."""
     authors: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """Run and id of an item that it saw -> author."""
+    subagents: list[SubagentRecord] = field(default_factory=list)
 
     def followed_by(self, later: PendingRecords) -> PendingRecords:
         """Return both as one, in this order."""
@@ -134,6 +145,7 @@ class PendingRecords:
             self.steps + later.steps,
             self.actions + later.actions,
             self.authors | later.authors,
+            self.subagents + later.subagents,
         )
 
 
@@ -190,7 +202,7 @@ class Store:
         }
         await self._add(
             (tables.runs, [row]),
-            (tables.quoted, seen.of_request(id, request, requester)),
+            (tables.quoted, deletions.seen_in_request(id, request, requester)),
         )
 
     async def _add(self, *parts: tuple[sa.Table, Sequence[Mapping[str, Any]]]) -> None:
@@ -235,16 +247,7 @@ class Store:
         self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
     ) -> None:
         """Store a frozen brief with its result, or with its state since then."""
-        quotes = seen.of_subagent(run, brief, result)
-        columns = tuple(c.name for c in tables.subagents.c)
-
-        def save(connection: sa.Connection) -> None:
-            insert = self.database.upsert(tables.subagents, ("run", "id"), columns)
-            connection.execute(insert, _subagent_row(run, brief, result))
-            if quotes:
-                connection.execute(self.database.upsert(tables.quoted), quotes)
-
-        await self.database.change(save)
+        await self.record(PendingRecords(subagents=[SubagentRecord(run, brief, result)]))
 
     async def save_briefs(
         self, run: str, briefs: Sequence[Mapping[str, Any]], texts: Mapping[str, Any]
@@ -253,7 +256,7 @@ class Store:
         await self._add(
             (tables.templates, [{"version": v, "body": body} for v, body in texts.items()]),
             (tables.subagents, [_waiting_row(run, b) for b in briefs]),
-            (tables.quoted, [q for b in briefs for q in seen.of_subagent(run, b, {})]),
+            (tables.quoted, [q for b in briefs for q in deletions.seen_by_subagent(run, b, {})]),
         )
 
     async def record(self, records: PendingRecords) -> None:
@@ -265,19 +268,26 @@ class Store:
         saw = [
             row
             for (run, item), by in records.authors.items()
-            for row in seen.rows(run, [(item, by)])
+            for row in deletions.seen_rows(run, [(item, by)])
         ]
+        ended = records.subagents
         parts = [
             *_recorded_rows(records.recording, records.decisions),
             (tables.steps, records.steps),
             (tables.actions, [proposal(action) for action in records.actions]),
             (tables.quoted, saw),
+            (tables.subagents, [_subagent_row(s.run, s.brief, s.result) for s in ended]),
         ]
-        filled = [(table, rows) for table, rows in parts if rows]
+        upsert = self.database.upsert
+        filled = [
+            (upsert(table, *REDONE.get(table.name, ())), rows) for table, rows in parts if rows
+        ]
+        cited = [q for s in ended for q in deletions.seen_by_subagent(s.run, s.brief, s.result)]
+        if cited:  # known by their authors already, where a tool showed them
+            filled.append((upsert(tables.quoted), cited))
 
         def save(connection: sa.Connection) -> None:
-            for table, rows in filled:
-                insert = self.database.upsert(table, *REDONE.get(table.name, ()))
+            for insert, rows in filled:
                 connection.execute(insert, rows)
 
         if filled:

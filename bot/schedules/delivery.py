@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from markdown_it import MarkdownIt
 
 from bot.errors import StoreError
-from bot.logging import about
+from bot.log import about
 from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.sync import MailState
 from bot.memory import kept_files

@@ -1,12 +1,12 @@
-"""Create a row for each scheduled time: APScheduler triggers at the times of the schedules."""
+"""Create a row for each scheduled time, by APScheduler, and start the workflows of due work."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -17,18 +17,96 @@ from bot.policy.policy import Admission
 from bot.requests.delivery import Asker
 from bot.runs.durable import Body, Durable
 from bot.runs.run import Runs
-from bot.runs.store import Store
+from bot.runs.worker import Worker
 from bot.schedules.alerts import FailureAlerts
 from bot.schedules.delivery import ReportDelivery
 from bot.schedules.run import OccurrenceRunner
 from bot.schedules.store import Occurrences, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleValidator
-from bot.schedules.worker import MOST, ScheduleWorker
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import RequestQueue
+from bot.storage.schedules import Work
 from config.schedules import Timetable
 from config.settings import Settings
-from config.words import in_language
+from config.words import Text, in_language
+
+MOST = 8
+"""Schedules running at once in one process."""
+AGAIN_AFTER = timedelta(minutes=5)
+"""Time until a delivery of unknown outcome is retried."""
+
+LOST = Text("schedule.lost")
+
+WorkOn = Callable[[Work], Awaitable[Any]]
+Failed = Callable[[Work, Text, datetime], Awaitable[None]]
+"""Called with a failed occurrence or delivery, the reason, and when a delivery is retried."""
+
+
+@dataclass
+class ScheduleWorker(Worker[Work]):
+    """Starts due work. Its database retries."""
+
+    occurrences: Occurrences
+    on_failed: Failed | None = None
+    """Called if the workflow itself cannot report its failure."""
+
+    async def load_claimed(self) -> Sequence[Work]:
+        return await self.occurrences.at_work(self.durable.executor)
+
+    async def take(self, free: int) -> Sequence[Work]:
+        return await self.occurrences.take(self.durable.executor, datetime.now(UTC), free)
+
+    async def give_up(self, work: Work, id: str) -> None:
+        self.at_work.discard(id)
+        await self._failed(work, LOST)
+
+    def key(self, work: Work) -> str:
+        return work.id
+
+    def workflow(self, work: Work) -> tuple[str, str, str]:
+        return (work.kind, work.id, work.id)
+
+    def body(self, work_on: WorkOn) -> Body:
+        """Return a workflow to register.
+
+        It does what is still to be done, and releases the schedule for its next work however that
+        ends.
+        """
+
+        async def body(id: str) -> dict[str, Any]:
+            self.at_work.add(id)
+            try:
+                if await self.occurrences.claim(id, self.durable.executor):
+                    await self._carry_out(Work.parse(id), work_on)
+            except BaseException:
+                self.mark_ended(id, lost=True)
+                raise
+            self.mark_ended(id)
+            return {"state": "done"}
+
+        return body
+
+    async def _carry_out(self, work: Work, work_on: WorkOn) -> None:
+        try:
+            await work_on(work)
+        except Exception:  # top-level boundary: work must not stop the worker
+            log.exception("%s crashed", work.id)
+            if self.draining:
+                raise  # what it uses may be closed already; the next process handles it
+        if await self.occurrences.claim(work.id, self.durable.executor):
+            await self._failed(work, Text("schedule.crashed"))
+
+    async def _failed(self, work: Work, why: Text) -> None:
+        """End failed work, so that its schedule continues with the next."""
+        again = datetime.now(UTC) + AGAIN_AFTER
+        is_news = work.kind == "occurrence" or await self.occurrences.record_undelivered(
+            work, str(why), again
+        )
+        if is_news and self.on_failed:
+            await self.on_failed(work, why, again)
+        if work.kind == "occurrence":
+            await self.occurrences.record_failure(work, str(why))
+
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +208,6 @@ class Schedules:
         self,
         settings: Settings,
         model_name: str,
-        store: Store,
         runs: Runs,
         durable: Durable,
         writer: MessageWriter,
@@ -138,8 +215,9 @@ class Schedules:
         validator: ScheduleValidator,
         approvals: Asker,
     ) -> None:
-        """Assemble the parts; workflows wait for `store` (bot/storage/database.py)."""
-        database, self.settings, self.validator = store.database, settings, validator
+        """Assemble the parts; workflows wait for the store of `runs` (bot/storage/database.py)."""
+        store, self.settings, self.validator = runs.store, settings, validator
+        database = store.database
         self.store, self.occurrences = ScheduleStore(database), Occurrences(database)
         rows = (self.store, self.occurrences)
         readers = (admission.people, admission.file, validator.directory.team)

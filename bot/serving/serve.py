@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -12,45 +13,43 @@ import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
 from bot.context import trace_runs
-from bot.errors import SetupError
-from bot.listeners.app import build_listeners
+from bot.errors import SetupError, StoreError
 from bot.listeners.backfill import Backfill
 from bot.listeners.digest import DigestActing
+from bot.listeners.home import Capabilities, Home
 from bot.listeners.intake import Cursors, Intake
-from bot.listeners.interactions import Interactions
-from bot.listeners.socket_mode import Sockets
+from bot.listeners.interactions import AnswerButtons, Interactions
+from bot.listeners.socket_mode import Hear, Sockets
 from bot.local_mode import model_client
-from bot.logging import log_to
+from bot.log import log_to
 from bot.mailbox.accounts import Mailboxes
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.google_oauth import Credentials
 from bot.mailbox.oauth import Connecting
-from bot.mailbox.oauth_pages import connect_routes
+from bot.memory import PreferenceStore
 from bot.metrics import Metrics, time_calls
 from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import Admission, PolicyFile
-from bot.preferences import PreferenceStore
 from bot.privacy.forget import forget_pending_forever
-from bot.requests.capabilities import Capabilities
+from bot.privacy.retention import tidy
 from bot.requests.context import ContextReader
 from bot.requests.delivery import Delivery
 from bot.requests.handler import RequestHandler
 from bot.requests.worker import RequestWorker
-from bot.runs.durable import Durable
+from bot.runs.durable import Durable, LockLost
 from bot.runs.run import Runs, Subagents
 from bot.runs.store import Store
 from bot.schedules.chat import ScheduleService
 from bot.schedules.scheduler import Schedules
 from bot.schedules.validation import ScheduleValidator
-from bot.serving.maintenance import collect_when_idle, reap_or_exit, tidy_forever
 from bot.serving.observability import DatabaseProbe, Health, LoopLag, Watch
-from bot.serving.web import serve_app, web_app
+from bot.serving.web import connect_routes, serve_app, web_app
 from bot.slack.client import clients, only_process, who_am_i
 from bot.slack.people import People
 from bot.slack.stream import Writer
@@ -58,8 +57,9 @@ from bot.slack.writer import MessageWriter
 from bot.storage.database import RetryingDatabase
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
-from bot.terminal import DONE, errors_reported, tell
+from bot.terminal import DONE, WRONG_USE, errors_reported, tell
 from bot.tooling.registry import toolkit_of
+from config.sections import RetentionSettings
 from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
 from scopes.preferences import Preferences
@@ -183,18 +183,32 @@ async def _assemble(
         *(replace(admission, inbox=asked), around, metrics, delivery),
     )
     validator = ScheduleValidator(reader, directory, admission.file, mail)
-    made = (settings, name, kept, runs, durable, writer, admission, validator, proposals)
+    made = (settings, name, runs, durable, writer, admission, validator, proposals)
     schedules = Schedules(*made)
     written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
     written_to[Preferences] = PreferenceStore(kept.database, directory)
     children = Subagents(runs, kept, slots, metrics)
     _register_workflows(durable, dispatch, answering, children, approvals, schedules)
-    pressed = (approvals, DigestActing(inbox, mail, writer), Capabilities(toolkit, directory))
+    connecting = Connecting(settings, store.database, web, address)
     preferences = PreferenceStore(store.database, directory)
-    interactions = Interactions(settings, admission, web, address, *pressed, preferences)
-    parts = (inbox, cursors, writer, client, web, bot, interactions, dispatch, metrics)
-    intake, backfill, sockets = build_listeners(stack, settings, *parts)
-    seen = (health, metrics, sockets, backfill, interactions.connecting)
+    home = Home(admission, Capabilities(toolkit, directory), connecting, preferences)
+    answers = AnswerButtons(store, web, directory, settings.reply)
+    digests = DigestActing(inbox, mail, writer)
+    interactions = Interactions(web, admission, approvals, digests, home, answers)
+    intake = Intake(
+        cursors,
+        writer,
+        web,
+        bot,
+        interactions,
+        settings,
+        on_request=dispatch.wake,
+        on_feedback=metrics.count_feedback,
+    )
+    stack.push_async_callback(intake.aclose)
+    backfill = Backfill(intake, cursors, client, settings.slack)
+    hear = time_calls(intake.from_socket, metrics.ack.observe)
+    seen = (health, metrics, _sockets(settings, hear, backfill), backfill, connecting)
     server = Server(settings, dispatch, durable, intake, writer, approvals, schedules, *seen)
     await _start(stack, server, store, cursors, await _watch(stack, server, store, admission))
     return server
@@ -398,3 +412,65 @@ def _with_port(settings: Settings, port: int | None) -> Settings:
     if port is None:
         return settings
     return settings.model_copy(update={"serve": settings.serve.model_copy(update={"port": port})})
+
+
+def _sockets(settings: Settings, hear: Hear, backfill: Backfill) -> Sockets | None:
+    """Return the sockets of Socket Mode. Raises SetupError where a secret is not set."""
+    if settings.slack.mode == "http":
+        if not settings.secrets.slack_signing_secret:
+            hint = "Set SLACK_SIGNING_SECRET, or slack.mode: socket."
+            raise SetupError("no_secret", "Slack's events cannot be checked.", hint)
+        return None
+    token = settings.secrets.slack_app_token
+    if not token:
+        hint = "Set SLACK_APP_TOKEN (xapp-...), or slack.mode: http. `assistant setup` helps."
+        raise SetupError("no_app_token", "There is no token for Socket Mode.", hint)
+    return Sockets(
+        hear,
+        token.get_secret_value(),
+        settings.slack,
+        base_url=settings.endpoints.slack_api_url,
+        on_gap=backfill.ask,
+    )
+
+
+TIDY_EVERY_S = 3_600.0
+COLLECT_EVERY_S = 60.0
+
+
+async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
+    """Collect all garbage about once a minute while nothing is running, until cancelled."""
+    while True:
+        await asyncio.sleep(COLLECT_EVERY_S)
+        if is_idle():
+            gc.collect()
+
+
+async def tidy_forever(
+    retention: RetentionSettings, store: Store, inbox: RequestQueue, durable: Durable
+) -> None:
+    """Delete what exceeds its retention, now and every hour, until cancelled."""
+    while True:
+        try:
+            await tidy(store.database, retention)
+            await inbox.forget(_long_ago(retention.workflows_days))
+            await durable.forget(_long_ago(retention.workflows_days))
+        except StoreError as error:
+            log.error("%s What is old could not be deleted.", error)
+        except Exception:  # top-level boundary: nobody waits for this
+            log.exception("what is old could not be deleted; it is tried again in an hour")
+        await asyncio.sleep(TIDY_EVERY_S)
+
+
+async def reap_or_exit(durable: Durable) -> None:
+    """Adopt the work of dead replicas until cancelled; exit if we may be considered dead."""
+    try:
+        await durable.reap()
+    except LockLost as error:
+        log.error("%s", error)
+        logging.shutdown()
+        os._exit(WRONG_USE)  # another replica may be doing our work already
+
+
+def _long_ago(days: int) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from bot.storage.database import BatchWriter, Database
 from bot.storage.tables import budgets, reservations
 from subagents.budget import (
+    AMOUNTS,
     Amount,
     Budget,
     BudgetQueue,
@@ -25,7 +26,6 @@ from subagents.budget import (
 )
 from subagents.errors import BudgetExceeded
 
-WHAT = tuple(each.name for each in fields(Amount))
 SETTLED = "settled"
 """State of a row of an actual cost; the other states are `State`."""
 
@@ -203,7 +203,7 @@ class _Rows:
         now |= {key: NOTHING for key in gone if key not in now}
         changed = {key: each for key, each in now.items() if self.stored.get(key) != each}
         if changed:
-            save = self.database.upsert(reservations, ("run", "key"), (*WHAT, "state", "owner"))
+            save = self.database.upsert(reservations, ("run", "key"), (*AMOUNTS, "state", "owner"))
             self.connection.execute(save, [self._as_row(k, v) for k, v in changed.items()])
             self.stored |= changed
 
@@ -213,7 +213,7 @@ class _Rows:
         else:
             state = each.state.value
         row = {"run": self.run, "key": key, "state": state, "owner": self.owner}
-        return row | {name: getattr(each.amount, name) for name in WHAT}
+        return row | {name: getattr(each.amount, name) for name in AMOUNTS}
 
 
 def settle_dead_calls(connection: sa.Connection, owner: str) -> None:
@@ -227,7 +227,7 @@ def settle_dead_calls(connection: sa.Connection, owner: str) -> None:
     for run in sorted({row.run for row in rows}):
         own = [row for row in rows if row.run == run]
         change = {}
-        for name in WHAT:
+        for name in AMOUNTS:
             all_of_it = sum(getattr(row, name) for row in own)
             paid = sum(getattr(row, name) for row in own if row.state == "sent")
             change[f"reserved_{name}"] = budgets.c[f"reserved_{name}"] - all_of_it
@@ -247,11 +247,11 @@ def _rename(connection: sa.Connection, run: str, key: str) -> None:
 
 
 def _amount(row: sa.Row[Any], prefix: str = "") -> dict[str, int]:
-    return {name: getattr(row, f"{prefix}{name}") for name in WHAT}
+    return {name: getattr(row, f"{prefix}{name}") for name in AMOUNTS}
 
 
 def _row(prefix: str, amount: Amount | Caps) -> dict[str, int]:
-    return {f"{prefix}_{name}": getattr(amount, name) for name in WHAT}
+    return {f"{prefix}_{name}": getattr(amount, name) for name in AMOUNTS}
 
 
 # Built once: a run changes its budget four times a call.

@@ -60,7 +60,7 @@ class Choice(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """What a person thinks of an answer."""
+    """A person's opinion of an answer."""
 
     request: str
     user: str

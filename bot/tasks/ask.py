@@ -70,7 +70,7 @@ from subagents.events import AnswerDelta, AnswerRestarted
 from subagents.evidence import SourceLog
 from subagents.fanout import Fanout
 from subagents.handoff import ParentRun, run_parent
-from subagents.pricing import Usage, sum_usd
+from subagents.prices import Usage, sum_usd
 from subagents.result import Finding, SubagentResult, join_labels
 from subagents.run import Run
 from subagents.summary import finding_line

@@ -28,7 +28,7 @@ from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.tool import ToolContext, Window, one_line
 from subagents.agent import Agent
-from subagents.brief import text_block
+from subagents.brief import TimeFrame, text_block
 from subagents.budget import Amount
 from subagents.conversation import Spec
 from subagents.delegation import ANYTHING, Allowed
@@ -36,10 +36,9 @@ from subagents.errors import BudgetExceeded
 from subagents.evidence import Coverage
 from subagents.fanout import Fanout, Spawner
 from subagents.handoff import ParentRun
-from subagents.pricing import Usage, sum_usd
+from subagents.prices import Usage, sum_usd
 from subagents.result import Finding, SubagentResult, join_labels
 from subagents.run import Run
-from subagents.timeframe import TimeFrame
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Origin
 
@@ -114,7 +113,7 @@ NOBODY = Requester()
 
 
 class EarlierTurn(BaseModel):
-    """What the requester said earlier in the conversation that a request goes on with."""
+    """An earlier message of the requester in the conversation that a request continues."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -48,7 +48,7 @@ class MaterialRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReviewMaterial:
-    """What is under review."""
+    """The text under review."""
 
     name: str
     scope: str

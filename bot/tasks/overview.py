@@ -104,7 +104,7 @@ SAME, TOGETHER, NEXT = "SAME:", "KNOWN:", "NEXT:"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What at least two threads are about."""
+    """A subject of at least two threads."""
 
     text: str
     findings: tuple[str, ...]

@@ -65,9 +65,8 @@ from subagents.challenge import (
 from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, VerdictsContract
 from subagents.errors import BudgetExceeded
 from subagents.evidence import normal
-from subagents.pricing import sum_usd
-from subagents.result import SubagentResult, join_labels
-from subagents.review import item_at
+from subagents.prices import sum_usd
+from subagents.result import SubagentResult, item_at, join_labels
 from subagents.sanitizer import CleanFinding, Material, Withheld, sanitize, without_markup
 from subagents.trajectory import Origin
 
@@ -110,7 +109,7 @@ class SpecialistFinding:
 
 @dataclass
 class Reading:
-    """What one specialist has found so far."""
+    """The findings of one specialist so far."""
 
     specialist: Specialist
     references: tuple[Item, ...] = ()

@@ -6,7 +6,9 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from pydantic import Field
 
 import scopes
 from bot.mailbox.accounts import how_to_connect
@@ -29,10 +31,9 @@ from config.settings import SettingsError
 from config.words import Text, phrase
 from scopes.clients import names_in, with_clients
 from scopes.label import Label
-from scopes.reports import TOOLS, ReportDesk
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
-from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window
+from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window, tool
 from subagents.agent import Outcome
 from subagents.contracts import NEEDS_ACTION
 from subagents.delegation import Delegation
@@ -43,6 +44,69 @@ from subagents.run import Run
 from subagents.summary import overview
 from subagents.toolbox import ToolCall, crash_text
 from subagents.trajectory import Origin
+
+
+class ReportDesk(Protocol):
+    """Where a request's report is made.
+
+    Its methods raise ToolError with what the model can tell or do.
+    """
+
+    async def sweep(
+        self, ctx: ToolContext, channels: list[str], since: str, until: str, language: str
+    ) -> ToolResult: ...
+
+    async def triage(
+        self, ctx: ToolContext, since: str, until: str, limit: int | None
+    ) -> ToolResult: ...
+
+    async def review(
+        self, ctx: ToolContext, source: str, profile: str, language: str
+    ) -> ToolResult: ...
+
+
+@tool(client=ReportDesk)
+async def sweep_channels(
+    ctx: ToolContext, channels: list[str], since: str = "", until: str = "", language: str = ""
+) -> ToolResult:
+    """Sweep channels for all customer issues now: a subagent each, one report below your answer.
+    `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
+    for a subagent. `language`: that of your answer, as a code (es)."""
+    return await ctx.client(ReportDesk).sweep(  # type: ignore[type-abstract]
+        ctx, channels, since, until, language
+    )
+
+
+@tool(client=ReportDesk)
+async def triage_inbox(
+    ctx: ToolContext,
+    since: str = "",
+    until: str = "",
+    limit: Annotated[int, Field(ge=1)] | None = None,
+) -> ToolResult:
+    """Triage the requester's own mailbox now: a subagent a thread, one digest below your answer.
+    `since`, `until`: only if the request says when, as for a subagent. `limit`: only if it says how
+    many threads, the newest ones."""
+    return await ctx.client(ReportDesk).triage(  # type: ignore[type-abstract]
+        ctx, since, until, limit
+    )
+
+
+@tool(client=ReportDesk)
+async def review(
+    ctx: ToolContext, source: str, profile: str = "code", language: str = ""
+) -> ToolResult:
+    """Have a panel of specialists review one thread, attached file or link: one report below your
+    answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
+    changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
+    incidents), or another that the request names. `language`: of your answer, as a code (es)."""
+    return await ctx.client(ReportDesk).review(  # type: ignore[type-abstract]
+        ctx, source, profile, language
+    )
+
+
+TOOLS = (sweep_channels, triage_inbox, review)
+
 
 if TYPE_CHECKING:  # what reads mail is imported when a triage is asked for
     from bot.mailbox.sync import Sync
@@ -80,7 +144,7 @@ class ChosenChannels:
 
 @dataclass
 class Reports:
-    """The workflow tools of one request that make a report: `scopes.reports.ReportDesk`."""
+    """The workflow tools of one request that make a report: `bot.tasks.reports.ReportDesk`."""
 
     app: Workplace
     run: Run

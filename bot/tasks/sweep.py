@@ -49,8 +49,8 @@ from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Brief, BriefDraft
+from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import NEEDS_ACTION
-from subagents.contradictions import MOST, Pair, check_draft, claims, contradictions
 from subagents.errors import BriefRefused
 from subagents.events import SourcesRead
 from subagents.evidence import Coverage, distinct

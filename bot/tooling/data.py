@@ -15,8 +15,7 @@ from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from bot.tooling.registry import NO_DATABASES, NO_SHEETS
 from config.sections import DatabaseSettings, SheetSettings
 from config.settings import Settings
-from scopes.databases.duck import Duck
-from scopes.databases.duck_pool import DuckPool
+from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import DATA, Databases, SourceDatabase
 from scopes.effects import SHEET
 from scopes.label import WORKSPACE, Label, Readers

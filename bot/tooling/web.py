@@ -40,7 +40,7 @@ class ModelSearch:
 
     async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
         """Return what the model found; `key` is that of a tool's call: `<run>/<context>/<call>`."""
-        from scopes.anthropic_search import PRICE_NANOUSD, hits_in, searches_in
+        from scopes.search_engines import PRICE_NANOUSD, hits_in, searches_in
 
         assert self.run, "bound where the run is opened"
         run, fee = self.run, f"{key}/search"
@@ -67,7 +67,7 @@ class ModelSearch:
         return hits_in(reply.content, limit)
 
     async def _ask(self, run: Run, query: str, key: str, held: Sequence[str]) -> ModelReply:
-        from scopes.anthropic_search import MODEL_TOOL, PROMPT_TOKENS
+        from scopes.search_engines import MODEL_TOOL, PROMPT_TOKENS
 
         context = f"search-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         system, asked = text_block(prompt(PROMPT)), text_block(query)
@@ -196,6 +196,11 @@ class WebTools(ToolProvider):
     def _why_no_model_search(self) -> str:
         if self.given and self.given.model == "offline":
             return "web.search is anthropic, which the offline stand-in is not: use --model claude."
+        if self.settings.models.provider != "anthropic":
+            return (
+                "web.search is anthropic, which only Anthropic's own API offers: set web.search to "
+                "brave, tavily or searxng."
+            )
         base = self.settings.endpoints.anthropic_base_url
         if base and not (urlsplit(base).hostname or "").endswith(".anthropic.com"):
             return (

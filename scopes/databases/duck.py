@@ -4,19 +4,87 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from scopes.databases.duck_pool import DuckPlace, DuckPool
 from scopes.databases.statement import REFUSED
 from scopes.databases.system_names import TELLS
 from scopes.databases.table_kinds import is_duckdb
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
-from scopes.programs import WorkerDied, WorkerTimedOut
+from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 from scopes.tool import SourceFailed, ToolError
+
+MAX_RUNNING = 3
+"""Processes at work at a time; further queries wait."""
+MAX_IDLE = 2
+IDLE_S = 120.0
+"""Seconds after which a process without work ends, and with it the tables that it holds."""
+REQUEST_S = 30.0
+"""Seconds of a request for which nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class DuckPlace:
+    """The one database that a process works on for all its life."""
+
+    path: Path
+    files: bool
+    """A folder of tables, or a file that is none of DuckDB's."""
+    schema: str | None = None
+
+
+@dataclass
+class DuckPool:
+    """The processes of one bot."""
+
+    memory_mb: int
+    """Address space of each."""
+    _idle: list[tuple[DuckPlace | None, WorkerProcess]] = field(default_factory=list)
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
+
+    def warm(self) -> None:
+        """Start one ahead, if none is there; returns at once."""
+        if not self._idle:
+            self._idle.append((None, self._new()))
+            self._idle[0][1].start()
+
+    @asynccontextmanager
+    async def worker(self, place: DuckPlace) -> AsyncIterator[WorkerProcess]:
+        """A process for this place, for the requests of one query."""
+        async with self._turns:
+            worker = self._taken(place)
+            try:
+                yield worker
+            finally:
+                self._idle.append((place, worker))
+                while len(self._idle) > MAX_IDLE:
+                    await self._idle.pop(0)[1].aclose()
+
+    def _taken(self, place: DuckPlace) -> WorkerProcess:
+        for mine in reversed(self._idle):
+            if mine[0] in (place, None):
+                self._idle.remove(mine)
+                return mine[1]
+        return self._new()
+
+    def _new(self) -> WorkerProcess:
+        return WorkerProcess(
+            "scopes.databases.duck_program",
+            REQUEST_S,
+            self.memory_mb,
+            env={"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"},
+            idle_s=IDLE_S,
+        )
+
+    async def aclose(self) -> None:
+        """End all of them."""
+        while self._idle:
+            await self._idle.pop()[1].aclose()
+
 
 OPEN_S = 25.0
 """Until files are tables; one DuckDB file opens in milliseconds."""

@@ -15,7 +15,7 @@ DIALECTS = ("duckdb", "bigquery", "postgres")
 
 @dataclass(frozen=True, slots=True)
 class StatementSources:
-    """What a statement reads; nothing where no dialect of ours takes it."""
+    """The sources that a statement reads; none where no dialect of ours parses it."""
 
     tables: tuple[str, ...] = ()
     """Names without schema, those of the outermost SELECT first."""

@@ -43,7 +43,7 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class RowsPart:
-    """What becomes a table."""
+    """The part of a file that becomes a table."""
 
     title: str
     rows: Iterator[Row]

@@ -20,8 +20,8 @@ MAX_TABLES = 1_000
 
 
 class StatementFailed(ToolError):
-    """What the database itself says against a statement: may hold names and values of its own, so
-    it is shown as an item, with the label of the database."""
+    """The database's own error about a statement: it may hold names and values, so it is shown as
+    an item, with the label of the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a query gave."""
+    """The result of a query."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]

@@ -21,7 +21,7 @@ _SIDES = ("top", "right", "bottom", "left")
 
 @dataclass(slots=True, eq=False)
 class Style:
-    """What an element passes on to what is in it."""
+    """The style that an element passes on to its children."""
 
     size: float = 16.0
     """Of the font, in pixels."""

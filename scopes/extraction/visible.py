@@ -57,7 +57,7 @@ _WORD = re.compile(r"\w")
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What a person sees of an HTML document."""
+    """The part of an HTML document that a person sees."""
 
     text: str
     """Blocks as lines, links as their words."""

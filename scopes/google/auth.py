@@ -26,7 +26,7 @@ CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_cli
 
 @dataclass(frozen=True, slots=True)
 class GoogleTokens:
-    """What Google gave when a user connected a mailbox, or when it was renewed."""
+    """The tokens from Google since a user connected a mailbox, or since the last renewal."""
 
     access: str = field(repr=False)
     refresh: str = field(repr=False)
@@ -36,7 +36,7 @@ class GoogleTokens:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """What to do when Google refuses one kind of credentials."""
+    """The advice for a refusal by Google, by kind of credentials."""
 
     revoked: Text | str
     client: Text | str = ""

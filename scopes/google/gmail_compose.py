@@ -58,7 +58,7 @@ class MailAttachment:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryReport:
-    """What a mail that code makes holds besides its text."""
+    """The parts of a mail made by code besides its text."""
 
     html: str
     files: tuple[MailAttachment, ...] = ()

@@ -39,7 +39,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What a call gave."""
+    """The result of a call."""
 
     texts: tuple[str, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class TooMuch(ValueError):
 
 
 class Measure:
-    """What has come of one message, or of one stream of events."""
+    """The bytes received of one message, or of one stream of events."""
 
     def __init__(self) -> None:
         self._size, self._values, self._open = 0, 0, b""

@@ -144,7 +144,7 @@ class Guarded(AbstractResolver):
 
 @dataclass(frozen=True, slots=True)
 class FetchedBytes:
-    """What an address answered."""
+    """The response of an address."""
 
     url: str
     """Where the redirections ended."""

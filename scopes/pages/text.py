@@ -31,7 +31,7 @@ class PageUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """What a page says."""
+    """The text of a page."""
 
     title: str
     date: str

@@ -21,7 +21,7 @@ from engine_kit import use, words
 from world import SITE
 
 import bot.citations
-import bot.reports.formatting
+import bot.reports.formats
 import bot.requests.handler
 import bot.slack.blocks
 import bot.slack.markdown
@@ -151,7 +151,7 @@ DEFENCES: Mapping[str, Defence] = {
         naive(
             (bot.slack.markdown, "redacted"),
             (bot.slack.blocks, "redacted"),
-            (bot.reports.formatting, "redacted"),
+            (bot.reports.formats, "redacted"),
             by=as_it_is,
         ),
         saying(f"The key is {SECRET} as of now."),
@@ -161,7 +161,7 @@ DEFENCES: Mapping[str, Defence] = {
         naive(
             (bot.slack.markdown, "printable"),
             (bot.slack.blocks, "printable"),
-            (bot.reports.formatting, "printable"),
+            (bot.reports.formats, "printable"),
             by=as_it_is,
         ),
         saying(f"All is well.{TAGS} Really."),

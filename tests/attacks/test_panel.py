@@ -33,10 +33,10 @@ from panel_kit import (
 from test_audit import RUN, Run, Speaker, details, text
 
 from bot.local.model.answer import Answer
-from subagents.audit import audit
 from subagents.brief import PanelBrief, Passage
 from subagents.delimiter import new_delimiter
 from subagents.errors import BriefRefused
+from subagents.overlap import audit
 from subagents.trajectory import Context, Origin
 
 Json = dict[str, Any]

@@ -28,7 +28,7 @@ import scopes.preferences
 from bot.approvals.cards import card_click
 from bot.approvals.service import CLICK_RULES, CLICKER
 from bot.local.workspace import User, Workspace
-from bot.preferences import PreferenceStore
+from bot.memory import PreferenceStore
 from bot.requests.context import ContextReader
 from scopes.label import TRUSTED
 from scopes.preferences import Authorship

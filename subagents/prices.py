@@ -13,6 +13,16 @@ from genai_prices.types import TieredPrices
 
 from subagents.budget import Amount
 
+SELLERS = {
+    "anthropic": ("anthropic", 1.0),
+    "bedrock": ("aws", 1.0),
+    "vertex": ("google", 1.0),
+    "vertex-regional": ("google", 1.1),
+}
+"""Price list -> its provider in genai-prices, and a factor for what is not listed there.
+
+Vertex asks 10 % more outside of its global endpoint (platform.claude.com, Pricing).
+"""
 FIELDS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok")
 
 
@@ -70,20 +80,23 @@ class Rates:
 
 
 @cache
-def rates(model: str) -> tuple[Rates, ...]:
+def rates(model: str, prices: str = "anthropic") -> tuple[Rates, ...]:
     """Return rates by size of prompt, largest first; empty if the price is unknown.
+
+    `prices` is one of SELLERS.
 
     genai-prices takes 0.25 ms per call, so its list is read once per model. A prompt over a
     threshold pays the higher rate for all of its tokens.
     """
+    provider, factor = SELLERS[prices]
     try:
-        found = calc_price(PricedUsage(input_tokens=1), model, provider_id="anthropic").model_price
+        found = calc_price(PricedUsage(input_tokens=1), model, provider_id=provider).model_price
     except LookupError:
         return ()
     values = [getattr(found, name) for name in FIELDS]
     starts = {t.start for v in values if isinstance(v, TieredPrices) for t in v.tiers}
     return tuple(
-        Rates(start, *[_rate(v, start) for v in values[:4]])
+        Rates(start, *[factor * _rate(v, start) for v in values[:4]])
         for start in sorted(starts | {-1}, reverse=True)
     )
 
@@ -96,9 +109,9 @@ def _rate(value: Any, above: int) -> float:
     return float(value or 0) * 1000
 
 
-def cost_nanousd(model: str, usage: Usage) -> int | None:
+def cost_nanousd(model: str, usage: Usage, prices: str = "anthropic") -> int | None:
     """Return the cost of one call; None if unknown. Prices have tiers: never sum usage first."""
-    for each in rates(model):
+    for each in rates(model, prices):
         if usage.prompt > each.above:
             return round(
                 usage.input * each.input
@@ -114,11 +127,12 @@ def sum_usd(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one + other
 
 
-def worst_case(model: str, prompt_tokens: int, max_tokens: int) -> Amount:
+def worst_case(
+    model: str, prompt_tokens: int, max_tokens: int, prices: str = "anthropic"
+) -> Amount:
     """Return the maximum cost of one call: the whole prompt written to the cache, full output."""
-    usage = Usage(cache_write=prompt_tokens, output=max_tokens)
-    return Amount(cost_nanousd(model, usage) or 0, usage.total, 1)
+    return actual(model, Usage(cache_write=prompt_tokens, output=max_tokens), prices)
 
 
-def actual(model: str, usage: Usage) -> Amount:
-    return Amount(cost_nanousd(model, usage) or 0, usage.total, 1)
+def actual(model: str, usage: Usage, prices: str = "anthropic") -> Amount:
+    return Amount(cost_nanousd(model, usage, prices) or 0, usage.total, 1)

@@ -1,0 +1,234 @@
+"""Back up the stored state into one file, and restore it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy.engine import make_url
+
+from bot.errors import SetupError
+from bot.runs.durable import LOCKS
+from bot.slack.client import only_process
+from bot.storage.tables import REVISIONS
+from bot.terminal import DONE, errors_reported, say
+from config.settings import Settings, load_settings
+
+FILES = ("workflows.sqlite", "assistant.sqlite")
+"""In this order: what a workflow names must be in the file that is copied after it."""
+FOLDERS = ("work", "mcp")
+SCHEMAS = ("assistant", "dbos")
+DUMP, MANIFEST = "postgres.dump", "backup.json"
+KEY = (
+    "The encryption key is not inside: keep ASSISTANT_ENCRYPTION_KEY or the key file, too, in "
+    "another place."
+)
+
+
+def run_backup(file: Path, force: bool) -> int:
+    """Write the state into `file`. The bot may go on meanwhile."""
+    with errors_reported(False):
+        settings = load_settings()
+        if file.exists() and not force:
+            raise SetupError("exists", f"{file} exists.", "Name another file, or give --force.")
+        with _faults(file), tempfile.TemporaryDirectory(dir=file.absolute().parent) as folder:
+            copied = Path(folder)
+            names = _dump(settings, copied) if settings.database_url else _copy(settings, copied)
+            _pack(settings, copied, names, copied / "backup.tar.gz")
+            (copied / "backup.tar.gz").replace(file)
+        say(f"{file} is written. {KEY}")
+        return DONE
+
+
+def _copy(settings: Settings, into: Path) -> list[str]:
+    """Copy the SQLite files, each at one moment, while others may write to them."""
+    present = [name for name in FILES if (settings.data_dir / name).exists()]
+    if FILES[1] not in present:
+        raise SetupError("nothing", f"There is no state in {settings.data_dir}.", "Check data_dir.")
+    for name in present:
+        address = f"file:{settings.data_dir / name}?mode=ro"
+        with (
+            closing(sqlite3.connect(address, uri=True)) as source,
+            closing(sqlite3.connect(into / name)) as target,
+        ):
+            source.backup(target)
+    return present
+
+
+def _dump(settings: Settings, into: Path) -> list[str]:
+    only = [f"--schema={name}" for name in SCHEMAS]
+    _postgres(settings, "pg_dump", "--format=custom", *only, f"--file={into / DUMP}")
+    return [DUMP]
+
+
+def _pack(settings: Settings, folder: Path, names: Sequence[str], file: Path) -> None:
+    with closing(os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "wb")) as raw:
+        manifest = {
+            "version": version("workspace-assistant"),
+            "schema": _revision(settings, folder),
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        (folder / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+        with tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            for name in (MANIFEST, *names):
+                archive.add(folder / name, name)
+            for name in FOLDERS:
+                if (settings.data_dir / name).is_dir():
+                    archive.add(settings.data_dir / name, name)
+
+
+def _revision(settings: Settings, folder: Path) -> str:
+    query = "SELECT version_num FROM alembic_version"
+    if settings.database_url:
+        with _connected(settings.database_url) as connection:
+            row = connection.execute(query.replace("FROM ", f"FROM {SCHEMAS[0]}.")).fetchone()
+    else:
+        with closing(sqlite3.connect(folder / FILES[1])) as copy:
+            row = copy.execute(query).fetchone()
+    return str(row[0]) if row else ""
+
+
+def run_restore(file: Path, force: bool) -> int:
+    """Put the state of a backup in place. Raises SetupError while `serve` runs."""
+    with errors_reported(False):
+        settings = load_settings()
+        alone = nullcontext() if settings.database_url else only_process(settings.data_dir)
+        with _faults(file), alone:
+            settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=settings.data_dir) as folder:
+                backup = _unpack(file, Path(folder), bool(settings.database_url))
+                there = _in_the_way(settings)
+                if there and not force:
+                    raise SetupError("exists", f"{there} exists.", "--force replaces it.")
+                if settings.database_url:
+                    _refill(settings, backup.folder / DUMP)
+                _move(backup.folder, settings.data_dir)
+        say(f"The state of {backup.at} is restored. {KEY}")
+        say("Start with `slack.backfill_hours: 0`, or old questions are answered again.")
+        return DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """An unpacked backup."""
+
+    folder: Path
+    at: str
+
+
+def _unpack(file: Path, folder: Path, in_postgres: bool) -> Backup:
+    """Unpack a backup that this program can read. Raises SetupError for any other file."""
+    wrong = SetupError(
+        "no_backup", f"{file} is not a backup of the assistant.", "Name another file."
+    )
+    try:
+        with tarfile.open(file, "r:gz") as archive:
+            archive.extractall(folder, filter="data")
+        manifest: Mapping[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+        schema, at, by = str(manifest["schema"]), str(manifest["at"]), str(manifest["version"])
+    except (tarfile.TarError, EOFError, ValueError, KeyError, FileNotFoundError) as error:
+        if not file.exists():
+            raise
+        raise wrong from error
+    if schema not in REVISIONS:
+        what = f"{file} was written by another version ({by}, schema {schema})."
+        raise SetupError("schema", what, "Install that version to restore it, then upgrade.")
+    if (folder / DUMP).exists() != in_postgres:
+        held = "a PostgreSQL database" if (folder / DUMP).exists() else "SQLite files"
+        hint = "Unset DATABASE_URL." if in_postgres else "Set DATABASE_URL."
+        raise SetupError("other_database", f"{file} is of {held}.", hint)
+    return Backup(folder, at)
+
+
+def _in_the_way(settings: Settings) -> str:
+    """Return what a restore would replace; raise SetupError while a replica serves from it."""
+    if settings.database_url is None:
+        return next((str(f) for n in FILES if (f := settings.data_dir / n).exists()), "")
+    held = (
+        "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND granted AND "
+        "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    with _connected(settings.database_url) as connection:
+        if connection.execute(held, (LOCKS,)).fetchone():
+            raise SetupError(
+                "locked", "`assistant serve` uses this database.", "Stop all replicas."
+            )
+        query = "SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s)"
+        found = connection.execute(query, (list(SCHEMAS),)).fetchone()
+    return f"The schema {found[0]}" if found else ""
+
+
+def _refill(settings: Settings, dump: Path) -> None:
+    given = ("--clean", "--if-exists", "--no-owner", "--exit-on-error", "--single-transaction")
+    _postgres(settings, "pg_restore", *given, str(dump))
+
+
+def _move(folder: Path, data_dir: Path) -> None:
+    for name in FILES:
+        for old in (name, f"{name}-wal", f"{name}-shm"):
+            (data_dir / old).unlink(missing_ok=True)
+    for name in FOLDERS:
+        shutil.rmtree(data_dir / name, ignore_errors=True)
+    for name in (*FILES, *FOLDERS):
+        if (folder / name).exists():
+            (folder / name).replace(data_dir / name)
+
+
+def _postgres(settings: Settings, program: str, *arguments: str) -> None:
+    """Run a program of PostgreSQL; its password is not on the command line, where all see it."""
+    assert settings.database_url
+    url = make_url(settings.database_url)
+    shown = url.set(drivername="postgresql", password=None)
+    if shutil.which(program) is None:
+        command = [program, f"--dbname={shown.render_as_string()}", *arguments[:-1]]
+        hint = f"Install PostgreSQL's client, or run elsewhere: {shlex.join(command)} FILE"
+        raise SetupError("no_program", f"{program} is not installed.", hint)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:  # readable by us alone
+        if url.password:
+            escaped = str(url.password).replace("\\", "\\\\").replace(":", "\\:")
+            file.write(f"*:*:*:*:{escaped}\n")
+            file.flush()
+            shown = shown.update_query_dict({"passfile": file.name})
+        command = [program, f"--dbname={shown.render_as_string()}", *arguments]
+        ran = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    if ran.returncode:
+        said = (ran.stderr.strip().splitlines() or ["no reason given"])[0]
+        raise SetupError("database", f"{program} failed: {said}", "Nothing was changed.")
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain) as connection:
+        yield connection
+
+
+@contextmanager
+def _faults(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        said = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise SetupError(
+            "database", f"The database refuses: {said}", "Check DATABASE_URL."
+        ) from error
+    except (OSError, sqlite3.Error) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        name = getattr(error, "filename", None) or file
+        raise SetupError(
+            "file", f"{name} cannot be used: {why}.", "Nothing was changed."
+        ) from error

@@ -1,0 +1,228 @@
+"""Stand-ins of Amazon Bedrock and Google Vertex, in front of the strict Messages API.
+
+Each checks the credentials as the real service does, refuses what the service refuses, and answers
+in its own form: Bedrock streams AWS's event-stream encoding, Vertex server-sent events.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from google.auth import jwt
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from standins.model import ModelServer
+
+Json = dict[str, Any]
+
+ACCESS_KEY, SECRET_KEY, BEARER = "AKIATEST", "secret-of-test", "bedrock-api-key"
+REGION = "eu-central-1"
+AWS_KINDS = {
+    400: "ValidationException",
+    403: "AccessDeniedException",
+    404: "ResourceNotFoundException",
+    424: "ModelErrorException",
+    429: "ThrottlingException",
+    500: "InternalServerException",
+    503: "ServiceUnavailableException",
+}
+_SIGNED = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=(\w+)/(\d+)/([\w-]+)/bedrock/aws4_request, "
+    r"SignedHeaders=([\w;-]+), Signature=([0-9a-f]{64})"
+)
+
+
+class Unwanted(Exception):
+    """A request that the service refuses, with this status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class Cloud:
+    """A provider in front of `model`; `refusals` are the statuses of its first answers."""
+
+    model: ModelServer
+    refusals: list[int] = field(default_factory=list)
+    broken_streams: list[str] = field(default_factory=list)
+    """Exceptions that end the first streams, in the middle."""
+    sent: list[Json] = field(default_factory=list)
+    """Bodies as they came, without what the path says."""
+    paths: list[str] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self.answer(request, await request.body())
+        except Unwanted as error:
+            response = self.refusal(error.status, str(error))
+        await response(scope, receive, send)
+
+    async def answer(self, request: Request, raw: bytes) -> Response:
+        raise NotImplementedError
+
+    def refusal(self, status: int, message: str) -> Response:
+        raise NotImplementedError
+
+    async def ask(self, body: Json, name: str, streams: bool) -> tuple[int, bytes]:
+        """Return what the Messages API answers to the request of a client of the service."""
+        self.sent.append(body)
+        if self.refusals:
+            raise Unwanted(self.refusals.pop(0), "not now")
+        if body.get("anthropic_version") is None:
+            raise Unwanted(400, "anthropic_version: Field required")
+        if "cache_control" in body:
+            raise Unwanted(400, "cache_control: Extra inputs are not permitted")
+        inner = {k: v for k, v in body.items() if k != "anthropic_version"}
+        return await captured(self.model, inner | {"model": name, "stream": streams})
+
+
+class Bedrock(Cloud):
+    """`InvokeModel` and `InvokeModelWithResponseStream` of bedrock-runtime."""
+
+    async def answer(self, request: Request, raw: bytes) -> Response:
+        check_signature(request, raw)
+        path = unquote(request.url.path.removeprefix(request.scope.get("root_path", "")))
+        self.paths.append(path)
+        found = re.fullmatch(r"/model/(?:\w+\.)?anthropic\.([\w.:-]+)/(invoke[\w-]*)", path)
+        if found is None:
+            raise Unwanted(400, "The provided model identifier is invalid.")
+        body = json.loads(raw)
+        if body.keys() & {"model", "stream"}:
+            raise Unwanted(400, "model and stream belong into the address")
+        streams = found[2] == "invoke-with-response-stream"
+        status, answered = await self.ask(body, found[1], streams)
+        if status != 200:
+            raise Unwanted(status, json.loads(answered)["error"]["message"])
+        if not streams:
+            return Response(answered, media_type="application/json")
+        return StreamingResponse(
+            self._frames(answered), media_type="application/vnd.amazon.eventstream"
+        )
+
+    async def _frames(self, answered: bytes) -> Any:
+        events = [line[6:] for line in answered.splitlines() if line.startswith(b"data: ")]
+        broken = self.broken_streams.pop(0) if self.broken_streams else ""
+        for event in events[:3] if broken else events:
+            chunk = json.dumps({"bytes": base64.b64encode(event).decode()}).encode()
+            yield frame({":event-type": "chunk", ":message-type": "event"}, chunk)
+        if broken:
+            kind = {":exception-type": broken, ":message-type": "exception"}
+            yield frame(kind, b'{"message":"the stream ended"}')
+
+    def refusal(self, status: int, message: str) -> Response:
+        kind = {"x-amzn-errortype": AWS_KINDS.get(status, "InternalServerException")}
+        return JSONResponse({"message": message}, status, kind)
+
+
+class Vertex(Cloud):
+    """`rawPredict` and `streamRawPredict` of aiplatform, and the tokens for them."""
+
+    certificate: bytes = b""
+    project: str = "acme"
+
+    async def answer(self, request: Request, raw: bytes) -> Response:
+        path = unquote(request.url.path.removeprefix(request.scope.get("root_path", "")))
+        if path == "/token":
+            claims = (await request.form())["assertion"]
+            jwt.decode(str(claims), certs=self.certificate)  # type: ignore[no-untyped-call]
+            return JSONResponse({"access_token": "ya29.test", "expires_in": 3600})
+        if request.headers.get("authorization") != "Bearer ya29.test":
+            raise Unwanted(401, "Request had invalid authentication credentials.")
+        self.paths.append(path)
+        found = re.fullmatch(
+            rf"/projects/{self.project}/locations/[\w-]+/publishers/anthropic/models/"
+            r"([\w.-]+?)(?:@\d+)?:(rawPredict|streamRawPredict)",
+            path,
+        )
+        if found is None:
+            raise Unwanted(404, "Publisher Model was not found or your project has no access.")
+        body = json.loads(raw)
+        streams = body.pop("stream", False)
+        if "model" in body or streams != (found[2] == "streamRawPredict"):
+            raise Unwanted(400, "the address and the body disagree")
+        status, answered = await self.ask(body, found[1], streams)
+        if status != 200:
+            raise Unwanted(status, json.loads(answered)["error"]["message"])
+        kind = "text/event-stream" if streams else "application/json"
+        return Response(answered, media_type=kind)
+
+    def refusal(self, status: int, message: str) -> Response:
+        return JSONResponse({"error": {"code": status, "message": message}}, status)
+
+
+def check_signature(request: Request, raw: bytes) -> None:
+    """Refuse a request that carries neither the API key nor a right signature of version 4."""
+    given = request.headers.get("authorization", "")
+    if given == f"Bearer {BEARER}":
+        return
+    found = _SIGNED.fullmatch(given)
+    if found is None or found[1] != ACCESS_KEY or found[3] != REGION:
+        raise Unwanted(403, "The security token included in the request is invalid.")
+    names = found[4].split(";")
+    headers = {name: request.headers[name] for name in names}
+    # a Mux takes the beginning of the address away, which was signed, too
+    url = f"http://{request.headers['host']}{quoted_path(request)}"
+    copy = AWSRequest(request.method, url, headers, raw)
+    copy.context["timestamp"] = request.headers["x-amz-date"]
+    signer = SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "bedrock", REGION)
+    wanted = signer.signature(signer.string_to_sign(copy, signer.canonical_request(copy)), copy)
+    if wanted != found[5]:
+        raise Unwanted(403, "The request signature we calculated does not match.")
+
+
+def quoted_path(request: Request) -> str:
+    root, raw = request.scope.get("root_path", ""), request.scope["raw_path"].decode()
+    return str(raw if raw.startswith(f"{root}/") else root + raw)
+
+
+def frame(headers: dict[str, str], payload: bytes) -> bytes:
+    """Encode one message of AWS's event stream: lengths, checksum, headers, payload, checksum."""
+    names = b"".join(_header(*each) for each in headers.items())
+    prelude = struct.pack("!II", len(names) + len(payload) + 16, len(names))
+    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + names + payload
+    return message + struct.pack("!I", zlib.crc32(message))
+
+
+def _header(name: str, value: str) -> bytes:
+    sizes = struct.pack("!BH", 7, len(value))  # 7 = a text
+    return bytes([len(name)]) + name.encode() + sizes + value.encode()
+
+
+async def captured(model: ModelServer, body: Json) -> tuple[int, bytes]:
+    """Ask the Messages API inside this process; return status and body."""
+    messages: Iterator[Message] = iter(
+        [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+    )
+    got: list[Message] = []
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(message: Message) -> None:
+        got.append(message)
+
+    headers = [(b"x-api-key", b"k"), (b"anthropic-version", b"2023-06-01")]
+    headers.append((b"content-type", b"application/json"))
+    scope: Scope = {
+        "type": "http", "method": "POST", "path": "/v1/messages", "raw_path": b"/v1/messages",
+        "query_string": b"", "headers": headers, "http_version": "1.1", "scheme": "http",
+    }  # fmt: skip
+    app: Callable[[Scope, Receive, Send], Any] = model.app
+    await app(scope, receive, send)
+    return got[0]["status"], b"".join(each.get("body", b"") for each in got[1:])

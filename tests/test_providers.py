@@ -1,0 +1,295 @@
+"""The models at Amazon Bedrock and Google Vertex: the SDK's own clients over loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import Shell, configure
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+from engine_kit import MUX, Engine, Json, engine, say, settings_for, turns, words
+from standins.cloud_models import ACCESS_KEY, BEARER, REGION, SECRET_KEY, Bedrock, Cloud, Vertex
+from standins.model import ModelServer
+from test_model import complete
+
+from config.settings import SettingsError, load_settings
+from subagents import providers
+from subagents.errors import ModelFailed, ModelMisconfigured
+from subagents.model import ModelClient
+from subagents.prices import Usage, cost_nanousd
+
+MODELS: dict[str, Json] = {
+    "bedrock": {
+        "region": REGION,
+        "main": "eu.anthropic.claude-sonnet-5-5",
+        "fast": "eu.anthropic.claude-haiku-5-5",
+    },
+    "vertex": {"region": "global", "main": "claude-sonnet-5-5", "fast": "claude-haiku-5-5"},
+}
+PROVIDERS = pytest.mark.parametrize("provider", ["bedrock", "vertex"])
+
+
+@pytest.fixture(scope="session")
+def google_key() -> tuple[str, bytes]:
+    """A private key of a service account, and the certificate for it."""
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bot")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private.decode(), certificate.public_bytes(serialization.Encoding.PEM)
+
+
+Start = Callable[[str], tuple[Cloud, str]]
+
+
+@pytest.fixture
+def start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, google_key: tuple[str, bytes]
+) -> Iterator[Start]:
+    """Provider -> its stand-in and address; the credentials are in the environment."""
+    opened: list[Any] = []
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        "NO_PROXY": "127.0.0.1",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    def go(provider: str) -> tuple[Cloud, str]:
+        server = ModelServer(turns(say("All is well. " * 20)), record=True)
+        cloud: Cloud = Bedrock(server) if provider == "bedrock" else Vertex(server)
+        serving = MUX.serving(cloud)
+        url = serving.__enter__()
+        opened.append(serving)
+        if isinstance(cloud, Vertex):
+            private, cloud.certificate = google_key
+            account = {
+                "type": "service_account",
+                "project_id": "acme",
+                "private_key_id": "1",
+                "private_key": private,
+                "client_email": "bot@acme.test",
+                "token_uri": f"{url}/token",
+            }
+            file = tmp_path / "google.json"
+            file.write_text(json.dumps(account), "utf-8")
+            monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+        return cloud, url
+
+    yield go
+    for serving in opened:
+        serving.__exit__(None, None, None)
+
+
+async def asked(provider: str, url: str, key: str | None = None, **fields: Any) -> tuple[Any, ...]:
+    """Ask once; return the reply and the spent nanodollars."""
+    models = {"provider": provider, **MODELS[provider]}
+    async with engine(turns(say("Not this one.")), settings_for(models=models)) as e:
+        await e.run.model.aclose()
+        e.run.model = ModelClient(e.settings.models, key, url)
+        try:
+            reply = await complete(e, **fields)
+        finally:
+            await e.run.model.aclose()
+        assert not e.requests
+        return reply, e.run.budget.spent.nanousd, recorded(e)
+
+
+def recorded(e: Engine) -> Any:
+    return [r.outcome for r in e.sink.trajectory("r1").replies][-1]
+
+
+@PROVIDERS
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+async def test_a_call_is_answered_priced_and_cached(
+    provider: str, streams: bool, start: Start
+) -> None:
+    cloud, url = start(provider)
+    heard: list[str] = []
+    said = [words("Hello."), words("Who waits? ünïcode \U0001f600")]
+    reply, spent, _ = await asked(
+        provider,
+        url,
+        messages=[{"role": "user", "content": said}],
+        on_text=heard.append if streams else None,
+    )
+    assert reply.content[0]["text"] == "All is well. " * 20
+    assert (reply.attempts, reply.stop_reason) == (1, "end_turn")
+    assert "".join(heard) == ("All is well. " * 20 if streams else "")
+    name = MODELS[provider]["fast"]
+    assert reply.cost_usd
+    assert spent == cost_nanousd(name, reply.usage, provider)
+    (sent,) = cloud.sent
+    assert name in cloud.paths[0]
+    assert sent["messages"][0]["content"][1]["cache_control"] == {"type": "ephemeral"}
+    assert sent["messages"][0]["content"][1]["text"] == said[1]["text"]
+    assert sent["system"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert "cache_control" not in said[1]
+
+
+async def test_bedrock_takes_an_api_key_instead_of_a_signature(start: Start) -> None:
+    _, url = start("bedrock")
+    reply, _, _ = await asked("bedrock", url, BEARER)
+    assert reply.stop_reason == "end_turn"
+    with pytest.raises(ModelMisconfigured, match="403: The security token"):
+        await asked("bedrock", url, "another")
+
+
+@PROVIDERS
+async def test_refusals_are_tried_again_by_their_kind(provider: str, start: Start) -> None:
+    for status, kind in ((429, "rate_limit"), (503, "model_error"), (424, "model_error")):
+        cloud, url = start(provider)
+        cloud.refusals = [status]
+        assert (await asked(provider, url))[0].attempts == 2
+        cloud.refusals = [status, status]
+        with pytest.raises(ModelFailed, match="not now") as failed:
+            await asked(provider, url)
+        assert failed.value.kind == kind
+    for status in (401, 403, 404):
+        cloud, url = start(provider)
+        cloud.refusals = [status]
+        with pytest.raises(ModelMisconfigured, match="not now"):
+            await asked(provider, url)
+        assert len(cloud.sent) == 1
+    cloud.refusals = [400]
+    with pytest.raises(ModelFailed, match="not now"):
+        await asked(provider, url)
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind"),
+    [
+        ("throttlingException", "rate_limit"),
+        ("modelStreamErrorException", "model_error"),
+        ("internalServerException", "model_error"),
+    ],
+)
+async def test_a_stream_of_bedrock_that_breaks_off_is_read_again(
+    broken: str, kind: str, start: Start
+) -> None:
+    cloud, url = start("bedrock")
+    heard: list[str] = []
+    cloud.broken_streams = [broken]
+    reply, _, _ = await asked("bedrock", url, on_text=heard.append)
+    assert (reply.attempts, reply.content[0]["text"]) == (2, "All is well. " * 20)
+    cloud.broken_streams = [broken, broken]
+    with pytest.raises(ModelFailed, match=broken) as failed:
+        await asked("bedrock", url, on_text=heard.append)
+    assert failed.value.kind == kind
+
+
+async def test_credentials_that_cannot_be_renewed_are_a_failure_in_words(start: Start) -> None:
+    cloud, url = start("vertex")
+    assert isinstance(cloud, Vertex)
+    cloud.certificate = b""  # no signature is right
+    with pytest.raises(ModelFailed, match="the credentials cannot be used"):
+        await asked("vertex", url)
+    assert cloud.sent == []
+
+
+def test_prices_are_those_of_the_provider() -> None:
+    usage = Usage(1_000_000, 1_000_000)
+    listed = cost_nanousd("claude-sonnet-5-5", usage)
+    assert listed
+    assert cost_nanousd("global.anthropic.claude-sonnet-5-5", usage, "bedrock") == listed
+    assert cost_nanousd("eu.anthropic.claude-sonnet-5-5", usage, "bedrock") == round(listed * 1.1)
+    assert cost_nanousd("claude-sonnet-5-5@20260901", usage, "vertex") == listed
+    assert cost_nanousd("claude-sonnet-5-5", usage, "vertex-regional") == round(listed * 1.1)
+    for region, prices in (("global", "vertex"), ("eu", "vertex-regional")):
+        assert settings_for(models={"provider": "vertex", "region": region}).models.prices == prices
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("{provider: bedrock}", "provider bedrock needs region"),
+        ("{provider: vertex}", "provider vertex needs region"),
+        ("{provider: bedrock, region: eu-central-1}", "such as eu.anthropic.claude-sonnet-5-5"),
+        ("{provider: azure}", "'models.provider' is 'azure', but it must be"),
+    ],
+)
+def test_settings_name_what_the_provider_needs(tmp_path: Path, written: str, says: str) -> None:
+    file = tmp_path / "assistant.yaml"
+    file.write_text(f"models: {written}", "utf-8")
+    with pytest.raises(SettingsError, match=says):
+        load_settings(file, env={})
+
+
+@PROVIDERS
+def test_an_extra_that_is_missing_is_one_sentence(
+    provider: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    start(provider)
+    written(provider)
+    monkeypatch.setattr(providers, "find_spec", lambda name: None)
+    done = shell("ask", "What is open?", "--sample")
+    assert done.code == 2
+    assert f"Install workspace-assistant[{provider}]." in done.err
+
+
+def test_credentials_that_are_missing_are_one_sentence(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, start: Start, tmp_path: Path
+) -> None:
+    start("vertex")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    for provider, says in (
+        ("bedrock", "No AWS credentials were found. Give the process a role"),
+        ("vertex", "No Google credentials were found. Run `gcloud auth"),
+    ):
+        written(provider)
+        assert says in " ".join(shell("ask", "What is open?", "--sample").err.split())
+
+
+@PROVIDERS
+def test_doctor_asks_each_model(
+    provider: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    cloud, url = start(provider)
+    monkeypatch.setenv(f"ANTHROPIC_{provider.upper()}_BASE_URL", url)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")  # not of this provider
+    written(provider)
+
+    def verdict() -> str:
+        checks = shell("doctor", "--json").json["checks"]
+        return str(next(c["says"] for c in checks if c["check"] == "model main"))
+
+    name = MODELS[provider]["main"]
+    assert verdict() == f"{name} answers on {providers.NAMES[provider]}"
+    for status, says in (
+        (403, "allow it there"),
+        (404, "fix models.main or its region"),
+        (429, "try again in a minute"),
+        (400, "check `models`"),
+    ):
+        cloud.refusals = [status, status]
+        assert says in verdict()
+
+
+def written(provider: str) -> None:
+    models = {"provider": provider, **MODELS[provider]}
+    configure(json.dumps({"models": models}))
