@@ -1,7 +1,7 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
-Tables: engine, economy, fanout, gate, serve, sweep200, triage, triage_labels, sql_gold, notes,
-tools, delegation, challenge, panel, console.
+Tables: engine, economy, fanout, gate, serve, sweep200, triage, sql_gold, notes, tools, delegation,
+challenge, panel, console. `assistant eval` measures what answers are worth.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 from benchmarks import (
     challenge,
@@ -28,7 +27,6 @@ from benchmarks import (
     sweep200,
     tools,
     triage,
-    triage_labels,
 )
 from benchmarks.table import Row, columns, rows_text, verdicts
 
@@ -45,13 +43,6 @@ def main() -> None:
     )
     parser.add_argument(
         "--tokens", type=int, default=triage.SHORT, help="of triage: length of a thread"
-    )
-    parser.add_argument("--mbox", type=Path, help="of triage_labels: a mailbox, labels/ beside it")
-    parser.add_argument("--model", default="offline", help="of triage_labels: offline or claude")
-    parser.add_argument(
-        "--ask",
-        action="store_true",
-        help="of sql_gold: ask the model, too; the offline one composes no SQL",
     )
     given = parser.parse_args()
     wanted = given.tables or ["engine", "economy"]
@@ -85,10 +76,8 @@ def main() -> None:
     if "triage" in wanted:
         rows = triage.triage(given.tokens)
         print(f"triage\n\n{rows_text(rows)}\n\n{triage.NOTES}\n\n{verdicts(rows)}\n", flush=True)
-    if "triage_labels" in wanted:
-        print(f"triage_labels\n\n{triage_labels.triage_labels(given.mbox, given.model)}")
     if "sql_gold" in wanted:
-        rows, wrong = sql_gold.sql_gold(given.model if given.ask else "")
+        rows, wrong = sql_gold.sql_gold()
         print(f"sql_gold\n\n{rows_text(rows)}\n\n{sql_gold.NOTES}\n\n{verdicts(rows)}\n{wrong}")
 
 

@@ -1,8 +1,7 @@
 """The `sql_gold` table: real questions to a real database, against answers that are known.
 
 Each gold statement runs through the gate and `execute_query`, in a process of its own, as a
-subagent's would; with `--ask`, each question is asked from end to end besides, and a script sees
-whether the answer says what the gold rows say.
+subagent's would. `assistant eval sql` asks the questions.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import asyncio
 import json
 import re
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +22,6 @@ import duckdb
 
 import scopes
 from benchmarks.table import Row
-from bot.citations import CITED
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import Databases, Rows, SourceDatabase, TableInfo
 from scopes.handles import Handles
@@ -71,16 +67,13 @@ class Seen:
         await self.database.aclose()
 
 
-def sql_gold(ask: str = "") -> tuple[list[Row], str]:
+def sql_gold() -> tuple[list[Row], str]:
     """The figures, and in words what was wrong or could not be measured."""
     path, labels = DATA / "business.duckdb", DATA / "labels" / "sql_gold.json"
     if not (path.exists() and labels.exists()):
         return [], f"Not measured: {path} and {labels} are not here."
     entries = json.loads(labels.read_text("utf-8"))
     rows, wrong = asyncio.run(_run(path, entries))
-    if ask:
-        asked, missed = _asked(path, entries, ask)
-        rows, wrong = [*rows, *asked], [*wrong, *missed]
     return rows, "\n".join(wrong)
 
 
@@ -168,51 +161,3 @@ def _inside(path: Path, entries: Sequence[Mapping[str, Any]]) -> list[float]:
             connection.execute(entry["gold_sql_run"]).fetchall()
             took.append(time.perf_counter() - began)
     return took
-
-
-def _asked(
-    path: Path, entries: Sequence[Mapping[str, Any]], model: str
-) -> tuple[list[Row], list[str]]:
-    """Each question by `assistant ask`: right where all values of the gold rows are said."""
-    missed = []
-    for entry in entries:
-        today = f" Today is {entry['as_of']}." if entry["as_of"] else ""
-        question = f"In the schema {entry['db']}: {entry['question']}{today}"
-        command = [sys.executable, "-m", "bot", "ask", question, "--database", str(path)]
-        done = subprocess.run(
-            [*command, "--model", model, "--json"], stdout=subprocess.PIPE, check=False, text=True
-        )
-        if done.returncode == 2:  # wrong use or set-up, such as no key: it says so on stderr
-            return [], ["The questions are not measured: see what `assistant ask` says above."]
-        if not said(json.loads(done.stdout)["answer"], entry["answer"]):
-            missed.append(f"not answered: {entry['question']}")
-    note = f"of {len(entries)}, --model {model}"
-    return [Row("questions that are not answered", len(missed), "", None, note)], missed
-
-
-def said(text: str, answer: Sequence[Sequence[Any]]) -> bool:
-    """Whether an answer says all figures and names of some rows, each standing alone; empty rows
-    are said by nothing, and the numbers of its sources say nothing."""
-    flat = _flat(CITED.sub("", text))
-    return bool(answer) and all(
-        cell is None or any(_stands(form, flat) for form in _forms(cell))
-        for row in answer
-        for cell in row
-    )
-
-
-def _stands(form: str, text: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(form)}(?!\w|\.\d)", text) is not None
-
-
-def _forms(cell: Any) -> list[str]:
-    """How a value may be written."""
-    if isinstance(cell, float):
-        short = f"{cell:.0f}" if cell.is_integer() else f"{cell:.2f}".rstrip("0")
-        return [short, f"{cell:.2f}", str(cell)]
-    return [_flat(str(cell).removesuffix(" 00:00:00"))]
-
-
-def _flat(text: str) -> str:
-    """Without the commas between thousands."""
-    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)

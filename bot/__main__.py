@@ -23,6 +23,7 @@ from bot.cli.subcommands import (
     approvals,
     connect,
     console,
+    evaluate,
     mcp,
     once,
     only,
@@ -339,6 +340,9 @@ app.add_typer(mcp, name="mcp")
 
 app.command()(connect)
 app.command()(console)
+
+
+app.command("eval")(evaluate)
 
 
 @app.command("review-briefs")

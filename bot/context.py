@@ -129,7 +129,12 @@ class App:
         `resumed` names the run that is continued, if one is.
         """
         run_id = resumed or uuid.uuid4().hex[:12]
-        stored_args = {"as_user": self.options.as_user, "as_of": iso(self.as_of), **(args or {})}
+        stored_args = {
+            **self.options.sources(),
+            "as_user": self.options.as_user,
+            "as_of": iso(self.as_of),
+            **(args or {}),
+        }
         await self.store.start_run(run_id, kind, question, self.options.model, stored_args)
         sink, reader = StoreSink(self.store), self.reader.fresh() if self.reader else None
         limits = limits or self.settings.limits

@@ -1,4 +1,4 @@
-"""Settings and prompts: `assistant.yaml` over the packaged `default.yaml`; secrets by environment.
+"""Settings: `assistant.yaml` over the packaged `default.yaml`; secrets by environment.
 
 Every default, unit and meaning is written once, in `default.yaml`; the types are here. Nothing else
 in the product reads the environment.
@@ -8,7 +8,6 @@ import difflib
 import re
 import reprlib
 from collections.abc import Hashable, Iterator, Mapping
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard, get_args
@@ -53,22 +52,6 @@ from config.sections import (
     Url,
     WebSettings,
 )
-
-VERSION = re.compile(r"\A<!-- version: (\d+) -->\n")
-
-
-@cache
-def prompt(name: str) -> str:
-    """Return the text of `config/prompts/<name>.md`, without its version line.
-
-    Raises FileNotFoundError for an unknown name and ValueError for a file without a version.
-    """
-    text = files("config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
-    found = VERSION.match(text)
-    if not found:
-        raise ValueError(f"config/prompts/{name}.md must begin with <!-- version: N -->")
-    return text[found.end() :].strip()
-
 
 _PATTERNS = {
     URL: "an address that begins with http:// or https://",

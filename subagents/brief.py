@@ -9,13 +9,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 import scopes
+from config.prompts import prompt, prompt_folder
 from config.sections import LimitSettings
-from config.settings import prompt
 from scopes.effects import Effect
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
@@ -461,7 +462,7 @@ def template(
     held = None if held is None else list(held)
     all_of = tools_for(scope, contract, clients, allowed, held)
     of = None if held is None or scope != scopes.ALL else frozenset(map(scopes.scope_of, held))
-    return _template(scope, contract, strict, all_of, of)
+    return _template(scope, contract, strict, all_of, of, prompt_folder())
 
 
 @lru_cache(maxsize=64)
@@ -471,7 +472,9 @@ def _template(
     strict: bool,
     offered: tuple[Tool, ...],
     held: frozenset[str] | None = None,
+    prompts: Path | None = None,
 ) -> tuple[list[Block], list[Block], str]:
+    """Return the template; `prompts` is the folder whose prompts come first."""
     told = system_prompt(scope, offered, held)
     general = "\n".join(_lines(prompt("subagent"), {TOOLS} if offered else ()))
     parts = [general, told, prompt(f"contract_{contract}")]

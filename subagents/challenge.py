@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import BaseModel, ConfigDict
 
 import scopes
-from config.settings import prompt
+from config.prompts import prompt
 from config.words import phrase
 from scopes.clean import printable
 from subagents.brief import BriefDraft

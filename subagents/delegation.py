@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import scopes
+from config.prompts import prompt
 from config.sections import LimitSettings
-from config.settings import prompt
 from scopes.handles import Handles
 from scopes.schema import tool_schema
 from scopes.tool import ToolContext, Window, not_found, one_line

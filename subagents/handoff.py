@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from config.settings import prompt
+from config.prompts import prompt
 from scopes.label import Label
 from scopes.tool import ToolContext, estimate_tokens
 from subagents.agent import Agent, Workflow

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 import scopes
 from bot.tasks.triage import Reader, brief_of
-from config.settings import VERSION, load_settings, prompt
+from config.prompts import VERSION, prompt
+from config.settings import load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from scopes.mail import MailMessage, MailText, item_of

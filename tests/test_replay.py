@@ -19,7 +19,7 @@ from engine_kit import call, is_child, say, since, submitted, turn
 from schedule_kit import scheduled
 from serve_kit import Served, serving
 
-import config.settings
+import config.prompts
 import subagents.brief
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline
@@ -101,7 +101,7 @@ def prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the prompts, which is used from the next call of `fresh` on."""
     copy = tmp_path / "package"
     shutil.copytree(str(files("config")), copy)
-    monkeypatch.setattr(config.settings, "files", lambda package: copy)
+    monkeypatch.setattr(config.prompts, "files", lambda package: copy)
     fresh()
     yield copy / "prompts"
     monkeypatch.undo()
@@ -109,7 +109,7 @@ def prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def fresh() -> None:
-    config.settings.prompt.cache_clear()
+    config.prompts._read.cache_clear()
     subagents.brief._template.cache_clear()
 
 

@@ -286,7 +286,8 @@ async def sweep(
     limits = app.settings.limits.model_copy(update={"seconds": app.settings.sweep.time_s, **own})
     days = spec.since_days if spec else None
     window = app.window(timedelta(days=days) if days else _week(app))
-    async with app.run("sweep", question, limits=limits) as run:
+    args = {"channels": list(patterns)}
+    async with app.run("sweep", question, args, limits) as run:
         task = Sweep(
             app,
             run,

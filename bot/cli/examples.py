@@ -35,6 +35,11 @@ EXAMPLES = {
         "assistant forget --source data:sales",
     ),
     "connect": ("assistant connect google",),
+    "eval": (
+        "assistant eval twins --model offline",
+        "assistant eval FOLDER --compare before.json",
+        "assistant eval add 3aed2eb7a726 --as good",
+    ),
     "review-briefs": ("assistant review-briefs",),
     "scopes": ("assistant scopes",),
     "manifest": ("assistant manifest", "assistant manifest --url https://bot.example.com"),

@@ -210,3 +210,45 @@ def sweep(
 
     given = ReadingOptions(slack_export, sample, as_of, since, model, as_user, json)
     raise typer.Exit(run_sweep(given, name, channels or (), tracker, limit, markdown=markdown))
+
+
+def evaluate(
+    suite: Annotated[
+        str,
+        typer.Argument(
+            help="states, triage, asked, filter, sql, twins, panel, or a folder of cases; "
+            "add: write cases from a stored run.",
+        ),
+    ],
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="With add: id of the run.")
+    ] = None,
+    model: Model = "claude",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of labelled data, for the first five suites.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Folder of prompts to use in place of those of the program.")
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="Earlier result (--save), or a folder of prompts.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the result into this file.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many cases.")] = None,
+    alone: Annotated[bool, typer.Option("--alone", help="Leave out the two baselines.")] = False,
+    rating: Annotated[
+        Literal["good", "bad"] | None,
+        typer.Option("--as", help="With add: what the run was (default: as it was rated)."),
+    ] = None,
+    into: Annotated[Path, typer.Option(help="With add: folder of the cases.")] = Path("cases"),
+    json: AsJson = False,
+) -> None:
+    """Measure the assistant on cases whose right answers are known, and compare."""
+    from bot.cli.evaluate import EvaluationOptions, add_case, run_evaluation
+
+    if (suite == "add") != (run is not None):
+        raise typer.BadParameter("`eval add` takes the id of a run, a suite takes none.")
+    if run is not None:
+        raise typer.Exit(add_case(run, rating, into, json))
+    given = EvaluationOptions(suite, model, data, prompts, compare, save, limit, alone, json)
+    raise typer.Exit(run_evaluation(given))

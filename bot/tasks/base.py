@@ -20,8 +20,9 @@ from bot.citations import CitationIndex, beginning, drop_unknown, ids_in
 from bot.reports.documents import STATUSES, Gap, LookedUp, ReadTotals, RunCoverage
 from bot.slack.people import Person
 from bot.storage.database import Database
+from config.prompts import prompt
 from config.sections import LimitSettings
-from config.settings import Settings, prompt
+from config.settings import Settings
 from config.words import current, phrase
 from scopes.clean import printable
 from scopes.clients import names_in

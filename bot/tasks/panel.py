@@ -42,7 +42,7 @@ from bot.tasks.material import (
 from bot.tasks.overview import MAX_FIRST
 from bot.tasks.sources import PART_SHARE
 from config.panels import Profile, Specialist
-from config.settings import prompt
+from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.clean import printable
 from scopes.handles import Handles

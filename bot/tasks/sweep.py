@@ -42,7 +42,7 @@ from bot.tasks.duplicates import is_one_issue, join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
-from config.settings import prompt
+from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label

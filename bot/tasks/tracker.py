@@ -16,7 +16,7 @@ import aiohttp
 
 from bot.reports.documents import TrackerEntry, TrackerSummary
 from bot.tasks.sources import NO_ANSWER, SweepSource
-from config.settings import prompt
+from config.prompts import prompt
 from config.words import Text, phrase
 from scopes.clean import unified
 from scopes.handles import Handles

@@ -35,8 +35,8 @@ from bot.tasks.base import (
 )
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
+from config.prompts import prompt
 from config.sections import TriageSettings
-from config.settings import prompt
 from config.words import ENGLISH, current, in_language, phrase
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail

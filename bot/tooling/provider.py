@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from bot.storage.database import Database
 from config.settings import Settings
@@ -36,6 +37,19 @@ class Options:
     """DuckDB files, or folders of tables."""
     folder: Path | None = None
     """A working folder."""
+
+    def sources(self) -> dict[str, Any]:
+        """Return what is read instead of the live systems, as a run keeps it."""
+        hours = round(self.since / timedelta(hours=1)) if self.since else 0
+        paths = {"slack_export": self.slack_export, "mbox": self.mbox, "folder": self.folder}
+        given = {
+            **{name: str(path.absolute()) for name, path in paths.items() if path},
+            "databases": [str(path.absolute()) for path in self.databases],
+            "me": self.me,
+            "sample": self.sample,
+            "since": f"{hours}h" if hours else None,
+        }
+        return {name: value for name, value in given.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bot.tooling.provider import OpenedTools, ToolProvider
-from config.settings import prompt
+from config.prompts import prompt
 from scopes.clients import Clients
 from scopes.effects import OPEN_WEB, READ_WEB
 from scopes.tool import SourceFailed, ToolError

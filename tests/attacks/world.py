@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 import scopes
 import subagents.brief
-from config.settings import prompt
+from config.prompts import prompt
 from scopes.effects import Access, Address, Effect, Said, Statement, Words
 from scopes.label import Label
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool

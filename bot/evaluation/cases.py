@@ -1,0 +1,212 @@
+"""The cases of a suite: what is asked of which sources, and what is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+
+from bot.errors import SetupError
+from subagents.contracts import NEEDS_ACTION, Severity, State
+
+FILES = ("cases.yaml", "cases.jsonl")
+"""Names of the file of cases in a folder: a YAML list, or one JSON object a line."""
+PATHS = ("slack_export", "mbox", "folder")
+"""Sources that are one file or folder; a relative path begins at the folder of the suite."""
+Task = Literal["ask", "sweep", "triage", "review"]
+Words = str | tuple[str, ...]
+"""A text, or texts of which one is enough."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+def _several(value: object) -> object:
+    return [value] if isinstance(value, str | Path) else value
+
+
+def _written(value: object) -> object:
+    """Return a day or time, which YAML reads as one, as it is written."""
+    return value.isoformat() if isinstance(value, date) else value
+
+
+class Sources(_Part):
+    """What is read; as the options of `assistant ask` and `assistant triage`."""
+
+    sample: bool = False
+    slack_export: Path | None = None
+    mbox: Path | None = None
+    reader: str | None = None
+    database: Annotated[tuple[Path, ...], BeforeValidator(_several)] = ()
+    """One or several."""
+    folder: Path | None = None
+    as_user: str | None = None
+    as_of: Annotated[str | None, BeforeValidator(_written)] = None
+    since: str | None = None
+
+
+class Expected(_Part):
+    """What is right; each key that is given must hold."""
+
+    state: State | None = None
+    """Of the thread `item`. Only whether it needs action is compared."""
+    asked: bool | None = None
+    """Whether the mail thread `item` asks something of its reader."""
+    needs_reader: bool | None = None
+    """Whether it is urgent or asks something of its reader."""
+    filtered: bool | None = None
+    """Whether it is kept from the model, as spam and newsletters are."""
+    priority: Severity | None = None
+    category: str | None = None
+    rows: tuple[tuple[Any, ...], ...] | None = None
+    """Values that an answer names, each alone: `9` is not in `19`."""
+    says: tuple[Words, ...] = ()
+    """What an answer, or one finding of a review, says; upper and lower case are the same."""
+    omits: tuple[str, ...] = ()
+    """What an answer does not say."""
+    cites: tuple[str, ...] = ()
+    """Ids of items that an answer rests on."""
+    denied: int | None = None
+    """How many calls of tools the gate denies, at most."""
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Expected:
+        if not self.model_fields_set:
+            raise ValueError("nothing is expected")
+        return self
+
+    @property
+    def needed(self) -> bool | None:
+        """Return the answer to a question with yes or no; None if the case asks another one."""
+        if self.state is not None:
+            return self.state in NEEDS_ACTION
+        given = (self.asked, self.needs_reader, self.filtered)
+        return next((each for each in given if each is not None), None)
+
+
+class Job(_Part):
+    """One run of the assistant; several cases may be about one."""
+
+    task: Task = "ask"
+    sources: Sources = Sources()
+    question: str = ""
+    channels: tuple[str, ...] = ()
+    """Of a sweep: names or globs."""
+    material: Path | None = None
+    """Of a review."""
+    profile: str = "code"
+    """Of a review."""
+
+
+class Case(Job):
+    """A question with its right answer."""
+
+    id: str
+    item: str = ""
+    """`channel/ts` of the first message of a thread in Slack; or id of a mail thread."""
+    note: str = ""
+    """For people."""
+    expected: Expected
+
+    @model_validator(mode="after")
+    def _complete(self) -> Case:
+        needs = {"ask": "question", "sweep": "channels", "review": "material"}.get(self.task)
+        if needs and not getattr(self, needs):
+            raise ValueError(f"a case of the task {self.task} needs {needs}")
+        if self.task in ("sweep", "triage") and not self.item:
+            raise ValueError(f"a case of the task {self.task} needs item")
+        return self
+
+    @property
+    def job(self) -> Job:
+        return Job(**{name: getattr(self, name) for name in Job.model_fields})
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Cases that are counted together."""
+
+    name: str
+    cases: tuple[Case, ...]
+
+    @property
+    def jobs(self) -> list[Job]:
+        return list(dict.fromkeys(case.job for case in self.cases))
+
+
+def load_folder(folder: Path, name: str = "") -> Suite:
+    """Load the suite of a folder. Raises SetupError."""
+    path = next((folder / each for each in FILES if (folder / each).is_file()), None)
+    if path is None:
+        raise SetupError(
+            "no_cases", f"{folder} has no {FILES[0]}.", "docs/evaluation.md shows what it holds."
+        )
+    cases = [_placed(case, folder) for case in _cases(path)]
+    twice = [case.id for n, case in enumerate(cases) if case.id in {c.id for c in cases[:n]}]
+    if twice or not cases:
+        what = f"the id {twice[0]!r} twice" if twice else "no case"
+        raise SetupError("bad_cases", f"{path} holds {what}.", "Each case has an id of its own.")
+    return Suite(name or folder.absolute().name, tuple(cases))
+
+
+def _cases(path: Path) -> Iterator[Case]:
+    try:
+        text = path.read_text("utf-8")
+        read = yaml.safe_load(text) if path.suffix == ".yaml" else _lines(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise SetupError("bad_cases", f"{path} cannot be read: {why}.", "") from None
+    for number, each in enumerate(read if isinstance(read, list) else [read], 1):
+        try:
+            yield Case.model_validate(each)
+        except ValidationError as error:
+            raise SetupError("bad_cases", _fault(path, number, each, error), "") from None
+
+
+def _lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _fault(path: Path, number: int, case: object, error: ValidationError) -> str:
+    """Return the first thing that is wrong with a case, as a sentence."""
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    named = case.get("id", number) if isinstance(case, dict) else number
+    if first["type"] == "extra_forbidden":
+        return f"The case {named} in {path} has the unknown key {key!r}."
+    what = first["msg"].removeprefix("Value error, ")
+    return f"The case {named} in {path} is wrong: {f'{key}: ' if key else ''}{what}."
+
+
+def _placed(case: Case, folder: Path) -> Case:
+    """Return the case with its paths from the folder on."""
+    given = {name: getattr(case.sources, name) for name in PATHS}
+    paths: dict[str, Any] = {n: folder / path for n, path in given.items() if path is not None}
+    paths["database"] = tuple(folder / path for path in case.sources.database)
+    material = folder / case.material if case.material else None
+    sources = case.sources.model_copy(update=paths)
+    return case.model_copy(update={"sources": sources, "material": material})
+
+
+def write_cases(cases: Sequence[Case], folder: Path) -> Path:
+    """Add cases to the file of a folder; one with the id of an earlier case replaces it."""
+    path = next((folder / each for each in FILES if (folder / each).is_file()), folder / FILES[0])
+    known = {case.id: case for case in _cases(path)} if path.is_file() else {}
+    known |= {case.id: case for case in cases}
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(known.values(), path.suffix), "utf-8")
+    return path
+
+
+def _text(cases: Iterable[Case], suffix: str) -> str:
+    plain = [case.model_dump(mode="json", exclude_defaults=True) for case in cases]
+    if suffix == ".jsonl":
+        return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in plain)
+    return yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, width=100)

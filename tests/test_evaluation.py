@@ -1,0 +1,469 @@
+"""`assistant eval`: figures with intervals, baselines, comparisons, cases from stored runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+from bot_kit import AS_OF, Shell, export, model_at, refused, said, small_export
+from engine_kit import always, is_child
+from mail_kit import letters, mail, mbox
+
+from bot.evaluation.labels import READERS, suite_of
+from bot.evaluation.observation import CaseResult, Observation, names_rows, outcome
+from bot.evaluation.statistics import differences, scipy_stats, system_result
+from bot.local.model.answer import Answer
+from bot.local.offline.model import answer as offline_model
+from bot.mailbox.accounts import OPERATOR
+from bot.mailbox.actions import Corrections
+from bot.runs.store import Store
+from bot.storage.encryption import cipher_of
+from bot.storage.requests import RequestQueue
+from config.settings import load_settings
+
+Json = dict[str, Any]
+WORSE = Path(__file__).parent / "worse_prompts"
+STATES = ("unsolved", "unsolved", "unsolved", "solved", "unanswered")
+"""Of the threads of `support`, again and again."""
+
+
+def thread(at: str, state: str) -> list[Json]:
+    """Messages of a thread in this state, by the rules of the offline model."""
+    hour = at.split()[0]
+    made = [said(at, f"The export of day {hour} fails, what can I do?")]
+    if state != "unanswered":
+        made.append(said(f"{hour} 10:00", "Try it again please", "U0LUIS", at))
+    if state == "unsolved":
+        made.append(said(f"{hour} 11:00", "It fails again, what now?", "U0ANA", at))
+    if state == "solved":
+        made.append(said(f"{hour} 11:00", "It works, thank you", "U0ANA", at))
+    return made
+
+
+def states(folder: Path, count: int = 10) -> Path:
+    """A suite of so many threads with their states, as a folder."""
+    listed = [(f"{n + 1:02} 09:00", STATES[n % len(STATES)]) for n in range(count)]
+    messages = [each for at, state in listed for each in thread(at, state)]
+    export(folder, {"support": messages})
+    sources = {"slack_export": "export.zip", "as_of": AS_OF, "since": "30d"}
+    roots = [each["ts"] for each in messages if "thread_ts" not in each]
+    cases = [
+        {
+            "id": f"c{n}",
+            "task": "sweep",
+            "channels": ["support"],
+            "sources": sources,
+            "item": f"support/{root}",
+            "expected": {"state": state},
+        }
+        for n, (root, (_, state)) in enumerate(zip(roots, listed, strict=True))
+    ]
+    return suite(folder, cases)
+
+
+def suite(folder: Path, cases: Sequence[Json]) -> Path:
+    (folder / "cases.yaml").write_text(yaml.safe_dump(list(cases)), "utf-8")
+    return folder
+
+
+def figures(document: Json, system: int = 0) -> dict[str, float | None]:
+    return {each["name"]: each["value"] for each in document["systems"][system]["figures"]}
+
+
+# ---- suites of a team, and what is told of them
+
+
+def test_a_suite_is_measured_beside_one_context_and_a_script(shell: Shell, tmp_path: Path) -> None:
+    done = shell("eval", states(tmp_path), "--model", "offline", "--json")
+    assert done.code == 0, done.err
+    assert [each["name"] for each in done.json["systems"]] == ["assistant", "one context", "script"]
+    found = figures(done.json)
+    assert [found[name] for name in ("accuracy", "precision", "recall", "coverage")] == [1, 1, 1, 1]
+    assert found["unsupported claims"] == 0
+    low, high = (done.json["systems"][0]["figures"][0][key] for key in ("low", "high"))
+    assert 0.7 < low < 0.75
+    assert high == 1  # of ten cases
+    assert figures(done.json, 2)["precision"] == 0.8  # it takes thanks for another question
+    assert figures(done.json, 2)["recall"] == 1
+
+
+def test_the_table_is_the_same_twice_and_says_nothing_of_time(shell: Shell, tmp_path: Path) -> None:
+    folder = states(tmp_path)
+    first, second = (shell("eval", folder, "--model", "offline") for _ in range(2))
+    assert first.out == second.out
+    assert "accuracy" in first.out
+    assert "time of assistant" in first.err
+    assert "time" not in first.out
+
+
+def test_what_is_not_covered_is_not_right(shell: Shell, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, model_at(patch, lambda body: Answer([])):
+        done = shell("eval", states(tmp_path), "--alone", "--json")
+    assert done.code == 1
+    found = figures(done.json)
+    assert (found["accuracy"], found["coverage"], found["recall"]) == (0, 0, 0)
+
+
+# ---- comparisons
+
+
+def obedient(body: Json) -> Answer:
+    """The offline model, but `solved` is what its prompt says."""
+    answer = offline_model(body)
+    rule = re.search(r"solved = ([^;.]*)", json.dumps(body.get("system")))
+    if not (is_child(body) and rule and rule[1] == "anybody has replied"):
+        return answer
+    for block in answer.content:
+        for each in block.get("input", {}).get("findings", ()):
+            if each["state"] == "unsolved":
+                each["state"] = "solved"
+    return answer
+
+
+@pytest.mark.usefixtures("obeyed")
+def test_a_worse_prompt_is_found_worse_with_its_interval(shell: Shell, tmp_path: Path) -> None:
+    folder, saved = states(tmp_path), tmp_path / "before.json"
+    assert shell("eval", folder, "--alone", "--save", saved).code == 0
+    done = shell(
+        *("eval", folder, "--alone", "--prompts", WORSE, "--compare", saved, "--json"),
+    )
+    every, needed, others = done.json["differences"]
+    assert (every["against"], every["verdict"], every["value"]) == ("before", "worse", -0.6)
+    assert every["low"] <= -0.6 <= every["high"] < 0
+    assert every["p"] < 0.05
+    assert (needed["count"], needed["value"], needed["verdict"]) == (8, -0.75, "worse")
+    assert (others["count"], others["value"], others["p"]) == (2, 0, 1)
+
+
+@pytest.mark.usefixtures("obeyed")
+def test_two_folders_of_prompts_are_compared(shell: Shell, tmp_path: Path) -> None:
+    done = shell("eval", states(tmp_path), "--alone", "--compare", WORSE)
+    assert re.search(r"worse_prompts +all +10 +\+0\.600 \[\+0\.\d+, .*better", done.out), done.out
+
+
+@pytest.fixture
+def obeyed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    with model_at(monkeypatch, obedient) as server:
+        yield server
+
+
+def outcomes(right: Sequence[bool]) -> list[CaseResult]:
+    return [CaseResult(case=str(n), right=each, covered=True) for n, each in enumerate(right)]
+
+
+def test_few_cases_show_no_difference_and_cases_of_one_side_are_left_out() -> None:
+    (found,) = differences(outcomes([True] * 3), "x", outcomes([False] * 2))
+    assert (found.count, found.value, found.verdict) == (2, 1, "no difference shown")
+    (same,) = differences(outcomes([True] * 30), "x", outcomes([True] * 30))
+    assert (same.low, same.high, same.p) == (0, 0, 1)
+
+
+def test_a_share_of_nothing_has_no_value() -> None:
+    found = system_result("x", outcomes([True]), [])
+    assert {each.name: each.value for each in found.figures}["unsupported claims"] is None
+
+
+# ---- answers, mails, reviews
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("There are 9 of them [F1.1].", [[9]], True),
+        ("There are 19 of them [F9.9], or 9.5.", [[9]], False),
+        ("Revenue: 1,234,567.5 in total", [[1234567.5]], True),
+        ("Revenue: 12.50", [[12.5]], True),
+        ("T016 (Ace), T017", [["T016"], ["T017"]], True),
+        ("T0161", [["T016"]], False),
+        ("Acme, Inc. has 3", [["Acme, Inc.", 3]], True),
+        ("Nothing was found.", [], False),
+    ],
+)
+def test_an_answer_is_right_where_each_value_stands_in_it(
+    text: str, answer: list[list[object]], right: bool
+) -> None:
+    assert names_rows(text, answer) is right
+
+
+def test_answers_are_compared_with_what_they_say_omit_and_cite(
+    shell: Shell, tmp_path: Path
+) -> None:
+    sources = {"slack_export": str(small_export(tmp_path)), "as_of": AS_OF, "since": "30d"}
+    asked = {"sources": sources, "question": "Which questions in #support-es are unanswered?"}
+    cited = shell.ask(tmp_path / "export.zip", asked["question"])  # type: ignore[arg-type]
+    items = cited["subagents"][0]["findings"][0]["evidence"]
+    wanted = [
+        {"says": [["nobody has replied", "pagar CON tarjeta"]], "denied": 0, "cites": items},
+        {"says": ["Rechnung"]},
+        {"omits": ["pagar con tarjeta"]},
+        {"cites": ["C0SUPPORTES/1.000100"]},
+    ]
+    cases = [{"id": str(n), **asked, "expected": each} for n, each in enumerate(wanted)]
+    done = shell("eval", suite(tmp_path, cases), "--model", "offline", "--json")
+    ours, one, *script = done.json["systems"]
+    assert [each["right"] for each in ours["outcomes"]] == [True, False, False, False]
+    assert one["name"] == "one context"
+    assert script == []
+
+
+def test_mails_are_compared_with_the_newest_and_with_question_marks(
+    shell: Shell, tmp_path: Path
+) -> None:
+    file = mbox(tmp_path / "m.mbox", *letters(2), mail(9, "All is well, thank you."))
+    listed = shell("triage", "--mbox", file, "--model", "offline", "--json").json["verdicts"]
+    newest, second, first = [each["thread_id"] for each in listed]
+    case = {"task": "triage", "sources": {"mbox": "m.mbox"}}
+
+    def evaluated(key: str) -> Json:
+        wanted = {newest: False, second: True, first: True}
+        cases = [{**case, "id": t, "item": t, "expected": {key: v}} for t, v in wanted.items()]
+        document: Json = shell("eval", suite(tmp_path, cases), "--model", "offline", "--json").json
+        return document
+
+    assert figures(evaluated("needs_reader"), 2)["precision"] == 0.5
+    asked = evaluated("asked")
+    assert figures(asked, 2)["accuracy"] == 1
+    assert figures(asked)["coverage"] == 1
+
+
+def test_a_planted_fault_is_found_by_one_finding_that_says_it_all() -> None:
+    panel = suite_of("panel", None)
+    assert all(job.material and job.material.is_file() for job in panel.jobs)
+    fault = next(case for case in panel.cases if case.id == "incident/impact-window")
+    for findings, found in (
+        (["The impact begins at 06:41, although the first charge was at 05:12."], True),
+        (["The impact begins at 06:41.", "The first charge was at 05:12."], False),
+        ([], False),
+    ):
+        seen = Observation(findings=tuple(findings))
+        assert outcome(fault, seen).right is found
+
+
+def test_the_twins_are_answered_by_the_sample(shell: Shell) -> None:
+    done = shell("eval", "twins", "--model", "offline", "--alone", "--limit", 2, "--json")
+    assert [each["covered"] for each in done.json["systems"][0]["outcomes"]] == [True, True]
+
+
+def test_a_model_that_refuses_every_call_is_told_with_the_reason(
+    shell: Shell, tmp_path: Path
+) -> None:
+    faults = always("http_401")
+    with pytest.MonkeyPatch.context() as patch, model_at(patch, faults=faults):
+        done = shell("eval", states(tmp_path), "--alone")
+    assert done.code == 1
+    assert "warning: assistant covers no case: " in done.err
+
+
+# ---- labelled data
+
+
+def labelled(folder: Path) -> Path:
+    """A folder of labelled data with one thing of each kind."""
+    (folder / "labels").mkdir()
+    small_export(folder).rename(folder / "slack_export.zip")
+    mbox(folder / "mail.mbox", *letters(1))
+    with duckdb.connect(str(folder / "business.duckdb")) as connection:
+        connection.execute("CREATE SCHEMA shop; CREATE TABLE shop.orders AS SELECT 7 AS id")
+    votes = [{"speech_acts": {"req": ["1.1"]}}, {"speech_acts": {}}, {"speech_acts": {"req": [2]}}]
+    gold = {"db": "shop", "question": "Which order?", "as_of": "2024-07-01", "answer": [[7]]}
+    state = {"id": "support-es/1741597200.000100", "state": "unanswered", "agreed": True}
+    parts: dict[str, Any] = {
+        "STATS": {"as_of": AS_OF},
+        "labels/support_states": [state, {**state, "id": "support-en/1", "agreed": False}],
+        "labels/email_bc3_summaries": [{"thread_id": "11", "annotators": votes}],
+        "labels/email_messages": [
+            {"thread_id": "11", "source": "bc3"},
+            {"thread_id": "12", "source": "tests", "label": "spam"},
+            {"thread_id": "13", "source": "other"},
+        ],
+        "labels/sql_gold": [gold],
+    }
+    for name, content in parts.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), "utf-8")
+    return folder
+
+
+def test_labels_become_cases(tmp_path: Path) -> None:
+    data = labelled(tmp_path)
+    read = {name: suite_of(name, data).cases for name in READERS}
+    found = {
+        name: [
+            (c.item, c.expected.model_dump(exclude_none=True, exclude_defaults=True)) for c in many
+        ]
+        for name, many in read.items()
+    }
+    assert found == {
+        "states": [("support-es/1741597200.000100", {"state": "unanswered"})],
+        "asked": [("11", {"asked": True})],
+        "triage": [("11", {"needs_reader": True}), ("12", {"needs_reader": False})],
+        "filter": [("11", {"filtered": False}), ("12", {"filtered": True})],
+        "sql": [("", {"rows": ((7,),)})],
+    }
+    assert read["sql"][0].question == "In the schema shop: Which order? Today is 2024-07-01."
+
+
+def test_a_labelled_database_is_asked(shell: Shell, tmp_path: Path) -> None:
+    done = shell("eval", "sql", "--data", labelled(tmp_path), "--model", "offline", "--json")
+    assert done.json["cases"] == 1
+    assert [each["name"] for each in done.json["systems"]] == ["assistant", "one context"]
+
+
+def test_the_states_of_real_channels_are_measured(shell: Shell, dev_data: Path) -> None:
+    done = shell("eval", "states", "--data", dev_data, "--model", "offline", "--alone", "--json")
+    found = figures(done.json)
+    assert (done.json["cases"], done.code) == (285, 0)
+    assert found["coverage"] == 1
+    assert round(found["precision"] or 0, 2) == 0.81
+    assert round(found["recall"] or 0, 2) == 0.93
+
+
+# ---- cases from stored runs
+
+
+async def database_of(work: Any) -> None:
+    """Do something with the store of the commands."""
+    settings = load_settings()
+    store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
+    try:
+        await work(store)
+    finally:
+        await store.aclose()
+
+
+def test_a_rated_answer_becomes_a_case(shell: Shell, tmp_path: Path) -> None:
+    run = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
+    unrated = shell("eval", "add", run["run_id"], "--into", tmp_path / "x")
+    assert "Nobody has rated" in refused(unrated, "not_rated")
+    for rating, accuracy in (("good", 1), ("bad", 0)):
+        folder = tmp_path / rating
+        done = shell("eval", "add", run["run_id"], "--as", rating, "--into", folder)
+        assert done.code == 0, done.err
+        found = shell("eval", folder, "--model", "offline", "--alone", "--json").json
+        assert figures(found)["accuracy"] == accuracy
+
+
+def test_reasons_for_a_bad_answer_go_into_its_case(shell: Shell, tmp_path: Path) -> None:
+    run = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
+
+    async def rate(store: Store) -> None:
+        await store.start_run("r2", "ask", "What is open?", "m", {}, request="T/C/1")
+        await store.finish_run("r2", "complete", result=run, cost_usd=0.0)
+        queue = RequestQueue(store.database)
+        await queue.feedback("T/C/1", "U0ANA", "bad")
+        await queue.explain("T/C/1", "U0ANA", "missing", "Nothing of #support-en.")
+
+    asyncio.run(database_of(rate))
+    assert shell("eval", "add", "r2", "--into", tmp_path).code == 0
+    (case,) = yaml.safe_load((tmp_path / "cases.yaml").read_text("utf-8"))
+    assert case["note"] == "missing: Nothing of #support-en."
+    assert case["question"] == "What is open?"
+    assert case["expected"]["omits"]
+
+
+def test_corrected_threads_and_good_sweeps_become_cases(shell: Shell, tmp_path: Path) -> None:
+    file = mbox(tmp_path / "m.mbox", *letters(2))
+    run = shell("triage", "--mbox", file, "--model", "offline", "--json").json
+    nothing = shell("eval", "add", run["run_id"], "--into", tmp_path)
+    assert "would have been right" in refused(nothing, "no_case")
+    thread, other = [each["thread_id"] for each in run["verdicts"]]
+
+    async def correct(store: Store) -> None:
+        await Corrections(store.database).add(OPERATOR, thread, "c@x.example", "priority", "low")
+
+    asyncio.run(database_of(correct))
+    assert shell("eval", "add", run["run_id"], "--into", tmp_path).code == 0
+    assert shell("eval", "add", run["run_id"], "--into", tmp_path, "--as", "good").code == 0
+    cases = {each["id"]: each for each in yaml.safe_load((tmp_path / "cases.yaml").read_text())}
+    assert cases[thread]["expected"]["priority"] == "low"
+    assert cases[other]["expected"].keys() == {"asked", "priority"}
+    found = shell("eval", tmp_path, "--model", "offline", "--alone", "--json").json
+    assert {o["case"]: o["right"] for o in found["systems"][0]["outcomes"]}[other]
+    sweep = shell.sweep(small_export(tmp_path))
+    done = shell("eval", "add", sweep["run_id"], "--as", "good", "--into", tmp_path / "s", "--json")
+    assert len(done.json["cases"]) == 3
+    again = shell("eval", tmp_path / "s", "--model", "offline", "--alone", "--json").json
+    assert figures(again)["accuracy"] == 1
+
+
+# ---- wrong use
+
+
+def test_the_cases_of_the_manual_are_valid(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "evaluation.md").read_text("utf-8")
+    (block,) = re.findall(r"```text\n(- id: .*?)```", page, re.DOTALL)
+    (tmp_path / "cases.yaml").write_text(block, "utf-8")
+    found = suite_of(str(tmp_path), None).cases
+    assert [case.task for case in found] == ["ask", "sweep", "triage", "review"]
+
+
+CASE = {"id": "1", "question": "?", "expected": {"says": ["a"]}}
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ({**CASE, "expectd": 1}, "unknown key 'expectd'"),
+        ({**CASE, "expected": {"say": ["a"]}}, "unknown key 'expected.say'"),
+        ({**CASE, "expected": {}}, "nothing is expected"),
+        ({**CASE, "question": ""}, "needs question"),
+        ({**CASE, "task": "triage"}, "needs item"),
+        ({**CASE, "task": "dance"}, "task: "),
+        ("x", "case 1 in "),
+    ],
+)
+def test_a_wrong_case_is_one_sentence(shell: Shell, tmp_path: Path, case: Any, told: str) -> None:
+    done = shell("eval", suite(tmp_path, [case]), "--model", "offline")
+    assert done.code == 2
+    assert told in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_wrong_use_is_one_sentence_each(shell: Shell, tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    system = {"name": "assistant", "figures": [], "outcomes": [], "seconds": {"name": "s"}}
+    old.write_text(json.dumps({"suite": "x", "model": "m", "cases": 0, "systems": [system]}))
+    twice = tmp_path / "twice"
+    twice.mkdir()
+    suite(twice, [CASE, CASE])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "no_prompt.md").write_text("<!-- version: 1 -->\nx")
+    (bad / "cases.yaml").write_text("a: [")
+    for told, *given in (
+        ("There is no suite 'dances'", "dances"),
+        ("reads labelled data", "states"),
+        ("slack_export.zip", "states", "--data", labelled(tmp_path) / "labels"),
+        ("has no cases.yaml", empty),
+        ("the id '1' twice", twice),
+        ("cannot be read", bad),
+        ("is a result of the suite x", "twins", "--compare", old),
+        ("is no result", "twins", "--compare", tmp_path / "none.json"),
+        ("no prompt 'no_prompt'", "twins", "--prompts", bad),
+        ("no folder of prompts", "twins", "--prompts", empty),
+        ("No model 'gpt'", "twins", "--model", "gpt"),
+    ):
+        options = () if "--model" in given else ("--model", "offline")
+        done = shell("eval", *given, *options)
+        sentence = [line for line in done.err.splitlines() if line.startswith("error: ")]
+        assert (done.code, len(sentence)) == (2, 1), done
+        assert told in sentence[0], done.err
+    assert shell("eval", "add").code == 2
+    assert "There is no run" in shell("eval", "add", "nothing").err
+
+
+def test_without_scipy_it_names_the_extra(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    scipy_stats()
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    done = shell("eval", "twins", "--model", "offline")
+    assert (done.code, done.out) == (2, "")
+    assert "workspace-assistant[eval]" in done.err
