@@ -237,27 +237,6 @@ async def test_what_came_while_nobody_was_there_is_answered_once(tmp_path: Path)
     slack.close()
 
 
-<<<<<<< HEAD
-=======
-async def test_health_and_metrics_tell_of_the_work(tmp_path: Path) -> None:
-    async with serving(tmp_path) as bot, aiohttp.ClientSession() as session:
-        await bot.answer(bot.ask())
-        for path in ("healthz", "readyz"):
-            async with patient(30):
-                while (await got(session, f"{bot.bench.url}/{path}"))[0] != 200:  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-        assert "assistant_" in (await got(session, f"{bot.bench.url}/metrics"))[1]
-        assert (await got(session, f"{bot.bench.url}/console"))[
-            0
-        ] == 200  # by way of its first page
-
-
-async def got(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
-    async with session.get(url) as answer:
-        return answer.status, await answer.text()
-
-
->>>>>>> consolea
 SECRET = "C0SECRET"
 
 
