@@ -37,7 +37,7 @@ from bot.console.app import PATH
 from bot.console.costs import CostWindow, cost_tables, costs_by_day
 from bot.console.pages import console_routes
 from bot.console.runs import PAGE, RunFilter, listed_runs
-from bot.console.timeline import ModelCall, spans_of
+from bot.console.timeline import TimedCall, spans_of
 from bot.privacy.retention import empty_runs, empty_trajectories
 from bot.runs.store import Store
 from bot.serving.web import serve_app
@@ -370,8 +370,8 @@ def test_spans_tell_waiting_from_the_model_and_tools() -> None:
     def at(seconds: float) -> datetime:
         return NEWEST + timedelta(seconds=seconds)
 
-    failed = ModelCall(at(2), at(3), {"error": "overloaded"})
-    again, last = ModelCall(at(5), at(6), {}), ModelCall(at(8), None, None)
+    failed = TimedCall(at(2), at(3), {"error": "overloaded"})
+    again, last = TimedCall(at(5), at(6), {}), TimedCall(at(8), None, None)
     found = [
         (span.kind, (span.start - NEWEST).total_seconds(), span.seconds)
         for span in spans_of(at(0), [failed, again, last], at(10))
@@ -384,7 +384,7 @@ def test_spans_tell_waiting_from_the_model_and_tools() -> None:
         ("tools", 6, 2),
         ("model", 8, 2),
     ]
-    assert spans_of(at(0), [ModelCall(None, None, {})], at(9)) == []
+    assert spans_of(at(0), [TimedCall(None, None, {})], at(9)) == []
     assert [s.kind for s in spans_of(at(0), [], at(9))] == ["wait"]
 
 

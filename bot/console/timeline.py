@@ -124,7 +124,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCall:
+class TimedCall:
     """One request to a model, and its reply, if one was stored."""
 
     sent: datetime | None
@@ -175,15 +175,15 @@ def _number(id: str) -> int:
     return int(digits or 0)
 
 
-async def _calls(database: Database, run: str) -> dict[str, list[ModelCall]]:
+async def _calls(database: Database, run: str) -> dict[str, list[TimedCall]]:
     """Return the model calls of each context, in order."""
     c, r = requests.c, replies.c
     same = sa.and_(r.run == c.run, r.context == c.context, r.seq == c.seq, r.attempt == c.attempt)
     query = sa.select(c.context, c.at, r.at.label("answered"), r.outcome)
     query = query.select_from(requests.outerjoin(replies, same)).where(c.run == run)
-    found = defaultdict[str, list[ModelCall]](list)
+    found = defaultdict[str, list[TimedCall]](list)
     for row in await database.read(query.order_by(c.seq, c.attempt)):
-        found[row.context].append(ModelCall(row.at, row.answered, row.outcome))
+        found[row.context].append(TimedCall(row.at, row.answered, row.outcome))
     return dict(found)
 
 
@@ -191,7 +191,7 @@ def _bar(
     id: str,
     context: sa.Row[Any] | None,
     stored: StoredSubagent | None,
-    calls: Sequence[ModelCall],
+    calls: Sequence[TimedCall],
     until: datetime | None,
 ) -> Bar:
     """Return the bar of a context; `until` is now if its run goes on."""
@@ -231,7 +231,7 @@ def _bar(
 
 
 def spans_of(
-    queued: datetime | None, calls: Sequence[ModelCall], until: datetime | None
+    queued: datetime | None, calls: Sequence[TimedCall], until: datetime | None
 ) -> list[TimelineSpan]:
     """Return the spans of a context that waits since `queued`, and goes on until now or is over.
 
