@@ -7,8 +7,8 @@ from alembic import op
 
 from bot.storage.tables import runs
 
-revision = "0014"
-down_revision = "0013"
+revision = "0015"
+down_revision = "0014"
 BEFORE = "ix_runs_started"
 """Its name in a database that an earlier version created."""
 
