@@ -12,8 +12,9 @@ from typing import Annotated
 import yaml
 from pydantic import Field, ValidationError
 
+from config.prompts import VERSION
 from config.sections import Name, Section, SourceName
-from config.settings import VERSION, SettingsError, explain, read_yaml
+from config.settings import SettingsError, explain, read_yaml
 
 FOLDER = Path(__file__).parent / "panels"
 PROFILE = "profile.yaml"
