@@ -319,13 +319,14 @@ class _Sweep:
         """Return who waits, many by their number, how many without an owner, and how long."""
         words = self.words
         waiting = [m for m in problem.active if m.finding.state != "waiting"]
-        names = customers_of(waiting)
-        is_named = all(case.customer for m in waiting for case in m.cases())
+        unnamed = [m for m in waiting if not any(case.customer for case in m.cases())]
+        names = customers_of(m for m in waiting if m not in unnamed)
         told = ", ".join(clean_text(name, NAME) for name in names)
-        if not is_named or len(names) > MOST_CUSTOMERS:
-            told = words("customers_wait", n=len(names))
+        if unnamed or len(names) > MOST_CUSTOMERS:
+            n = len(names) + sum(m.finding.people for m in unnamed)
+            told = words("customers_wait", n=n)
         lost = [m for m in problem.open if not actor(m.finding, self.team)]
-        if n := len(customers_of(lost)):
+        if (n := len(customers_of(lost))) and len(customers_of(waiting)) > 1:
             told += f" ({words('without_owner', n=n)})"
         since = min(member.since for member in problem.open)
         days = words("days", n=days_since(since, self.at)) if since != LAST else ""
@@ -450,7 +451,7 @@ class _Sweep:
         here = [case for case in cases if case[1].market == section.item]
         worst = [self._worst(*min(here, key=lambda case: case[1].tier))] if here else []
         status = "" if section.status == "complete" else words(section.status)
-        found = first_clause(prose(section.summary, CLAIM)) if status or not findings else ""
+        found = first_clause(prose(section.summary, CLAIM)) if status or not here else ""
         told = " ".join(filter(None, (open_line, self._numbers(numbers))))
         shown = filter(None, (*worst, told, status, found))
         return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
