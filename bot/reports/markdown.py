@@ -182,4 +182,6 @@ def _highlight(line: Highlight) -> str:
     ]
     text = f"**{plain(line.text)}**" if line.details else plain(line.text)
     more = f" +{line.more}" if line.more else ""
-    return " · ".join([text + "".join(named) + more, *map(plain, line.details)])
+    return " · ".join(
+        [text + "".join(named) + more, *map(plain, filter(None, (line.size, *line.details)))]
+    )

@@ -275,7 +275,8 @@ def _highlight(line: Highlight, limits: HeadLimits) -> Element:
         parts += [each.before, link_to(each.url, f"[{each.label}]") or f"[{each.label}]"]
     more = line.more + len(line.references) - len(shown)
     below = "".join(f"\n{detail}" for detail in line.details)
-    return paragraph(*parts, f" +{more}" if more else "", below)
+    size = f" · {line.size}" if line.size else ""
+    return paragraph(*parts, f" +{more}" if more else "", size, below)
 
 
 def _heading(title: str) -> Element:

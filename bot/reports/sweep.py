@@ -20,7 +20,9 @@ from bot.reports.documents import (
 from bot.reports.formats import clean_text, due, prose
 from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
+    LAST,
     OVER,
+    URGENT,
     Member,
     SweepProblem,
     actor,
@@ -67,8 +69,6 @@ SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
 MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 7, 10
 """How many are shown of each; the rest is counted, or stands on one line each."""
-MEDIUM = 2
-"""The last tier of issues that are shown in full."""
 MOST_LINES = 40
 """Lines of a table."""
 MOST_FINDINGS = 300
@@ -78,6 +78,8 @@ SUBJECT = 76
 """Characters of what somebody was helped with."""
 MANY_MARKETS = 12
 """From this number on, markets are sorted by urgency, not in the requested order."""
+FIX = "◇"
+"""Marks what waits for a fix of the team's own."""
 CLAUSE = re.compile(r"(?:(?:(?<!\d)|(?<=\d{3}))[.!?]|;)(?= )")
 """Ends of sentences and clauses; `10. März` is none."""
 FINDINGS_FILE = "findings.csv"
@@ -297,7 +299,7 @@ class _Sweep:
     def _first(self) -> Iterator[Highlight]:
         """Yield the most urgent problems, then severe issues without news, the oldest first."""
         for number, problem in enumerate(self.problems[:MOST_FIRST], 1):
-            if problem.open and (problem.is_urgent or number in self.lines):
+            if self._is_first(number, problem):
                 yield self._highlight(number, problem)
         words = self.words
         waiting = [issue for issue in self.document.still_open if issue.severity == "high"]
@@ -308,13 +310,36 @@ class _Sweep:
             references = (Reference("↗", link),) if link else ()
             yield Highlight(f"#{_name(issue)}: {claim} · {age}", references)
 
+    def _is_first(self, number: int, problem: SweepProblem) -> bool:
+        """Return whether a problem is among what to do first."""
+        is_pressing = problem.is_urgent or number in self.lines
+        return number <= MOST_FIRST and bool(problem.open) and is_pressing
+
+    def _size(self, problem: SweepProblem) -> str:
+        """Return who waits, many by their number, how many without an owner, and how long."""
+        words = self.words
+        waiting = [m for m in problem.active if m.finding.state != "waiting"]
+        unnamed = [m for m in waiting if not any(case.customer for case in m.cases())]
+        names = customers_of(m for m in waiting if m not in unnamed)
+        told = ", ".join(clean_text(name, NAME) for name in names)
+        if unnamed or len(names) > MOST_CUSTOMERS:
+            n = len(names) + sum(m.finding.people for m in unnamed)
+            told = words("customers_wait", n=n)
+        lost = [m for m in problem.open if not actor(m.finding, self.team)]
+        if (n := len(customers_of(lost))) and len(customers_of(waiting)) > 1:
+            told += f" ({words('without_owner', n=n)})"
+        since = min(member.since for member in problem.open)
+        days = words("days", n=days_since(since, self.at)) if since != LAST else ""
+        return ", ".join(filter(None, (told, days)))
+
     def _highlight(self, number: int, problem: SweepProblem) -> Highlight:
         first = problem.open[0]
         title = problem.title if _is_shared(problem) else first.finding.claim
         url = slack_link(first.finding.links)
-        told = self._days(problem), self._who(problem), *self._acts(number, problem)
+        told = self._days(problem), self._act(number, problem)
         return Highlight(
-            text=first_clause(prose(title, CLAIM)) or NOTHING,
+            size=self._size(problem),
+            text=first_clause(prose(title, CLAIM)).rstrip(".") or NOTHING,
             references=(Reference(str(number), url),),
             details=tuple(filter(None, told)),
             findings=tuple(member.finding.id for member in problem.open),
@@ -322,8 +347,9 @@ class _Sweep:
 
     def _notes(self) -> Iterator[str]:
         document, words = self.document, self.words
-        if rest := [n for n, p in self.open if p.is_urgent and n > MOST_FIRST]:
-            yield words("also_urgent", numbers=self._numbers(rest))
+        if rest := [(n, p) for n, p in self.open if p.is_urgent and not self._is_first(n, p)]:
+            told = [self._missed(number, problem) for number, problem in rest]
+            yield words("also_urgent", issues=self._some(told, MOST_CUSTOMERS, "; "))
         if lost := [n for n, _ in self.open if not self.actors[n]]:
             yield words("ownerless", numbers=self._numbers(lost))
         if document.tracker:
@@ -333,6 +359,17 @@ class _Sweep:
                 shown = clean_text(", ".join(f"#{each}" for each in names), SENTENCE)
                 yield words(key, names=shown)
         yield from _sentences(document.notes)
+
+    def _missed(self, number: int, problem: SweepProblem) -> str:
+        """Return an urgent problem in one clause: whose it is, what, and who is missing."""
+        finding = problem.open[0].finding
+        what = first_clause(prose(problem.title, CLAIM) or self._claim(finding), SUBJECT)
+        lost = "" if self.actors[number] else self.words("nobody_yet")
+        told = what.rstrip("."), self._state(finding), lost
+        return self._case(number, finding, ", ".join(filter(None, told)))
+
+    def _case(self, number: int, finding: SweepFinding, what: str) -> str:
+        return f"[{number}] {self._whose(finding, what)}"
 
     def _tracker(self, tracker: TrackerSummary) -> str:
         words = self.words
@@ -396,7 +433,7 @@ class _Sweep:
         return sorted(sections, key=calm)
 
     def _market(self, section: SweepSection) -> Line:
-        """Return the dot of the most urgent open issue, what is open, and who waits for what."""
+        """Return the dot of the most urgent open issue, the worst one, and what is open."""
         words, findings, document = self.words, section.findings, self.document
         old = [issue for issue in document.still_open if issue.item == section.item]
         numbers = sorted({self.numbers[f.id] for f in findings if f.state in NEEDS_ACTION})
@@ -410,13 +447,21 @@ class _Sweep:
             count = changes.count({"new"}) if self.has_changes else 0
             new = words("new_ones", n=count) if count else ""
             open_line = ", ".join(filter(None, (self._open(numbers, old), new)))
-        members = [m for p in self.problems for m in p.active if m.market == section.item]
-        waiting = self._states(members)
+        cases = [(n, m) for n in numbers for m in self.problems[n - 1].open]
+        here = [case for case in cases if case[1].market == section.item]
+        worst = [self._worst(*min(here, key=lambda case: case[1].tier))] if here else []
         status = "" if section.status == "complete" else words(section.status)
-        found = first_clause(prose(section.summary, CLAIM)) if status or not waiting else ""
+        found = first_clause(prose(section.summary, CLAIM)) if status or not here else ""
         told = " ".join(filter(None, (open_line, self._numbers(numbers))))
-        shown = filter(None, (told, waiting, status, found))
+        shown = filter(None, (*worst, told, status, found))
         return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
+
+    def _worst(self, number: int, member: Member) -> str:
+        """Return whose an issue is, and why it is severe or what they want."""
+        finding = member.finding
+        reason = finding.severity_reason if finding.severity == "high" else ""
+        what = first_clause(prose(reason or finding.wants, SENTENCE), SUBJECT).rstrip(".")
+        return self._case(number, finding, what or first_clause(self._claim(finding), SUBJECT))
 
     # ---- the problems
 
@@ -432,7 +477,7 @@ class _Sweep:
                 left += len(problem.active)
         for is_open, run in groupby(kept, key=lambda each: bool(each[1].open)):
             title = words("open" if is_open else "resting")
-            yield ReportSection(title, tuple(self._groups(list(run))), is_apart=True)
+            yield ReportSection(title, (self._group(list(run)),), is_apart=True)
         yield from self._quiet()
         if self.closed:
             over = words("over", n=sum(map(len, self.closed.values())))
@@ -441,13 +486,9 @@ class _Sweep:
             more = words("elsewhere", n=left, place=self.place)
             yield ReportSection(words("not_shown"), (), more=more)
 
-    def _groups(self, problems: Sequence[tuple[int, SweepProblem]]) -> Iterator[Group]:
-        """Yield problems in their order: in full what is shared or presses, the rest as lists."""
-        alone = [p.id for _, p in problems if not _is_shared(p) and p.open and p.tier <= MEDIUM]
-        full = {p.id for _, p in problems if _is_shared(p)} | {*alone[:MOST_FULL]}
-        for is_full, run in groupby(problems, key=lambda each: each[1].id in full):
-            entries = [(self._shared if _is_shared(p) else self._alone)(n, p) for n, p in run]
-            yield Group(tuple(entries), is_full=is_full)
+    def _group(self, problems: Sequence[tuple[int, SweepProblem]]) -> Group:
+        entries = [(self._shared if _is_shared(p) else self._alone)(n, p) for n, p in problems]
+        return Group(tuple(entries), is_full=True)
 
     def _shared(self, number: int, problem: SweepProblem) -> Entry:
         """Return a problem with a table of all who wait for it."""
@@ -460,7 +501,7 @@ class _Sweep:
             details += [" · ", Link(words(problem.tracker.status), link)]
         elif problem.is_untracked:
             details.append(f" · {words('untracked')}")
-        details += [f"\n{act}" for act in self._acts(number, problem)]
+        details.append(self._below(number, problem))
         head = Bold(f"{self._dot(lead.finding)} {number}. {title}")
         return Entry(
             row=(head,),
@@ -468,7 +509,7 @@ class _Sweep:
             number=number,
             title=(head,),
             details=tuple(details),
-            table=self._table(problem),
+            table=self._table(number, problem),
         )
 
     def _places(self, members: Sequence[Member], most: int = MOST_MARKETS) -> str:
@@ -477,16 +518,26 @@ class _Sweep:
         named = ", ".join(f"#{market}" for market in markets[:most])
         return f"{named} +{more}" if more > 0 else named
 
-    def _table(self, problem: SweepProblem) -> EntryTable:
-        words = self.words
+    def _table(self, number: int, problem: SweepProblem) -> EntryTable:
+        words, since = self.words, _opened(problem)
+        wrote = {m.finding.id: max(self._newest(m, since).values()) for m in problem.active}
+        urgent = {c.customer for m in problem.open if m.tier < URGENT for c in m.cases()}
+
+        def is_calm(member: Member) -> bool:
+            again = {name for name, at in self._newest(member, since).items() if at}
+            return member.tier >= URGENT and not again & urgent
+
         ranked = sorted(problem.active, key=lambda member: member.order)
+        ranked.sort(key=lambda member: wrote[member.finding.id], reverse=True)
+        ranked.sort(key=lambda member: (member.order[0], is_calm(member)))
         shown, room = list[Member](), MOST_LINES
         for member in ranked:
             room -= len(member.cases())
             if room >= 0 or not shown:
                 shown.append(member)
         left = sum(len(m.cases()) for m in ranked) - sum(len(m.cases()) for m in shown)
-        rows = [self._table_row(member) for member in shown]
+        is_told = self._is_first(number, problem) and len(problem.open) == 1
+        rows = [self._table_row(m, since, is_told and m in problem.open) for m in shown]
         columns = ["customer", "market", "opened", "again", "amount"]
         lines = [line for row in rows for line in row.cells]
         markets = {line[1] for line in lines}
@@ -501,16 +552,34 @@ class _Sweep:
             more=words("more", n=left) if left else "",
         )
 
-    def _table_row(self, member: Member) -> Row:
+    def _newest(self, member: Member, since: dict[str, str]) -> dict[str, str]:
+        """Return when each customer wrote again after the first day of their problem, unanswered;
+        the newest first, empty for who did not."""
+        state = member.finding.state
+        found = {
+            case.customer: case.waits_since or ""
+            if self._again(state, since.get(case.customer, case.since), case.waits_since)
+            else ""
+            for case in member.cases()
+        }
+        return dict(sorted(found.items(), key=lambda each: each[1], reverse=True))
+
+    def _table_row(self, member: Member, since: dict[str, str], is_told: bool) -> Row:
+        """Return the lines of an issue, who wrote last first.
+
+        `is_told`: its step stands above.
+        """
         finding, dot = member.finding, self._dot(member.finding)
         market = f"#{clean_text(member.market, NAME)}"
+        newest, cases = self._newest(member, since), {c.customer: c for c in member.cases()}
         cells = []
-        for case in member.cases()[:MOST_LINES]:
+        for case in [cases[name] for name in newest][:MOST_LINES]:
             name = clean_text(case.customer, NAME) or NOTHING
             opened = self._day(case.since) if case.since else NOTHING
-            again = self._again(finding.state, case.since, case.waits_since)
+            again = self._day(newest[case.customer]) if newest[case.customer] else ""
             cells.append((f"{dot} {name}", market, opened, again, clean_text(case.amount, AMOUNT)))
-        return Row(tuple(cells), self._note(finding), thread_links(finding))
+        note = self._note(finding, next(iter(newest.values())), is_told)
+        return Row(tuple(cells), note, thread_links(finding))
 
     def _again(self, state: State, since: str | None, waits_since: str | None) -> str:
         """Return on which later day somebody wrote again, after an answer and before the next one;
@@ -520,19 +589,24 @@ class _Sweep:
         again = self._day(waits_since)
         return again if not since or again != self._day(since) else ""
 
-    def _note(self, finding: SweepFinding) -> str:
+    def _note(self, finding: SweepFinding, again: str, is_told: bool) -> str:
         """Return where an issue of a table stands, what it is about, and the next step."""
-        wants, passed = prose(finding.wants, SENTENCE), ""
-        if finding.state in NEEDS_ACTION:
+        wants, gone = prose(finding.wants, SENTENCE), self._gone(finding)
+        state, is_open = self._state(finding), finding.state in NEEDS_ACTION
+        if is_open:
             reason = first_clause(prose(finding.severity_reason, SENTENCE), FEW_WORDS).rstrip(".")
             reason = reason if finding.severity == "high" or not wants else ""
             wants = " · ".join(dict.fromkeys(filter(None, (reason, wants))))
-            passed = self._passed([finding])
+        if again:
+            state = f"{self.words('again', day=self._day(again))}, {self.words('unanswered')}"
+        is_over = is_open and self._is_over(finding)
         told = (
-            *(passed, self._change(finding), self._state(finding), passed or self._due(finding)),
+            self.words("was_due", day=self._date_of(finding)) if is_over and not gone else "",
+            *(self._change(finding), state, "" if is_over else self._due(finding)),
             wants or first_clause(self._claim(finding)),
+            gone if is_over else "",
         )
-        step = self._step(finding) if finding.state != "waiting" else ""
+        step = "" if is_told or finding.state == "waiting" else self._step(finding)
         return " ".join(filter(None, (" · ".join(dict.fromkeys(filter(None, told))), step)))
 
     def _claim(self, finding: SweepFinding) -> str:
@@ -551,19 +625,18 @@ class _Sweep:
         finding = problem.active[0].finding
         claim = prose(finding.claim, CLAIM) or NOTHING
         mark = " ".join(filter(None, (self._dot(finding), f"{number}.", self._change(finding))))
-        head = Bold(mark)
-        said = finding.quotes[-MOST_QUOTES:] if is_urgent(finding, self.at) else []
+        head, is_pressing = Bold(mark), is_urgent(finding, self.at)
+        claim = claim if is_pressing else first_clause(claim)
+        said = finding.quotes[-MOST_QUOTES:] if is_pressing else []
         quotes = (clean_text(each, QUOTE) for each in said)
-        who = self._who(problem)
-        details: list[str | Bold | Link] = [f"\n{who} · {self._state(finding)}"]
+        details: list[str | Bold | Link] = [f"\n{self._who(problem)} · {self._state(finding)}"]
         if tracked := self._tracked(finding):
             link = slack_link([finding.tracker.link] if finding.tracker else [])
             details += [" · ", Link(tracked, link)]
-        days, acts = self._days(problem), self._acts(number, problem)
-        details += [f"\n{each}" for each in (days, *acts) if each]
-        told = f" {first_clause(claim)} · {self._who(problem, claim)} · {self._state(finding)}"
+        days = "" if self._is_first(number, problem) else self._days(problem)
+        details += [f"\n{days}" if days else "", self._below(number, problem)]
         return Entry(
-            row=(head, told, *(f"\n{each}" for each in acts)),
+            row=(head,),
             url=slack_link(finding.links),
             id=finding.id,
             number=number,
@@ -572,11 +645,8 @@ class _Sweep:
             details=tuple(details),
         )
 
-    def _who(self, problem: SweepProblem, claim: str = "") -> str:
-        """Return who waits where, since when, and for how much.
-
-        A name that the claim beside it says already is left out.
-        """
+    def _who(self, problem: SweepProblem) -> str:
+        """Return who waits where, since when, and for how much."""
         words, ranked = self.words, sorted(problem.open or problem.active, key=lambda m: m.order)
         cases = [case for member in ranked for case in member.cases()]
         found = (clean_text(case.customer, NAME) for case in cases)
@@ -584,9 +654,7 @@ class _Sweep:
         everybody = {c.customer for m in problem.active for c in m.cases() if c.customer}
         more = max(len(everybody), len(names)) - MOST_CUSTOMERS
         named = ", ".join(names[:MOST_CUSTOMERS]) + (f" +{more}" if more > 0 else "")
-        if len(names) == 1 and names[0] in claim:
-            named = ""
-        elif not names:
+        if not names:
             named = words("customers", n=sum(m.finding.people for m in ranked))
         amounts = [clean_text(c.amount, AMOUNT) for c in cases] if len(cases) == 1 else []
         longest = min(ranked, key=lambda member: member.since[:10])
@@ -607,44 +675,52 @@ class _Sweep:
     def _days(self, problem: SweepProblem) -> str:
         """Return which days have passed, and which are near, each with whose it is and for what."""
         findings = [m.finding for m in sorted(problem.open, key=_deadline) if m.finding.deadline]
-        passed = [f for f in findings if self._is_over(f)]
-        coming = [self._due(f) + self._whose(f) for f in findings if f not in passed][
-            :MOST_CUSTOMERS
-        ]
-        return " · ".join(filter(None, (self._passed(passed, _is_shared(problem)), *coming)))
+        passed = [self._date_of(f) + self._wish(f) for f in findings if self._is_over(f)]
+        coming = [self._due(f) + self._wish(f) for f in findings if not self._is_over(f)]
+        told = self.words("passed", days=self._some(passed, MOST_CUSTOMERS)) if passed else ""
+        return " · ".join(filter(None, (told, *coming[:MOST_CUSTOMERS])))
 
-    def _whose(self, finding: SweepFinding) -> str:
-        """Return in brackets the first of its customers, how many others, and what they want."""
+    def _wish(self, finding: SweepFinding) -> str:
+        """Return in brackets whose a day is, and for what."""
+        told = self._whose(finding, prose(finding.wants, FEW_WORDS))
+        return f" ({told})" if told else ""
+
+    def _date_of(self, finding: SweepFinding) -> str:
+        return self._day(f"{finding.deadline}T00:00:00+00:00")
+
+    def _gone(self, finding: SweepFinding) -> str:
+        """Return that a day is over for which something was wanted, so that the old step may be of
+        no use; empty unless the issue names the day."""
+        if not self._is_over(finding):
+            return ""
+        number = str(int(finding.deadline[-2:]))
+        told = f"{finding.wants} {finding.severity_reason} {finding.next_step}"
+        if not re.search(rf"(?<![\d.,]){number}(?![\d,])", told):
+            return ""
+        return self.words("ask_after", day=self._date_of(finding))
+
+    def _whose(self, finding: SweepFinding, what: str) -> str:
+        """Return the first of its customers, how many others, and what it is about."""
         names = list(filter(None, (clean_text(each, NAME) for each in finding.customers)))
         more = f" +{len(names) - 1}" if names[1:] else ""
-        told = f"{names[0]}{more}" if names else "", prose(finding.wants, FEW_WORDS)
-        return f" ({': '.join(filter(None, told))})" if any(told) else ""
+        is_named = not names or any(name in what for name in names)
+        return ": ".join(filter(None, ("" if is_named else f"{names[0]}{more}", what)))
 
     def _is_over(self, finding: SweepFinding) -> bool:
         left = days_left(finding, self.at.date())
         return left is not None and left < 0
 
-    def _passed(self, findings: Sequence[SweepFinding], is_named: bool = False) -> str:
-        """Return which of the days have passed, and what that asks for; empty if none has."""
-        days = [
-            self._day(f"{each.deadline}T00:00:00+00:00") + (self._whose(each) if is_named else "")
-            for each in findings
-            if self._is_over(each)
-        ]
-        told = self._some(days, MOST_CUSTOMERS)
-        return self.words("passed", n=len(days), days=told) if days else ""
+    def _act(self, number: int, problem: SweepProblem) -> str:
+        """Return what to do, in the words of the parent, else the next step of the first issue."""
+        line, gone = self.lines.get(number), [self._gone(m.finding) for m in problem.open]
+        act = f"→ {line}" if line else self._step(problem.active[0].finding)
+        return " ".join(filter(None, (", ".join(filter(None, gone[:MOST_CUSTOMERS])), act)))
 
-    def _acts(self, number: int, problem: SweepProblem) -> list[str]:
-        """Return what to do, in the words of the parent, else the next step of the first issue;
-        and how many have no owner although somebody acts for the others."""
-        line = self.lines.get(number)
-        acts = [f"→ {line}" if line else self._step(problem.active[0].finding)]
-        lost = [m for m in problem.open if not actor(m.finding, self.team)]
-        who = clean_text(self.actors[number], NAME)
-        if lost and who and _is_shared(problem):
-            n = sum(len(member.cases()) for member in lost)
-            acts.append(self.words("owner_missing", n=n, who=who))
-        return acts
+    def _below(self, number: int, problem: SweepProblem) -> str:
+        """Return what to do on a line of its own, or that it stands in the first lines already."""
+        if self._is_first(number, problem):
+            return f" · {self.words('step_above')}"
+        return f"\n{self._act(number, problem)}"
 
     def _step(self, finding: SweepFinding) -> str:
         """Return the next step with who takes it before it, unless it begins with the name.
@@ -671,9 +747,10 @@ class _Sweep:
         return self.words.date(day, "MMMd" if day.year == self.at.year else "yMMMd")
 
     def _dot(self, issue: SweepFinding | KnownIssue) -> str:
-        """Return a full dot for what is urgent, a half one for what is open, else a dash."""
+        """Return a full dot for what is urgent, a half one for what is open, a rhomb for what waits
+        for a fix, else a dash."""
         if issue.state not in NEEDS_ACTION:
-            return NOTHING
+            return FIX if issue.state == "known" else NOTHING
         if is_urgent(issue, self.at):
             return DOTS["high"]
         return DOTS["low"] if issue.severity == "low" else DOTS["medium"]
@@ -725,13 +802,13 @@ class _Sweep:
             yield Entry((Bold(f"#{_name(section)}"), f" ({len(names)}){mark}{told}"))
 
     def _subject(self, finding: SweepFinding) -> str:
-        """Return with what somebody was helped: the bug in the tracker, else the claim; empty where
-        the claim stands in place of a name."""
+        """Return with what somebody was helped, and the bug in the tracker; empty where the claim
+        stands in place of a name."""
         if not any(clean_text(name, NAME) for name in finding.customers):
             return ""
-        if finding.tracker and finding.tracker.key:
-            return clean_text(f"{finding.tracker.key} {finding.tracker.title}", SUBJECT)
-        return first_clause(self._claim(finding), SUBJECT).rstrip(".")
+        key = clean_text(finding.tracker.key, NAME) if finding.tracker else ""
+        told = first_clause(self._claim(finding)).rstrip(".")
+        return f"{told} ({key})" if key and key not in told else told
 
     def _quiet(self) -> Iterator[ReportSection]:
         """Yield the section of issues that are still open although the window has no news."""
@@ -759,6 +836,15 @@ class _Sweep:
 
 def _sentences(sentences: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, (clean_text(each, SENTENCE) for each in sentences)))
+
+
+def _opened(problem: SweepProblem) -> dict[str, str]:
+    """Return when each customer of a problem opened the first of their threads."""
+    opened: dict[str, str] = {}
+    for case in (case for member in problem.active for case in member.cases()):
+        if case.customer and case.since:
+            opened[case.customer] = min(case.since, opened.get(case.customer, case.since))
+    return opened
 
 
 def _deadline(member: Member) -> str:

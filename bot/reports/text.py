@@ -115,7 +115,7 @@ def _highlight(line: Highlight, links: LinkList | None, number: int = 0) -> str:
         else:
             named.append(each.before + (f"[{each.label}]" if each.label.isdigit() else each.url))
     more = f" +{line.more}" if line.more else ""
-    return line.text + "".join(named) + more
+    return " · ".join(filter(None, (line.text + "".join(named) + more, line.size)))
 
 
 def _flat(line: Line) -> str:

@@ -54,6 +54,8 @@ class Highlight:
 
     text: str
     references: tuple[Reference, ...] = ()
+    size: str = ""
+    """Who waits and how long, after the references."""
     more: int = 0
     """How many further entries it rests on."""
     details: tuple[str, ...] = ()
