@@ -33,6 +33,9 @@ def on_database(work: Work, as_json: bool) -> int:
     """
 
     async def go(settings: Settings) -> int:
+        if settings.slack.client_id and not settings.team:
+            hint = "Name one: assistant --team T0123ABCD ... (its id)."
+            raise SetupError("team", "Several workspaces are served here.", hint)
         try:
             return await on(settings, settings.data_dir, settings.database_url)
         except RunNotFound:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from bot.storage.encryption import EncryptedJson, EncryptedText
 from subagents.gate import Action
 
-REVISIONS = ("0010", "0011", "0012", "0013")
+REVISIONS = ("0010", "0011", "0012", "0013", "0014")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -369,6 +369,15 @@ oauth_states = table(
 """Accounts that are being connected, for minutes: `state` is the hash of what the browser
 carries. `phase`: `asked`, `begun` in one browser, `spent`, then `granted` until the person
 has entered the code that this browser shows. `body` holds secrets."""
+
+installations = table(
+    "installations",
+    columns(sa.String, "id", primary_key=True),
+    columns(UtcTime, "at"),
+    columns(EncryptedJson, "body"),
+)
+"""Slack workspaces that installed the app, where several are served: `id` is a workspace's or, for
+all workspaces of a company, the company's. `body` is slack_sdk's Installation, with its token."""
 
 
 def proposal(action: Action) -> dict[str, Any]:
