@@ -66,10 +66,9 @@ def assistant(
     ] = "",
 ) -> None:
     """Answer questions from Slack, mail, databases, files and the web; check each claim."""
-    if team:
-        from config.settings import TEAM
+    from config.settings import TEAM
 
-        TEAM.set(team)
+    TEAM.set(team)
 
 
 @app.command()

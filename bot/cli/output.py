@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from bot.errors import SetupError
 from bot.reports.answer import answer_text
 from bot.reports.documents import AnswerDocument, AnswerPart, Document, DocumentPart
 from bot.reports.text import report_text

@@ -166,6 +166,10 @@ class Middleware(AsyncMiddleware):
         return await self._answer(req.body)
 
 
+async def _nobody(enterprise_id: str | None, team_id: str | None) -> None:
+    """Authorize nothing: every payload is answered before Bolt would ask."""
+
+
 class Receiver:
     """Hands the payloads of both transports to `answer`. `app` is the Bolt app of both."""
 
@@ -178,6 +182,7 @@ class Receiver:
             name="workspace-assistant",
             logger=log,
             token=token,  # without one it warns of the token in the environment
+            authorize=None if token else _nobody,
             signing_secret=signing_secret,
             before_authorize=Middleware(self.answer),
         )
