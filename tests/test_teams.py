@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from engine_kit import until
+from engine_kit import come, until
 from serve_kit import ASKER, request_in
 from teams_kit import ACME, BETA, Place, Two, served, token_of, two_slacks, two_teams
 from timing import WAIT_S
@@ -129,10 +129,7 @@ async def test_a_daily_limit_and_a_pause_are_of_one_workspace(tmp_path: Path) ->
         two.acme.slack.people.slash(ASKER, two.acme.channel, "/assistant", "pause")
         two.beta.slack.people.slash(ASKER, two.beta.channel, "/assistant", "pause")
         inbox = server_of(two, ACME).dispatch.inbox
-
-        paused = False
-        while not paused:
-            paused = bool(await inbox.paused_by())
+        await come(inbox.paused_by)
         assert "blue-pear" in await asked(two.beta, "What of the blue-pear?")
         assert not await server_of(two, BETA).dispatch.inbox.paused_by()
 
