@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -13,9 +14,10 @@ from typing import Any
 import aiohttp
 import yaml
 from engine_kit import until, workspace
-from serve_kit import ASKER, echo, free_port, heard_at, mentioned, serve_settings
+from fleet_kit import OUTSIDE, ROOT
+from serve_kit import ASKER, CENTURY_DAYS, echo, free_port, heard_at, mentioned, serve_settings
 from standins.model import Mind, ModelServer
-from standins.slack import API_PATH, LocalSlack
+from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
 from standins.slack_shown import Shown
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -161,6 +163,7 @@ def two_slacks(
     url: str | None = None,
     teams: Mapping[str, Mapping[str, Any]] | None = None,
     front: str = "",
+    latency_s: float = 0.0,
     **sections: Any,
 ) -> Iterator[Two]:
     """Nothing serves them yet. `teams` are the settings of each; `front` hears the events."""
@@ -175,7 +178,7 @@ def two_slacks(
         slacks[team].tokens.clear()
         slacks[team].tokens[token_of(team)] = Identity(BOT_USER, BOT_ID)
     router = TwoSlacks(slacks)
-    model = ModelServer(mind, record=True)
+    model = ModelServer(mind, record=True, latency_s=latency_s)
     for team, own in (teams or {}).items():
         (folder / "teams").mkdir(exist_ok=True)
         (folder / "teams" / f"{team}.yaml").write_text(yaml.safe_dump(dict(own)), "utf-8")
@@ -216,3 +219,27 @@ async def served(two: Two) -> AsyncIterator[Workspaces]:
     finally:
         two.serving = None
         await model.aclose()
+
+
+def environment(two: Two) -> dict[str, str]:
+    """The environment of a process that serves both; writes its assistant.yaml."""
+    own = {
+        "slack": {"mode": "http", "client_id": CLIENT_ID, "timeout_s": 5, "backfill_hours": 1},
+        "serve": {"public_url": PUBLIC},
+        "reply": {"since_days": CENTURY_DAYS, "update_s": 0.2},
+        "policy": {"user_daily_usd": None, "daily_usd": None},
+    }
+    (two.folder / "assistant.yaml").write_text(yaml.safe_dump(own), "utf-8")
+    settings = two.settings
+    given = {
+        "PYTHONPATH": str(ROOT),
+        "SLACK_CLIENT_SECRET": CLIENT_SECRET,
+        "SLACK_SIGNING_SECRET": SIGNING_SECRET,
+        "SLACK_API_URL": settings.endpoints.slack_api_url,
+        "ANTHROPIC_BASE_URL": settings.endpoints.anthropic_base_url,
+        "ANTHROPIC_API_KEY": "k",
+        "ASSISTANT_DATA_DIR": str(settings.data_dir),
+        "DATABASE_URL": settings.database_url,
+    }
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+    return outside | {name: value for name, value in given.items() if value}
