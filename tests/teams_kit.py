@@ -151,7 +151,6 @@ class Two:
         status, text, _ = await self.visit(path, cookie)
         assert (status, "The assistant is installed" in text) == (200, True), text
         if serving := self.serving:
-            serving._woken.set()
             await until(lambda: team in serving.servers, WAIT_S)
 
 
@@ -193,8 +192,8 @@ def two_slacks(
         settings = settings.model_copy(update={"secrets": secrets, "endpoints": endpoints})
         acme, beta = (Place(team, slacks[team]) for team in spaces)
         yield Two(folder, router, model, settings, acme, beta, at)
-        for each in slacks.values():
-            each.close()
+        for place in (acme, beta):
+            place.slack.close()
 
 
 @asynccontextmanager

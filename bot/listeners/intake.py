@@ -14,6 +14,7 @@ from typing import Any
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
 from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
+from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.middleware.async_middleware import AsyncMiddleware
 from slack_bolt.request.internals import parse_body
 from slack_bolt.response import BoltResponse
@@ -166,8 +167,9 @@ class Middleware(AsyncMiddleware):
         return await self._answer(req.body)
 
 
-async def _nobody(enterprise_id: str | None, team_id: str | None) -> None:
+async def _nobody(enterprise_id: str | None, team_id: str | None) -> AuthorizeResult:
     """Authorize nothing: every payload is answered before Bolt would ask."""
+    raise NotImplementedError
 
 
 class Receiver:

@@ -276,15 +276,22 @@ def connect_routes(find: Callable[[str], Connecting | None]) -> list[Route]:
     ]
 
 
-def install_routes(settings: Settings, database: Database) -> list[Route]:
+def install_routes(
+    settings: Settings, database: Database, on_install: Callable[[], object]
+) -> list[Route]:
     """Return the routes on which a workspace installs the app: Bolt's own, with our pages.
 
-    Raises SetupError where something is not set that they need.
+    `on_install` is called after each installation. Raises SetupError where something is not set that they need.
     """
     secret, public = settings.secrets.slack_client_secret, settings.serve.public_url
     if not (secret and public):
         hint = "Set SLACK_CLIENT_SECRET and serve.public_url, or slack.client_id: null."
         raise SetupError("install", "No workspace can install the app.", hint)
+
+    async def installed(args: AsyncSuccessArgs) -> BoltResponse:
+        on_install()
+        return _to_bolt(_message_page("install.done", phrase("install.next"), 200))
+
     oauth = AsyncOAuthSettings(
         client_id=settings.slack.client_id,
         client_secret=secret.get_secret_value(),
@@ -292,7 +299,7 @@ def install_routes(settings: Settings, database: Database) -> list[Route]:
         user_scopes=[],
         redirect_uri=public.rstrip("/") + REDIRECT_PATH,
         install_page_rendering_enabled=False,
-        callback_options=AsyncCallbackOptions(success=_installed, failure=_not_installed),
+        callback_options=AsyncCallbackOptions(success=installed, failure=_not_installed),
         installation_store=Installations(database),
         state_store=InstallStates(database),
         logger=log,
@@ -310,10 +317,6 @@ def install_routes(settings: Settings, database: Database) -> list[Route]:
         Route(oauth.install_path, page(flow.handle_installation), methods=["GET"]),
         Route(oauth.redirect_uri_path, page(flow.handle_callback), methods=["GET"]),
     ]
-
-
-async def _installed(args: AsyncSuccessArgs) -> BoltResponse:
-    return _to_bolt(_message_page("install.done", phrase("install.next"), 200))
 
 
 async def _not_installed(args: AsyncFailureArgs) -> BoltResponse:

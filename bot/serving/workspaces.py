@@ -110,6 +110,10 @@ class Workspaces(Receiver):
     def is_idle(self) -> bool:
         return all(server.is_idle() for server in self.servers.values())
 
+    def wake(self) -> None:
+        """Look for a new installation at once."""
+        self._woken.set()
+
     def backfill(self) -> None:
         for server in self.servers.values():
             server.backfill.ask()
@@ -301,7 +305,10 @@ async def run_workspaces(
         heard = time_calls(workspaces.from_socket, process.metrics.ack.observe)
         sockets = sockets_of(settings, heard, workspaces.backfill)
         await _watch(stack, workspaces, process, health, database, sockets)
-        pages = [*connect_routes(workspaces.connecting), *install_routes(settings, database)]
+        pages = [
+            *connect_routes(workspaces.connecting),
+            *install_routes(settings, database, workspaces.wake),
+        ]
         await process.durable.open()
         stack.push_async_callback(process.durable.aclose)
         events = time_calls(workspaces.from_http, process.metrics.ack.observe)
