@@ -241,8 +241,8 @@ async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path, ki
             for team in (ACME, BETA):
                 await two.install(team)
             seen = two.router.calls  # once by the installation, then by each process that serves it
-            for team in (ACME, BETA):
-                await until(lambda: seen.count((team, "auth.test")) > len(made.bots), WAIT_S)
+            places = [(team, "auth.test") for team in (ACME, BETA)]
+            await until(lambda: all(seen.count(p) > len(made.bots) for p in places), WAIT_S)
             asks = [(p, p.ask(f"What of {p.team}-fruit?")) for p in (two.acme, two.beta)]
             await until(lambda: len(two.model.recorded) >= 2, WAIT_S)
             first.kill()

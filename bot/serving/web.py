@@ -281,7 +281,8 @@ def install_routes(
 ) -> list[Route]:
     """Return the routes on which a workspace installs the app: Bolt's own, with our pages.
 
-    `on_install` is called after each installation. Raises SetupError where something is not set that they need.
+    `on_install` is called after each installation. Raises SetupError where something is not set
+    that they need.
     """
     secret, public = settings.secrets.slack_client_secret, settings.serve.public_url
     if not (secret and public):
