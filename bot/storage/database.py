@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 MIGRATING = 7_002
 """Advisory lock of Postgres that a replica holds while it migrates."""
+ONE_MIGRATION = threading.Lock()
+"""Alembic keeps what it is doing in a module, and several workspaces are opened at once."""
 INDEXES = ("notes_search", "conversations_search")
 """Tables of SQLite that FTS5 searches: created in bot/migrations."""
 KEY_CHECK = "key_check"
@@ -112,7 +115,8 @@ def _upgrade(connection: sa.Connection) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "bot:migrations")
     config.set_main_option("path_separator", "os")
-    command.upgrade(config, "head")
+    with ONE_MIGRATION:
+        command.upgrade(config, "head")
 
 
 FILE_ELSEWHERE = "set data_dir to another directory."
