@@ -28,6 +28,7 @@ from bot.local.server import LocalServer
 from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Identity
 from bot.local.workspace import Team
 from bot.serving.workspaces import Workspaces, run_workspaces
+from bot.slack.plan import Plan, short_heading
 from config.settings import Settings
 from subagents.model import ModelClient
 
@@ -100,8 +101,11 @@ class Place:
         return [m for m in found if m.user == BOT_USER]
 
     async def answer(self, thread: str) -> Shown:
+        begun = ("", short_heading(Plan()))
+
         def finished() -> list[Shown]:
-            return [m for m in self.replies(thread) if m.metadata and not m.streaming]
+            shown = [m for m in self.replies(thread) if m.text not in begun]
+            return [m for m in shown if m.metadata and not m.streaming]
 
         await until(finished, WAIT_S)
         (only,) = finished()
