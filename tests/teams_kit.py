@@ -111,6 +111,10 @@ class Place:
         (only,) = finished()
         return only
 
+    async def told(self, thread: str, text: str) -> None:
+        """Wait until a reply contains this; it may be written piece by piece."""
+        await until(lambda: any(text in m.text for m in self.replies(thread)), WAIT_S)
+
     def texts(self) -> str:
         """All that was written here: messages, whispers, modals and Home pages."""
         return json.dumps([dict(each.args) for each in self.slack.effects], default=str) + str(

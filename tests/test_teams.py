@@ -250,7 +250,7 @@ async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path, ki
             if not url:
                 await made.started()
             for place, thread in asks:
-                assert f"{place.team}-fruit" in (await place.answer(thread)).text
+                await place.told(thread, f"{place.team}-fruit")
                 assert len(place.replies(thread)) == 1
             assert f"{BETA}-fruit" not in two.acme.texts()
             assert f"{ACME}-fruit" not in two.beta.texts()
