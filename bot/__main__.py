@@ -63,8 +63,14 @@ def assistant(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    team: Annotated[
+        str, typer.Option(help="Workspace to look at, if several are served (T...).")
+    ] = "",
 ) -> None:
     """Answer questions from Slack, mail, databases, files and the web; check each claim."""
+    from config.settings import TEAM
+
+    TEAM.set(team)
 
 
 @app.command()

@@ -27,6 +27,8 @@ Manifest = dict[str, Any]
 
 EVENTS_PATH = "/slack/events"
 """Path at which `serve` takes events, clicks and commands in mode http."""
+REDIRECT_PATH = "/slack/oauth_redirect"
+"""Path at which Slack ends the installation in one of several workspaces."""
 PLACEHOLDER = "https://YOUR-PUBLIC-ADDRESS"
 NEW_APP = "https://api.slack.com/apps?new_app=1&manifest_yaml="
 
@@ -193,6 +195,8 @@ SIGN_IN_PATH = "/console/sign-in/back"
 
 FREE_EVENTS = ("app_home_opened", "agent_session_stopped")
 """Events that need no scope."""
+INSTALL_EVENTS = ("app_uninstalled", "tokens_revoked")
+"""Those that end an installation in one of several workspaces."""
 
 
 def bot_permissions(settings: Settings) -> tuple[Permission, ...]:
@@ -211,28 +215,37 @@ def _user_permissions(settings: Settings) -> tuple[Permission, ...]:
 
 
 def bot_events(settings: Settings) -> list[str]:
-    return sorted({*FREE_EVENTS, *(e for p in bot_permissions(settings) for e in p.events)})
+    ends = INSTALL_EVENTS if settings.slack.client_id else ()
+    return sorted({*FREE_EVENTS, *ends, *(e for p in bot_permissions(settings) for e in p.events)})
 
 
 def manifest(settings: Settings, url: str | None = None) -> Manifest:
     """Return the manifest; `url` is the bot's public address in mode http, None = a placeholder."""
     address = _address(settings, url)
     there = {"request_url": address} if address else {}
-    console = settings.console.public_url
-    back = {"redirect_urls": [console.rstrip("/") + SIGN_IN_PATH]} if console else {}
     return {
         "_metadata": {"major_version": 2, "minor_version": 1},
         "display_information": {"name": NAME, "description": DESCRIPTION},
         "features": _features({"url": address} if address else {}),
-        "oauth_config": {**back, "scopes": _scopes(settings)},
+        "oauth_config": {**_redirects(settings), "scopes": _scopes(settings)},
         "settings": {
             "event_subscriptions": {**there, "bot_events": bot_events(settings)},
             "interactivity": {"is_enabled": True, **there},
-            "org_deploy_enabled": False,
+            "org_deploy_enabled": bool(settings.slack.client_id),
             "socket_mode_enabled": settings.slack.mode == "socket",
             "token_rotation_enabled": False,
         },
     }
+
+
+def _redirects(settings: Settings) -> Manifest:
+    """Return where Slack sends browsers back: after an installation, and after a sign-in."""
+    urls = []
+    if settings.slack.client_id:
+        urls.append((settings.serve.public_url or PLACEHOLDER).rstrip("/") + REDIRECT_PATH)
+    if console := settings.console.public_url:
+        urls.append(console.rstrip("/") + SIGN_IN_PATH)
+    return {"redirect_urls": urls} if urls else {}
 
 
 def _features(there: Mapping[str, str]) -> Manifest:

@@ -147,6 +147,7 @@ class LimitSettings(Section):
 class SlackSettings(Section):
     app_distribution: Literal["internal", "distributed"]
     mode: Literal["socket", "http"]
+    client_id: Name | None
     sockets: Annotated[int, Field(ge=1, le=10)]
     deaf_after_s: Seconds
     backfill_hours: Count

@@ -8,6 +8,7 @@ import difflib
 import re
 import reprlib
 from collections.abc import Hashable, Iterator, Mapping
+from contextvars import ContextVar
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard, get_args
@@ -147,7 +148,7 @@ class Secrets(Section):
     slack_app_token: SecretStr | None = None
     slack_signing_secret: SecretStr | None = None
     slack_client_secret: SecretStr | None = None
-    """With it the console lets people sign in with Slack."""
+    """With it workspaces install the app, and the console lets people sign in with Slack."""
     database_url: SecretStr | None = None
     assistant_encryption_key: SecretStr | None = None
     google_client_secret: SecretStr | None = None
@@ -227,12 +228,23 @@ class Settings(Tunables):
     endpoints: Endpoints
     key_file: Path
     """`ASSISTANT_KEY_FILE`, else a file in the user's configuration: see config/keys.py."""
+    team: str = ""
+    """Id of the workspace that these settings are for, if several are served: see `for_team`."""
+    is_company_token: bool = False
+    """Whether the bot token is of all workspaces of a company, not of `team` alone."""
 
     @property
     def database_url(self) -> str | None:
-        """Return the Postgres database of all state; None = files under `data_dir`."""
+        """Return the Postgres database of all state; None = files under `data_dir`.
+
+        That of a team names its schema, too.
+        """
         url = self.secrets.database_url
-        return url.get_secret_value() if url else None
+        address = url.get_secret_value() if url else ""
+        if address and self.team:
+            separator = "&" if "?" in address else "?"
+            address += f"{separator}options=-csearch_path%3Dassistant_{self.team.lower()}"
+        return address or None
 
     @property
     def model_key(self) -> str | None:
@@ -265,6 +277,7 @@ class Environment(BaseSettings, Secrets, Endpoints):
     anthropic_bedrock_base_url: Url | None = None
     anthropic_vertex_base_url: Url | None = None
     assistant_data_dir: Path | None = None
+    assistant_team: str | None = None
     assistant_config: Path | None = None
     assistant_key_file: Path | None = None
 
@@ -286,7 +299,59 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
     if environment.assistant_data_dir or values["data_dir"] is None:
         values["data_dir"] = environment.assistant_data_dir or _default_data_dir()
     tunables = _check(values, str(chosen or "default.yaml"))
-    return _with_environment(tunables, environment)
+    settings = _with_environment(tunables, environment)
+    team = TEAM.get() or environment.assistant_team
+    return for_team(settings, team, chosen) if team else settings
+
+
+TEAM: ContextVar[str] = ContextVar("team", default="")
+"""Workspace that `--team` names; empty = the one of `ASSISTANT_TEAM`, if any."""
+TEAMS = "teams"
+"""Folder of the workspaces' data below `data_dir`, and of their settings beside the file."""
+OF_ONE_TEAM = (
+    *("data.databases", "data.sheets", "files.projects", "mcp.servers", "schedules"),
+    *("slack.lists", "slack.languages", "google.service_account"),
+    *("policy.channels", "policy.users", "policy.admins", "policy.approvers"),
+    *("secrets.slack_bot_token", "secrets.slack_user_token", "secrets.google_access_token"),
+)
+"""Settings that open data to people of one workspace, or name them."""
+
+
+def for_team(settings: Settings, team: str, path: Path | None) -> Settings:
+    """Return the settings of one of several workspaces: its own file over the common one.
+
+    Its state has a folder of its own, in Postgres a schema. `path` names the common file. Raises
+    SettingsError.
+    """
+    if not re.fullmatch("T[A-Z0-9]{1,40}", team):
+        raise SettingsError(f"{team!r} is no workspace: give its id, such as T0123ABCD.")
+    values = {name: getattr(settings, name) for name in Tunables.model_fields}
+    own = team_file(path, team)
+    if own and own.exists():
+        plain = Tunables(**values).model_dump(by_alias=True)
+        values = dict(_check(_merge(plain, read_yaml(own)), str(own)))
+    values["data_dir"] = settings.data_dir / TEAMS / team
+    return settings.model_copy(update={**values, "team": team})
+
+
+def team_file(path: Path | None, team: str) -> Path | None:
+    """Return the file of a workspace's own settings, beside the common file."""
+    return path.parent / TEAMS / f"{team}.yaml" if path else None
+
+
+def check_common(settings: Tunables) -> None:
+    """Raise SettingsError if the settings of all workspaces say what is of one alone."""
+    for key in OF_ONE_TEAM:
+        value: object = settings
+        for part in key.split("."):
+            value = getattr(value, part, None)
+        if value:
+            name = key.removeprefix("secrets.")
+            raise SettingsError(
+                f"{name.upper()} opens one workspace, and several are served: unset it."
+                if name != key
+                else f"'{key}' is of one workspace: write it into {TEAMS}/T....yaml instead."
+            )
 
 
 def settings_file(path: Path | None = None, env: Mapping[str, str] | None = None) -> Path | None:
@@ -301,9 +366,16 @@ def settings_file(path: Path | None = None, env: Mapping[str, str] | None = None
     return chosen.absolute() if chosen else None
 
 
-def load_policy(path: Path) -> Policy:
-    """Load the policy from a file; the whole file is checked. Raises SettingsError."""
-    values = _values(path)
+def load_policy(path: Path, own: Path | None = None) -> Policy:
+    """Load the policy from a file, and from a workspace's `own` over it if there is one.
+
+    Both are checked as a whole. Raises SettingsError.
+    """
+    values = _values(path if path.exists() or not own else None)
+    if own:
+        check_common(_check({**values, "data_dir": Path()}, path.name))
+    if own and own.exists():
+        values, path = _merge(values, read_yaml(own)), own
     return _check({**values, "data_dir": values["data_dir"] or Path()}, path.name).policy
 
 

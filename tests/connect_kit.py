@@ -185,7 +185,7 @@ async def desk_at(database: Database) -> AsyncIterator[Desk]:
         async with asking({**people, "views.publish": {"ok": True, "view": {}}}) as slack:
             made = settings_at(google, url)
             connecting = Connecting(made, database, slack.web, "https://acme.slack.com/")
-            pages = connect_routes(connecting)
+            pages = connect_routes(lambda state: connecting)
             desk = Desk(connecting, Credentials(database), database, google, slack, url)
             async with serve_app(web_app(Health(), Metrics(), pages=pages), "127.0.0.1", port):
                 try:

@@ -254,7 +254,7 @@ async def test_the_cookie_is_for_no_script_and_on_https_for_this_host_alone(desk
     https = Connecting(public, desk.database, desk.slack.web, "https://acme.slack.com/")
     link = (await https.begin(ANA, TEAM)).link
     assert link.startswith("https://bot.example.com/google/connect?state=")
-    app = web_app(Health(), Metrics(), pages=connect_routes(https))
+    app = web_app(Health(), Metrics(), pages=connect_routes(lambda state: https))
     async with serve_app(app, "127.0.0.1", 0) as url:
         page = await desk.browser().get(link.replace("https://bot.example.com", url))
     cookie = page.headers["set-cookie"]

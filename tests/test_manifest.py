@@ -25,7 +25,7 @@ SOURCES = [
     if not path.is_relative_to(ROOT / "bot" / "local") and path.name != "manifest.py"
 ]
 TABLE = (*BOT_PERMISSIONS, *USER_PERMISSIONS, *SIGN_IN_PERMISSIONS)
-FREE_METHODS = {"auth.test", "chat.getPermalink", "views.open", "views.publish"}
+FREE_METHODS = {"auth.teams.list", "auth.test", "chat.getPermalink", "views.open", "views.publish"}
 """Web API methods that need no scope."""
 APP_METHODS = {"apps.connections.open"}
 """Methods of the app-level token, which has its own scope: connections:write."""

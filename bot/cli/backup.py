@@ -26,12 +26,14 @@ from bot.runs.durable import LOCKS
 from bot.slack.client import only_process
 from bot.storage.tables import REVISIONS
 from bot.terminal import DONE, errors_reported, say
-from config.settings import Settings, load_settings
+from config.settings import TEAMS, Settings, load_settings
 
 FILES = ("workflows.sqlite", "assistant.sqlite")
 """In this order: what a workflow names must be in the file that is copied after it."""
 FOLDERS = ("work", "mcp")
 SCHEMAS = ("assistant", "dbos")
+OF_TEAMS = "assistant_t*"
+"""Schemas of several workspaces."""
 DUMP, MANIFEST = "postgres.dump", "backup.json"
 KEY = (
     "The encryption key is not inside: keep ASSISTANT_ENCRYPTION_KEY or the key file, too, in "
@@ -56,10 +58,11 @@ def run_backup(file: Path, force: bool) -> int:
 
 def _copy(settings: Settings, into: Path) -> list[str]:
     """Copy the SQLite files, each at one moment, while others may write to them."""
-    present = [name for name in FILES if (settings.data_dir / name).exists()]
+    present = _files(settings.data_dir)
     if FILES[1] not in present:
         raise SetupError("nothing", f"There is no state in {settings.data_dir}.", "Check data_dir.")
     for name in present:
+        (into / name).parent.mkdir(parents=True, exist_ok=True)
         address = f"file:{settings.data_dir / name}?mode=ro"
         with (
             closing(sqlite3.connect(address, uri=True)) as source,
@@ -69,8 +72,25 @@ def _copy(settings: Settings, into: Path) -> list[str]:
     return present
 
 
+def _files(folder: Path) -> list[str]:
+    """Return the databases of a folder, with those of several workspaces."""
+    teams = sorted(folder.glob(f"{TEAMS}/*/{FILES[1]}"))
+    return [
+        *(name for name in FILES if (folder / name).exists()),
+        *(str(file.relative_to(folder)) for file in teams),
+    ]
+
+
+def _folders(folder: Path) -> list[str]:
+    teams = sorted(each for name in FOLDERS for each in folder.glob(f"{TEAMS}/*/{name}"))
+    return [
+        *(name for name in FOLDERS if (folder / name).is_dir()),
+        *(str(each.relative_to(folder)) for each in teams),
+    ]
+
+
 def _dump(settings: Settings, into: Path) -> list[str]:
-    only = [f"--schema={name}" for name in SCHEMAS]
+    only = [f"--schema={name}" for name in (*SCHEMAS, OF_TEAMS)]
     _postgres(settings, "pg_dump", "--format=custom", *only, f"--file={into / DUMP}")
     return [DUMP]
 
@@ -86,9 +106,8 @@ def _pack(settings: Settings, folder: Path, names: Sequence[str], file: Path) ->
         with tarfile.open(fileobj=raw, mode="w:gz") as archive:
             for name in (MANIFEST, *names):
                 archive.add(folder / name, name)
-            for name in FOLDERS:
-                if (settings.data_dir / name).is_dir():
-                    archive.add(settings.data_dir / name, name)
+            for name in _folders(settings.data_dir):
+                archive.add(settings.data_dir / name, name)
 
 
 def _revision(settings: Settings, folder: Path) -> str:
@@ -181,9 +200,9 @@ def _move(folder: Path, data_dir: Path) -> None:
     for name in FILES:
         for old in (name, f"{name}-wal", f"{name}-shm"):
             (data_dir / old).unlink(missing_ok=True)
-    for name in FOLDERS:
+    for name in (*FOLDERS, TEAMS):
         shutil.rmtree(data_dir / name, ignore_errors=True)
-    for name in (*FILES, *FOLDERS):
+    for name in (*FILES, *FOLDERS, TEAMS):
         if (folder / name).exists():
             (folder / name).replace(data_dir / name)
 

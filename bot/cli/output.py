@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from bot.errors import SetupError
 from bot.reports.answer import answer_text
 from bot.reports.documents import AnswerDocument, AnswerPart, Document, DocumentPart
 from bot.reports.text import report_text
@@ -33,6 +34,9 @@ def on_database(work: Work, as_json: bool) -> int:
     """
 
     async def go(settings: Settings) -> int:
+        if settings.slack.client_id and not settings.team:
+            hint = "Name one: assistant --team T0123ABCD ... (its id)."
+            raise SetupError("team", "Several workspaces are served here.", hint)
         try:
             return await on(settings, settings.data_dir, settings.database_url)
         except RunNotFound:

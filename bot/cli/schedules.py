@@ -174,7 +174,7 @@ async def _validator(settings: Settings, database: Database) -> AsyncIterator[Sc
     """Open the checks that `serve` uses."""
     async with open_session(settings.slack) as session:
         client, _ = clients(settings, session)
-        bot, _ = await who_am_i(client)
+        bot, _ = await who_am_i(client, settings)
         members, people = Members(client), People(client)
         directory = SlackDirectory(
             members, people, Grants(database).sources_for, bot.user, bot.team

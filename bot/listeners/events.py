@@ -220,6 +220,25 @@ def _deletion(event: Mapping[str, Any]) -> ForgetTarget | None:
     return ForgetTarget(kind, id) if id else None
 
 
+def installed_team(body: Mapping[str, Any]) -> str:
+    """Return the workspace of several that Slack sends a payload for; empty if it names none.
+
+    A button stands in a message of ours, and whoever clicks may be of another company.
+    """
+    granted = first(body.get("authorizations"))
+    message = mapping(body.get("message")) if body.get("type") == "block_actions" else {}
+    said = (
+        granted.get("team_id"),
+        body.get("context_team_id"),
+        mapping(body.get("view")).get("app_installed_team_id"),
+        message.get("team"),
+        mapping(body.get("team")).get("id"),
+        body.get("team_id"),
+        mapping(body.get("user")).get("team_id"),
+    )
+    return next((name for name in (id_of(each, "T") for each in said) if name), "")
+
+
 def team_of(body: Mapping[str, Any], event: Mapping[str, Any], bot: Bot) -> str:
     """Return the workspace for which Slack sent an event.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
 from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
+from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.middleware.async_middleware import AsyncMiddleware
 from slack_bolt.request.internals import parse_body
 from slack_bolt.response import BoltResponse
@@ -166,43 +167,30 @@ class Middleware(AsyncMiddleware):
         return await self._answer(req.body)
 
 
-class Intake:
-    """Receives, stores and acknowledges events. `app` is the Bolt app of both transports."""
+async def _nobody(enterprise_id: str | None, team_id: str | None) -> AuthorizeResult:
+    """Authorize nothing: every payload is answered before Bolt would ask."""
+    raise NotImplementedError
 
-    def __init__(
-        self,
-        cursors: Cursors,
-        writer: MessageWriter,
-        web: AsyncWebClient,
-        bot: Bot,
-        interactions: Interactions,
-        settings: Settings,
-        *,
-        on_request: Callable[[], object] = lambda: None,
-        on_feedback: Callable[[str, str], object] = lambda value, reason: None,
-    ) -> None:
-        """`on_request` is called after each new request, `on_feedback` after a new rating, and
-        again with the reason for a bad one; without a signing secret, HTTP is rejected.
-        """
+
+class Receiver:
+    """Hands the payloads of both transports to `answer`. `app` is the Bolt app of both."""
+
+    def __init__(self, settings: Settings, token: str | None) -> None:
+        """Without a signing secret, HTTP is rejected."""
         secret = settings.secrets.slack_signing_secret
         signing_secret = secret.get_secret_value() if secret else ""
-        self.bot = bot
-        self.counts: Counter[str] = Counter()
-        """How many of which kind, for the metrics; `unstored` were left to come again."""
-        self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
-        shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
-        self._asks = {**settings.slack.reactions, **shortcuts}
-        self._on_request, self._interactions = on_request, interactions
-        self._on_feedback = on_feedback
         self._signed = bool(signing_secret)
-        self._later: set[asyncio.Task[None]] = set()
         self.app = AsyncApp(
             name="workspace-assistant",
             logger=log,
-            token=web.token,  # without a client it warns of the token in the environment
+            token=token,  # without one it warns of the token in the environment
+            authorize=None if token else _nobody,
             signing_secret=signing_secret,
             before_authorize=Middleware(self.answer),
         )
+
+    async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
+        raise NotImplementedError
 
     async def from_socket(self, payload: Any) -> BoltResponse:
         """Return the answer to an envelope's payload, of whatever type that is; 200 = ack it."""
@@ -224,6 +212,36 @@ class Intake:
         request = AsyncBoltRequest(body="", headers=dict(headers), mode=mode)
         request.raw_body, request.body = raw, body
         return await self.app.async_dispatch(request)
+
+
+class Intake(Receiver):
+    """Receives, stores and acknowledges the events of one workspace."""
+
+    def __init__(
+        self,
+        cursors: Cursors,
+        writer: MessageWriter,
+        web: AsyncWebClient,
+        bot: Bot,
+        interactions: Interactions,
+        settings: Settings,
+        *,
+        on_request: Callable[[], object] = lambda: None,
+        on_feedback: Callable[[str, str], object] = lambda value, reason: None,
+    ) -> None:
+        """`on_request` is called after each new request, `on_feedback` after a new rating, and
+        again with the reason for a bad one.
+        """
+        super().__init__(settings, web.token)
+        self.bot = bot
+        self.counts: Counter[str] = Counter()
+        """How many of which kind, for the metrics; `unstored` were left to come again."""
+        self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
+        shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
+        self._asks = {**settings.slack.reactions, **shortcuts}
+        self._on_request, self._interactions = on_request, interactions
+        self._on_feedback = on_feedback
+        self._later: set[asyncio.Task[None]] = set()
 
     async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
         """Return 200 once everything is stored, or 503 if that failed: Slack then sends it again.

@@ -72,12 +72,13 @@ class WrongCode:
 class OauthStates:
     """The states of one database, with encrypted data. Its methods raise StoreError."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, prefix: str = "") -> None:
+        """Create it; `prefix` begins each state, and tells several workspaces apart."""
+        self._database, self._prefix = database, prefix
 
     async def begin(self, account: str, team: str) -> str:
         """Return a new state for the person who clicked, replacing an earlier one."""
-        state, now = secrets.token_urlsafe(32), datetime.now(UTC)
+        state, now = self._prefix + secrets.token_urlsafe(32), datetime.now(UTC)
         body = _Body(team=team, verifier=secrets.token_urlsafe(48))
         insert = sa.insert(oauth_states).values(
             state=_digest(state),
@@ -244,7 +245,8 @@ class Connecting:
         self._delegated = bool(settings.google.service_account)
         self._categories = settings.triage.categories
         self._oauth = oauth_of(settings)
-        self._states, self._store = OauthStates(database), Credentials(database)
+        self._states = OauthStates(database, f"{settings.team}." if settings.team else "")
+        self._store = Credentials(database)
         self._corrections = Corrections(database)
         self.publish: Publish = nobody
         """Called after a change that the user's Home does not show yet."""

@@ -6,9 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ POLL_S = 1.0
 SETTLED_S = 0.1
 """Age in seconds below which a file is read later: an editor may have emptied it just now."""
 
-Signature = tuple[int, int, int, int]
+Signature = tuple[int, ...]
 
 
 class PolicyFault(SetupError):
@@ -89,9 +91,13 @@ class PolicyFile:
         policy: Policy,
         *,
         clock: Callable[[], float] = time.monotonic,
+        own: Path | None = None,
     ) -> None:
-        """Create it; `policy` holds while there is no file: `path` None, or not there yet."""
-        self.path = path
+        """Create it; `policy` holds while there is no file: `path` None, or not there yet.
+
+        `own` is the file of one workspace, which stands over that of all.
+        """
+        self.path, self._own = path, own
         self._clock = clock
         self._looking = asyncio.Lock()
         self._looked = float("-inf")
@@ -111,30 +117,32 @@ class PolicyFile:
 
     def _look(self, path: Path) -> None:
         """Read the file if it is not the one that was read last."""
-        signature = _signature(path)
+        signature = _signature(path, self._own)
         if signature and abs(time.time() - signature[0] / 1e9) < SETTLED_S:
             time.sleep(SETTLED_S)
-            signature = _signature(path)
+            signature = _signature(path, self._own)
         if signature == self._signature:  # None: the file has never existed, or is still missing
             return
-        self._signature, self._now = signature, _parse(path)
+        self._signature, self._now = signature, _parse(path, self._own)
         if isinstance(self._now, PolicyFault):
             log.error("%s", self._now)
         else:
             log.info("the policy of %s holds", path)
 
 
-def _signature(path: Path) -> Signature | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+def _signature(*paths: Path | None) -> Signature | None:
+    """Return what changes with the files, the time of the latest change first; None = no file."""
+    found = []
+    for path in filter(None, paths):
+        with suppress(OSError):
+            found.append(path.stat())
+    parts = [(f.st_mtime_ns, f.st_ctime_ns, f.st_size, f.st_ino) for f in found]
+    return (max(part[0] for part in parts), *chain(*parts)) if parts else None
 
 
-def _parse(path: Path) -> Policy | PolicyFault:
+def _parse(path: Path, own: Path | None) -> Policy | PolicyFault:
     try:
-        policy = load_policy(path)
+        policy = load_policy(path, own)
     except SettingsError as error:
         return PolicyFault(path, str(error))
     if fault := unknown_scope(policy):

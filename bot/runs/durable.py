@@ -18,11 +18,13 @@ import logging
 import sqlite3
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -321,3 +323,114 @@ def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 def _key(executor: str) -> int:
     return zlib.crc32(executor.encode()) - 2**31
+
+
+TEAM_BODIES = ("request", "subagent", "apology", "action", "occurrence", "delivery")
+"""Workflows of each workspace."""
+
+
+@dataclass
+class TeamWorkflows(Durable):
+    """The workflows of all workspaces of a process that serves several."""
+
+    teams: dict[str, TeamDurable] = field(default_factory=dict)
+    """Those that are served here at the moment."""
+    _opened: defaultdict[str, asyncio.Event] = field(
+        default_factory=lambda: defaultdict(asyncio.Event)
+    )
+    _running: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.bodies |= {name: partial(self._run, name) for name in TEAM_BODIES}
+        self.owners, self.on_dead, self.on_adopted = self._owners, self._adopt, self._recover
+
+    async def aclose(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await super().aclose()
+
+    def add(self, durable: TeamDurable) -> None:
+        self.teams[durable.team] = durable
+        self._opened[durable.team].set()
+
+    def remove(self, durable: TeamDurable) -> None:
+        if self.teams.pop(durable.team, None):
+            self._opened[durable.team].clear()
+
+    async def _run(self, name: str, team: str, *args: Any) -> dict[str, Any]:
+        """Run a workflow of a team; if the team is closed meanwhile, once more when it is back."""
+        if task := asyncio.current_task():
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        while True:
+            await self._opened[team].wait()
+            durable = self.teams[team]
+            work = asyncio.ensure_future(durable.bodies[name](*args))
+            durable.work.add(work)
+            try:
+                return await work
+            except asyncio.CancelledError:
+                if not durable.closed or (task and task.cancelling()):
+                    raise
+            finally:
+                durable.work.discard(work)
+
+    async def _owners(self) -> set[str]:
+        each = [await t.owners() for t in list(self.teams.values()) if t.owners]
+        return set().union(*each)
+
+    async def _adopt(self, dead: str) -> None:
+        for team in list(self.teams.values()):
+            if team.on_dead:
+                await team.on_dead(dead)
+
+    async def _recover(self) -> None:
+        for team in list(self.teams.values()):
+            if team.on_adopted:
+                await team.on_adopted()
+
+
+class TeamDurable(Durable):
+    """The workflows of one workspace of several: their ids begin with its id."""
+
+    def __init__(self, workflows: TeamWorkflows, team: str) -> None:
+        whole = workflows
+        limits = (whole.max_concurrency, whole.max_crashes)
+        super().__init__(whole.executor, {}, whole.file, whole.url, *limits)
+        self.team, self._all = team, workflows
+        self.work: set[asyncio.Future[dict[str, Any]]] = set()
+        """What runs at the moment."""
+        self.closed = False
+
+    async def open(self) -> None:
+        """Let its workflows run, also those that an earlier process left."""
+        self._all.add(self)
+
+    async def begin(self, name: str, id: str, *args: Any) -> None:
+        await self._all.begin(name, self._id(id), self.team, *args)
+
+    async def spawn(self, name: str, id: str, *args: Any) -> WorkflowHandleAsync[dict[str, Any]]:
+        return await self._all.spawn(name, self._id(id), self.team, *args)
+
+    async def find_lost(self, ids: Iterable[str]) -> set[str]:
+        found = await self._all.find_lost(map(self._id, ids))
+        return {id.removeprefix(self._id("")) for id in found}
+
+    async def forget(self, before: datetime) -> int:
+        """Delete nothing: that is done for all workspaces together."""
+        return 0
+
+    async def cancel_children(self, id: str) -> None:
+        await self._all.cancel_children(self._id(id))
+
+    async def aclose(self) -> None:
+        """Stop what runs; it goes on when the workspace is served again."""
+        self.closed = True
+        self._all.remove(self)
+        for work in list(self.work):
+            work.cancel()
+        await asyncio.gather(*self.work, return_exceptions=True)
+
+    def _id(self, id: str) -> str:
+        return f"{self.team}|{id}"

@@ -108,7 +108,9 @@ def _pointed_at(settings: Settings, slack: str, google: str) -> Settings:
     }
     sales = {"sales": DatabaseSettings(path=SALES, readers=("members",))}
     changed: dict[str, Any] = {
-        "slack": settings.slack.model_copy(update={"mode": "socket", "lists": dict(SAMPLE_LISTS)}),
+        "slack": settings.slack.model_copy(
+            update={"mode": "socket", "client_id": None, "lists": dict(SAMPLE_LISTS)}
+        ),
         "data": settings.data.model_copy(update={"databases": settings.data.databases | sales}),
         "google": settings.google.model_copy(
             update={"client_id": CLIENT_ID, "service_account": None}

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import aiohttp
 import sqlalchemy as sa
+from prometheus_client import Gauge
 
 from bot.errors import SetupError, StoreError
 from bot.listeners.backfill import Backfill
@@ -221,6 +222,7 @@ class Watch:
     sockets: Sockets | None
     _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     _again: int = 0
+    _shares: dict[Gauge, int] = field(default_factory=dict)
     _passes: set[object] = field(default_factory=set)
 
     def register(self, lag: LoopLag, probe: DatabaseProbe, admission: Admission) -> None:
@@ -245,18 +247,22 @@ class Watch:
 
     async def count(self) -> None:
         """Update the metrics until cancelled."""
-        while True:
-            try:
-                await self._count()
-            except StoreError as error:
-                log.error("%s", error)
-            await asyncio.sleep(COUNT_EVERY_S)
+        try:
+            while True:
+                try:
+                    await self._count()
+                except StoreError as error:
+                    log.error("%s", error)
+                await asyncio.sleep(COUNT_EVERY_S)
+        finally:
+            for gauge in list(self._shares):
+                self._set(gauge, 0)
 
     async def _count(self) -> None:
         metrics = self.metrics
-        metrics.working.set(len(self.dispatch.at_work))
-        metrics.queued.set(await self.dispatch.inbox.count_waiting())
-        metrics.sockets.set(self.sockets.alive if self.sockets else 0)
+        self._set(metrics.working, len(self.dispatch.at_work))
+        self._set(metrics.queued, await self.dispatch.inbox.count_waiting())
+        self._set(metrics.sockets, self.sockets.alive if self.sockets else 0)
         calls = Counter(self.writer.calls)
         for (method, outcome), number in (calls - self._calls).items():
             metrics.count_slack_calls(method, outcome, number)
@@ -266,6 +272,11 @@ class Watch:
         if (last := self.backfill.last) and last.found and last.finished not in self._passes:
             self._passes = {last.finished}
             metrics.backfilled.inc(last.found)
+
+    def _set(self, gauge: Gauge, share: int) -> None:
+        """Set the share of this workspace in a number of the whole process."""
+        gauge.inc(share - self._shares.get(gauge, 0))
+        self._shares[gauge] = share
 
     def _model(self) -> str | None:
         failed = self.metrics.last_model_outcome not in ("", "ok")

@@ -11,11 +11,16 @@ import socket
 import uuid
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+)
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
@@ -64,7 +69,7 @@ from bot.storage.requests import RequestQueue
 from bot.terminal import DONE, WRONG_USE, errors_reported, tell
 from bot.tooling.registry import toolkit_of
 from config.sections import RetentionSettings
-from config.settings import Settings, load_settings, settings_file
+from config.settings import Settings, load_settings, settings_file, team_file
 from scopes.members import Members
 from scopes.preferences import Preferences
 from scopes.schedules import ScheduleDesk
@@ -103,10 +108,43 @@ class Server:
     """Address of the HTTP server (/healthz and others)."""
     tasks: list[Coroutine[Any, Any, None]] = field(default_factory=list)
 
+    def is_idle(self) -> bool:
+        return not (
+            self.dispatch.at_work or self.dispatch.runs.ids or self.schedules.worker.at_work
+        )
+
+    @property
+    def left(self) -> int:
+        """Number of requests and reports at work."""
+        return len(self.dispatch.at_work) + len(self.schedules.worker.at_work)
+
     async def drain(self, seconds: float) -> bool:
         """Start nothing more, and wait for current work; return whether all of it has ended."""
         worker = self.schedules.worker
         return all(await asyncio.gather(self.dispatch.drain(seconds), worker.drain(seconds)))
+
+
+@dataclass(frozen=True)
+class Process:
+    """The parts that all workspaces of a process share."""
+
+    durable: Durable
+    rate_limiter: RateLimiter
+    metrics: Metrics
+
+    @classmethod
+    def create(cls, settings: Settings, kind: type[Durable] = Durable) -> Process:
+        url = settings.database_url
+        durable = kind(
+            executor=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single",
+            bodies={},
+            file=settings.data_dir / "workflows.sqlite",
+            url=url,
+            max_concurrency=settings.limits.max_concurrency,
+            max_crashes=settings.serve.max_crashes,
+            per_minute=settings.serve.subagents_per_minute,
+        )
+        return cls(durable, RateLimiter(settings.limits.max_concurrency), Metrics())
 
 
 @asynccontextmanager
@@ -115,7 +153,11 @@ async def run_server(
 ) -> AsyncIterator[Server]:
     """Run the bot inside the context. `name` is the model's: `claude` or `offline`."""
     async with AsyncExitStack() as stack:
-        server = await _assemble(stack, settings, policy_path, model, name)
+        process = Process.create(settings)
+        server = await assemble(stack, settings, policy_path, model, name, process)
+        server.tasks += [reap_or_exit(process.durable), collect_when_idle(server.is_idle)]
+        for work in server.tasks:
+            stack.callback(work.close)  # if startup fails, they never ran
         server.url = await stack.enter_async_context(
             serve_app(_web(server), settings.serve.host, settings.serve.port)
         )
@@ -129,33 +171,34 @@ async def run_server(
             raise errors.exceptions[0] from None
 
 
-async def _assemble(
+async def assemble(
     stack: AsyncExitStack,
     settings: Settings,
     policy_path: Path | None,
     model: ModelClient,
     name: str,
+    process: Process,
 ) -> Server:
+    """Put together what serves one workspace: the only one, or one of several."""
     url = settings.database_url
+    durable, rate_limiter, metrics = process.durable, process.rate_limiter, process.metrics
     if not url:
         stack.enter_context(only_process(settings.data_dir))
     cipher = cipher_of(settings)
     store = await Store.open(settings.data_dir, url, cipher)
     stack.push_async_callback(store.aclose)
-    executor = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single"
     client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
-    bot, address = await who_am_i(client)
+    bot, address = await who_am_i(client, settings)
     inbox, writer = RequestQueue(store.database), MessageWriter(web, settings.slack)
-    metrics, health, cursors = Metrics(), Health(), Cursors(inbox)
-    people, policy = (
-        People(client, settings.slack.languages),
-        PolicyFile(policy_path, settings.policy),
-    )
+    health, cursors, own = Health(), Cursors(inbox), None
+    if settings.team:
+        own = team_file(policy_path, settings.team)
+    people = People(client, settings.slack.languages)
+    policy = PolicyFile(policy_path, settings.policy, own=own)
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     members = Members(client)
     stack.push_async_callback(members.aclose)
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
-    rate_limiter = RateLimiter(settings.limits.max_concurrency)
     kept = Store(RetryingDatabase(store.database))
     toolkit = toolkit_of(settings, kept.database)
     stack.push_async_callback(toolkit.aclose)
@@ -165,19 +208,11 @@ async def _assemble(
     written_to: dict[type, object] = {SlackWriter: Writer(writer, settings.reply)}
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
     runs = Runs(
-        kept, model, rate_limiter, reader, executor, metrics, directory, written_to, mailboxes=mail
+        *(kept, model, rate_limiter, reader, durable.executor, metrics, directory, written_to),
+        mailboxes=mail,
     )
     runs.toolkit = toolkit
     runs.traces = trace_runs(settings, kept, stack)
-    durable = Durable(
-        executor=executor,
-        bodies={},
-        file=settings.data_dir / "workflows.sqlite",
-        url=url,
-        max_concurrency=settings.limits.max_concurrency,
-        max_crashes=settings.serve.max_crashes,
-        per_minute=settings.serve.subagents_per_minute,
-    )
     dispatch = RequestWorker(inbox, durable, settings.serve.max_requests, runs)
     asked, slots = RequestQueue(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
     around = ContextReader(kept, asked, client.web, people, settings.reply, bot.user, address)
@@ -216,7 +251,8 @@ async def _assemble(
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, cursors, client, settings.slack)
     hear = time_calls(intake.from_socket, metrics.ack.observe)
-    seen = (health, metrics, _sockets(settings, hear, backfill), backfill, connecting)
+    sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
+    seen = (health, metrics, sockets, backfill, connecting)
     signing = (settings, store.database, cipher, policy, people, bot.team)
     access = SlackSignIn(*signing) if settings.console.public_url else LoopbackAccess()
     console = console_routes(store, settings, access, policy)
@@ -280,7 +316,6 @@ async def _start(
     """Resume what an earlier process left, and start the background tasks."""
     dispatch, durable, backfill = server.dispatch, server.durable, server.backfill
     inbox, runs, sockets = dispatch.inbox, dispatch.runs, server.sockets
-    worker = server.schedules.worker
     await inbox.adopt(durable.executor, durable.executor)  # reservations of a crashed process
     await durable.open()
     stack.push_async_callback(durable.aclose)
@@ -297,14 +332,10 @@ async def _start(
         backfill.run(),
         tidy_forever(server.settings.retention, store, inbox, durable),
         forget_pending_forever(store.database, server.settings.data_dir),
-        reap_or_exit(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
-        collect_when_idle(lambda: not (dispatch.at_work or runs.ids or worker.at_work)),
         *([sockets.run()] if sockets else []),
     ]
-    for task in server.tasks:
-        stack.callback(task.close)  # if startup fails, they never ran
 
 
 async def _watch(
@@ -321,10 +352,11 @@ async def _watch(
 
 
 def _web(server: Server) -> Any:
+    connecting = server.connecting
     heard = time_calls(server.intake.from_http, server.metrics.ack.observe)
     http = server.settings.slack.mode == "http"
     pages = [
-        *(connect_routes(server.connecting) if server.connecting.oauth else []),
+        *(connect_routes(lambda state: connecting) if connecting.oauth else []),
         *server.console,
     ]
     return web_app(server.health, server.metrics, heard if http else None, pages=pages)
@@ -382,12 +414,10 @@ async def serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    async with run_server(settings, policy_path, model, name) as server:
-        log.info(
-            "serving; health and metrics at %s, the console at %s%s",
-            *(server.url, server.url, PATH),
-        )
-        if ready:
+    async with _running(settings, policy_path, model, name) as server:
+        console = f", the console at {server.url}{PATH}" if isinstance(server, Server) else ""
+        log.info("serving; health and metrics at %s%s", server.url, console)
+        if ready and isinstance(server, Server):
             await ready(server)
         await stopping.wait()
         drain_s = settings.serve.drain_s
@@ -395,9 +425,29 @@ async def serve(
             "finishing current work, for at most %.0f s; a second signal ends at once", drain_s
         )
         if not await server.drain(settings.serve.drain_s):
-            left = len(server.dispatch.at_work) + len(server.schedules.worker.at_work)
-            log.warning("%d requests and reports continue after the next start", left)
+            log.warning("%d requests and reports continue after the next start", server.left)
             _end_at_once()
+
+
+class Running(Protocol):
+    """What serves: one workspace, or several."""
+
+    url: str
+
+    @property
+    def left(self) -> int: ...
+
+    async def drain(self, seconds: float) -> bool: ...
+
+
+def _running(
+    settings: Settings, policy_path: Path | None, model: ModelClient, name: str
+) -> AbstractAsyncContextManager[Running]:
+    if not settings.slack.client_id:
+        return run_server(settings, policy_path, model, name)
+    from bot.serving.workspaces import run_workspaces
+
+    return run_workspaces(settings, policy_path, model, name)
 
 
 def _end_at_once() -> None:
@@ -434,7 +484,7 @@ def _with_port(settings: Settings, port: int | None) -> Settings:
     return settings.model_copy(update={"serve": settings.serve.model_copy(update={"port": port})})
 
 
-def _sockets(settings: Settings, hear: Hear, backfill: Backfill) -> Sockets | None:
+def sockets_of(settings: Settings, hear: Hear, on_gap: Callable[[], object]) -> Sockets | None:
     """Return the sockets of Socket Mode. Raises SetupError where a secret is not set."""
     if settings.slack.mode == "http":
         if not settings.secrets.slack_signing_secret:
@@ -450,7 +500,7 @@ def _sockets(settings: Settings, hear: Hear, backfill: Backfill) -> Sockets | No
         token.get_secret_value(),
         settings.slack,
         base_url=settings.endpoints.slack_api_url,
-        on_gap=backfill.ask,
+        on_gap=on_gap,
     )
 
 
@@ -473,8 +523,8 @@ async def tidy_forever(
     while True:
         try:
             await tidy(store.database, retention)
-            await inbox.forget(_long_ago(retention.workflows_days))
-            await durable.forget(_long_ago(retention.workflows_days))
+            await inbox.forget(days_ago(retention.workflows_days))
+            await durable.forget(days_ago(retention.workflows_days))
         except StoreError as error:
             log.error("%s What is old could not be deleted.", error)
         except Exception:  # top-level boundary: nobody waits for this
@@ -492,5 +542,5 @@ async def reap_or_exit(durable: Durable) -> None:
         os._exit(WRONG_USE)  # another replica may be doing our work already
 
 
-def _long_ago(days: int) -> datetime:
+def days_ago(days: int) -> datetime:
     return datetime.now(UTC) - timedelta(days=days)

@@ -16,6 +16,16 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from babel import negotiate_locale
+from slack_bolt.adapter.starlette.async_handler import to_async_bolt_request, to_starlette_response
+from slack_bolt.async_app import AsyncBoltRequest
+from slack_bolt.oauth.async_callback_options import (
+    AsyncCallbackOptions,
+    AsyncFailureArgs,
+    AsyncSuccessArgs,
+)
+from slack_bolt.oauth.async_oauth_flow import AsyncOAuthFlow
+from slack_bolt.oauth.async_oauth_settings import AsyncOAuthSettings
+from slack_bolt.response import BoltResponse
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -27,9 +37,14 @@ from bot.errors import SetupError, StoreError
 from bot.local.listeners import close_listeners
 from bot.mailbox.google_oauth import ConnectFailed
 from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, Owner, OwnerUnknown
+from bot.manifest import REDIRECT_PATH, bot_permissions
 from bot.metrics import CONTENT_TYPE, Metrics
 from bot.serving.observability import Health, HealthReport
+from bot.slack.installations import Installations, InstallStates
+from bot.storage.database import Database
+from config.settings import Settings
 from config.words import current, in_language, languages, phrase
+from scopes.slack_client import web_client
 
 log = logging.getLogger(__name__)
 
@@ -244,14 +259,77 @@ _HEADERS = {
 Page = Callable[[Request], Awaitable[Response]]
 
 
-def connect_routes(connecting: Connecting) -> list[Route]:
-    """Return the routes from the link in Slack to Google and back."""
-    pages = _Pages(connecting)
+def connect_routes(find: Callable[[str], Connecting | None]) -> list[Route]:
+    """Return the routes from the link in Slack to Google and back; `find` takes their state."""
+
+    def of_state(page: Callable[[_Pages, Request], Awaitable[Response]]) -> Page:
+        async def answer(request: Request) -> Response:
+            connecting = find(_query(request, "state"))
+            return await page(_Pages(connecting), request) if connecting else _expired_page()
+
+        return _with_errors(answer)
+
     return [
-        Route(START_PATH, _with_errors(pages.start), methods=["GET"]),
-        Route(START_PATH, _with_errors(pages.leave), methods=["POST"]),
-        Route(BACK_PATH, _with_errors(pages.back), methods=["GET"]),
+        Route(START_PATH, of_state(_Pages.start), methods=["GET"]),
+        Route(START_PATH, of_state(_Pages.leave), methods=["POST"]),
+        Route(BACK_PATH, of_state(_Pages.back), methods=["GET"]),
     ]
+
+
+def install_routes(
+    settings: Settings, database: Database, on_install: Callable[[], object]
+) -> list[Route]:
+    """Return the routes on which a workspace installs the app: Bolt's own, with our pages.
+
+    `on_install` is called after each installation. Raises SetupError where something is not set
+    that they need.
+    """
+    secret, public = settings.secrets.slack_client_secret, settings.serve.public_url
+    if not (secret and public):
+        hint = "Set SLACK_CLIENT_SECRET and serve.public_url, or slack.client_id: null."
+        raise SetupError("install", "No workspace can install the app.", hint)
+
+    async def installed(args: AsyncSuccessArgs) -> BoltResponse:
+        on_install()
+        return _to_bolt(_message_page("install.done", phrase("install.next"), 200))
+
+    oauth = AsyncOAuthSettings(
+        client_id=settings.slack.client_id,
+        client_secret=secret.get_secret_value(),
+        scopes=[each.scope for each in bot_permissions(settings)],
+        user_scopes=[],
+        redirect_uri=public.rstrip("/") + REDIRECT_PATH,
+        install_page_rendering_enabled=False,
+        callback_options=AsyncCallbackOptions(success=installed, failure=_not_installed),
+        installation_store=Installations(database),
+        state_store=InstallStates(database),
+        logger=log,
+    )
+    client = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
+    flow = AsyncOAuthFlow(client=client, logger=log, settings=oauth)
+
+    def page(handle: Callable[[AsyncBoltRequest], Awaitable[BoltResponse]]) -> Page:
+        async def answer(request: Request) -> Response:
+            return to_starlette_response(await handle(to_async_bolt_request(request, b"")))
+
+        return _with_errors(answer)
+
+    return [
+        Route(oauth.install_path, page(flow.handle_installation), methods=["GET"]),
+        Route(oauth.redirect_uri_path, page(flow.handle_callback), methods=["GET"]),
+    ]
+
+
+async def _not_installed(args: AsyncFailureArgs) -> BoltResponse:
+    log.warning("a workspace did not install the app: %s", args.reason)
+    return _to_bolt(_message_page("connect.wrong", phrase("install.failed"), 400))
+
+
+def _to_bolt(page: Response) -> BoltResponse:
+    headers: dict[str, str | Sequence[str]] = {
+        name: each for name, each in page.headers.items() if name != "content-length"
+    }
+    return BoltResponse(status=page.status_code, body=bytes(page.body).decode(), headers=headers)
 
 
 def _with_errors(page: Page) -> Page:

@@ -671,11 +671,14 @@ def clients(
     web = web_client(
         url, token=token, timeout=settings.slack.timeout_s, session=session, retry_handlers=[]
     )
-    turns = ReadTurns(settings.slack, KEPT)
-    return connect(session, token, url, settings.slack, turns), web
+    client = connect(session, token, url, settings.slack, ReadTurns(settings.slack, KEPT))
+    if settings.is_company_token:  # each call says for which of its workspaces it is
+        for each in (web, client.web):
+            each.default_params["team_id"] = settings.team
+    return client, web
 
 
-async def who_am_i(client: SlackClient) -> tuple[Bot, str]:
+async def who_am_i(client: SlackClient, settings: Settings) -> tuple[Bot, str]:
     """Return our identity in this workspace, and the workspace's address. Raises SetupError."""
     try:
         identity = await client.call("auth.test")
@@ -684,7 +687,12 @@ async def who_am_i(client: SlackClient) -> tuple[Bot, str]:
     except (aiohttp.ClientError, TimeoutError) as error:
         why = f"Slack cannot be reached ({type(error).__name__})."
         raise SetupError("slack", why, "Check the network and SLACK_API_URL.") from error
-    bot = Bot(str(identity["user_id"]), str(identity.get("bot_id") or ""), str(identity["team_id"]))
+    team = settings.team if settings.is_company_token else str(identity["team_id"])
+    if settings.team not in ("", team):
+        raise SetupError(
+            "slack", f"The token of {settings.team} is of {team}.", "Install it again."
+        )
+    bot = Bot(str(identity["user_id"]), str(identity.get("bot_id") or ""), team)
     return bot, str(identity.get("url") or "")
 
 

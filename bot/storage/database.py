@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +22,14 @@ from sqlalchemy.engine import URL
 
 from bot.errors import StoreError
 from bot.storage.encryption import Cipher, WrongKey, cipher_here
-from bot.storage.tables import REVISIONS, credentials, flags, preferences
+from bot.storage.tables import REVISIONS, credentials, flags, installations, preferences
 
 log = logging.getLogger(__name__)
 
 MIGRATING = 7_002
 """Advisory lock of Postgres that a replica holds while it migrates."""
+ONE_MIGRATION = threading.Lock()
+"""Alembic keeps what it is doing in a module, and several workspaces are opened at once."""
 INDEXES = ("notes_search", "conversations_search")
 """Tables of SQLite that FTS5 searches: created in bot/migrations."""
 KEY_CHECK = "key_check"
@@ -68,7 +72,7 @@ def check_key(engine: sa.Engine, cipher: Cipher) -> None:
 
 
 def _rotate(engine: sa.Engine, cipher: Cipher) -> None:
-    """Encrypt with the first key what is kept permanently: OAuth tokens and preferences."""
+    """Encrypt with the first key what is kept permanently: tokens and preferences."""
     c = credentials.c
     with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
         rows = connection.execute(sa.select(c.provider, c.account, c.body).with_for_update()).all()
@@ -79,6 +83,10 @@ def _rotate(engine: sa.Engine, cipher: Cipher) -> None:
         for id, text in connection.execute(kept).all():
             mine = preferences.c.id == id
             connection.execute(sa.update(preferences).where(mine).values(text=text))
+        kept = sa.select(installations.c.id, installations.c.body).with_for_update()
+        for id, body in connection.execute(kept).all():
+            mine = installations.c.id == id
+            connection.execute(sa.update(installations).where(mine).values(body=body))
         mine = flags.c.name == KEY_CHECK
         connection.execute(sa.update(flags).where(mine).values(value=cipher.encrypt(KEY_CHECK)))
 
@@ -107,7 +115,8 @@ def _upgrade(connection: sa.Connection) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "bot:migrations")
     config.set_main_option("path_separator", "os")
-    command.upgrade(config, "head")
+    with ONE_MIGRATION:
+        command.upgrade(config, "head")
 
 
 FILE_ELSEWHERE = "set data_dir to another directory."
@@ -240,7 +249,10 @@ Work = Callable[[sa.Connection], Any]
 BUSY_SECONDS = 10
 """Seconds that a command waits for another process that is writing."""
 SCHEMA = "assistant"
-"""Schema of our tables in Postgres: everything else in that database is left alone."""
+"""Schema of our tables in Postgres: everything else in that database is left alone.
+
+Where several workspaces are served, the address of each names its own: see `Settings.database_url`.
+"""
 
 
 def open_file(path: Path, cipher: Cipher) -> sa.Engine:
@@ -275,7 +287,10 @@ def open_server(url: str, cipher: Cipher) -> sa.Engine:
             max_overflow=0,
             hide_parameters=True,  # a logged error must not reveal what people wrote
             pool_pre_ping=True,  # reconnect after the server was restarted
-            connect_args={"options": f"-csearch_path={SCHEMA}", "connect_timeout": BUSY_SECONDS},
+            connect_args={
+                "options": f"-csearch_path={schema_of(address)}",
+                "connect_timeout": BUSY_SECONDS,
+            },
             json_serializer=dumps,
         )
         return _ready(engine, cipher, where, URL_ELSEWHERE)
@@ -293,6 +308,12 @@ def server_url(url: str) -> URL:
     return address.set(drivername="postgresql+psycopg")
 
 
+def schema_of(address: URL) -> str:
+    """Return the schema of our tables that an address names."""
+    found = re.search(r"-csearch_path=(assistant_t\w+)", str(address.query.get("options", "")))
+    return found[1] if found else SCHEMA
+
+
 def place_of(address: URL) -> str:
     """Return a server's database as it may be shown: without account and password."""
     return f"{address.database or ''} on {address.host or 'this machine'}"
@@ -303,7 +324,7 @@ def _ready(engine: sa.Engine, cipher: Cipher, where: object, elsewhere: str) -> 
     engine.dialect.cipher = cipher  # type: ignore[attr-defined]  # EncryptedText looks for it there
     try:
         if engine.dialect.name == "postgresql":
-            _make_schema(engine)
+            _make_schema(engine, schema_of(engine.url))
         migrate(engine, where, elsewhere)
         check_key(engine, cipher)
     except BaseException:
@@ -312,11 +333,11 @@ def _ready(engine: sa.Engine, cipher: Cipher, where: object, elsewhere: str) -> 
     return engine
 
 
-def _make_schema(engine: sa.Engine) -> None:
+def _make_schema(engine: sa.Engine, schema: str) -> None:
     with engine.begin() as connection:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
-        if not sa.inspect(connection).has_schema(SCHEMA):  # the account may own nothing else
-            connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
+        if not sa.inspect(connection).has_schema(schema):  # the account may own nothing else
+            connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
 
 
 def _file_engine(path: Path) -> sa.Engine:

@@ -373,6 +373,15 @@ oauth_states = table(
 carries. `phase`: `asked`, `begun` in one browser, `spent`, then `granted` until the person
 has entered the code that this browser shows. `body` holds secrets."""
 
+installations = table(
+    "installations",
+    columns(sa.String, "id", primary_key=True),
+    columns(UtcTime, "at"),
+    columns(EncryptedJson, "body"),
+)
+"""Slack workspaces that installed the app, where several are served: `id` is a workspace's or, for
+all workspaces of a company, the company's. `body` is slack_sdk's Installation, with its token."""
+
 
 def proposal(action: Action) -> dict[str, Any]:
     """Return the row of an action that was just proposed."""

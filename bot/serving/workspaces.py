@@ -1,0 +1,361 @@
+"""Serve every workspace that installed the app, each with parts and a database of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+from pydantic import SecretStr
+from slack_bolt.response import BoltResponse
+from slack_sdk.errors import SlackApiError
+
+from bot.errors import SetupError, StoreError
+from bot.listeners.events import installed_team
+from bot.listeners.intake import STORE_S, Receiver
+from bot.listeners.socket_mode import Sockets
+from bot.log import about
+from bot.mailbox.oauth import Connecting
+from bot.manifest import INSTALL_EVENTS
+from bot.metrics import time_calls
+from bot.runs.durable import TeamDurable, TeamWorkflows
+from bot.serving.observability import DatabaseProbe, Health, LoopLag
+from bot.serving.serve import (
+    TIDY_EVERY_S,
+    Process,
+    Server,
+    assemble,
+    collect_when_idle,
+    days_ago,
+    reap_or_exit,
+    sockets_of,
+)
+from bot.serving.web import connect_routes, install_routes, serve_app, web_app
+from bot.slack.client import only_process
+from bot.slack.installations import Installations
+from bot.slack.messages import mapping
+from bot.storage.database import Database
+from bot.storage.encryption import cipher_of
+from config.settings import Settings, SettingsError, check_common, for_team
+from scopes.slack_client import web_client
+from subagents.model import ModelClient
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 5.0
+"""Seconds until another replica's installation is seen here."""
+RETRY_S = 30.0
+"""Pause before a workspace that cannot be served is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str = field(repr=False)
+    is_company: bool
+
+
+@dataclass
+class Opened:
+    """A workspace that is being served."""
+
+    token: Token
+    closing: asyncio.Event
+    """Set to end it."""
+    tried: asyncio.Event
+    """Set when it is served, or its first try has failed."""
+    task: asyncio.Task[None] = field(init=False)
+    server: Server | None = None
+    fault: str = ""
+
+
+class Workspaces(Receiver):
+    """The workspaces of one process; each event goes to the one that Slack sent it for."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy_path: Path | None,
+        model: tuple[ModelClient, str],
+        process: Process,
+        database: Database,
+    ) -> None:
+        super().__init__(settings, None)
+        self.url = ""
+        self.opened: dict[str, Opened] = {}
+        self.installations = Installations(database)
+        self._settings, self._path, self._model = settings, policy_path, model
+        self._process = process
+        self._web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
+        self._woken = asyncio.Event()
+        self._looked = False
+        self._teams_of: dict[str, list[str]] = {}
+
+    @property
+    def servers(self) -> dict[str, Server]:
+        return {team: each.server for team, each in self.opened.items() if each.server}
+
+    @property
+    def left(self) -> int:
+        return sum(server.left for server in self.servers.values())
+
+    async def drain(self, seconds: float) -> bool:
+        return all(await asyncio.gather(*(s.drain(seconds) for s in self.servers.values())))
+
+    def is_idle(self) -> bool:
+        return all(server.is_idle() for server in self.servers.values())
+
+    def wake(self) -> None:
+        """Look for a new installation at once."""
+        self._woken.set()
+
+    def backfill(self) -> None:
+        for server in self.servers.values():
+            server.backfill.ask()
+
+    def connecting(self, state: str) -> Connecting | None:
+        """Return where an attempt to connect a mailbox goes on: its state begins with the team."""
+        server = self.servers.get(state.partition(".")[0])
+        return server.connecting if server else None
+
+    def check(self) -> str | None:
+        """Return whether all that was installed has been tried, as a sentence."""
+        waiting = sum(not each.tried.is_set() for each in self.opened.values())
+        if self._looked and not waiting:
+            return None
+        return f"{waiting} workspaces are being opened." if waiting else "It is starting."
+
+    def faults(self) -> str | None:
+        """Return why some workspaces cannot be served."""
+        said = [f"{team}: {each.fault}" for team, each in self.opened.items() if each.fault]
+        return " ".join(said) or None
+
+    async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
+        """Let the workspace answer that the payload is for; one without us is acked and dropped."""
+        team = installed_team(body)
+        try:
+            if mapping(body.get("event")).get("type") in INSTALL_EVENTS:
+                await self._end(body, team)
+                return BoltResponse(status=200, body="")
+            opened = self.opened.get(team)
+            if opened is None and await self._is_installed(team):
+                return BoltResponse(status=503, body="")  # it is being opened: Slack sends it again
+        except StoreError as error:
+            log.error("%s", error)
+            return BoltResponse(status=503, body="")
+        if opened is None:
+            log.warning("an event came for %s, which has not installed the app", team or "nobody")
+            return BoltResponse(status=200, body="")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STORE_S):
+                await opened.tried.wait()
+        if opened.server is None:
+            return BoltResponse(status=503, body="")
+        with about(team=team):
+            return await opened.server.intake.answer(body)
+
+    async def _is_installed(self, team: str) -> bool:
+        """Return whether a workspace that is not served here is installed; it will be served."""
+        found = team in await self._wanted()
+        if found:
+            self._woken.set()
+        return found
+
+    async def _end(self, body: Mapping[str, Any], team: str) -> None:
+        """Stop to serve a workspace that removed the app; its data stays until it is forgotten.
+
+        A late event does not end an installation that came after it.
+        """
+        event, at = mapping(body.get("event")), body.get("event_time")
+        if event.get("type") == "tokens_revoked" and not mapping(event.get("tokens")).get("bot"):
+            return
+        before = datetime.fromtimestamp(at + 1, UTC) if type(at) is int else datetime.now(UTC)
+        whole = mapping((body.get("authorizations") or [{}])[0]).get("is_enterprise_install")
+        id = str(body.get("enterprise_id")) if whole else team
+        if await self.installations.remove(id, before):
+            log.info("%s has removed the app", id)
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Serve what is installed, until cancelled; then close everything."""
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    await self._follow()
+                    self._looked = True
+                except StoreError as error:
+                    log.error("%s", error)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._woken.wait()
+        finally:
+            await asyncio.gather(*(self._close(team) for team in list(self.opened)))
+
+    async def _follow(self) -> None:
+        wanted = await self._wanted()
+        ended = [
+            team
+            for team, each in self.opened.items()
+            if wanted.get(team) != each.token or each.task.done()
+        ]
+        await asyncio.gather(*map(self._close, ended))
+        for team, token in wanted.items():
+            if team not in self.opened:
+                opened = Opened(token, asyncio.Event(), asyncio.Event())
+                opened.task = asyncio.create_task(self._serve(team, opened), name=team)
+                self.opened[team] = opened
+
+    async def _close(self, team: str) -> None:
+        opened = self.opened[team]
+        opened.closing.set()
+        await asyncio.wait([opened.task])
+        self.opened.pop(team, None)
+
+    async def _wanted(self) -> dict[str, Token]:
+        """Return the token of each workspace; one's own installation comes before its company's."""
+        wanted: dict[str, Token] = {}
+        for each in await self.installations.all():
+            token = Token(str(each.bot_token), bool(each.is_enterprise_install))
+            if token.is_company:
+                teams = await self._of_company(str(each.enterprise_id), token.text)
+                wanted = dict.fromkeys(teams, token) | wanted
+            else:
+                wanted[str(each.team_id)] = token
+        return wanted
+
+    async def _of_company(self, id: str, token: str) -> list[str]:
+        """Return the workspaces in which a company's installation is approved."""
+        teams: list[str] = []
+        cursor = ""
+        try:
+            while True:
+                page = await self._web.auth_teams_list(token=token, limit=100, cursor=cursor)
+                teams += [str(each["id"]) for each in page.get("teams") or ()]
+                cursor = mapping(page.get("response_metadata")).get("next_cursor") or ""
+                if not cursor:
+                    break
+        except (SlackApiError, aiohttp.ClientError, TimeoutError) as error:
+            log.warning("Slack does not list the workspaces of %s: %s", id, error)
+            return self._teams_of.get(id, [])
+        self._teams_of[id] = teams
+        return teams
+
+    async def _serve(self, team: str, opened: Opened) -> None:
+        """Serve one workspace until it is closed. A fault ends it, and it is tried again later."""
+        with about(team=team):
+            try:
+                await self._serve_until_closed(team, opened)
+            except* (SetupError, SettingsError) as errors:
+                opened.fault = str(errors.exceptions[0])
+                log.error("%s cannot be served: %s", team, opened.fault)
+            except* Exception:  # top-level boundary: one workspace
+                opened.fault = "It failed; the log says how."
+                log.exception("%s cannot be served", team)
+            opened.tried.set()
+            if opened.fault:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S):
+                        await opened.closing.wait()
+
+    async def _serve_until_closed(self, team: str, opened: Opened) -> None:
+        settings = for_team(self._settings, team, self._path)
+        token = {"slack_bot_token": SecretStr(opened.token.text)}
+        secrets = settings.secrets.model_copy(update=token)
+        bound = {"secrets": secrets, "is_company_token": opened.token.is_company}
+        settings = settings.model_copy(update=bound)
+        durable = TeamDurable(cast(TeamWorkflows, self._process.durable), team)
+        async with AsyncExitStack() as stack:
+            process = replace(self._process, durable=durable)
+            server = await assemble(stack, settings, self._path, *self._model, process)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    running = [tasks.create_task(each) for each in server.tasks]
+                    opened.server = server
+                    opened.tried.set()
+                    await opened.closing.wait()
+                    for task in running:
+                        task.cancel()
+            finally:
+                opened.server = None
+
+
+@asynccontextmanager
+async def run_workspaces(
+    settings: Settings, policy_path: Path | None, model: ModelClient, name: str
+) -> AsyncIterator[Workspaces]:
+    """Serve all workspaces inside the context. Raises SetupError if that cannot begin."""
+    try:
+        check_common(settings)
+    except SettingsError as error:
+        raise SetupError("one_workspace", str(error), "") from None
+    async with AsyncExitStack() as stack:
+        if not settings.database_url:
+            stack.enter_context(only_process(settings.data_dir))
+        cipher = cipher_of(settings)
+        database = await Database.open(settings.data_dir, settings.database_url, cipher)
+        stack.push_async_callback(database.aclose)
+        process, health = Process.create(settings, TeamWorkflows), Health()
+        workspaces = Workspaces(settings, policy_path, (model, name), process, database)
+        heard = time_calls(workspaces.from_socket, process.metrics.ack.observe)
+        sockets = sockets_of(settings, heard, workspaces.backfill)
+        await _watch(stack, workspaces, process, health, database, sockets)
+        pages = [
+            *connect_routes(workspaces.connecting),
+            *install_routes(settings, database, workspaces.wake),
+        ]
+        await process.durable.open()
+        stack.push_async_callback(process.durable.aclose)
+        events = time_calls(workspaces.from_http, process.metrics.ack.observe)
+        app = web_app(health, process.metrics, None if sockets else events, pages=pages)
+        served = serve_app(app, settings.serve.host, settings.serve.port)
+        workspaces.url = await stack.enter_async_context(served)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(workspaces.run()),
+                    tasks.create_task(reap_or_exit(process.durable)),
+                    tasks.create_task(collect_when_idle(workspaces.is_idle)),
+                    tasks.create_task(_tidy_workflows(settings, process)),
+                    *([tasks.create_task(sockets.run())] if sockets else []),
+                ]
+                yield workspaces
+                for task in running:
+                    task.cancel()
+        except* SetupError as errors:
+            raise errors.exceptions[0] from None
+
+
+async def _watch(
+    stack: AsyncExitStack,
+    workspaces: Workspaces,
+    process: Process,
+    health: Health,
+    database: Database,
+    sockets: Sockets | None,
+) -> None:
+    lag, probe = LoopLag(process.metrics.lag.set), DatabaseProbe(database)
+    await stack.enter_async_context(lag.sampled())
+    stack.push_async_callback(probe.aclose)
+    health.add("loop", lag.check, "live")
+    health.add("store", probe.thread, "live")
+    health.add("database", probe.reachable)
+    health.add("workspaces", workspaces.check)
+    health.add("faults", workspaces.faults, "noted")
+    if sockets:
+        health.add("slack", lambda: None if sockets.healthy() else "No socket is connected.")
+
+
+async def _tidy_workflows(settings: Settings, process: Process) -> None:
+    """Delete old workflows, now and every hour; each workspace tidies its own data."""
+    while True:
+        try:
+            await process.durable.forget(days_ago(settings.retention.workflows_days))
+        except StoreError as error:
+            log.error("%s", error)
+        await asyncio.sleep(TIDY_EVERY_S)

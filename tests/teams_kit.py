@@ -1,0 +1,252 @@
+"""One Slack with two workspaces, whose people and channels have the same ids, and one model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from engine_kit import until, workspace
+from fleet_kit import OUTSIDE, ROOT
+from serve_kit import ASKER, CENTURY_DAYS, echo, free_port, heard_at, mentioned, serve_settings
+from standins.model import Mind, ModelServer
+from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
+from standins.slack_shown import Shown
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from timing import WAIT_S
+
+from bot.local.server import LocalServer
+from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Identity
+from bot.local.workspace import Team
+from bot.serving.workspaces import Workspaces, run_workspaces
+from bot.slack.plan import Plan, short_heading
+from config.settings import Settings
+from subagents.model import ModelClient
+
+ACME, BETA = "T0ACME", "T0BETA"
+CLIENT_ID, CLIENT_SECRET = "1.2", "client-secret"
+PUBLIC = "https://bot.example.com"
+
+
+def token_of(team: str) -> str:
+    return f"xoxb-of-{team}"
+
+
+@dataclass
+class TwoSlacks:
+    """Both workspaces behind one address: each call goes to the workspace of its token."""
+
+    slacks: dict[str, LocalSlack]
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    """Team and method of each call; no team where the token is of none."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        method = scope["path"].rpartition("/")[2]
+        if method == "oauth.v2.access":
+            await self._access(request)(scope, receive, send)
+            return
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        team = bearer.removeprefix("xoxb-of-")
+        self.calls.append((team if team in self.slacks else "", method))
+        app: ASGIApp = self.slacks.get(team, self.slacks[ACME]).app
+        await app(scope, receive, send)
+
+    def _access(self, request: Request) -> Any:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            form = await Request(scope, receive).form()
+            team = str(form.get("code")).removeprefix("code-of-")
+            known = team in self.slacks
+            body = {
+                "ok": True,
+                "app_id": APP_ID,
+                "access_token": token_of(team),
+                "token_type": "bot",
+                "scope": "chat:write",
+                "bot_user_id": BOT_USER,
+                "team": {"id": team, "name": team},
+                "authed_user": {"id": ASKER},
+            }
+            response = JSONResponse(body if known else {"ok": False, "error": "invalid_code"})
+            await response(scope, receive, send)
+
+        return answer
+
+
+@dataclass
+class Place:
+    """One of the workspaces."""
+
+    team: str
+    slack: LocalSlack
+
+    @property
+    def channel(self) -> str:
+        return next(c.id for c in self.slack.state.channels.values() if not c.is_im)
+
+    def ask(self, text: str, user: str = ASKER) -> str:
+        return self.slack.people.say(user, self.channel, mentioned(text))
+
+    def replies(self, thread: str = "") -> list[Shown]:
+        found = self.slack.visible(self.channel, thread or None)
+        return [m for m in found if m.user == BOT_USER]
+
+    async def answer(self, thread: str) -> Shown:
+        begun = ("", short_heading(Plan()))
+
+        def finished() -> list[Shown]:
+            shown = [m for m in self.replies(thread) if m.text not in begun]
+            return [m for m in shown if m.metadata and not m.streaming]
+
+        await until(finished, WAIT_S)
+        (only,) = finished()
+        return only
+
+    async def told(self, thread: str, text: str) -> None:
+        """Wait until a reply contains this; it may be written piece by piece."""
+        await until(lambda: any(text in m.text for m in self.replies(thread)), WAIT_S)
+
+    def texts(self) -> str:
+        """All that was written here: messages, whispers, modals and Home pages."""
+        return json.dumps([dict(each.args) for each in self.slack.effects], default=str) + str(
+            self.slack.state.whispers
+        )
+
+
+@dataclass
+class Two:
+    """A process, or several, that serve both workspaces."""
+
+    folder: Path
+    router: TwoSlacks
+    model: ModelServer
+    settings: Settings
+    acme: Place
+    beta: Place
+    url: str
+    """Where the pages and events are served."""
+    serving: Workspaces | None = None
+
+    async def visit(self, path: str, cookie: str = "") -> tuple[int, str, Mapping[str, str]]:
+        """Status, text and headers of a page."""
+        headers = {"cookie": cookie, "accept-language": "en"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(self.url + path, headers=headers, allow_redirects=False) as page,
+        ):
+            return page.status, await page.text(), page.headers
+
+    async def state(self) -> tuple[str, str]:
+        """A state, and the cookie of its browser."""
+        status, _, headers = await self.visit("/slack/install")
+        assert status == 302
+        found = re.search(r"[?&]state=([\w-]+)", headers["location"])
+        assert found
+        return found[1], headers["set-cookie"].split(";")[0]
+
+    async def install(self, team: str) -> None:
+        state, cookie = await self.state()
+        path = f"/slack/oauth_redirect?code=code-of-{team}&state={state}"
+        status, text, _ = await self.visit(path, cookie)
+        assert (status, "The assistant is installed" in text) == (200, True), text
+        if serving := self.serving:
+            await until(lambda: team in serving.servers, WAIT_S)
+
+
+@contextmanager
+def two_slacks(
+    folder: Path,
+    mind: Mind = echo,
+    *,
+    url: str | None = None,
+    teams: Mapping[str, Mapping[str, Any]] | None = None,
+    front: str = "",
+    latency_s: float = 0.0,
+    **sections: Any,
+) -> Iterator[Two]:
+    """Nothing serves them yet. `teams` are the settings of each; `front` hears the events."""
+    port = free_port()
+    at = front or f"http://127.0.0.1:{port}"
+    space = workspace(2)
+    spaces = {ACME: space, BETA: replace(space, team=Team(BETA, "Beta", "beta"))}
+    slacks = {}
+    for team, each in spaces.items():
+        heard = f"{front}/slack/events" if front else heard_at(port)
+        slacks[team] = LocalSlack(each, retries_s=(0.0, 0.3, 1.0, 2.0, 4.0), request_url=heard)
+        slacks[team].tokens.clear()
+        slacks[team].tokens[token_of(team)] = Identity(BOT_USER, BOT_ID)
+    router = TwoSlacks(slacks)
+    model = ModelServer(mind, record=True, latency_s=latency_s)
+    for team, own in (teams or {}).items():
+        (folder / "teams").mkdir(exist_ok=True)
+        (folder / "teams" / f"{team}.yaml").write_text(yaml.safe_dump(dict(own)), "utf-8")
+    with LocalServer(router, "slack") as slack, LocalServer(model.app, "model") as minds:
+        sections["slack"] = {"client_id": CLIENT_ID, **sections.get("slack", {})}
+        sections["serve"] = {"public_url": PUBLIC, **sections.get("serve", {})}
+        given: dict[str, Any] = {"mode": "http", "port": port, "url": url, **sections}
+        settings = serve_settings(folder / "data", slack.url + API_PATH, **given)
+        secret = {"slack_bot_token": None, "slack_client_secret": CLIENT_SECRET}
+        secrets = type(settings.secrets)(**{**dict(settings.secrets), **secret})
+        endpoints = settings.endpoints.model_copy(update={"anthropic_base_url": minds.url})
+        settings = settings.model_copy(update={"secrets": secrets, "endpoints": endpoints})
+        acme, beta = (Place(team, slacks[team]) for team in spaces)
+        yield Two(folder, router, model, settings, acme, beta, at)
+        for place in (acme, beta):
+            place.slack.close()
+
+
+@asynccontextmanager
+async def two_teams(folder: Path, mind: Mind = echo, **how: Any) -> AsyncIterator[Two]:
+    """Both workspaces, served by this process and installed."""
+    with two_slacks(folder, mind, **how) as two:
+        async with served(two):
+            for team in (ACME, BETA):
+                await two.install(team)
+            yield two
+
+
+@asynccontextmanager
+async def served(two: Two) -> AsyncIterator[Workspaces]:
+    model = ModelClient(two.settings.models, "k", two.settings.endpoints.anthropic_base_url)
+    path = two.folder / "assistant.yaml"
+    try:
+        async with run_workspaces(two.settings, path, model, "claude") as serving:
+            two.serving = serving
+            yield serving
+            assert await serving.drain(WAIT_S)
+    finally:
+        two.serving = None
+        await model.aclose()
+
+
+def environment(two: Two) -> dict[str, str]:
+    """The environment of a process that serves both; writes its assistant.yaml."""
+    own = {
+        "slack": {"mode": "http", "client_id": CLIENT_ID, "timeout_s": 5, "backfill_hours": 1},
+        "serve": {"public_url": PUBLIC},
+        "reply": {"since_days": CENTURY_DAYS, "update_s": 0.2},
+        "policy": {"user_daily_usd": None, "daily_usd": None},
+    }
+    (two.folder / "assistant.yaml").write_text(yaml.safe_dump(own), "utf-8")
+    settings = two.settings
+    given = {
+        "PYTHONPATH": str(ROOT),
+        "SLACK_CLIENT_SECRET": CLIENT_SECRET,
+        "SLACK_SIGNING_SECRET": SIGNING_SECRET,
+        "SLACK_API_URL": settings.endpoints.slack_api_url,
+        "ANTHROPIC_BASE_URL": settings.endpoints.anthropic_base_url,
+        "ANTHROPIC_API_KEY": "k",
+        "ASSISTANT_DATA_DIR": str(settings.data_dir),
+        "DATABASE_URL": settings.database_url,
+    }
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+    return outside | {name: value for name, value in given.items() if value}

@@ -1,0 +1,294 @@
+"""Several workspaces on one process: one never reads, sees or spends what is of another.
+
+People and channels have the same ids in both on purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import types
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from engine_kit import come, until
+from fleet_kit import Balancer, Fleet
+from pg_kit import database
+from serve_kit import ASKER, request_in
+from slack_sdk.web.async_client import AsyncWebClient
+from teams_kit import ACME, BETA, Place, Two, environment, served, token_of, two_slacks, two_teams
+from timing import WAIT_S
+
+from bot.errors import SetupError
+from bot.local.server import LocalServer
+from bot.local.slack.interactions import block_actions
+from bot.metrics import Metrics
+from bot.runs.durable import TeamWorkflows
+from bot.runs.store import RunNotFound
+from bot.serving.serve import Server
+from bot.slack.messages import Bot
+from bot.storage.database import Database
+from bot.storage.tables import METADATA, installations
+from config.settings import Settings
+from subagents.model import ModelClient
+from subagents.rate_limiter import RateLimiter
+
+pytestmark = pytest.mark.system
+
+
+def server_of(two: Two, team: str) -> Server:
+    assert two.serving
+    return two.serving.servers[team]
+
+
+async def rows(server: Server) -> dict[str, int]:
+    """How many rows each table of a workspace has."""
+    database = server.dispatch.inbox.database
+    counted = {}
+    for table in METADATA.sorted_tables:
+        found = await database.read(sa.select(sa.func.count()).select_from(table))
+        counted[table.name] = found[0][0]
+    return counted
+
+
+async def installed(two: Two) -> list[str]:
+    assert two.serving
+    return [str(each.team_id) for each in await two.serving.installations.all()]
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(f.read_bytes() for f in folder.rglob("*") if f.is_file())
+
+
+async def asked(place: Place, text: str) -> str:
+    return (await place.answer(place.ask(text))).text
+
+
+async def test_each_workspace_is_answered_with_its_own_data_alone(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        untouched = await rows(server_of(two, BETA))
+        assert "red-apple" in await asked(two.acme, "What of the red-apple?")
+        assert await rows(server_of(two, BETA)) == untouched
+        assert "blue-pear" in await asked(two.beta, "What of the blue-pear?")
+        assert "red-apple" not in two.beta.texts()
+        assert "blue-pear" not in two.acme.texts()
+        asks = [request_in(body) for body in two.model.recorded]
+        assert all(("red-apple" in ask) != ("blue-pear" in ask) for ask in asks)
+        for team, own in ((ACME, "red-apple"), (BETA, "blue-pear")):
+            runs = await server_of(two, team).dispatch.runs.store.runs(10)
+            assert [own in run.question for run in runs] == [True]
+        assert {team for team, _ in two.router.calls} == {ACME, BETA}
+
+
+async def test_tokens_are_encrypted_where_they_lie(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        assert await installed(two) == [ACME, BETA]
+    kept = everything_in(tmp_path)
+    assert ACME.encode() in kept
+    assert token_of(ACME).encode() not in kept
+
+
+async def test_an_installation_with_a_state_of_another_kind_stores_nothing(tmp_path: Path) -> None:
+    with two_slacks(tmp_path) as two:
+        async with served(two):
+            state, cookie = await two.state()
+            back = f"/slack/oauth_redirect?code=code-of-{ACME}&state="
+            other, _ = await two.state()
+            forged = (
+                (back + "forged", "slack-app-oauth-state=forged"),
+                (back + other, cookie),
+                (back + state, ""),
+                ("/slack/oauth_redirect?error=access_denied", cookie),
+                (f"/slack/oauth_redirect?code=code-of-{ACME}", cookie),
+            )
+            for path, with_cookie in forged:
+                status, text, _ = await two.visit(path, with_cookie)
+                assert status == 400
+                assert "Nothing was installed" in text
+                assert await installed(two) == []
+            assert (await two.visit(back + state, cookie))[0] == 200
+            status, text, _ = await two.visit(back + state, cookie)
+            assert (status, "Nothing was installed" in text) == (400, True)
+            assert await installed(two) == [ACME]
+
+
+async def test_a_workspace_that_removes_the_app_is_served_no_more_and_keeps_its_data(
+    tmp_path: Path,
+) -> None:
+    async with two_teams(tmp_path) as two:
+        assert two.serving
+        await asked(two.acme, "What of the red-apple?")
+        two.acme.slack.send({"type": "tokens_revoked", "tokens": {"oauth": [ASKER]}})
+        two.acme.slack.send({"type": "app_uninstalled"})
+        await until(lambda: two.serving and set(two.serving.opened) == {BETA}, WAIT_S)
+        thread = two.acme.ask("Who hears this?")
+        assert "blue-pear" in await asked(two.beta, "What of the blue-pear?")
+        assert two.acme.replies(thread) == []
+        assert await installed(two) == [BETA]
+        await two.install(ACME)
+        runs = await server_of(two, ACME).dispatch.runs.store.runs(10)
+        assert ["red-apple" in run.question for run in runs][-1:] == [True]
+        late = {"type": "app_uninstalled"}
+        body = {"type": "event_callback", "team_id": ACME, "event": late, "event_time": 1}
+        assert (await two.serving.answer(body)).status == 200
+        assert await installed(two) == [ACME, BETA]
+
+
+async def test_a_daily_limit_and_a_pause_are_of_one_workspace(tmp_path: Path) -> None:
+    acme = {"policy": {"daily_usd": 0.000001, "admins": [ASKER]}}
+    async with two_teams(tmp_path, teams={ACME: acme}) as two:
+        two.acme.ask("What of the red-apple?")
+        assert "blue-pear" in await asked(two.beta, "What of the blue-pear?")
+        await until(lambda: two.acme.replies() or two.acme.slack.state.whispers, WAIT_S)
+        assert "You asked" not in two.acme.texts()
+        for place in (two.acme, two.beta):  # an administrator here, and nobody there
+            place.slack.people.slash(ASKER, place.channel, "/assistant", "pause")
+        await come(server_of(two, ACME).dispatch.inbox.paused_by)
+        assert "green-fig" in await asked(two.beta, "What of the green-fig?")
+        assert not await server_of(two, BETA).dispatch.inbox.paused_by()
+
+
+SHARED = (ModelClient, TeamWorkflows, RateLimiter, Metrics, type, types.ModuleType, asyncio.Task)
+"""What all workspaces of a process share, and what leads everywhere."""
+
+
+def parts_of(server: Server) -> Iterator[object]:
+    """All objects that a workspace's parts reach, however indirectly."""
+    seen: dict[int, object] = {}
+    todo: list[object] = [server]
+    while todo:
+        part = todo.pop()
+        if id(part) in seen or isinstance(part, SHARED):
+            continue
+        seen[id(part)] = part
+        yield part
+        if isinstance(part, types.FunctionType):
+            todo += [*(part.__closure__ or ()), *(part.__defaults__ or ())]
+        elif isinstance(part, types.CoroutineType):
+            todo += list((inspect.getcoroutinelocals(part) or {}).values())
+        elif not isinstance(part, asyncio.AbstractEventLoop):
+            todo += gc.get_referents(part)
+
+
+async def test_no_part_of_a_workspace_reaches_what_is_of_another(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        for team in (ACME, BETA):
+            await asked(two.acme if team == ACME else two.beta, "What is open?")
+            parts = list(parts_of(server_of(two, team)))
+            folder = two.settings.data_dir / "teams" / team
+            databases = [part for part in parts if isinstance(part, Database)]
+            assert {part.where for part in databases} == {str(folder / "assistant.sqlite")}
+            assert len(databases) >= 2
+            tokens = {part.token for part in parts if isinstance(part, AsyncWebClient)}
+            assert tokens == {token_of(team)}
+            settings = {part.team for part in parts if isinstance(part, Settings)}
+            assert settings == {team}
+            bots = {part.team for part in parts if isinstance(part, Bot)}
+            assert bots == {team}
+
+
+async def test_what_another_workspace_names_is_not_there(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        thread = two.acme.ask("What of the red-apple?")
+        await two.acme.answer(thread)
+        acme, beta = (server_of(two, team) for team in (ACME, BETA))
+        (run,) = await acme.dispatch.runs.store.runs(10)
+        state = await acme.connecting._states.begin(ASKER, ACME)
+        await until(acme.is_idle, WAIT_S)
+        before = await rows(acme)
+
+        with pytest.raises(RunNotFound):
+            await beta.dispatch.runs.store.run(run.id)
+        forged = state.replace(ACME, BETA)
+        assert two.serving
+        assert two.serving.connecting(forged) is beta.connecting
+        assert await acme.connecting.owner(state)
+        assert await beta.connecting.owner(forged) is None
+        assert (await two.visit(f"/google/connect?state={forged}"))[0] == 410
+        key = f"{ACME}/{two.acme.channel}/{thread}"
+        for action, value in (
+            ("feedback", f"good {key}"),
+            ("card_approve", run.id),
+            ("schedule_delete", run.id),
+            ("answer_details", run.id),
+        ):
+            click = {"type": "button", "action_id": action, "value": value, "action_ts": "1.0"}
+            body = block_actions(two.beta.slack.state, ASKER, click)
+            two.beta.slack.put("interactive", body)
+        told = await asked(two.beta, f"Show run {run.id}, and what {key} says.")
+        assert "red-apple" not in told + two.beta.texts()
+        assert {**await rows(acme), "cursors": 0} == {**before, "cursors": 0}  # written late
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path, kind: str) -> None:
+    balancer = Balancer()
+    with (
+        database() if kind == "postgres" else nullcontext() as url,
+        LocalServer(balancer.app, "balancer") as front,
+        two_slacks(tmp_path, url=url, front=front.url, latency_s=1.0) as two,
+    ):
+        made = Fleet(tmp_path, two.acme.slack, two.model, balancer, environment(two))
+        try:
+            (first, *_) = await made.started(2 if url else 1)
+            two.url = first.url
+            for team in (ACME, BETA):
+                await two.install(team)
+            seen = two.router.calls  # once by the installation, then by each process that serves it
+            places = [(team, "auth.test") for team in (ACME, BETA)]
+            await until(lambda: all(seen.count(p) > len(made.bots) for p in places), WAIT_S)
+            asks = [(p, p.ask(f"What of {p.team}-fruit?")) for p in (two.acme, two.beta)]
+            await until(lambda: len(two.model.recorded) >= 2, WAIT_S)
+            first.kill()
+            balancer.targets.remove(first.url)
+            if not url:
+                await made.started()
+            for place, thread in asks:
+                await place.told(thread, f"{place.team}-fruit")
+                assert len(place.replies(thread)) == 1
+            assert f"{BETA}-fruit" not in two.acme.texts()
+            assert f"{ACME}-fruit" not in two.beta.texts()
+            assert not made.bots[-1].tracebacks()
+        finally:
+            for bot in made.bots:
+                bot.kill()
+
+
+async def test_an_event_for_nobody_is_taken_and_dropped(tmp_path: Path) -> None:
+    with two_slacks(tmp_path) as two:
+        async with served(two):
+            await two.install(ACME)
+            thread = two.beta.ask("Who hears this?")
+            deliveries = two.beta.slack.deliveries
+            await until(lambda: deliveries and all(d.acked_at for d in deliveries), WAIT_S)
+            assert two.beta.replies(thread) == []
+            assert "red-apple" in await asked(two.acme, "What of the red-apple?")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"policy": {"admins": (ASKER,)}}, {"slack": {"lists": {"F0": "Bugs"}}}],
+)
+async def test_what_is_of_one_workspace_may_not_be_set_for_all(
+    tmp_path: Path, section: dict[str, Any]
+) -> None:
+    with two_slacks(tmp_path, **section) as two, pytest.raises(SetupError, match="one workspace"):
+        await served(two).__aenter__()
+
+
+async def test_the_home_database_of_several_holds_no_data_of_people(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        assert two.serving
+        await asked(two.acme, "What of the red-apple?")
+        database = two.serving.installations._database
+        for table in METADATA.sorted_tables:
+            if table.name in (installations.name, "flags", "alembic_version"):
+                continue
+            found = await database.read(sa.select(sa.func.count()).select_from(table))
+            assert (table.name, found[0][0]) == (table.name, 0)
