@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from bot.storage.encryption import EncryptedJson, EncryptedText, LaterEncryptedJson
 from subagents.gate import Action
 
-REVISIONS = ("0010", "0011", "0012", "0013", "0014", "0015")
+REVISIONS = ("0010", "0011", "0012", "0013", "0014", "0015", "0016")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()

@@ -6,8 +6,8 @@ from alembic import op
 
 from bot.storage.tables import installations
 
-revision = "0014"
-down_revision = "0013"
+revision = "0016"
+down_revision = "0015"
 
 
 def upgrade() -> None:
