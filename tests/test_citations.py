@@ -389,7 +389,7 @@ async def test_a_fresh_session_cites_what_its_forerunner_was_shown_and_nothing_e
         return call("read_thread", thread=read_by[-1])
 
     settings = settings_for(
-        {"parent_context": 12_000, "remind_at": 1.0}, roles={"parent": {"max_tokens": 1_000}}
+        {"parent_context": 12_000, "remind_at": 0.699}, roles={"parent": {"max_tokens": 1_000}}
     )
     long = LocalSlack(workspace(1, 60))
     got = await asked(mind, tmp_path, settings, "What of #support-1?", slack=long)

@@ -72,7 +72,7 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
             ASKER,
             f"T0ACME/{bot.channel}/{asked}",
         )
-        assert "\n1 source · messages of up to " in shown.text
+        assert "\n1 source · messages of " in shown.text
         session = bot.slack.state.sessions[bot.channel, asked]
         assert (session.status, session.initiator) == ("active", ASKER)
         assert len(bot.replies(asked)) == 1

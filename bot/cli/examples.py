@@ -29,6 +29,11 @@ EXAMPLES = {
     "feedback": ("assistant feedback --bad",),
     "show": ("assistant show 3aed2eb7a726", "assistant show 3aed2eb7a726 --files results"),
     "audit": ("assistant audit 3aed2eb7a726",),
+    "replay": (
+        "assistant replay 3aed2eb7a726",
+        "assistant replay 3aed2eb7a726 --model claude --from s3",
+    ),
+    "console": ("assistant console", "assistant console --port 8123"),
     "decisions": ("assistant decisions --since 7d --verdict deny",),
     "forget": (
         "assistant forget --user U0123ABCD --dry-run",

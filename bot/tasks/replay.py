@@ -446,6 +446,7 @@ class ReplayModel(ModelClient):
 
     def __init__(self, replay: Replay) -> None:
         self.models, self.replay = replay.settings.models, replay
+        self._prices = self.models.prices
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""
