@@ -578,7 +578,8 @@ class _Sweep:
             opened = self._day(case.since) if case.since else NOTHING
             again = self._day(newest[case.customer]) if newest[case.customer] else ""
             cells.append((f"{dot} {name}", market, opened, again, clean_text(case.amount, AMOUNT)))
-        note = self._note(finding, next(iter(newest.values())), is_told)
+        alone = next(iter(newest.values())) if len(newest) == 1 else ""  # else a column tells whose
+        note = self._note(finding, alone, is_told)
         return Row(tuple(cells), note, thread_links(finding))
 
     def _again(self, state: State, since: str | None, waits_since: str | None) -> str:
