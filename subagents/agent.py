@@ -297,11 +297,7 @@ class Agent:
         return await self._follow(reply.content, reply.stop_reason)
 
     async def _step(self, name: str, kind: type[S], fn: Callable[[], Awaitable[S]]) -> S:
-        """Return what a step gives, or gave before a restart.
-
-        Only reading follows before it is stored: a call that came in moments before a crash is made
-        again, like one that was under way.
-        """
+        """Return what a step gives, or gave before a restart."""
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
         if known := self.run_.recorded(key, kind):
@@ -310,7 +306,7 @@ class Agent:
             out = await fn()
         except LimitReached as reached:
             out = kind(limit=str(reached))
-        return await self.run_.record(key, kind, out, wait=False)
+        return await self.run_.record(key, kind, out)
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""

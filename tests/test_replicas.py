@@ -51,7 +51,6 @@ def at_rest(url: str) -> list[tuple[str, ...]]:
     queries = (
         "SELECT key, state FROM assistant.inbox WHERE state NOT IN ('done', 'ignored', 'failed')",
         "SELECT run, key FROM assistant.reservations",
-        "SELECT run, key FROM assistant.steps",
         "SELECT workflow_uuid, status FROM dbos.workflow_status WHERE status <> 'SUCCESS'",
         "SELECT run, reserved_tokens::text FROM assistant.budgets WHERE reserved_tokens <> 0",
     )

@@ -212,16 +212,21 @@ class Site:
         path = self.folder / "data" / "mcp" / "rogue" / "calls"
         return [json.loads(each) for each in path.read_text().splitlines()] if path.exists() else []
 
+    def branches(self) -> list[str]:
+        """Branches of requests in the folder."""
+        return [each for each in self.repo.branches.local if each.startswith("assistant/")]
+
     def answered_once(self) -> None:
         """All is there once, but what waits for a click; and nobody was told of a failure."""
         assert len(self.answers()) == 1
         assert sorted(self.attached()) == ["plan.md", "sales.csv", "sales.png"]
         assert self.cards() == 2
         assert self.rows() == [list(HEAD)]
-        assert subjects(self.repo) == ["Write the new page", "Begin"]
-        assert subjects(self.remote) == ["Begin"]
-        assert text_at(self.repo, "README.md") == "# Book, anew\n"
-        assert text_at(self.repo, "new.md") == "# Newer\n"
+        (branch,) = self.branches()
+        assert subjects(self.repo, branch) == ["Write the new page", "Begin"]
+        assert subjects(self.remote, "main") == ["Begin"]
+        assert text_at(self.repo, "README.md", branch) == "# Book, anew\n"
+        assert text_at(self.repo, "new.md", branch) == "# Newer\n"
         assert git(self.folder / "book", "status", "--porcelain") == ""
         calls = self.recorded()
         assert len(calls) == 1 or any(BEGUN in each for each in self.errors)
@@ -231,7 +236,9 @@ class Site:
 
     def approved_once(self) -> None:
         assert self.rows() == [list(HEAD), ["EMEA", "12"]]
-        assert subjects(self.remote) == subjects(self.repo) == ["Write the new page", "Begin"]
+        (branch,) = self.branches()
+        wanted = ["Write the new page", "Begin"]
+        assert subjects(self.remote, "main") == subjects(self.repo, branch) == wanted
         assert git(self.folder / "bare.git", "fsck", "--no-dangling") == ""
         assert self.repo.lookup_reference("refs/heads/main").target == self.remote.head.target
 
