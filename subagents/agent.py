@@ -259,8 +259,6 @@ class Agent:
                 pass
         finally:
             await self._steps.release()
-        if self.spec.contract is None:  # a subagent's steps are stored with its result
-            await self.run_.checkpoint.flush()
         return ending
 
     async def _turn(self) -> Ending | None:
@@ -369,8 +367,6 @@ class Agent:
         crash = ""
         ordinary = [c for c in calls if c.name not in self.workflow_names]
         ctx = replace(self.ctx, label=self.reading.label, turn=self._seq)
-        if not all(self.toolbox.only_reads(call.name) for call in calls):
-            await self.run_.checkpoint.flush()
         if ordinary:
             out = await self._step("tools", ToolsStep, lambda: self._steps.tools(ctx, ordinary))
             self._close(out.limit)

@@ -45,11 +45,8 @@ class Checkpoint(Protocol):
     def known(self, key: str) -> dict[str, Any] | None:
         """Return what this step returned before; None if it has to be done."""
 
-    async def keep(self, key: str, body: dict[str, Any], *, wait: bool = True) -> None:
-        """Store what a step returned; without `wait` within moments, in the order of the steps."""
-
-    async def flush(self) -> None:
-        """Return when everything that was kept is stored."""
+    async def keep(self, key: str, body: dict[str, Any]) -> None:
+        """Store what a step returned."""
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         """Store a brief with the checked result of its subagent."""
@@ -61,10 +58,7 @@ class PassThrough:
     def known(self, key: str) -> dict[str, Any] | None:
         return None
 
-    async def keep(self, key: str, body: dict[str, Any], *, wait: bool = True) -> None:
-        """Do nothing."""
-
-    async def flush(self) -> None:
+    async def keep(self, key: str, body: dict[str, Any]) -> None:
         """Do nothing."""
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
@@ -144,11 +138,8 @@ class Run:
         stored = self.checkpoint.known(key)
         return None if stored is None else step_value(kind, stored)
 
-    async def record(self, key: str, kind: type[T], value: T, *, wait: bool = True) -> T:
-        """Store the value that a step gave; return it as a replay would read it from its JSON.
-
-        Without `wait`, `checkpoint.flush` has to return before anything is written outside.
-        """
+    async def record(self, key: str, kind: type[T], value: T) -> T:
+        """Store the value that a step gave; return it as a replay would read it from its JSON."""
         body = {"value": _adapter(cast(Any, kind)).dump_python(value, mode="json")}
-        await self.checkpoint.keep(key, body, wait=wait)
+        await self.checkpoint.keep(key, body)
         return step_value(kind, body)

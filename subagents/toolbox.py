@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scopes.effects import Access
 from scopes.label import TRUSTED, Label
 from scopes.tool import SourceFailed, Tool, ToolContext, ToolError, ToolResult, one_line
 from subagents.delimiter import RESERVE, render
@@ -48,11 +47,6 @@ class Toolbox:
     gate: Gate
     timeout_s: float
     delimiter: str
-
-    def only_reads(self, name: str) -> bool:
-        """Return whether a call of this name is one of an own tool that changes nothing."""
-        tool = self.tools.get(name)
-        return tool is not None and tool.access is Access.READ
 
     async def batch(
         self, context: str, ctx: ToolContext, calls: Sequence[ToolCall], max_tokens: int

@@ -661,7 +661,7 @@ class Recorded(PassThrough):
     def known(self, key: str) -> Json | None:
         return self.kept.get(key)
 
-    async def keep(self, key: str, body: Json, *, wait: bool = True) -> None:
+    async def keep(self, key: str, body: Json) -> None:
         self.ran.append(key)
         self.kept[key] = json.loads(json.dumps(body))
 

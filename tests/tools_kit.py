@@ -137,7 +137,7 @@ class Site:
         await self.until(lambda: all(each.acked_at for each in clicks))
         await asyncio.sleep(after_s)
         self.kill()
-        await self.until(lambda: len(self.rows()) > 1 and len(subjects(self.remote)) > 1)
+        await self.until(lambda: len(self.rows()) > 1 and len(subjects(self.remote, "main")) > 1)
         await self.until(lambda: not self.cards())
 
     def _click(self, card: str) -> Delivery:
@@ -240,7 +240,8 @@ class Site:
         wanted = ["Write the new page", "Begin"]
         assert subjects(self.remote, "main") == subjects(self.repo, branch) == wanted
         assert git(self.folder / "bare.git", "fsck", "--no-dangling") == ""
-        assert self.repo.lookup_reference("refs/heads/main").target == self.remote.head.target
+        assert self.repo.branches[branch].target == self.remote.head.target
+        assert subjects(self.repo, "main") == ["Begin"]  # its owner merges
 
 
 def _brief(name: str) -> Json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from bot.errors import StoreError
@@ -19,9 +18,6 @@ from subagents.trajectory import Context, Origin, Seen
 
 OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
 """Takes a model, how its call ended, and the tokens and US dollars that it used."""
-
-STORE_WITHIN_S = 0.05
-"""Seconds until steps that nobody waits for are stored: those of siblings share a transaction."""
 
 
 class StoreSink:
@@ -39,7 +35,6 @@ class StoreSink:
         self._pending = PendingRecords()
         self._known: set[tuple[str, str]] = set()
         self._storing = asyncio.Lock()
-        self._soon: asyncio.Task[None] | None = None
 
     def context(self, context: Context) -> None:
         self._models[context.id] = context.model
@@ -77,19 +72,10 @@ class StoreSink:
         self._known.update(fresh)
         self._pending.authors |= fresh
 
-    async def keep(self, run: str, key: str, body: Mapping[str, Any], *, wait: bool = True) -> None:
-        """Store what a step returned, with everything recorded so far; without `wait` soon."""
+    async def keep(self, run: str, key: str, body: Mapping[str, Any]) -> None:
+        """Store what a step returned, with everything recorded so far."""
         self._pending.steps.append({"run": run, "key": key, "body": body})
-        if wait:
-            await self.flush()
-        elif self._soon is None or self._soon.done():
-            self._soon = asyncio.create_task(self._store_soon())
-
-    async def _store_soon(self) -> None:
-        with suppress(StoreError):  # it stays in the buffer: the next flush raises
-            while self._pending.steps:
-                await asyncio.sleep(STORE_WITHIN_S)
-                await self.flush()
+        await self.flush()
 
     async def keep_result(
         self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
@@ -111,9 +97,6 @@ class StoreSink:
 
     async def aclose(self) -> None:
         """Store the rest."""
-        if self._soon:
-            self._soon.cancel()
-            await asyncio.wait([self._soon])
         await self.flush()
 
 
@@ -142,11 +125,8 @@ class StepLog:
         """Return what this step returned before a restart."""
         return self._done.get(key)
 
-    async def keep(self, key: str, body: dict[str, Any], *, wait: bool = True) -> None:
-        await self._stored(self._sink.keep(self._run, key, body, wait=wait))
-
-    async def flush(self) -> None:
-        await self._stored(self._sink.flush())
+    async def keep(self, key: str, body: dict[str, Any]) -> None:
+        await self._stored(self._sink.keep(self._run, key, body))
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         brief, value = brief_to_json(frozen), result.model_dump(mode="json")

@@ -431,11 +431,8 @@ class ReplaySteps:
         call = (context, at) if known else ("p1", 0)
         self.replay.end(call[0], self.replay.number(call), f"{why} ({key.partition('/')[2]}).")
 
-    async def keep(self, key: str, body: dict[str, Any], *, wait: bool = True) -> None:
+    async def keep(self, key: str, body: dict[str, Any]) -> None:
         """Store nothing."""
-
-    async def flush(self) -> None:
-        """Do nothing: nothing is stored."""
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         """Store nothing."""
