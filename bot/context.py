@@ -216,7 +216,8 @@ def trace_runs(settings: Settings, store: Store, stack: AsyncExitStack) -> Trace
         return None
     from bot.runs.traces import Traces
 
-    traces = Traces(store, settings.endpoints.traces, contents=settings.traces.contents)
+    where, provider = settings.endpoints.traces, settings.models.provider
+    traces = Traces(store, where, provider, contents=settings.traces.contents)
     stack.push_async_callback(traces.aclose)
     return traces
 

@@ -294,3 +294,12 @@ async def test_the_served_console_is_for_this_machine_or_for_who_signed_in(tmp_p
             assert (refused.status_code, reason(refused)) == (401, "Sign in to see the console.")
             away = await browser.get(f"{bot.bench.url}{PATH}/sign-in")
             assert f"team={bot.slack.state.team.id}" in away.headers["location"]
+
+
+async def test_a_server_that_a_proxy_forwards_to_has_no_console_without_sign_in(
+    tmp_path: Path,
+) -> None:
+    """A proxy such as nginx names itself, from this machine, as client and host."""
+    async with httpx2.AsyncClient() as browser, serving(tmp_path, mode="http") as bot:
+        for path in (PATH, f"{PATH}/runs", f"{PATH}/static/console.css"):
+            assert (await browser.get(bot.bench.url + path)).status_code == 404

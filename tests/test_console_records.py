@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
+from browser_kit import launched_browser
 from card_kit import BOSS, EVA
 from console_kit import Served, console, press, token
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 from pydantic import SecretStr
 from serve_kit import free_port
 from timing import Patience
@@ -241,22 +239,11 @@ async def stored(served: Served) -> list[Any]:
 
 # ---- a browser
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
 
 @pytest_asyncio.fixture
 async def browser() -> AsyncIterator[Browser]:
-    if CHROMIUM is None:
-        why = "there is no Chromium here (apt-get install chromium)"
-        if os.environ.get("CI_SERVICES") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
-    async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    async with launched_browser() as launched:
         yield launched
-        await launched.close()
 
 
 async def test_a_browser_signs_in_and_works_every_page_by_keyboard(

@@ -17,8 +17,9 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
+from browser_kit import launched_browser
 from pg_kit import Kept, emptied_database, with_store
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from runs_kit import (
     NASTY,
     SECRET,
@@ -29,7 +30,6 @@ from runs_kit import (
 )
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
-from test_page import CHROMIUM, FLAGS
 from timing import WAIT_S
 
 from bot.console.access import LoopbackAccess
@@ -80,15 +80,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 @pytest_asyncio.fixture
 async def browser() -> AsyncIterator[Browser]:
-    if CHROMIUM is None:
-        why = "there is no Chromium here (apt-get install chromium)"
-        if os.environ.get("CI_SERVICES") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
-    async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    async with launched_browser() as launched:
         yield launched
-        await launched.close()
 
 
 @asynccontextmanager

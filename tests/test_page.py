@@ -1,9 +1,7 @@
 """The page of the local Slack: what it lets a browser do, and how it looks to a person in one."""
 
 import json
-import os
 import re
-import shutil
 import time
 import urllib.error
 import urllib.parse
@@ -12,6 +10,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from browser_kit import FLAGS, chromium
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from slack_sdk import WebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
@@ -23,18 +22,6 @@ from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import micros
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 CHANNEL = "csm-spain"
 WORKSPACE = load_sample()
 NASTY = '<img src=x onerror="window.hacked = 1"> <script>window.hacked = 1</script> & <b>bold</b>'
@@ -104,13 +91,8 @@ def running() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if CHROMIUM is None:
-        why = "there is no Chromium here (apt-get install chromium)"
-        if os.environ.get("CI_SERVICES") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        launched = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         yield launched
         launched.close()
 

@@ -89,6 +89,7 @@ def test_a_run_becomes_one_tree_of_spans(
     calls = [span for span in receiver.named("chat ") if span.parent_span_id == child.span_id]
     assert calls
     assert all(facts(span)["gen_ai.usage.input_tokens"] > 0 for span in calls)
+    assert {facts(span)["gen_ai.provider.name"] for span in calls} == {"anthropic"}
     assert receiver.named("execute_tool submit_result")
     assert receiver.named("decide ")
     for span in receiver.spans:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -172,7 +173,7 @@ async def _nobody(enterprise_id: str | None, team_id: str | None) -> AuthorizeRe
     raise NotImplementedError
 
 
-class Receiver:
+class Receiver(ABC):
     """Hands the payloads of both transports to `answer`. `app` is the Bolt app of both."""
 
     def __init__(self, settings: Settings, token: str | None) -> None:
@@ -189,8 +190,8 @@ class Receiver:
             before_authorize=Middleware(self.answer),
         )
 
-    async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
-        raise NotImplementedError
+    @abstractmethod
+    async def answer(self, body: Mapping[str, Any]) -> BoltResponse: ...
 
     async def from_socket(self, payload: Any) -> BoltResponse:
         """Return the answer to an envelope's payload, of whatever type that is; 200 = ack it."""

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from bot.citations import CITED, Links, ids_in
 from bot.reports.documents import AnswerDocument
-from bot.reports.frame import ending, gaps, messages_of, price, untold
+from bot.reports.frame import ending, gaps, messages_of, price
 from bot.reports.sources import Source, numbers_of, sources_of
 from bot.reports.text import MOST_GAPS, WIDTH, wrap
 from bot.slack.markdown import (
@@ -183,7 +183,7 @@ def _who(document: AnswerDocument, source: Source) -> str:
 
 def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     """Yield one line on sources, days and cost, and what was not covered."""
-    missing = _gaps(document, whole)
+    missing = _gaps(document)
     if missing:
         most = FEW_GAPS if sources and not whole else MOST_GAPS
         shown = ". ".join(one_line(each).rstrip(".") for each in missing[:most])
@@ -198,11 +198,10 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     yield from _making(document) if whole else ()
 
 
-def _gaps(document: AnswerDocument, whole: bool) -> list[str]:
+def _gaps(document: AnswerDocument) -> list[str]:
     """Return what was not covered, with the error behind it for who runs the program."""
     errors = (g.reason for g in document.coverage.not_covered if g.stopped_by == "tool_error")
-    missing = gaps(document) if whole else untold(document)
-    return [*missing, *filter(None, dict.fromkeys(errors))]
+    return [*gaps(document), *filter(None, dict.fromkeys(errors))]
 
 
 def _joined(parts: Iterable[str], indent: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from bot.reports.documents import (
     SweepReport,
     TriageReport,
 )
-from bot.reports.formats import clean_text, periods, prose, repeats
+from bot.reports.formats import clean_text, periods
 from bot.reports.sources import numbers_of, sources_of
 from bot.reports.view import ReportView
 from bot.slack.blocks import (
@@ -112,16 +112,6 @@ def gaps(document: Document) -> list[str]:
     return list(dict.fromkeys(map(gap_text, told)))
 
 
-def untold(document: AnswerDocument) -> list[str]:
-    """Return what was not covered without what the answer tells already.
-
-    How a subagent was stopped is always told.
-    """
-    reasons = (g for g in document.coverage.not_covered if g.stopped_by is None)
-    told = {gap_text(g) for g in reasons if repeats(prose(g.reason, GAP), document.answer)}
-    return [gap for gap in gaps(document) if gap not in told]
-
-
 def gap_text(gap: Gap) -> str:
     """Return a gap as a sentence for a user: how a subagent was stopped is told in our words."""
     if gap.stopped_by is None:
@@ -159,8 +149,7 @@ def _line(document: Document, sources: int) -> Iterator[str]:
         yield phrase("count.source", n=sources)
     if days := messages_of(document):
         yield days
-    missing = untold(document) if isinstance(document, AnswerDocument) else gaps(document)
-    if missing:
+    if missing := gaps(document):
         more = f" {phrase('more', n=len(missing) - 1)}" if len(missing) > 1 else ""
         gap = _clean(missing[0], GAP).rstrip(".")
         yield phrase("answer.not_covered", gap=f"{gap}{more}")

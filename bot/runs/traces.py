@@ -40,6 +40,8 @@ from subagents.trajectory import (
 log = logging.getLogger(__name__)
 
 AGENT = "assistant"
+PROVIDERS = {"anthropic": "anthropic", "bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai"}
+"""Names of the conventions, by `models.provider`."""
 CLOSE_S = 5
 """Seconds in which the last spans are sent when the process ends."""
 NANO = 1_000_000_000
@@ -71,8 +73,11 @@ class _OneWarning(SpanExporter):
 class Traces:
     """Exports finished runs. Contents are left out unless they are asked for."""
 
-    def __init__(self, store: Store, endpoint: str, *, contents: bool = False) -> None:
+    def __init__(
+        self, store: Store, endpoint: str, provider: str, *, contents: bool = False
+    ) -> None:
         self.store, self.contents = store, contents
+        self.provider = PROVIDERS[provider]
         self._provider = TracerProvider(resource=Resource.create({"service.name": AGENT}))
         self._provider.add_span_processor(BatchSpanProcessor(_OneWarning(endpoint)))
         self.tracer = self._provider.get_tracer("workspace-assistant")
@@ -184,7 +189,7 @@ class RunSpans:
         outcome = reply.outcome if reply else {}
         about: dict[str, Any] = {
             gen_ai.GEN_AI_OPERATION_NAME: "chat",
-            gen_ai.GEN_AI_PROVIDER_NAME: "anthropic",
+            gen_ai.GEN_AI_PROVIDER_NAME: self.traces.provider,
             gen_ai.GEN_AI_REQUEST_MODEL: context.model,
             **_usage(outcome.get("usage") or {}),
         }

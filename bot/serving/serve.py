@@ -10,7 +10,7 @@ import signal
 import socket
 import uuid
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -161,14 +161,21 @@ async def run_server(
         server.url = await stack.enter_async_context(
             serve_app(_web(server), settings.serve.host, settings.serve.port)
         )
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(each) for each in server.tasks]
-                yield server
-                for task in running:
-                    task.cancel()
-        except* SetupError as errors:
-            raise errors.exceptions[0] from None
+        async with in_background(server.tasks):
+            yield server
+
+
+@asynccontextmanager
+async def in_background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run this work inside the context, which ends if one of it fails."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+            yield
+            for task in tasks:
+                task.cancel()
+    except* SetupError as errors:
+        raise errors.exceptions[0] from None
 
 
 async def assemble(
@@ -253,9 +260,12 @@ async def assemble(
     hear = time_calls(intake.from_socket, metrics.ack.observe)
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
     seen = (health, metrics, sockets, backfill, connecting)
-    signing = (settings, store.database, cipher, policy, people, bot.team)
-    access = SlackSignIn(*signing) if settings.console.public_url else LoopbackAccess()
-    console = console_routes(store, settings, access, policy)
+    console: list[BaseRoute] = []
+    if settings.console.public_url:
+        access = SlackSignIn(settings, store.database, cipher, policy, people, bot.team)
+        console = console_routes(store, settings, access, policy)
+    elif not _is_forwarded_to(settings):
+        console = console_routes(store, settings, LoopbackAccess(), policy)
     server = Server(
         settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
     )
@@ -308,6 +318,16 @@ def _register_workflows(
     durable.bodies |= {"action": approvals.execute, **schedules.bodies()}
     durable.on_dead, durable.owners = adopt, owners
     durable.on_adopted = recover
+
+
+def _is_forwarded_to(settings: Settings) -> bool:
+    """Return whether a proxy passes requests on to this process.
+
+    By default nginx names neither the client nor the host: everybody would look like a browser on
+    this machine.
+    """
+    there_is_one = settings.slack.mode == "http" or settings.serve.public_url
+    return bool(there_is_one or settings.team)
 
 
 async def _start(
@@ -415,7 +435,8 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     async with _running(settings, policy_path, model, name) as server:
-        console = f", the console at {server.url}{PATH}" if isinstance(server, Server) else ""
+        has_console = isinstance(server, Server) and server.console
+        console = f", the console at {server.url}{PATH}" if has_console else ""
         log.info("serving; health and metrics at %s%s", server.url, console)
         if ready and isinstance(server, Server):
             await ready(server)

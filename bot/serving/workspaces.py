@@ -33,6 +33,7 @@ from bot.serving.serve import (
     assemble,
     collect_when_idle,
     days_ago,
+    in_background,
     reap_or_exit,
     sockets_of,
 )
@@ -274,13 +275,10 @@ class Workspaces(Receiver):
             process = replace(self._process, durable=durable)
             server = await assemble(stack, settings, self._path, *self._model, process)
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    running = [tasks.create_task(each) for each in server.tasks]
+                async with in_background(server.tasks):
                     opened.server = server
                     opened.tried.set()
                     await opened.closing.wait()
-                    for task in running:
-                        task.cancel()
             finally:
                 opened.server = None
 
@@ -290,6 +288,9 @@ async def run_workspaces(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
 ) -> AsyncIterator[Workspaces]:
     """Serve all workspaces inside the context. Raises SetupError if that cannot begin."""
+    if settings.console.public_url:
+        hint = "Unset console.public_url, and use `assistant --team T... console`."
+        raise SetupError("console", "The console shows one workspace, several are served.", hint)
     try:
         check_common(settings)
     except SettingsError as error:
@@ -315,20 +316,15 @@ async def run_workspaces(
         app = web_app(health, process.metrics, None if sockets else events, pages=pages)
         served = serve_app(app, settings.serve.host, settings.serve.port)
         workspaces.url = await stack.enter_async_context(served)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                running = [
-                    tasks.create_task(workspaces.run()),
-                    tasks.create_task(reap_or_exit(process.durable)),
-                    tasks.create_task(collect_when_idle(workspaces.is_idle)),
-                    tasks.create_task(_tidy_workflows(settings, process)),
-                    *([tasks.create_task(sockets.run())] if sockets else []),
-                ]
-                yield workspaces
-                for task in running:
-                    task.cancel()
-        except* SetupError as errors:
-            raise errors.exceptions[0] from None
+        work = [
+            workspaces.run(),
+            reap_or_exit(process.durable),
+            collect_when_idle(workspaces.is_idle),
+            _tidy_workflows(settings, process),
+            *([sockets.run()] if sockets else []),
+        ]
+        async with in_background(work):
+            yield workspaces
 
 
 async def _watch(

@@ -1,0 +1,42 @@
+"""Chromium, as tests start it; its own background traffic is off."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from playwright.async_api import Browser, async_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def chromium() -> str:
+    """Return where it is; the test is skipped without it, in CI it fails."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        why = "there is no Chromium here (apt-get install chromium)"
+        if os.environ.get("CI_SERVICES") == "required":
+            pytest.fail(why)
+        pytest.skip(why)
+    return found
+
+
+@asynccontextmanager
+async def launched_browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        await browser.close()
