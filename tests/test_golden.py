@@ -70,6 +70,7 @@ VARYING = (
     (re.compile(r"\bq-[0-9a-f]{6}\b"), "q-QUERY"),
     (re.compile(r"\btoolu_[0-9a-f]{24}\b"), "toolu_CALL"),
     (re.compile(r"\$0\.0\d+|[\d,]+ tokens(?= · run )|\b\d+ s(?= · run )"), "SPENT"),
+    (re.compile(r"\b\d{3,} days\b"), "AGE days"),  # since the samples, on the day of this run
 )
 EPOCH = re.compile(r"(?<![\da-f])(\d{10})(?:\.?\d{6})?(?![\da-f])")
 THIS_YEAR = re.compile(rf"(?<=\d [A-Z][a-z]{{2}}) {SAMPLE_AS_OF.year}\b")
