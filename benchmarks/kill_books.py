@@ -56,7 +56,16 @@ class Books:
         return []
 
     def holds(self, query: str) -> bool:
-        return bool(self.rows(query))
+        """Return whether there are such rows; False while a process that stands still locks them.
+
+        SQLite gives a reader up with "locking protocol" where somebody stopped holds its lock.
+        """
+        try:
+            return bool(self.rows(query))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode in (sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_BUSY):
+                return False
+            raise
 
     def open_work(self) -> int:
         """Requests and workflows that have not ended."""
