@@ -413,7 +413,8 @@ def test_the_first_message_says_what_to_do_and_the_thread_tells_the_rest() -> No
     text = shown(first)
     assert text.splitlines()[:3] == [
         "Customer issues: weekly-emea",
-        "**4 open problems (2 urgent) · 1 new, 2 still open for up to 12 days, 1 solved, 1 reopened"
+        "**4 open problems (2 urgent) · 1 more waits for the customer or a fix · 1 new, 2 still"
+        " open for up to 12 days, 1 solved, 1 reopened"
         " · compared with the report up to 1 Mar 2025**",
         "1 Mar 2025 to 15 Mar 2025 · 3 channels · 120 messages in 36 threads read",
     ]

@@ -60,7 +60,8 @@ def test_a_report_counts_what_it_shows() -> None:
     ]
     text = text_of(swept(section("csm-es", *found), cost_usd=None))
     assert (
-        "2 open problems (2 urgent) · 5 customers: 3 wait for the team, 1 waits for a fix, "
+        "2 open problems (2 urgent) · 2 more wait for the customer or a fix · "
+        "5 customers: 3 wait for the team, 1 waits for a fix, "
         "1 has to reply · 1 solved · " in text
     )
     assert "40 messages in 12 threads read" in text
@@ -270,24 +271,50 @@ def test_a_step_for_a_day_that_is_over_is_told_after_the_question_what_happened(
     assert "was due 14 Mar, passed · unsolved" in text
 
 
-def test_who_wrote_last_stands_first_among_what_is_as_urgent() -> None:
+def table_of(found: list[Json]) -> str:
+    return text_of(swept(section("a", *found))).partition("Customer Opened")[2]
+
+
+def test_a_customer_stands_once_in_a_table_with_the_last_word_of_all_its_threads() -> None:
     bug: Json = {"tracker": tracked("BUG-1"), "severity": "medium"}
-    cases = [
-        {"customer": f"Bar {n}", "since": f"2025-03-0{n}T08:00:00Z", "waits_since": at}
-        for n, at in ((1, "2025-03-09T08:00:00Z"), (2, "2025-03-12T08:00:00Z"), (3, None))
-    ]
-    found = [
-        finding(f"F1.{n}", customers=[case["customer"]], cases=[case], **bug)
-        for n, case in enumerate(cases, 1)
-    ]
-    again = {"customer": "Bar 3", "since": "2025-03-13T08:00:00Z"}
+    first = {"customer": "Bar 1", "since": "2025-03-01T08:00:00Z", "waits_since": None}
+    again = {"customer": "Bar 1", "since": "2025-03-13T08:00:00Z"}
     again["waits_since"] = again["since"]
-    found.append(finding("F1.4", customers=["Bar 3"], cases=[again], **bug))
-    table = text_of(swept(section("a", *found))).partition("Who waits")[2]
-    told = ("Bar 3 13 Mar 13 Mar wrote again 13 Mar, unanswered", "Bar 2", "Bar 1", "Bar 3 3 Mar")
-    at = [table.find(f"◐ {each}") for each in told]
+    other = {"customer": "Bar 2", "since": "2025-03-13T08:00:00Z", "waits_since": None}
+    table = table_of(
+        [
+            finding("F1.1", customers=["Bar 1"], cases=[first], **bug),
+            finding("F1.2", customers=["Bar 1", "Bar 2"], cases=[again, other], **bug),
+        ]
+    )
+    assert "◐ Bar 1 1 Mar 13 Mar wrote again 13 Mar, unanswered" in table
+    assert table.count("◐ Bar 1") == 1
+    assert "◐ Bar 2 13 Mar" in table
+
+
+def test_urgent_customers_come_first_in_a_table_and_solved_ones_last_with_what_helped() -> None:
+    bug: Json = {"tracker": tracked("BUG-1")}
+    found = [
+        finding("F1.1", "solved", customers=["Bar 1"], claim="Mode X helped", **bug),
+        finding("F1.2", "waiting", customers=["Bar 2"], **bug),
+        finding("F1.3", severity="medium", customers=["Bar 3"], **bug),
+        finding("F1.4", customers=["Bar 4"], **bug),
+        finding("F1.5", "solved", customers=["Bar 5"], claim="Stands alone"),
+    ]
+    text = text_of(swept(section("a", *found)))
+    at = [text.find(each) for each in ("● Bar 4", "◐ Bar 3", "– Bar 2", "✓ Bar 1")]
     assert -1 not in at
     assert at == sorted(at)
+    assert "solved · Mode X helped" in text
+    assert "Also closed: 1" in text
+    assert text.count("Bar 1") == 1
+
+
+def test_a_day_that_is_near_comes_before_one_that_has_passed() -> None:
+    late = finding("F1.1", claim="Late", deadline="2025-03-10", since="2025-03-01T08:00:00Z")
+    near = finding("F1.2", claim="Near", deadline="2025-03-16", since="2025-03-12T08:00:00Z")
+    text = text_of(swept(section("a", late, near)))
+    assert text.index("1. Near") < text.index("2. Late")
 
 
 def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the_rest() -> None:
@@ -454,9 +481,9 @@ def test_the_one_who_acts_is_the_one_whom_the_next_step_names(
 
 
 def test_what_is_urgent_and_not_among_the_first_lines_is_named_with_whose_it_is() -> None:
-    many = [finding(f"F1.{n}", quotes=[]) for n in range(9)]
-    told = "Café Sol: Issue F1.7, unsolved, owner missing; [9] Café Sol: Issue F1.8, unsolved"
-    assert f"Also urgent: [8] {told}" in text_of(swept(section("csm-es", *many)))
+    many = [finding(f"F1.{n}", quotes=[]) for n in range(10, 22)]
+    told = "Café Sol: Issue F1.20, unsolved, owner missing; [12] Café Sol: Issue F1.21, unsolved"
+    assert f"Also urgent: [11] {told}" in text_of(swept(section("csm-es", *many)))
 
 
 def test_problems_stand_in_the_order_of_their_numbers() -> None:

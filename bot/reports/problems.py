@@ -22,8 +22,11 @@ LAST = "9999"
 ACTIVE = (*NEEDS_ACTION, "known", "waiting")
 """States of an issue that is not over, in the order in which they are listed."""
 OVER = ("declined", "solved")
-_NAMED = re.compile(r"(?P<name>[^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3}) ?: ")
-"""Who acts, where a next step begins with the name: `Ana Ruiz: tell them the date`."""
+_NAMED = re.compile(
+    r"(?P<name>[^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})(?: \([^()]{1,20}\))? ?: "
+)
+"""Who acts, where a next step begins with the name: `Ana Ruiz: tell them the date`, also where it
+is marked as a proposal: `Ana Ruiz (proposed): ...`."""
 
 Issue = SweepFinding | KnownIssue
 
@@ -67,7 +70,8 @@ class Member:
     market: str
     finding: SweepFinding
     tier: int
-    has_near_day: bool
+    days_left: int | None
+    """Days until its day, below 0 if it has passed; None without a day."""
 
     @property
     def since(self) -> str:
@@ -149,12 +153,14 @@ class SweepProblem:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sort key: what needs an act first: severe, with a day that has passed or is near, open
-        for longest, with most customers. The report tells its readers this rule."""
+        """Sort key: what needs an act first: severe, with a day that is near, with one that has
+        passed, open for longest, with most customers. The report tells its readers this rule."""
         shown = self.open or self.active or self.members
-        day = min(member.since for member in shown)[:10]
-        is_near = any(member.has_near_day for member in self.open)
-        return not self.open, self.tier, not is_near, day, -sum(len(m.cases()) for m in shown)
+        opened = min(member.since for member in shown)[:10]
+        days = [member.days_left for member in self.open if member.days_left is not None]
+        is_near, is_late = any(0 <= n <= NEAR for n in days), any(n < 0 for n in days)
+        many = sum(len(member.cases()) for member in shown)
+        return not self.open, self.tier, not is_near, not is_late, opened, -many
 
 
 def customers_of(members: Iterable[Member]) -> dict[str, State]:
@@ -177,8 +183,8 @@ def problems_of(document: SweepReport) -> list[SweepProblem]:
     for section in document.sections:
         for finding in section.findings:
             if finding.state in (*ACTIVE, *OVER):
-                near = _has_near_day(finding, at.date())
-                members[finding.id] = Member(section.item, finding, tier(finding, at), near)
+                left = days_left(finding, at.date())
+                members[finding.id] = Member(section.item, finding, tier(finding, at), left)
     groups: dict[str, list[Member]] = {}
     titles: dict[str, str] = {}
     alone = dict(members)

@@ -107,15 +107,16 @@ class HeadLimits(NamedTuple):
 
     markets: int
     references: int
+    first: int
 
 
 SHORT = 8_000
 """Target size of the first message, in characters."""
 HEAD_LIMITS = (
-    HeadLimits(30, 6),
-    HeadLimits(15, 4),
-    HeadLimits(6, 2),
-    HeadLimits(0, 1),
+    HeadLimits(30, 6, 10),
+    HeadLimits(15, 4, 10),
+    HeadLimits(6, 2, 10),
+    HeadLimits(0, 1, 5),
 )
 """The first one with which the first message fits is used."""
 ONE_MESSAGE = 4_000
@@ -252,8 +253,9 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     yield {"type": "header", "text": plain_text_block(view.title)}
     parts = [paragraph(bold(view.counts), f"\n{lead}") if view.counts else paragraph(lead)]
     if view.first:
-        items = [_highlight(each, limits) for each in view.first]
+        items = [_highlight(each, limits) for each in view.first[: limits.first]]
         parts += [_heading(words("first")), numbered_list(items)]
+        parts += map(paragraph, _rest(view.first, limits.first, words))
     yield rich(*parts)
     if view.notes:
         notes = [paragraph(each) for each in view.notes[:MOST_NOTES]]

@@ -22,7 +22,6 @@ from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
     LAST,
     OVER,
-    URGENT,
     Member,
     SweepProblem,
     actor,
@@ -54,6 +53,7 @@ from bot.slack.markdown import address
 from config.words import Words, in_language, words_of
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION, State
+from subagents.result import CustomerCase
 
 THREAD = re.compile(
     r"/archives/(?P<channel>\w+)/p(?P<own>\d+)(?:\?.*?\bthread_ts=(?P<first>[\d.]+))?"
@@ -67,7 +67,7 @@ FEW_WORDS = 60
 """Characters of a reason or a claim that stands beside something else."""
 SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
-MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 7, 10
+MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 10, 10
 """How many are shown of each; the rest is counted, or stands on one line each."""
 MOST_LINES = 40
 """Lines of a table."""
@@ -78,8 +78,8 @@ SUBJECT = 76
 """Characters of what somebody was helped with."""
 MANY_MARKETS = 12
 """From this number on, markets are sorted by urgency, not in the requested order."""
-FIX = "◇"
-"""Marks what waits for a fix of the team's own."""
+FIX, DONE = "◇", "✓"
+"""Mark what waits for a fix of the team's own, and what is over."""
 CLAUSE = re.compile(r"(?:(?:(?<!\d)|(?<=\d{3}))[.!?]|;)(?= )")
 """Ends of sentences and clauses; `10. März` is none."""
 FINDINGS_FILE = "findings.csv"
@@ -215,7 +215,9 @@ class _Sweep:
         numbers, quiet = range(1, len(self.problems) + 1), self.document.still_open
         parts = self._by_change() if self.has_changes else self._waiting()
         compared = words("compared", day=words.day(before.last)) if before else ""
-        return " · ".join(filter(None, (self._open(numbers, quiet), *parts, compared)))
+        n = len(self.problems) - len(self.open)
+        resting = words("resting_ones", n=n) if n else ""
+        return " · ".join(filter(None, (self._open(numbers, quiet), resting, *parts, compared)))
 
     def _by_change(self) -> list[str]:
         """Count the open problems by what changed, and the customers whose issue was solved."""
@@ -479,8 +481,9 @@ class _Sweep:
             title = words("open" if is_open else "resting")
             yield ReportSection(title, (self._group(list(run)),), is_apart=True)
         yield from self._quiet()
-        if self.closed:
-            over = words("over", n=sum(map(len, self.closed.values())))
+        if n := sum(len(self._apart(market)) for market in self.closed):
+            is_rest = n < sum(map(len, self.closed.values()))
+            over = words("also_over" if is_rest else "over", n=n)
             yield ReportSection(over, (Group(tuple(self._done())),), is_apart=not self.open)
         if left:
             more = words("elsewhere", n=left, place=self.place)
@@ -519,25 +522,18 @@ class _Sweep:
         return f"{named} +{more}" if more > 0 else named
 
     def _table(self, number: int, problem: SweepProblem) -> EntryTable:
-        words, since = self.words, _opened(problem)
-        wrote = {m.finding.id: max(self._newest(m, since).values()) for m in problem.active}
-        urgent = {c.customer for m in problem.open if m.tier < URGENT for c in m.cases()}
-
-        def is_calm(member: Member) -> bool:
-            again = {name for name, at in self._newest(member, since).items() if at}
-            return member.tier >= URGENT and not again & urgent
-
-        ranked = sorted(problem.active, key=lambda member: member.order)
-        ranked.sort(key=lambda member: wrote[member.finding.id], reverse=True)
-        ranked.sort(key=lambda member: (member.order[0], is_calm(member)))
-        shown, room = list[Member](), MOST_LINES
-        for member in ranked:
-            room -= len(member.cases())
-            if room >= 0 or not shown:
-                shown.append(member)
-        left = sum(len(m.cases()) for m in ranked) - sum(len(m.cases()) for m in shown)
+        """Return the customers of a problem, each once, urgent ones first, what is over last."""
+        words, wrote = self.words, self._wrote_again(problem)
         is_told = self._is_first(number, problem) and len(problem.open) == 1
-        rows = [self._table_row(m, since, is_told and m in problem.open) for m in shown]
+        rows, told, left = list[Row](), set[str](), 0
+        for member in sorted(problem.members, key=lambda member: member.order):
+            cases = [case for case in member.cases() if case.customer not in told]
+            cases = cases or list(member.cases())
+            if rows and len(told) + len(cases) > MOST_LINES:
+                left += len(cases)
+                continue
+            told |= {case.customer for case in cases}
+            rows.append(self._table_row(member, cases, wrote, is_told and member in problem.open))
         columns = ["customer", "market", "opened", "again", "amount"]
         lines = [line for row in rows for line in row.cells]
         markets = {line[1] for line in lines}
@@ -552,34 +548,37 @@ class _Sweep:
             more=words("more", n=left) if left else "",
         )
 
-    def _newest(self, member: Member, since: dict[str, str]) -> dict[str, str]:
-        """Return when each customer wrote again after the first day of their problem, unanswered;
-        the newest first, empty for who did not."""
-        state = member.finding.state
-        found = {
-            case.customer: case.waits_since or ""
-            if self._again(state, since.get(case.customer, case.since), case.waits_since)
-            else ""
-            for case in member.cases()
-        }
-        return dict(sorted(found.items(), key=lambda each: each[1], reverse=True))
+    def _wrote_again(self, problem: SweepProblem) -> dict[str, str]:
+        """Return when each customer last wrote after the first day of their problem, unanswered."""
+        opened, wrote = _opened(problem), dict[str, str]()
+        for member in problem.open:
+            for case in member.cases():
+                since = opened.get(case.customer, case.since)
+                if self._again(member.finding.state, since, case.waits_since):
+                    newest = max(case.waits_since or "", wrote.get(case.customer, ""))
+                    wrote[case.customer] = newest
+        return wrote
 
-    def _table_row(self, member: Member, since: dict[str, str], is_told: bool) -> Row:
-        """Return the lines of an issue, who wrote last first.
+    def _table_row(
+        self, member: Member, cases: Sequence[CustomerCase], wrote: dict[str, str], is_told: bool
+    ) -> Row:
+        """Return the lines of an issue for these customers, who wrote last first.
 
-        `is_told`: its step stands above.
+        `wrote`: when each wrote again. `is_told`: its step stands above.
         """
         finding, dot = member.finding, self._dot(member.finding)
         market = f"#{clean_text(member.market, NAME)}"
-        newest, cases = self._newest(member, since), {c.customer: c for c in member.cases()}
+        again = wrote if member.finding.state in NEEDS_ACTION else {}
+        newest = sorted(cases, key=lambda case: again.get(case.customer, ""), reverse=True)
         cells = []
-        for case in [cases[name] for name in newest][:MOST_LINES]:
+        for case in newest[:MOST_LINES]:
             name = clean_text(case.customer, NAME) or NOTHING
             opened = self._day(case.since) if case.since else NOTHING
-            again = self._day(newest[case.customer]) if newest[case.customer] else ""
-            cells.append((f"{dot} {name}", market, opened, again, clean_text(case.amount, AMOUNT)))
-        alone = next(iter(newest.values())) if len(newest) == 1 else ""  # else a column tells whose
-        note = self._note(finding, alone, is_told)
+            at = again.get(case.customer)
+            day, amount = self._day(at) if at else "", clean_text(case.amount, AMOUNT)
+            cells.append((f"{dot} {name}", market, opened, day, amount))
+        alone = again.get(cases[0].customer, "") if len(cases) == 1 else ""
+        note = self._note(finding, alone, is_told)  # of several, a column tells who wrote again
         return Row(tuple(cells), note, thread_links(finding))
 
     def _again(self, state: State, since: str | None, waits_since: str | None) -> str:
@@ -607,7 +606,8 @@ class _Sweep:
             wants or first_clause(self._claim(finding)),
             gone if is_over else "",
         )
-        step = "" if is_told or finding.state == "waiting" else self._step(finding)
+        has_step = finding.state in (*NEEDS_ACTION, "known") and not is_told
+        step = self._step(finding) if has_step else ""
         return " ".join(filter(None, (" · ".join(dict.fromkeys(filter(None, told))), step)))
 
     def _claim(self, finding: SweepFinding) -> str:
@@ -749,7 +749,9 @@ class _Sweep:
 
     def _dot(self, issue: SweepFinding | KnownIssue) -> str:
         """Return a full dot for what is urgent, a half one for what is open, a rhomb for what waits
-        for a fix, else a dash."""
+        for a fix, a check mark for what is over, else a dash."""
+        if issue.state in OVER:
+            return DONE
         if issue.state not in NEEDS_ACTION:
             return FIX if issue.state == "known" else NOTHING
         if is_urgent(issue, self.at):
@@ -788,9 +790,9 @@ class _Sweep:
         return closed
 
     def _done(self) -> Iterator[Entry]:
-        """Yield for each market who was helped, and with what."""
+        """Yield for each market who was helped with what stands in no table above."""
         for section in self._markets():
-            names = self.closed.get(section.item, {})
+            names = self._apart(section.item)
             if not names:
                 continue
             changes = list(filter(None, map(self._change, names.values())))
@@ -801,6 +803,12 @@ class _Sweep:
             lines = [": ".join(filter(None, (", ".join(n), told))) for told, n in subjects.items()]
             told = "".join(f"\n{line}" for line in lines)
             yield Entry((Bold(f"#{_name(section)}"), f" ({len(names)}){mark}{told}"))
+
+    def _apart(self, market: str) -> dict[str, SweepFinding]:
+        """Return who was helped in a market, without those in the table of a problem."""
+        tables = {f.id for p in self.problems if _is_shared(p) for f in p.findings}
+        names = self.closed.get(market, {})
+        return {name: finding for name, finding in names.items() if finding.id not in tables}
 
     def _subject(self, finding: SweepFinding) -> str:
         """Return with what somebody was helped, and the bug in the tracker; empty where the claim

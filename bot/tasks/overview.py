@@ -14,7 +14,7 @@ from subagents.contracts import TriageVerdict
 from subagents.result import SubagentResult, verdict
 from subagents.summary import SEVERITIES
 
-MAX_FIRST: Final = 7
+MAX_FIRST: Final = 10
 MAX_PROBLEMS: Final = 20
 _PROBLEM: Final = re.compile(r"[\s>*•_-]*PROBLEM\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
 _TRACKED: Final = re.compile(r"[\s>*•_-]*TRACKED\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
