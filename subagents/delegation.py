@@ -28,7 +28,7 @@ from subagents.fanout import Fanout
 from subagents.gate import explain
 from subagents.overlap import shingles
 from subagents.result import Finding, SubagentResult, join_labels
-from subagents.summary import finding_line, overview, parent_view
+from subagents.summary import finding_line, overview, parent_view, room_for
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
 
@@ -197,7 +197,7 @@ class Delegation:
     def views(self) -> Mapping[str, str]:
         """Id of each subagent that has returned -> the view of its result alone."""
         cap = self.fanout.run.limits.max_result_tokens
-        return {r.id: parent_view(r, cap) for r in self._returned}
+        return {r.id: parent_view(r, room_for(r, cap)) for r in self._returned}
 
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [await self._plan(call, ctx) for call in calls]

@@ -40,17 +40,24 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
     room -= _size(shown[0])
     # A verdict is in the head as a whole: its one finding would repeat it.
     ranked = [] if _is_verdict(result) else sorted(result.findings, key=rank)
-    tracked = _rows(result)
-    rows = [*map(row_line, tracked), *_cells(result)]
-    kept = fitting_lines(rows, room)
-    shown += kept
-    lines = fitting_lines(map(finding_line, ranked), room - sum(map(_size, kept)))
-    shown += lines
+    tracked, cells = _rows(result), _cells(result)
+    rows = [*map(row_line, tracked), *cells]
+    told = [*map(finding_line, ranked)]
+    about = fitting_lines(told, room // 2) if cells else []  # say what the rows are
+    kept = fitting_lines(rows, room - sum(map(_size, about)))
+    lines = fitting_lines(told, room - sum(map(_size, kept)))
+    shown += [*kept, *lines]
     if more := len(rows) - len(kept):
         shown.append(f"(cut: {counted(more, 'more row')}{_CLOSED if tracked else ''})")
     if left := ranked[len(lines) :]:
         shown.append(shorten(_cut(left), FRAME_TOKENS))
     return "\n".join([*shown, foot])
+
+
+def room_for(result: SubagentResult, usual: int) -> int:
+    """Return the tokens that a view may take: twice the usual for a table, as its rows are the
+    answer."""
+    return 2 * usual if result.contract == "table" else usual
 
 
 def fitting_lines(lines: Iterable[str], room: int) -> list[str]:
@@ -87,12 +94,12 @@ LOOK_UP = "to read one, give its id in `findings` of a new brief"
 
 
 def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> str:
-    """Return the results of one call within `max_tokens`: a view of `each` tokens for each one,
-    where short views leave their room to long ones; or, if that leaves too little for any, the
-    findings of all, with equal ones joined."""
+    """Return the results of one call within `max_tokens`: for each one a view of `each` tokens, or
+    twice as many for a table, where short views leave their room to long ones; or, if that leaves
+    too little for any, the findings of all, with equal ones joined."""
     if len(results) * LEAST_TOKENS > max_tokens:
         return _together(results, max_tokens)
-    room = min(max_tokens, each * len(results))
+    room = min(max_tokens, sum(room_for(result, each) for result in results))
     whole = [parent_view(result, room) for result in results]
     level = _level([_size(view) + 1 for view in whole], room)
     views = [
