@@ -128,11 +128,14 @@ def test_after_a_changed_prompt_the_first_request_with_it_is_named(
     done = shell("replay", run)
     assert done.code == 1
     head, _, first, *diff = done.out.splitlines()
-    assert head.endswith(" (sweep): 1 of 6 requests are the same.")
+    assert head.endswith(" (sweep): 1 of 7 requests are the same.")
     assert first == "Request 1 of s1 departs (prompt): it has another prompt."
     changed = [each for each in diff if each.startswith(("-", "+"))]
     assert changed[2:] == ["-You are a subagent.", "+You are a careful reader."]
-    assert "Then: s2/1 (prompt), s3/1 (prompt), s4/1 (prompt), s5/1 (prompt)." in done.out
+    assert (
+        "Then: s2/1 (prompt), s3/1 (prompt), s4/1 (prompt), s5/1 (prompt), s5/2 (prompt)."
+        in done.out
+    )
 
 
 def test_a_changed_prompt_of_the_parent_departs_in_its_first_request(
@@ -228,9 +231,9 @@ def test_from_a_context_on_the_model_is_asked_again(
     with model_at(monkeypatch) as server:
         done = shell("replay", run, "--model", "claude", "--from", "s3", "--json")
     assert done.code == 0
-    assert (done.json["same"], done.json["asked"], done.json["departures"]) == (2, 4, [])
-    assert len(server.recorded) == 4
-    assert len([body for body in server.recorded if is_child(body)]) == 3
+    assert (done.json["same"], done.json["asked"], done.json["departures"]) == (2, 5, [])
+    assert len(server.recorded) == 5
+    assert len([body for body in server.recorded if is_child(body)]) == 4
     assert done.json["result"]["kind"] == "sweep"
     assert contents() == before
 
