@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import csv
 import io
+import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from scopes.chart_renderer import DrawingFailed, render_chart
 from scopes.clean import printable
 from scopes.effects import Access
+from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 from scopes.resources import KINDS, Resources, asked, file_name, resources_of, space_of_run
 from scopes.tool import (
     Item,
@@ -230,3 +234,39 @@ def _stem(text: str) -> str:
     """Return a text as the name of a file: letters and figures with dashes between them."""
     plain = one_line(printable(text)).casefold()
     return re.sub(r"[^\w]+", "-", plain).strip("-_")[:50].rstrip("-_") or "chart"
+
+
+SECONDS = 30.0
+"""Until a drawing is given up; on a busy machine one takes a few."""
+IDLE_S = 60.0
+"""Seconds after the last chart until the program ends."""
+
+
+class DrawingFailed(Exception):
+    """There is no picture; its text says why, in a sentence for people."""
+
+
+@cache
+def _renderer() -> WorkerProcess:
+    """Return the program; it keeps its list of fonts in a folder that goes with the bot."""
+    home = TemporaryDirectory(prefix="chart-")
+    atexit.register(home.cleanup)
+    env = {"HOME": home.name, "MPLCONFIGDIR": home.name, "OPENBLAS_NUM_THREADS": "1"}
+    return WorkerProcess("scopes.chart_program", SECONDS, env=env, idle_s=IDLE_S)
+
+
+async def render_chart(chart: Mapping[str, Any], what: str) -> bytes:
+    """Render a chart, in the form that `chart_program.py` reads, as a PNG.
+
+    `what` names the chart for people.
+    Raises DrawingFailed.
+    """
+    try:
+        picture = await _renderer().ask(json.dumps(chart).encode())
+    except WorkerTimedOut:
+        raise DrawingFailed(f"{what} took too long to draw.") from None
+    except WorkerDied:
+        picture = b""
+    if not picture:
+        raise DrawingFailed(f"{what} could not be drawn.")
+    return picture

@@ -15,8 +15,7 @@ from pg_kit import database_in_file, in_file
 import scopes
 from bot.memory import ResourceStore
 from bot.storage.database import Database
-from scopes.chart_renderer import render_chart
-from scopes.charts import chart_of, table_of
+from scopes.charts import chart_of, render_chart, table_of
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label

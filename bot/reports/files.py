@@ -13,7 +13,7 @@ from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, Tracker
 from bot.reports.formats import clean_text
 from bot.reports.problems import is_urgent, problems_of
 from bot.reports.sweep import number_findings, slack_link
-from scopes.chart_renderer import DrawingFailed, render_chart
+from scopes.charts import DrawingFailed, render_chart
 
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 """Byte order mark by which Excel recognizes UTF-8."""
