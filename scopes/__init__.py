@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Final
 
 from scopes.clients import names_in
-from scopes.outside import Outside
 from scopes.tool import Tool
 
 MODULES: Final = {
@@ -94,6 +93,17 @@ class Scope:
     tools: tuple[Tool, ...]
     prompt: str
     """Name of the file in config/prompts/, without `.md`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The tools of one run that come from outside; they do not change while it lasts."""
+
+    by_scope: Mapping[str, tuple[Tool, ...]] = field(default_factory=dict)
+
+    def tools(self, scope: str) -> tuple[Tool, ...]:
+        """Return those that were put into this scope."""
+        return self.by_scope.get(scope, ())
 
 
 def scope_names() -> list[str]:

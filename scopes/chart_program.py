@@ -1,32 +1,29 @@
 """Draws charts: a program of its own, for what drawing takes of memory.
 
-It answers the requests of a `scopes.programs.WorkerProcess`: `{"kind": "line" | "bar" | "across" |
-"scatter", "title", "height": inches, "from_zero": whether a line stands on zero whatever its
-numbers, "x": {"name", "type": "number" | "time" | "name", "values"}, "series": [{"name", "values":
-numbers or null}]}`. An answer is a PNG, or empty where nothing can be drawn.
+It answers the requests of a `scopes.programs.WorkerProcess`: a `Chart` as JSON. An answer is a PNG,
+or empty where nothing can be drawn.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import logging
 import math
 import warnings
 from datetime import UTC, datetime
-from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis as Scale
 from matplotlib.dates import DateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from scopes.chart_model import Axis, Chart
 from scopes.confinement import confined
 from scopes.process_limits import limit
 from scopes.programs import serve
@@ -56,25 +53,25 @@ YEARS = (1_000, 3_000)
 """Whole numbers along an axis that are all between these are years, or read like them."""
 
 
-def drawn(chart: dict[str, Any]) -> Figure:
+def drawn(chart: Chart) -> Figure:
     """Return the chart, under its title."""
-    figure = Figure((WIDTH, chart["height"]), DOTS, facecolor="white", layout="constrained")
+    figure = Figure((WIDTH, chart.height), DOTS, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
     series = {
-        each["name"]: [math.nan if v is None else float(v) for v in each["values"]]
-        for each in chart["series"]
+        name: [math.nan if v is None else float(v) for v in values]
+        for name, values in chart.series.items()
     }
-    draw = {"line": _line, "scatter": _scatter, "bar": _bars, "across": _across}[chart["kind"]]
-    draw(axes, chart["x"], series)
-    if chart["kind"] == "line":
-        _ground(axes, _bounds(series), chart.get("from_zero", False))
-    axes.set_title(chart["title"], loc="left", color=INK, fontsize=13, fontweight="bold")
+    draw = {"line": _line, "scatter": _scatter, "bar": _bars, "across": _across}[chart.kind]
+    draw(axes, chart.x, series)
+    if chart.kind == "line":
+        _ground(axes, _bounds(series), chart.from_zero)
+    axes.set_title(chart.title, loc="left", color=INK, fontsize=13, fontweight="bold")
     if len(series) > 1:
         figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=10)
     return figure
 
 
-def _line(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+def _line(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     """From point to point."""
     at = _places(axes, x)
     for (name, values), colour in zip(series.items(), COLOURS, strict=False):
@@ -99,7 +96,7 @@ def _ground(axes: Axes, bounds: tuple[float, float], always: bool) -> None:
         axes.fill_between(at, values, color=COLOURS[0], alpha=0.08, linewidth=0)
 
 
-def _scatter(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+def _scatter(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     at = _places(axes, x)
     for (name, values), colour in zip(series.items(), COLOURS, strict=False):
         axes.scatter(at, values, s=26, color=colour, alpha=0.65, linewidths=0, label=name)
@@ -108,7 +105,7 @@ def _scatter(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> N
     _label(axes, x, series)
 
 
-def _bars(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+def _bars(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     """A group of bars for each name."""
     wide = GROUP / len(series)
     for number, ((name, values), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
@@ -118,12 +115,12 @@ def _bars(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None
             if len(values) * len(series) <= NAMED_BARS:
                 _told_at(axes, (place, value), (0, -13 if value < 0 else 4), "center")
     _quieten(axes, axes.yaxis, series)
-    axes.set_xticks(range(len(x["values"])), x["values"])
+    axes.set_xticks(range(len(x.values)), x.values)
     axes.margins(x=0.02)
     _label(axes, x, series)
 
 
-def _across(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+def _across(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     """The same lying down, for names that are long or many; the first one is on top."""
     wide = GROUP / len(series)
     for number, ((name, values), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
@@ -133,35 +130,35 @@ def _across(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> No
             side = "right" if value < 0 else "left"
             _told_at(axes, (value, place), (-4 if value < 0 else 4, -3.5), side)
     _quieten(axes, axes.xaxis, series)
-    axes.set_yticks(range(len(x["values"])), x["values"])
-    axes.set_ylim(len(x["values"]) - 0.5, -0.5)
+    axes.set_yticks(range(len(x.values)), x.values)
+    axes.set_ylim(len(x.values) - 0.5, -0.5)
     axes.margins(x=0.16)
     if len(series) == 1:
         axes.set_xlabel(next(iter(series)), color=INK, fontsize=10)
 
 
-def _places(axes: Axes, x: dict[str, Any]) -> list[float]:
+def _places(axes: Axes, x: Axis) -> list[float]:
     """Return where points stand along the axis, which says so."""
-    if x["type"] == "time":
-        found = [datetime.fromisoformat(each) for each in x["values"]]
+    if x.type == "time":
+        found = [datetime.fromisoformat(each) for each in x.values]
         days = [float(date2num(at)) for at in found]  # type: ignore[no-untyped-call]
         span = max(days) - min(days)
         form = "%-d %b %H:%M" if span < 3 else "%-d %b" if span < 300 else "%b %Y"
         axes.xaxis.set_major_formatter(DateFormatter(form, tz=UTC))  # type: ignore[no-untyped-call]
         axes.set_xticks(days[:: 1 + len(days) // (MOST_DATES + 1)])
         return days
-    if x["type"] == "number":
-        numbers = [float(each) for each in x["values"]]
+    if x.type == "number":
+        numbers = [float(each) for each in x.values]
         years = all(n.is_integer() and YEARS[0] <= n < YEARS[1] for n in numbers)
         tell = (lambda value, _: f"{value:.0f}") if years else (lambda value, _: _told(value))
         axes.xaxis.set_major_formatter(FuncFormatter(tell))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=years))
         return numbers
-    axes.set_xticks(range(len(x["values"])), x["values"])
-    return [float(number) for number in range(len(x["values"]))]
+    axes.set_xticks(range(len(x.values)), x.values)
+    return [float(number) for number in range(len(x.values))]
 
 
-def _quieten(axes: Axes, scale: Axis, series: dict[str, list[float]]) -> None:
+def _quieten(axes: Axes, scale: Scale, series: dict[str, list[float]]) -> None:
     """Nothing but a grid of faint lines, and numbers that people count in."""
     scale.set_major_locator(MaxNLocator(nbins=5, integer=_whole(series)))
     scale.set_major_formatter(FuncFormatter(lambda value, _: _told(value)))
@@ -177,8 +174,8 @@ def _quieten(axes: Axes, scale: Axis, series: dict[str, list[float]]) -> None:
         spine.set_color(FAINT)
 
 
-def _label(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
-    axes.set_xlabel(x["name"], color=INK, fontsize=10)
+def _label(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
+    axes.set_xlabel(x.name, color=INK, fontsize=10)
     if len(series) == 1:
         axes.set_ylabel(next(iter(series)), color=INK, fontsize=10)
 
@@ -214,7 +211,7 @@ def reply(request: bytes) -> bytes:
     limit(seconds=MAX_CPU_S)
     picture = io.BytesIO()
     try:
-        drawn(json.loads(request)).savefig(picture, format="png")
+        drawn(Chart.of(request)).savefig(picture, format="png")
     except MemoryError:
         raise  # it ends, and the next chart gets a fresh one
     except Exception:  # the seam: the libraries raise whatever odd numbers lead to

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import csv
 import io
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from functools import cache
+from tempfile import TemporaryDirectory
+from typing import Literal
 
-from scopes.chart_renderer import DrawingFailed, render_chart
+from scopes.chart_model import Axis, Chart
 from scopes.clean import printable
 from scopes.effects import Access
+from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 from scopes.resources import KINDS, Resources, asked, file_name, resources_of, space_of_run
 from scopes.tool import (
     Item,
@@ -38,6 +42,8 @@ UPRIGHT_NAMES = 90
 """Places that their names may take together."""
 HEIGHT, BAR_INCHES = 4.2, 0.36
 
+Kind = Literal["bar", "line", "scatter"]
+
 _NUMBER = re.compile(r"'?([-+]?[\d.,]*\d(?:[eE][-+]?\d{1,3})?)%?")
 _GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _MONTH = re.compile(r"\d{4}-\d{2}")
@@ -47,7 +53,7 @@ _MONTH = re.compile(r"\d{4}-\d{2}")
 async def make_chart(
     ctx: ToolContext,
     file: str,
-    kind: Literal["bar", "line", "scatter"],
+    kind: Kind,
     x: str,
     y: list[str],
     title: str = "",
@@ -70,7 +76,7 @@ async def make_chart(
     name = f"{_stem(title or found.name.removesuffix('.csv'))}.png"
     space = space_of_run(ctx.run)
     kept = await files.save(space, ctx.key, name, KINDS["png"], picture, label, ctx.run)
-    told = f"{kind} chart of {len(chart['x']['values'])} rows of {found.id}: {x}; {', '.join(y)}"
+    told = f"{kind} chart of {len(chart.x.values)} rows of {found.id}: {x}; {', '.join(y)}"
     before = await files.before(kept)
     return ToolResult((Item(kept.id, told, None, label),), note="Kept.", label=before)
 
@@ -104,8 +110,8 @@ def table_of(content: bytes) -> Table:
     return Table(lines[0], tuple(lines[1:]))
 
 
-def chart_of(table: Table, kind: str, x: str, y: Sequence[str], title: str) -> dict[str, Any]:
-    """Return what `chart_program.py` reads. Raises ToolError for what cannot be drawn."""
+def chart_of(table: Table, kind: Kind, x: str, y: Sequence[str], title: str) -> Chart:
+    """Return the chart of these columns. Raises ToolError for what cannot be drawn."""
     if not 1 <= len(y) <= MAX_SERIES:
         raise ToolError(f"Give 1 to {MAX_SERIES} columns as y.")
     most = MAX_BARS if kind == "bar" else MAX_POINTS
@@ -116,20 +122,15 @@ def chart_of(table: Table, kind: str, x: str, y: Sequence[str], title: str) -> d
         )
     names = _names(dict.fromkeys(y))
     series = {short: _numbers(name, table.column(name)) for short, name in names.items()}
-    places = _places(table.column(x), kind)
-    if places["type"] != "name":
-        series = _sorted(places, series)
-    height = HEIGHT
-    if kind == "bar" and _lies(places["values"]):
-        kind = "across"
+    axis = _axis(_cut(x, MAX_NAME), table.column(x), kind)
+    if axis.type != "name":
+        order = sorted(range(len(axis.values)), key=lambda k: axis.values[k])
+        axis = replace(axis, values=[axis.values[k] for k in order])
+        series = {name: [values[k] for k in order] for name, values in series.items()}
+    if kind == "bar" and _lies(axis.values):
         height = max(2.4, 1.2 + BAR_INCHES * len(table.rows) * max(1, len(series) * 0.6))
-    return {
-        "kind": kind,
-        "title": _cut(title, MAX_TITLE),
-        "height": height,
-        "x": {"name": _cut(x, MAX_NAME), **places},
-        "series": [{"name": name, "values": values} for name, values in series.items()],
-    }
+        return Chart("across", _cut(title, MAX_TITLE), height, axis, series)
+    return Chart(kind, _cut(title, MAX_TITLE), HEIGHT, axis, series)
 
 
 def _names(columns: Iterable[str]) -> dict[str, str]:
@@ -180,27 +181,18 @@ def time_of(cell: str) -> datetime | None:
         return None
 
 
-def _places(cells: Sequence[str], kind: str) -> dict[str, Any]:
-    """Return where along the axis the rows stand: by number, in time, or under their names."""
+def _axis(name: str, cells: Sequence[str], kind: Kind) -> Axis:
+    """Return where along it the rows stand: by number, in time, or under their names."""
     if kind != "bar":
         times = [time_of(cell) if "-" in cell else None for cell in cells]
         if all(times):
-            return {"type": "time", "values": [at.isoformat() for at in times if at]}
+            return Axis(name, "time", [at.isoformat() for at in times if at])
         numbers = [number_of(cell) for cell in cells]
         if all(number is not None for number in numbers):
-            return {"type": "number", "values": numbers}
+            return Axis(name, "number", numbers)
     if len(cells) > MAX_BARS:
         raise ToolError(f"More than {MAX_BARS} names do not fit on an axis. Group them.")
-    return {"type": "name", "values": [_cut(cell, MAX_NAME) or "–" for cell in cells]}
-
-
-def _sorted(
-    places: dict[str, Any], series: dict[str, list[float | None]]
-) -> dict[str, list[float | None]]:
-    """Return the series in the order of their places, which are put in order, too."""
-    order = sorted(range(len(places["values"])), key=lambda k: places["values"][k])
-    places["values"] = [places["values"][k] for k in order]
-    return {name: [values[k] for k in order] for name, values in series.items()}
+    return Axis(name, "name", [_cut(cell, MAX_NAME) or "–" for cell in cells])
 
 
 def _lies(names: Sequence[str]) -> bool:
@@ -230,3 +222,35 @@ def _stem(text: str) -> str:
     """Return a text as the name of a file: letters and figures with dashes between them."""
     plain = one_line(printable(text)).casefold()
     return re.sub(r"[^\w]+", "-", plain).strip("-_")[:50].rstrip("-_") or "chart"
+
+
+SECONDS = 30.0
+"""Until a drawing is given up; on a busy machine one takes a few."""
+IDLE_S = 60.0
+"""Seconds after the last chart until the program ends."""
+
+
+class DrawingFailed(Exception):
+    """There is no picture; its text says why, in a sentence for people."""
+
+
+@cache
+def _renderer() -> WorkerProcess:
+    """Return the program; it keeps its list of fonts in a folder that goes with the bot."""
+    home = TemporaryDirectory(prefix="chart-")
+    atexit.register(home.cleanup)
+    env = {"HOME": home.name, "MPLCONFIGDIR": home.name, "OPENBLAS_NUM_THREADS": "1"}
+    return WorkerProcess("scopes.chart_program", SECONDS, env=env, idle_s=IDLE_S)
+
+
+async def render_chart(chart: Chart, what: str) -> bytes:
+    """Render a chart as a PNG; `what` names it for people. Raises DrawingFailed."""
+    try:
+        picture = await _renderer().ask(chart.to_json())
+    except WorkerTimedOut:
+        raise DrawingFailed(f"{what} took too long to draw.") from None
+    except WorkerDied:
+        picture = b""
+    if not picture:
+        raise DrawingFailed(f"{what} could not be drawn.")
+    return picture

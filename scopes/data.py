@@ -11,7 +11,6 @@ from decimal import Decimal
 from typing import Annotated, TypeVar
 
 from scopes.charts import make_chart
-from scopes.choice import only, open_to
 from scopes.clean import csv_cell
 from scopes.databases.tables import (
     MAX_TABLES,
@@ -37,6 +36,8 @@ from scopes.tool import (
     fitting,
     not_found,
     one_line,
+    only,
+    open_to,
     tool,
     under,
 )

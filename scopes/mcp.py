@@ -13,9 +13,8 @@ import scopes
 from scopes.clean import printable
 from scopes.effects import Access, Effect, Part, Prepared
 from scopes.label import WORKSPACE, Label, Readers
-from scopes.mcp_servers.answers import Offer, ServerAnswer
 from scopes.mcp_servers.schema import arguments_of, plain, taken_over
-from scopes.mcp_servers.servers import Connection, Unreachable
+from scopes.mcp_servers.servers import Connection, Offer, ServerAnswer, Unreachable
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, not_found, readable, under
 
 KINDS: dict[str, tuple[Access, Effect]] = {

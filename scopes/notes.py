@@ -17,7 +17,7 @@ from pydantic import Field
 from scopes.conversations import search_conversations
 from scopes.effects import OPEN_NOTES, Access, Said
 from scopes.label import TRUSTED, Label
-from scopes.resource_tools import list_resources, read_resource, save_resource
+from scopes.resources import list_resources, read_resource, save_resource
 from scopes.spaces import Space, held, label_of, may_see, space_of
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, not_found, tokens_of, tool
 

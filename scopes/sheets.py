@@ -11,9 +11,8 @@ from pydantic import Field, WithJsonSchema
 
 from config.words import phrase
 from scopes.effects import Access, Effect, HandleArgument, Prepared
-from scopes.google.cells import Area, area_of, letters, parsed
 from scopes.google.errors import GoogleError, GoogleUnsure
-from scopes.google.spreadsheet import Block, Cell, Spreadsheet, Tab
+from scopes.google.spreadsheet import Area, Block, Cell, Spreadsheet, Tab, area_of, letters, parsed
 from scopes.label import Label
 from scopes.tool import (
     Item,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 from zoneinfo import ZoneInfo
@@ -22,7 +23,6 @@ from scopes.effects import Thread as Thread
 from scopes.handles import Handles as Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.schema import tool_schema
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -74,6 +74,14 @@ def readable(value: Any) -> Any:
 def counted(number: int, noun: str) -> str:
     """Return a number of things in English: `1 finding`, `1,200 findings`."""
     return f"{number:,} {noun if number == 1 else f'{noun}s'}"
+
+
+def size_of(count: int) -> str:
+    """Return bytes as people read them: `1.2 kB`."""
+    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"
 
 
 def one_line(text: str) -> str:
@@ -270,6 +278,50 @@ def not_found(kind: str, value: str) -> str:
     return f"No {kind} {one_line(value)[:80]}. Use an id that you were given or that a tool listed."
 
 
+@cache  # pydantic takes a millisecond for each
+def tool_schema(
+    name: str, description: str, model: type[BaseModel], *, strict: bool = False
+) -> dict[str, Any]:
+    """Return the tool as the Messages API takes it; the same object each time, not to be changed.
+
+    Titles and defaults are left out to save tokens; `strict` makes the API hold to the schema
+    (unknown arguments of other tools are refused by the gate).
+    """
+    raw = model.model_json_schema()
+    schema = _compact(raw, raw.get("$defs", {}), strict)
+    schema.setdefault("properties", {})
+    schema.pop("description", None)
+    head = {"name": name, "description": description, "input_schema": schema}
+    return {**head, "strict": True} if strict else head
+
+
+DROPPED = frozenset(
+    {"title", "default", "$defs", "minLength", "maxLength", "maxItems", "minItems"}
+    | {"additionalProperties"}
+)
+"""Keywords that cost tokens or that strict schemas refuse; pydantic still enforces them."""
+
+UNSTRICT = frozenset({"minimum", "maximum"})
+"""Keywords that only strict schemas refuse."""
+
+
+def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
+    if isinstance(node, list):
+        return [_compact(child, defs, strict) for child in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _compact(defs[node["$ref"].rsplit("/", 1)[1]], defs, strict)
+    dropped = DROPPED | UNSTRICT if strict else DROPPED
+    kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in dropped}
+    if "properties" in node:
+        properties = node["properties"].items()
+        kept["properties"] = {name: _compact(child, defs, strict) for name, child in properties}
+    if strict and kept.get("type") == "object":
+        kept["additionalProperties"] = False
+    return kept
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
     """A function that a model may call, with what the gate must know of it."""
@@ -373,3 +425,18 @@ def parts_of(text: str) -> list[str]:
         while text[start].isspace():
             start += 1
     return [*parts, text[start:]] if text else parts
+
+
+async def open_to(ctx: ToolContext, things: Container[str]) -> list[str]:
+    """Return those of these things that the context holds and its requester may read."""
+    held = [each for each in ctx.handles.titles if each in things]
+    return [each for each in held if await ctx.may_read(each)]
+
+
+def only(kind: str, things: list[str]) -> str:
+    """Return the one of them. Raises ToolError where it is none or several."""
+    if not things:
+        raise ToolError(f"No {kind} is open to this task. Say so in your result.")
+    if len(things) > 1:
+        raise ToolError(f"Name a {kind}: {', '.join(sorted(things))}.")
+    return things[0]

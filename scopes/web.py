@@ -18,7 +18,7 @@ from scopes.pages.fetcher import NotFetched
 from scopes.pages.hosts import is_plain
 from scopes.pages.pages import Page, Pages
 from scopes.pages.text import PageUnreadable
-from scopes.resource_tools import list_resources, read_resource, save_resource
+from scopes.resources import list_resources, read_resource, save_resource
 from scopes.sandbox import ProgramFailed, Sandbox
 from scopes.search_engines import SearchEngine
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, fitting, one_line, parts_of, tool

@@ -21,8 +21,7 @@ from scopes.effects import Effect
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import Label, is_conversation
-from scopes.schema import tool_schema
-from scopes.tool import Item, Tool, Window, estimate_tokens, minute, one_line
+from scopes.tool import Item, Tool, Window, estimate_tokens, minute, one_line, tool_schema
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delimiter import leaks_delimiter, wrap
 from subagents.errors import BriefRefused

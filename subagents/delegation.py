@@ -15,8 +15,7 @@ import scopes
 from config.prompts import prompt
 from config.sections import LimitSettings
 from scopes.handles import Handles
-from scopes.schema import tool_schema
-from scopes.tool import ToolContext, Window, not_found, one_line
+from scopes.tool import ToolContext, Window, not_found, one_line, tool_schema
 from subagents.agent import Outcome
 from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, is_isolable
 from subagents.challenge import MOST, Pair, check_draft, claims, contradictions

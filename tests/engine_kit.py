@@ -56,10 +56,10 @@ from config.settings import Settings, load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
-from scopes.schema import tool_schema as schema_of
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, Window, tool
+from scopes.tool import tool_schema as schema_of
 from subagents.agent import Agent
 from subagents.brief import SUBMIT, Brief, BriefDraft, text_block
 from subagents.budget import NANO, Budget, Caps

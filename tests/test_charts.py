@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from pg_kit import database_in_file, in_file
 import scopes
 from bot.memory import ResourceStore
 from bot.storage.database import Database
-from scopes.chart_renderer import render_chart
-from scopes.charts import chart_of, table_of
+from scopes.chart_model import Chart
+from scopes.charts import chart_of, render_chart, table_of
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
@@ -50,7 +51,7 @@ async def keep(shelf: ResourceStore, text: str) -> None:
     await shelf.save(RUN, f"k{len(text)}", "sales.csv", "text/csv", content, SHOP, "r1")
 
 
-def chart(text: str, kind: str = "bar", x: str = "x", *y: str, title: str = "") -> dict[str, Any]:
+def chart(text: str, kind: Any = "bar", x: str = "x", *y: str, title: str = "") -> Chart:
     return chart_of(table_of(text.encode()), kind, x, y or ("y",), title)
 
 
@@ -86,12 +87,12 @@ async def test_a_kept_table_becomes_a_picture_that_goes_with_the_answer(
 
 
 @pytest.mark.parametrize("kind", ["line", "scatter", "across"])
-async def test_every_kind_is_drawn_whatever_stands_in_it(kind: str) -> None:
+async def test_every_kind_is_drawn_whatever_stands_in_it(kind: Any) -> None:
     rows = "\n".join(f"{'א' if n % 2 else 'x'}{n},{n % 7},{-n or ''}" for n in range(30))
     made = chart(f"x,y,$z_\n{rows}\n", "bar", "x", "y", "$z_", title="\u202e$\\alpha$ עברית")
-    assert made["kind"] == "across"
-    assert chart("x,y\n" + "名" * 60 + ",1\n", title="t" * 200)["title"] == "t" * 69 + "…"
-    picture = await render_chart({**made, "kind": kind}, "It")
+    assert made.kind == "across"
+    assert chart("x,y\n" + "名" * 60 + ",1\n", title="t" * 200).title == "t" * 69 + "…"
+    picture = await render_chart(replace(made, kind=kind), "It")
     assert struct.unpack(">I", picture[16:20]) == (1_200,)
     assert len(picture) < 400_000
 

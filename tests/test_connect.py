@@ -22,10 +22,10 @@ from connect_kit import ANA, MAILBOX, StandIn, google_at, settings_at
 from google_data_kit import key_file
 from pg_kit import with_store
 from pydantic import SecretStr
+from standins.google_oauth import CLIENT_ID, CLIENT_SECRET
 from timing import WAIT_S
 
 from bot.errors import SetupError
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET
 from bot.log import Redactor, learn
 from bot.mailbox.accounts import mail_credentials
 from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens, oauth_of

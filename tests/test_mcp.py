@@ -28,11 +28,11 @@ from bot.storage.encryption import Cipher
 from bot.storage.tables import outside_calls
 from bot.tooling.mcp import McpTools, OutsideTools
 from config.settings import load_settings
+from scopes import Outside
 from scopes.intent import UNASKED
 from scopes.label import Label
 from scopes.mcp import tool_name
 from scopes.mcp_servers.schema import Unfit, arguments_of, taken_over
-from scopes.outside import Outside
 from scopes.tool import Tool, ToolError, ToolResult
 from subagents.gate import Action, Card, Deny, Gate
 

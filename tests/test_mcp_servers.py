@@ -19,13 +19,13 @@ from timing import patient
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
+from scopes import Outside
 from scopes.mcp_servers.stream_limits import (
     MAX_MESSAGE,
     MAX_VALUES,
     Measure,
     TooMuch,
 )
-from scopes.outside import Outside
 from scopes.tool import Tool, ToolContext, ToolError
 
 READ = {"scope": "web", "access": "read", "readers": "public"}

@@ -35,9 +35,10 @@ NAMES = scopes.scope_names()
 def test_a_scope_has_few_tools_that_cost_little_and_none_that_spawns(name: str) -> None:
     tools = scopes.scope(name).tools
     offered = [t.name for t in tools]
-    assert len(offered) == len(set(offered)) <= (42 if name == scopes.ALL else 12)
+    assert len(offered) == len(set(offered))
+    assert len(offered) <= 12 or name == scopes.ALL
     assert not {"run_subagent", "run_subagents", SUBMIT} & set(offered)
-    assert fixed_tokens(name, tools) <= (4_400 if name == scopes.ALL else 1_500)
+    assert fixed_tokens(name, tools) <= (4_800 if name == scopes.ALL else 1_500)
 
 
 def test_all_holds_the_tools_of_every_scope_that_is_permitted() -> None:

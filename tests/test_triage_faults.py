@@ -19,6 +19,7 @@ from mail_kit import ME, judging, letters, mail, mbox
 from serve_kit import ASKER, Served
 from standins.google import TOKEN, Grant, LocalGoogle
 from standins.google_faults import Fault
+from standins.google_oauth import CLIENT_ID
 from standins.model import ModelServer
 from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,7 +27,6 @@ from test_inbox_triage import with_mail
 from test_triage import threads
 
 from bot.local.google.mbox import load_mbox
-from bot.local.google.oauth import CLIENT_ID
 from bot.local.model.answer import Answer
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED

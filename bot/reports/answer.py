@@ -34,8 +34,7 @@ from bot.slack.pagination import split
 from bot.terminal import BOLD, PLAIN
 from config.words import current, phrase
 from scopes.clean import printable
-from scopes.sizes import size_of
-from scopes.tool import counted, one_line
+from scopes.tool import counted, one_line, size_of
 
 MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""

@@ -13,7 +13,8 @@ from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, Tracker
 from bot.reports.formats import clean_text
 from bot.reports.problems import is_urgent, problems_of
 from bot.reports.sweep import number_findings, slack_link
-from scopes.chart_renderer import DrawingFailed, render_chart
+from scopes.chart_model import Axis, Chart
+from scopes.charts import DrawingFailed, render_chart
 
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 """Byte order mark by which Excel recognizes UTF-8."""
@@ -149,12 +150,7 @@ async def open_issues_chart(points: Sequence[tuple[datetime, int]], title: str) 
         raise DrawingFailed(f"A chart needs {FEWEST} reports, there are {len(points)}.")
     shown = sorted(points)[-MOST:]
     times = [at.astimezone(UTC).isoformat() for at, _ in shown]
-    chart = {
-        "kind": "line",
-        "title": clean_text(title, TITLE),
-        "height": HEIGHT,
-        "from_zero": True,
-        "x": {"name": "", "type": "time", "values": times},
-        "series": [{"name": "", "values": [number for _, number in shown]}],
-    }
+    numbers = {"": [number for _, number in shown]}
+    name, axis = clean_text(title, TITLE), Axis("", "time", times)
+    chart = Chart("line", name, HEIGHT, axis, numbers, from_zero=True)
     return await render_chart(chart, WHAT)

@@ -56,7 +56,7 @@ from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from config.schedules import PERSON
 from config.settings import Settings
 from config.words import in_language, phrase, words_of
-from scopes.chart_renderer import DrawingFailed
+from scopes.charts import DrawingFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.google.gmail_compose import DeliveryReport, MailAttachment, NoRecipient
 from scopes.intent import Intent

@@ -12,11 +12,12 @@ from typing import Any
 import time_machine
 from pydantic import SecretStr
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
 
 from bot.context import SAMPLE_LISTS
 from bot.errors import SetupError
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.page import page_routes
 from bot.local.sample_mailbox import load_sample_mailbox
@@ -60,10 +61,15 @@ def local_workspace(settings: Settings, port: int) -> Iterator[LocalWorkspace]:
     `port` is the page's; 0 takes a free one. Nothing of an earlier start is left. Raises
     SetupError if the port is taken.
     """
-    slack, mailbox, accounts = LocalSlack(load_sample()), load_sample_mailbox(), LocalGoogleOauth()
+    slack, mailbox = LocalSlack(load_sample()), load_sample_mailbox()
     slack.app.router.routes.extend(page_routes(slack, read_data("prompts")))
-    google = LocalGoogle(mailbox, whose=accounts.whose)
-    services = Starlette(routes=[*accounts.routes(OAUTH), Mount("/", google.app)])
+    google = LocalGoogle(mailbox)
+    services = Starlette(
+        routes=[
+            Route(f"{OAUTH}/{{step}}", _nothing_more, methods=["GET", "POST"]),
+            Mount("/", google.app),
+        ]
+    )
     with ExitStack() as stack:
         at_slack = stack.enter_context(_page_server(slack, port))
         at_google = stack.enter_context(LocalServer(services, "google"))
@@ -71,6 +77,12 @@ def local_workspace(settings: Settings, port: int) -> Iterator[LocalWorkspace]:
         _empty(pointed.data_dir)
         stack.enter_context(time_machine.travel(SAMPLE_AS_OF, tick=True))
         yield LocalWorkspace(pointed, f"{at_slack.url}/", SAMPLE_OWNER, mailbox.address)
+
+
+async def _nothing_more(request: Request) -> Response:
+    """The one mailbox is connected by `LocalWorkspace.connect`, with a token that never ends."""
+    why = "The sample workspace has one mailbox. There is nothing more to connect or to revoke."
+    return JSONResponse({"error": "invalid_token", "error_description": why}, 400)
 
 
 def _empty(data_dir: Path) -> None:
@@ -99,7 +111,7 @@ def _pointed_at(settings: Settings, slack: str, google: str) -> Settings:
         "slack_app_token": SecretStr(APP_TOKEN),
         "slack_user_token": None,
         "database_url": None,
-        "google_client_secret": SecretStr(CLIENT_SECRET),
+        "google_client_secret": SecretStr("local"),
     }
     endpoints = {
         "slack_api_url": slack,
@@ -113,7 +125,7 @@ def _pointed_at(settings: Settings, slack: str, google: str) -> Settings:
         ),
         "data": settings.data.model_copy(update={"databases": settings.data.databases | sales}),
         "google": settings.google.model_copy(
-            update={"client_id": CLIENT_ID, "service_account": None}
+            update={"client_id": "local", "service_account": None}
         ),
         "secrets": settings.secrets.model_copy(update=tokens),
         "endpoints": settings.endpoints.model_copy(update=endpoints),

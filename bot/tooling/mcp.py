@@ -21,13 +21,12 @@ from bot.storage.database import Database
 from bot.storage.tables import outside_calls, outside_tools
 from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from config.sections import McpServer
+from scopes import Outside
 from scopes.label import WORKSPACE, Readers
 from scopes.mcp import ServerTools, tool_name, tool_of
-from scopes.mcp_servers.answers import NoToken, Offer
 from scopes.mcp_servers.schema import Unfit
-from scopes.mcp_servers.servers import Connection, Unreachable, Way
+from scopes.mcp_servers.servers import Connection, NoToken, Offer, Unreachable, Way
 from scopes.mcp_servers.transports import address, process
-from scopes.outside import Outside
 from scopes.tool import Tool
 
 log = logging.getLogger(__name__)

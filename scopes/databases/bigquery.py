@@ -19,8 +19,7 @@ from scopes.databases.statement import REFUSED
 from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value, spelled
 from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError
-from scopes.sizes import size_of
-from scopes.tool import ToolError, one_line
+from scopes.tool import ToolError, one_line, size_of
 
 Json = Mapping[str, Any]
 

@@ -9,12 +9,12 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 from scopes.folders.folder import MAX_ENTRIES, FileTree, Look
 from scopes.folders.search import walk
@@ -78,19 +78,20 @@ class Commands:
         return tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
 
     async def _run(self, argv: Sequence[str], folder: str) -> CommandEnded:
-        said, code = _Said(), None
-        async with _pipe() as (stream, end):
-            process = await _started(argv, folder, end)
+        code = None
+        with tempfile.TemporaryFile(dir=self.home) as said:
+            process = await _started(argv, folder, said)
             try:
                 async with asyncio.timeout(self.seconds):
-                    await said.take(stream)
                     code = await process.wait()
             except TimeoutError:
                 log.info("a command was killed after %g s", self.seconds)
             finally:
                 _kill(process.pid)
                 await process.wait()
-        return CommandEnded(code, said.kept.decode(errors="replace"), said.cut)
+            said.seek(0)
+            output = said.read(OUTPUT + 1)
+        return CommandEnded(code, output[:OUTPUT].decode(errors="replace"), len(output) > OUTPUT)
 
 
 def copied(folder: FileTree, to: Path, max_bytes: int) -> None:
@@ -112,41 +113,24 @@ def copied(folder: FileTree, to: Path, max_bytes: int) -> None:
         raise ToolError(f"The folder has more than {MAX_ENTRIES} entries: no command runs.")
 
 
-@asynccontextmanager
-async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
-    """What is said, and the end to say it into. It is ours and not the process's own, for which
-    asyncio would wait until nobody holds it: what left the process group may do so for long."""
-    out, into = os.pipe()
-    stream = asyncio.StreamReader()
-    with os.fdopen(out, "rb", 0) as source, os.fdopen(into, "wb", 0) as end:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(stream), source
+async def _started(argv: Sequence[str], folder: str, said: IO[bytes]) -> asyncio.subprocess.Process:
+    """Return the command, which writes what it says into a file. Raises ToolError."""
+    try:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=said,
+            stderr=asyncio.subprocess.STDOUT,
+            env=GIVEN,
+            cwd=folder,
+            umask=0o077,
+            start_new_session=True,
+            preexec_fn=partial(_limited, os.getpid()),
         )
-        try:
-            yield stream, end
-        finally:
-            transport.close()
-
-
-async def _started(argv: Sequence[str], folder: str, end: BinaryIO) -> asyncio.subprocess.Process:
-    """Return the command, the only one that holds `end` from then on. Raises ToolError."""
-    with end:
-        try:
-            return await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=end,
-                stderr=asyncio.subprocess.STDOUT,
-                env=GIVEN,
-                cwd=folder,
-                umask=0o077,
-                start_new_session=True,
-                preexec_fn=partial(_limited, os.getpid()),
-            )
-        except (OSError, ValueError) as error:
-            raise ToolError(
-                "The sandbox that is configured here does not start. Say so in your result."
-            ) from error
+    except (OSError, ValueError) as error:
+        raise ToolError(
+            "The sandbox that is configured here does not start. Say so in your result."
+        ) from error
 
 
 def _filled(word: str, fills: dict[str, str]) -> str:
@@ -157,20 +141,6 @@ def _filled(word: str, fills: dict[str, str]) -> str:
     if word in fills:
         return fills[word]
     return word.replace("{folder}", fills["{folder}"])
-
-
-@dataclass
-class _Said:
-    """The beginning of what a command says; the rest is read and dropped."""
-
-    kept: bytearray = field(default_factory=bytearray)
-    cut: bool = False
-
-    async def take(self, stream: asyncio.StreamReader) -> None:
-        while part := await stream.read(65_536):
-            room = OUTPUT - len(self.kept)
-            self.kept += part[:room]
-            self.cut = self.cut or len(part) > room
 
 
 def _limited(bot: int) -> None:

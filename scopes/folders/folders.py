@@ -15,7 +15,6 @@ from typing import Any
 
 import pygit2
 
-from scopes.choice import only, open_to
 from scopes.effects import RUN_FOLDER
 from scopes.file_lock import lock_file
 from scopes.folders.folder import FileFound, FileTree, Folder, Look, digest_of, parts_of
@@ -23,7 +22,7 @@ from scopes.folders.git import Branches, BranchFolder, GitCommit, Repository
 from scopes.folders.git_push import Remote
 from scopes.folders.git_trees import Conflict, TreeChange
 from scopes.label import Label, Readers
-from scopes.tool import ToolContext, ToolError, not_found
+from scopes.tool import ToolContext, ToolError, not_found, only, open_to
 
 MB = 1 << 20
 

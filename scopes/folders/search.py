@@ -19,8 +19,7 @@ from scopes.folders.folder import (
     Look,
     parts_of,
 )
-from scopes.sizes import size_of
-from scopes.tool import ToolError, not_found
+from scopes.tool import ToolError, not_found, size_of
 
 SKIPPED = frozenset(
     {"node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", ".pytest_cache"}

@@ -21,7 +21,7 @@ from scopes.google.errors import GoogleAbsent as GoogleAbsent
 from scopes.google.errors import GoogleBusy as GoogleBusy
 from scopes.google.errors import GoogleError as GoogleError
 from scopes.google.errors import GoogleRevoked as GoogleRevoked
-from scopes.google.http import Attempt, HeaderLines
+from scopes.google.http import Http, execute
 from scopes.google.quota import Quota
 
 RETRY_AFTER_CAP_S = 60.0
@@ -53,8 +53,8 @@ class GoogleClient:
         self._sleep = sleep
         self._slots = asyncio.Semaphore(settings.workers)
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="google")
-        self._lines = HeaderLines(settings.timeout_s, direct=endpoint is not None)
-        self._running: dict[Attempt, Future[dict[str, Any]]] = {}
+        self._idle: list[Http] = []
+        self._running: dict[Http, Future[dict[str, Any]]] = {}
         self._services: dict[str, Any] = {}
 
     def gmail(self) -> Any:
@@ -103,11 +103,13 @@ class GoogleClient:
 
     async def aclose(self) -> None:
         """End what is going on and close the connections."""
-        for attempt in list(self._running):
-            attempt.give_up()
-        self._lines.close()
+        running = dict(self._running)
+        for line in running:
+            line.hang_up()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        await asyncio.to_thread(wait, list(self._running.values()), CLOSE_S)
+        await asyncio.to_thread(wait, list(running.values()), CLOSE_S)
+        for line in {*self._idle, *running}:
+            line.drop()
         await self._access.aclose()
         for service in self._services.values():
             service.close()
@@ -129,18 +131,28 @@ class GoogleClient:
         return GoogleFault(self._access.refused())
 
     async def _run(self, request: Any, token: str, once: bool) -> dict[str, Any] | GoogleFault:
-        attempt = Attempt(request, token, self._lines, once)
-        future = self._pool.submit(attempt.run)
-        self._running[attempt] = future
-        future.add_done_callback(lambda _: self._running.pop(attempt, None))
+        line = self._idle.pop() if self._idle else self._new_line()
+        line.begin(fresh=once)
+        future = self._running[line] = self._pool.submit(execute, request, token, line)
+        future.add_done_callback(lambda _: self._let_go(line))
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 return await asyncio.wrap_future(future)
         except (HttpError, Garbled, *LOST) as error:
             fault = fault_of(error, request.methodId)
         finally:
-            attempt.give_up()  # an end that comes from here, too, frees the thread
-        return fault if attempt.sent else GoogleFault(fault.error, fault.retry)
+            if not future.done():
+                line.hang_up()  # its thread ends with an error that nobody waits for
+        unsent = future.done() and not line.sent
+        return GoogleFault(fault.error, fault.retry) if unsent else fault
+
+    def _new_line(self) -> Http:
+        return Http(self._settings.timeout_s, direct=self._endpoint is not None)
+
+    def _let_go(self, line: Http) -> None:
+        """Keep a connection for another call; its thread is done with it."""
+        del self._running[line]
+        self._idle.append(line)
 
 
 def _pause(fault: GoogleFault, attempt: int) -> float:

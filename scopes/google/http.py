@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import selectors
 import socket
-import threading
 from typing import Any
 
 import httplib2  # type: ignore[import-untyped]
@@ -56,18 +55,22 @@ class Http(httplib2.Http):  # type: ignore[misc]
         proxy = None if direct else httplib2.proxy_info_from_environment
         super().__init__(timeout=timeout_s, proxy_info=proxy)
         self.follow_redirects = False  # an API has none, and the token is for Google alone
-        self.fresh = False
-        """The next request opens a new connection: one that was idle may be dead unnoticed."""
-        self.sent = False
-        """Whether the last request left, or began to leave, this machine."""
-        self.hung_up = False
-        """Nothing more is sent."""
+        self.begin(fresh=False)
         self._plain = type("Plain", (_Plain,), {"line": self})
         self._secure = type("Secure", (_Secure,), {"line": self})
 
+    def begin(self, *, fresh: bool) -> None:
+        """Make ready for another request, over a new connection if `fresh`: one that was idle may
+        be dead unnoticed.
+        """
+        self.fresh = fresh
+        self.sent = False
+        """Whether the request left, or began to leave, this machine."""
+        self.hung_up = False
+        """Nothing more is sent."""
+
     def request(self, uri: str, *args: Any, **kwargs: Any) -> Any:
         """As httplib2's; raises OSError, HTTPException or HttpLib2Error when it was lost."""
-        self.sent = False
         for connection in self.connections.values():
             if connection.sock and (self.fresh or _readable(connection.sock)):
                 connection.close()
@@ -101,88 +104,21 @@ def _readable(sock: socket.socket) -> bool:
         return bool(selector.select(0))
 
 
-class HeaderLines:
-    """The idle connections of one account; a thread takes one and gives it back."""
+def execute(request: Any, token: str, line: Http) -> dict[str, Any]:
+    """Return the answer to a request of the client library's, made on a thread of its own.
 
-    def __init__(self, timeout_s: float, direct: bool) -> None:
-        self._timeout_s, self._direct = timeout_s, direct
-        self._lock = threading.Lock()
-        self._idle: list[Http] = []
-        self._closed = False
-
-    def take(self) -> Http:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return Http(self._timeout_s, self._direct)
-
-    def give_back(self, line: Http) -> None:
-        with self._lock:
-            if not self._closed:
-                self._idle.append(line)
-                return
-        line.drop()
-
-    def close(self) -> None:
-        """Close the idle ones now and the others as they are given back."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for line in idle:
-            line.drop()
-
-
-class Attempt:
-    """One request on a worker thread, which is let go when nobody waits for it any more."""
-
-    def __init__(self, request: Any, token: str, lines: HeaderLines, once: bool) -> None:
-        """`request` is the client library's; `once`: it must not be sent a second time."""
-        self.sent = True
-        """Whether Google may have got it; taken for granted until it is known better."""
-        self._request, self._token, self._lines, self._once = request, token, lines, once
-        self._lock = threading.Lock()
-        self._line: Http | None = None
-        self._given_up = False
-
-    def run(self) -> dict[str, Any]:
-        """Return the answer.
-
-        Raises HttpError, Garbled, or what says that the connection was lost.
-        """
-        line = self._lines.take()
-        try:
-            with self._lock:
-                if self._given_up:
-                    self.sent = False
-                    raise TimeoutError("Nobody waits for it any more.")
-                self._line = line
-                line.fresh, line.hung_up = self._once, False
-            return self._execute(line)
-        finally:
-            with self._lock:
-                self._line = None
-            self._lines.give_back(line)
-
-    def give_up(self) -> None:
-        """Let the thread go. Does nothing when it has ended."""
-        with self._lock:
-            self._given_up = True
-            if self._line:
-                self._line.hang_up()
-
-    def _execute(self, line: Http) -> dict[str, Any]:
-        bearer = Credentials(self._token)  # type: ignore[no-untyped-call]
-        authorized = AuthorizedHttp(bearer, line, refresh_status_codes=())
-        try:
-            body = self._request.execute(http=authorized)
-        except LOST:  # some are ValueErrors, too
-            raise
-        except (AttributeError, ValueError, RecursionError):  # so the library fails on nonsense
-            raise Garbled from None
-        finally:
-            self.sent = line.sent
-        if isinstance(self._request.postproc.__self__, RawModel):  # a method that answers nothing
-            return {}
-        if not isinstance(body, dict):
-            raise Garbled
-        return dict(readable(body))
+    Raises HttpError, Garbled, or what says that the connection was lost.
+    """
+    bearer = Credentials(token)  # type: ignore[no-untyped-call]
+    authorized = AuthorizedHttp(bearer, line, refresh_status_codes=())
+    try:
+        body = request.execute(http=authorized)
+    except LOST:  # some are ValueErrors, too
+        raise
+    except (AttributeError, ValueError, RecursionError):  # so the library fails on nonsense
+        raise Garbled from None
+    if isinstance(request.postproc.__self__, RawModel):  # a method that answers nothing
+        return {}
+    if not isinstance(body, dict):
+        raise Garbled
+    return dict(readable(body))

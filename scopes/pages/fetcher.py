@@ -9,13 +9,15 @@ threads that nobody can stop.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.message import Message
 from functools import cache, partial
+from io import BytesIO
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import urldefrag, urljoin
@@ -39,11 +41,39 @@ HEADERS: Final = {
     "Accept-Encoding": "gzip, deflate",
 }
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
-"""Content encoding -> the window bits by which zlib takes it; 0 = it is not packed."""
-MEMBER: Final = b"\x1f\x8b"
-"""How a member of a gzip file begins, which may have several (RFC 1952, 2.2)."""
-MAX_MEMBERS = 1000
+
+
+def _gunzipped(packed: bytes, room: int) -> bytes:
+    """Return at most so many bytes of what is packed; the end of it, or padding, may be missing or
+    broken.
+    """
+    found = bytearray()
+    try:
+        with gzip.GzipFile(fileobj=BytesIO(packed)) as file:
+            while len(found) < room and (piece := file.read1(room - len(found))):
+                found += piece
+    except (EOFError, gzip.BadGzipFile):
+        if not found:
+            raise
+    return bytes(found)
+
+
+def _inflated(packed: bytes, room: int) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(packed, room)
+    except zlib.error:  # some leave out its header
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, room)
+
+
+Unpack = Callable[[bytes, int], bytes]
+UNPACKED: Final[Mapping[str, Unpack | None]] = {
+    "": None,
+    "identity": None,
+    "gzip": _gunzipped,
+    "x-gzip": _gunzipped,
+    "deflate": _inflated,
+}
+"""Content encoding -> what unpacks it."""
 
 Place = tuple[str, int]
 """Address and port."""
@@ -201,7 +231,7 @@ class Fetcher:
         except aiohttp.ClientConnectorError as error:
             why = str(error.os_error) if isinstance(error.os_error, Blocked) else ""
             raise NotFetched(why or "There is no connection to its host.") from error
-        except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
+        except (aiohttp.ClientError, OSError, EOFError, ValueError, zlib.error) as error:
             raise NotFetched(f"It could not be had ({type(error).__name__}).") from error
 
     async def _follow(self, url: str, max_bytes: int) -> FetchedBytes:
@@ -227,16 +257,16 @@ def _asked(url: str) -> URL:
 
 async def _read(url: str, response: aiohttp.ClientResponse, max_bytes: int) -> FetchedBytes:
     packed = response.headers.get("Content-Encoding", "").strip().lower()
-    if packed not in ENCODINGS:
+    if packed not in UNPACKED:
         raise NotFetched("It is packed in a way that is not read.")
-    unpack = Unpacking(ENCODINGS[packed]) if ENCODINGS[packed] else None
-    body, taken = bytearray(), 0
+    body = bytearray()
     async for chunk in response.content.iter_any():
-        taken += len(chunk)
-        body += unpack.take(chunk, max_bytes + 1 - len(body)) if unpack else chunk
-        if len(body) > max_bytes or taken > max_bytes:
+        body += chunk
+        if len(body) > max_bytes:
             break
-    cut = len(body) > max_bytes or taken > max_bytes
+    whole, unpack = bytes(body), UNPACKED[packed]
+    if unpack:
+        whole = await asyncio.to_thread(unpack, whole, max_bytes + 1)
     said = Message()
     said["Content-Type"] = response.headers.get("Content-Type", "")
     named = said.get_content_type() if response.headers.get("Content-Type") else ""
@@ -246,51 +276,6 @@ async def _read(url: str, response: aiohttp.ClientResponse, max_bytes: int) -> F
         status=response.status,
         type=named,
         charset=charset if isinstance(charset, str) else "",
-        body=bytes(body[:max_bytes]),
-        cut=cut,
+        body=whole[:max_bytes],
+        cut=max(len(body), len(whole)) > max_bytes,
     )
-
-
-class Unpacking:
-    """Unpacks a body as it comes, never more than there is room for."""
-
-    def __init__(self, wbits: int) -> None:
-        self._inner = zlib.decompressobj(wbits)
-        self._begun, self._members = False, 1
-        self._left = b""
-
-    def take(self, data: bytes, room: int) -> bytes:
-        """Return the next piece, at most `room` bytes; what is packed inside of it stays packed.
-
-        Raises zlib.error.
-        """
-        left, found = self._left + data, b""
-        while left and len(found) < max(room, 1):
-            if self._inner.eof and not self._goes_on(left):
-                left = left[: len(MEMBER)]  # the rest of a beginning may come with the next data
-                break
-            found += self._unpacked(left, max(room, 1) - len(found))
-            left = self._inner.unused_data or self._inner.unconsumed_tail
-        self._left = left
-        return found
-
-    def _goes_on(self, left: bytes) -> bool:
-        """Return whether another member begins; what else stands behind one is padding."""
-        if not left.startswith(MEMBER):
-            return False
-        self._members += 1
-        if self._members > MAX_MEMBERS:
-            raise zlib.error("too many members")
-        self._inner = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        return True
-
-    def _unpacked(self, data: bytes, room: int) -> bytes:
-        try:
-            found = self._inner.decompress(data, room)
-        except zlib.error:
-            if self._begun:
-                raise
-            self._inner = zlib.decompressobj(-zlib.MAX_WBITS)  # deflate without its header
-            found = self._inner.decompress(data, room)
-        self._begun = True
-        return found

@@ -105,7 +105,8 @@ class LocalGoogle(server.LocalGoogle):
         self.faults: list[Fault] = []
         self.latency_s = latency_s
         self.requests: list[Made] = []
-        super().__init__(mailbox, whose=whose)
+        self.whose = whose
+        super().__init__(mailbox)
         self._rules = RULES | {n: api.methods[n].rule for n, api in self._apis.items()}
         self.methods |= {n: api.methods[n].method for n, api in self._apis.items()}
 

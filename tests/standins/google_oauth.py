@@ -1,33 +1,67 @@
-"""Google's OAuth as the tests need it: what it grants can be changed, and it keeps a log."""
+"""A stand-in for Google's OAuth: asks nobody, remembers what it granted, and keeps a log.
+
+It is as strict as Google about clients, PKCE, codes that are used twice or too late, and tokens
+that ended: developers.google.com/identity/protocols/oauth2/web-server. The signature of a service
+account is not checked. What it grants can be changed.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-from collections.abc import Sequence
+import secrets
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlencode
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
+from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
 
-from bot.local.google import oauth
-from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, Grant, Json, OAuthRefused
-
-__all__ = ["CLIENT_ID", "CLIENT_SECRET", "LocalGoogleOauth"]
-
+CLIENT_ID = "local-client.apps.googleusercontent.com"
+CLIENT_SECRET = "local-client-secret"
+CODE_S = 600.0
+TOKEN_S = 3_599
 AS_ITSELF = ("bigquery", "spreadsheets")
 """OAuth scopes, the last part of their names, that a service account may have for itself."""
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Grant:
+    """What one person allowed one client; revoked as a whole."""
+
+    address: str
+    scope: str
+    redirect_uri: str = ""
+    challenge: str = ""
+    code: str = ""
+    refresh_token: str = ""
+    revoked: bool = False
+
+
+class OAuthRefused(Exception):
+    """An answer of the token endpoint that is not 200."""
+
+    def __init__(self, error: str, status: int = 400, told: str = "") -> None:
+        self.status, self.body = status, {"error": error, "error_description": told or error}
+        super().__init__(error)
+
 
 @dataclass
-class LocalGoogleOauth(oauth.LocalGoogleOauth):
-    """An authorization server whose next answers are changed by its fields, at any time.
+class LocalGoogleOauth:
+    """One authorization server. What it does next is changed by its fields, at any time."""
 
-    The signature of a service account is not checked.
-    """
-
+    address: str = "ana@acme.example"
+    """Whose browser it is: the mailbox that the next one who comes to `/auth` allows."""
+    now: Callable[[], float] = time.time
+    grants: list[Grant] = field(default_factory=list)
     denies: str = ""
     """An error that the next ones come back with, such as `access_denied`."""
     scope: str | None = None
@@ -36,8 +70,35 @@ class LocalGoogleOauth(oauth.LocalGoogleOauth):
     """The only addresses to come back to; None = any, as a loopback client may."""
     requests: list[tuple[str, Json]] = field(default_factory=list)
     """What was asked: path and parameters, secrets among them."""
+    _tokens: dict[str, tuple[Grant, float]] = field(default_factory=dict)
+    _codes: dict[str, tuple[Grant, float]] = field(default_factory=dict)
 
-    async def auth(self, request: Request) -> Response:
+    @property
+    def app(self) -> Starlette:
+        return Starlette(routes=self.routes())
+
+    def routes(self, below: str = "") -> list[Route]:
+        """To be served, also beside other services of Google's."""
+        return [
+            Route(f"{below}/auth", self._auth),
+            Route(f"{below}/token", self._token, methods=["POST"]),
+            Route(f"{below}/revoke", self._revoke, methods=["POST"]),
+            Route(f"{below}/tokeninfo", self._tokeninfo, methods=["GET", "POST"]),
+        ]
+
+    def whose(self, token: str) -> str | None:
+        """The mailbox that an access token opens; None for one that ended or is unknown."""
+        grant, ends = self._tokens.get(token, (None, 0.0))
+        return grant.address if grant and not grant.revoked and self.now() < ends else None
+
+    def revoke(self, address: str) -> None:
+        """Its owner removes the app at Google."""
+        for grant in self.grants:
+            grant.revoked = grant.revoked or grant.address == address
+
+    # ---- the browser
+
+    async def _auth(self, request: Request) -> Response:
         asked = dict(request.query_params)
         self.requests.append(("/auth", asked))
         redirect = asked.get("redirect_uri", "")
@@ -46,20 +107,85 @@ class LocalGoogleOauth(oauth.LocalGoogleOauth):
         if self.denies:
             told = {"error": self.denies, "state": asked.get("state", "")}
             return RedirectResponse(f"{redirect}?{urlencode(told)}", 302)
-        return await super().auth(request)
+        if asked.get("client_id") != CLIENT_ID:
+            return PlainTextResponse("Error 401: invalid_client", 401)
+        if asked.get("response_type") != "code" or asked.get("code_challenge_method") != "S256":
+            return PlainTextResponse("Error 400: invalid_request", 400)
+        grant = Grant(self.address, self.scope or asked["scope"], redirect)
+        grant.challenge, grant.code = asked["code_challenge"], f"4/0{secrets.token_urlsafe(48)}"
+        if asked.get("access_type") == "offline" and "consent" in asked.get("prompt", ""):
+            grant.refresh_token = f"1//0{secrets.token_urlsafe(48)}"
+        self.grants.append(grant)
+        self._codes[grant.code] = (grant, self.now() + CODE_S)
+        told = {"state": asked.get("state", ""), "code": grant.code, "scope": grant.scope}
+        return RedirectResponse(f"{redirect}?{urlencode(told)}", 302)
 
-    def granted(self, asked: str) -> str:
-        return self.scope or asked
+    # ---- the client
 
-    async def sent(self, request: Request) -> Json:
-        sent = await super().sent(request)
-        self.requests.append((request.url.path, sent))
-        return sent
+    async def _token(self, request: Request) -> Response:
+        sent = await self._sent(request)
+        try:
+            return JSONResponse(self._tokens_for(sent))
+        except OAuthRefused as refusal:
+            return JSONResponse(refusal.body, refusal.status)
 
-    def tokens_for(self, sent: Json) -> Json:
-        if sent.get("grant_type") == JWT_BEARER:
+    def _tokens_for(self, sent: Json) -> Json:
+        """What a request of the token endpoint gets."""
+        kind = sent.get("grant_type")
+        if kind == JWT_BEARER:
             return self._delegated(sent)
-        return super().tokens_for(sent)
+        if sent.get("client_id") != CLIENT_ID or sent.get("client_secret") != CLIENT_SECRET:
+            raise OAuthRefused("invalid_client", 401)
+        if kind == "authorization_code":
+            return self._exchanged(sent)
+        if kind == "refresh_token":
+            return self._refreshed(sent)
+        raise OAuthRefused("unsupported_grant_type")
+
+    def _exchanged(self, sent: Json) -> Json:
+        grant, ends = self._codes.pop(sent.get("code", ""), (None, 0.0))
+        verifier = str(sent.get("code_verifier", ""))
+        proof = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode()
+        if grant is None or self.now() > ends or proof.rstrip("=") != grant.challenge:
+            raise OAuthRefused("invalid_grant", told="Malformed auth code.")
+        if sent.get("redirect_uri") != grant.redirect_uri:
+            raise OAuthRefused("redirect_uri_mismatch")
+        again = {"refresh_token": grant.refresh_token} if grant.refresh_token else {}
+        return {**self._access(grant), **again}
+
+    def _refreshed(self, sent: Json) -> Json:
+        token = sent.get("refresh_token")
+        found = [g for g in self.grants if token and g.refresh_token == token and not g.revoked]
+        if not found:
+            raise OAuthRefused("invalid_grant", told="Token has been expired or revoked.")
+        return self._access(found[0])
+
+    def _access(self, grant: Grant) -> Json:
+        token = f"ya29.{secrets.token_urlsafe(48)}"
+        self._tokens[token] = (grant, self.now() + TOKEN_S)
+        about = {"expires_in": TOKEN_S, "scope": grant.scope, "token_type": "Bearer"}
+        return {"access_token": token, **about}
+
+    async def _revoke(self, request: Request) -> Response:
+        """Ends all grants of that person: https://developers.google.com/identity/protocols/oauth2"""
+        sent = await self._sent(request)
+        token = str(sent.get("token", ""))
+        held = [g for g in self.grants if token and g.refresh_token == token]
+        held += [self._tokens[token][0]] if token in self._tokens else []
+        if not held or held[0].revoked:
+            told = {"error": "invalid_token", "error_description": "Token expired or revoked"}
+            return JSONResponse(told, 400)
+        self.revoke(held[0].address)
+        return JSONResponse({})
+
+    async def _tokeninfo(self, request: Request) -> Response:
+        sent = {**dict(request.query_params), **await self._sent(request)}
+        token = str(sent.get("access_token", ""))
+        if self.whose(token) is None:
+            return JSONResponse({"error": "invalid_token", "error_description": "Bad"}, 400)
+        grant, ends = self._tokens[token]
+        left = {"expires_in": str(int(ends - self.now())), "exp": str(int(ends))}
+        return JSONResponse({"aud": CLIENT_ID, "scope": grant.scope, **left})
 
     def _delegated(self, sent: Json) -> Json:
         """A service account that acts for somebody, or for itself where no mailbox is opened."""
@@ -71,4 +197,9 @@ class LocalGoogleOauth(oauth.LocalGoogleOauth):
             raise OAuthRefused("unauthorized_client", 401)
         grant = Grant(who, scope)
         self.grants.append(grant)
-        return self.access(grant)
+        return self._access(grant)
+
+    async def _sent(self, request: Request) -> Json:
+        sent = dict(parse_qsl((await request.body()).decode()))
+        self.requests.append((request.url.path, sent))
+        return sent

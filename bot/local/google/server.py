@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote
 
@@ -43,14 +43,10 @@ class LocalGoogle:
     `gmail` is the first mailbox, `mailboxes` are all, by address.
     """
 
-    def __init__(
-        self, mailbox: Mailbox = NOBODY, *, whose: Callable[[str], str | None] = lambda token: None
-    ) -> None:
-        """Serve a mailbox; `whose` returns the address that another token stands for."""
+    def __init__(self, mailbox: Mailbox = NOBODY) -> None:
         self.methods: dict[str, Method] = dict(METHODS)
         self.mailboxes: dict[str, GmailState] = {}
         self.addresses: dict[str, str] = {}
-        self.whose = whose
         self.gmail = self.join(mailbox, TOKEN)
         self.app = Starlette(routes=[Route("/{path:path}", self._single, methods=_VERBS)])
 
@@ -72,7 +68,7 @@ class LocalGoogle:
 
     def carry_out(self, sent: Sent) -> Json | None:
         name, path = self.method_at(sent)
-        address = self.addresses.get(sent.token) or self.whose(sent.token)
+        address = self.addresses.get(sent.token)
         if address not in self.mailboxes:
             challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
             raise GoogleRefused("authError", headers=challenge)

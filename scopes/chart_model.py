@@ -1,0 +1,41 @@
+"""A chart as it is handed to the program that draws it (`scopes.chart_program`), as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Where the points of a chart stand along it."""
+
+    name: str
+    type: Literal["number", "time", "name"]
+    values: Sequence[Any]
+    """Numbers, times in ISO 8601, or names: one for each value of a series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Series of numbers, drawn over one axis; at least one number in all."""
+
+    kind: Literal["line", "bar", "across", "scatter"]
+    title: str
+    height: float
+    """Inches."""
+    x: Axis
+    series: Mapping[str, Sequence[float | None]]
+    from_zero: bool = False
+    """Whether a line stands on zero whatever its numbers."""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of(cls, stored: bytes) -> Chart:
+        """Return the chart that `to_json` gave."""
+        found = json.loads(stored)
+        return cls(**{**found, "x": Axis(**found["x"])})
