@@ -261,11 +261,12 @@ async def assemble(
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
     seen = (health, metrics, sockets, backfill, connecting)
     console: list[BaseRoute] = []
+    shown = Store(store.database.aside())
     if settings.console.public_url:
         access = SlackSignIn(settings, store.database, cipher, policy, people, bot.team)
-        console = console_routes(store, settings, access, policy)
+        console = console_routes(shown, settings, access, policy)
     elif not _is_forwarded_to(settings):
-        console = console_routes(store, settings, LoopbackAccess(), policy)
+        console = console_routes(shown, settings, LoopbackAccess(), policy)
     server = Server(
         settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
     )
