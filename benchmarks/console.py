@@ -28,6 +28,7 @@ from bot.serving.web import serve_app
 from bot.storage import tables
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
+from bot.storage.run_index import folded
 from config.settings import load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED
@@ -123,26 +124,53 @@ def _fill(connection: sa.Connection, newest: datetime, start: int, chance: rando
         connection.execute(sa.insert(table), filled)
 
 
+def _words() -> str:
+    """Return many words in a random order, which a database compresses as little as real text."""
+    chance = random.Random(3)
+    known = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 9))) for _ in range(5_000)]
+    return " ".join(chance.choices(known, k=200_000))
+
+
+WORDS = _words()
+
+
+def _text(length: int, chance: random.Random) -> str:
+    start = chance.randrange(len(WORDS) - length)
+    return WORDS[start : start + length]
+
+
+def _question(n: int) -> str:
+    return f"Question {n} {'needle' if n == 70_000 else 'of somebody'} " + "about orders " * 8
+
+
 def _run_row(n: int, at: datetime, chance: random.Random) -> list[dict[str, Any]]:
-    question = f"Question {n} {'needle' if n == 70_000 else 'of somebody'} " + "about orders " * 8
     scheduled = n % 10 == 0
     return [
         {
             "id": f"run{n:07}",
             "kind": "schedule" if scheduled else "mention",
             "status": "failed" if n % 20 == 3 else "complete",
-            "question": question,
+            "question": _question(n),
             "model": "claude",
             "args": {"schedule": f"report-{n % 3}"} if scheduled else {},
             "started": at,
             "finished": at + timedelta(seconds=30),
-            "result": {"answer": "x" * RESULT_CHARS},
+            "result": {"answer": _text(RESULT_CHARS, chance)},
             "error": None,
             "cost_usd": chance.random() / 10,
             "requester": f"U{n % 200}",
             "request": None if scheduled else f"T1/C{n % 40}/{n}.000000",
         }
     ]
+
+
+def _question_rows(n: int, at: datetime, chance: random.Random) -> list[dict[str, Any]]:
+    return [{"run": f"run{n:07}", "text": folded(_question(n))}]
+
+
+def _cost_rows(n: int, at: datetime, chance: random.Random) -> list[dict[str, Any]]:
+    same = {"run": f"run{n:07}", "started": at}
+    return [{**same, "model": "main", "usd": 0.05}, {**same, "model": "fast", "usd": 0.003}]
 
 
 def _subagent_rows(n: int, at: datetime, chance: random.Random) -> list[dict[str, Any]]:
@@ -176,6 +204,8 @@ def _feedback_rows(n: int, at: datetime, chance: random.Random) -> list[dict[str
 
 FILLED: dict[sa.Table, Callable[[int, datetime, random.Random], list[dict[str, Any]]]] = {
     tables.runs: _run_row,
+    tables.questions: _question_rows,
+    tables.model_costs: _cost_rows,
     tables.subagents: _subagent_rows,
     tables.contexts: _context_rows,
     tables.feedback: _feedback_rows,

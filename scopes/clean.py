@@ -129,7 +129,7 @@ def _folded(letter: str, category: str) -> str:
 
 _PRIVATE = r"PRIVATE\ KEY[A-Z ]{0,40}-----"
 _TOKENS = re.compile(
-    rf"""(?x)
+    rf"""(?x)(?=[xXsrAy1GgwSnphe-])(?:
       (?i:xox[abcdeprsu]|xwfp)[-.](?=[\w.%-]{{0,200}}\d)[\w.%-]+     # Slack: bot, user, refresh ...
     | (?i:xapp)-(?=[\w%-]{{0,200}}\d)[\w%-]+
     | sk-ant-(?=[\w-]{{0,200}}\d)[\w-]{{6,}}                        # Anthropic
@@ -149,8 +149,9 @@ _TOKENS = re.compile(
     | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?!-----BEGIN\ )[\s\S]){{0,8000}}?
       -----END\ [A-Z ]{{0,40}}{_PRIVATE}
     | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?:[\s>|]|\\[nr])*[A-Za-z0-9+/=]{{16,}})* # no end
-    """
+    )"""
 )
+"""The letters that a token begins with stand in front: a search skips everything else."""
 _SPARED = (
     r"(?!['\"]?(?:None|null|nil|true|false|os\.|env\.|process\.|/[a-z]|<[^<>\n]*>|\*\*\*|\.\.\.|\[removed"
     r"|\$\{?[A-Za-z_]+\}?(?!\w)|\{\{?\w+\}))"
@@ -163,8 +164,9 @@ _NAMED = (
     r"|(?:(?<=a)pi|(?<=p)rivate|(?<=a)ccess|(?<=a)uth|(?<=e)ncryption|(?<=f)ernet)[_ -]?key)"
 )
 """Its first letter stands apart, so that a search skips to where one is."""
+_NAME = re.compile(_NAMED)
 _CONTEXTS = tuple(
-    re.compile(f"(?P<head>{head})(?i:{secret})")
+    (head.startswith(_NAMED), re.compile(f"(?P<head>{head})(?i:{secret})"))
     for head, secret in (
         # addresses that hold a password or are one
         (r"(?i:\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]*:)", r"[^\s/]+(?=@)"),
@@ -188,13 +190,15 @@ _CONTEXTS = tuple(
         (r"(?i:aws[^\n]{0,40}(?:secret|key)[^\n]{0,20}?(?<![\w/+]))", r"[\w/+]{40}(?![\w/+=])"),
     )
 )
+"""What surrounds a secret, and whether that begins with one of its names."""
 
 
 def redacted(text: str) -> str:
     """Return the text with `[removed]` in place of everything that looks like a secret."""
-    text = _TOKENS.sub(REMOVED, text)
-    for pattern in _CONTEXTS:
-        text = pattern.sub(rf"\g<head>{REMOVED}", text)
+    text, is_named = _TOKENS.sub(REMOVED, text), _NAME.search(text)
+    for begins_with_name, pattern in _CONTEXTS:
+        if is_named or not begins_with_name:
+            text = pattern.sub(rf"\g<head>{REMOVED}", text)
     return text
 
 

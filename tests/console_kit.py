@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route
 from bot.console.access import LoopbackAccess
 from bot.console.app import PATH
 from bot.console.pages import console_routes
-from bot.console.signin import SlackSignIn
+from bot.console.signin import Administrators, SlackSignIn, TeamAccess
 from bot.metrics import Metrics
 from bot.policy.policy import PolicyFile
 from bot.runs.store import Store
@@ -85,8 +85,10 @@ async def console(folder: Path, public: str = PUBLIC, local: bool = False) -> As
         known = People(connect(session, BOT_TOKEN, url, settings.slack))
         policy = PolicyFile(path, settings.policy)
         team = slack.state.team.id
-        signing = SlackSignIn(settings, store.database, cipher, policy, known, team)
-        access = LoopbackAccess() if local else signing
+        administrators = Administrators(team, settings.console.admins, policy, known)
+        found = {team: administrators}.get
+        signing = SlackSignIn(settings, store.database, cipher, found, team)
+        access = LoopbackAccess() if local else TeamAccess(signing, team)
         pages = console_routes(store, settings, access, policy)
         mount = next(each for each in pages if isinstance(each, Mount))
         app = web_app(Health(), Metrics(), pages=pages)

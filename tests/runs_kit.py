@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from bot.runs.store import PendingRecords, Store
 from bot.storage import tables
 from bot.storage.database import Database
+from bot.storage.run_index import folded, store_model_costs
 from scopes.handles import Handles
 from scopes.label import TRUSTED
 from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
@@ -36,7 +37,7 @@ def many_rows(count: int, until: datetime, step: timedelta) -> list[dict[str, An
                 "id": f"run{n:06}",
                 "kind": "schedule" if scheduled else "ask" if typed else "mention",
                 "status": "failed" if n % 10 == 9 else "complete",
-                "question": f"Question {n}: orders of {'rare' if n == 77 else 'last'} week?",
+                "question": f"Question {n}: orders of {'räre' if n == 77 else 'last'} week?",
                 "model": "claude",
                 "args": {"schedule": "weekly"} if scheduled else {},
                 "started": started,
@@ -52,7 +53,14 @@ def many_rows(count: int, until: datetime, step: timedelta) -> list[dict[str, An
 
 
 async def store_rows(database: Database, rows: list[dict[str, Any]]) -> None:
-    await database.change(lambda connection: connection.execute(sa.insert(tables.runs), rows))
+    texts = [{"run": row["id"], "text": folded(row["question"])} for row in rows]
+
+    def store(connection: sa.Connection) -> None:
+        connection.execute(sa.insert(tables.runs), rows)
+        connection.execute(sa.insert(tables.questions), texts)
+        store_model_costs(connection)
+
+    await database.change(store)
 
 
 @dataclass

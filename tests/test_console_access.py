@@ -16,7 +16,7 @@ from card_kit import BOSS, EVA, GUEST
 from console_kit import PUBLIC, Served, console, press, reason, signed_in, to_slack, token
 from pydantic import SecretStr
 from serve_kit import serving
-from standins.slack_openid import CLIENT_ID, CLIENT_SECRET
+from standins.slack_openid import CLIENT_ID, CLIENT_SECRET, signing_key
 from timing import Patience
 
 from bot.console.app import PATH
@@ -204,6 +204,20 @@ async def test_a_token_for_something_else_signs_nobody_in(
     assert COOKIE not in browser.cookies
 
 
+@pytest.mark.parametrize(
+    "signed",
+    [(signing_key("another"), "RS256"), (b"a secret of somebody" * 2, "HS256"), (None, "none")],
+)
+async def test_a_token_that_slack_has_not_signed_signs_nobody_in(
+    served: Served, signed: tuple[Any, str]
+) -> None:
+    served.sign_in.signed = signed
+    browser = served.browser()
+    refused = await browser.get(await to_slack(browser))
+    assert (refused.status_code, reason(refused)) == (403, "Slack&#39;s answer is not valid.")
+    assert COOKIE not in browser.cookies
+
+
 async def test_what_slack_refuses_is_told(served: Served) -> None:
     browser = served.browser()
     answer = await to_slack(browser)
@@ -261,7 +275,7 @@ async def test_without_a_client_nobody_can_sign_in(served: Served, tmp_path: Pat
     settings = served.settings.model_copy(
         update={"secrets": served.settings.secrets.model_copy(update={"slack_client_secret": None})}
     )
-    parts: Any = (served.store.database, served.cipher, None, None, "T0ACME")
+    parts: Any = (served.store.database, served.cipher, lambda team: None)
     with pytest.raises(SetupError, match=r"console\.public_url needs the OAuth client"):
         SlackSignIn(settings, *parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,13 +13,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
+from runs_kit import wide_run
 from test_store import integrity, python
-from timing import patient
+from timing import WAIT_S, patient
 
 from bot.errors import StoreError
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
+from bot.storage import tables
 from bot.storage.database import KEY_CHECK, SCHEMA, BatchWriter, Database, _file_engine, server_url
+from bot.storage.run_index import asks
 from bot.storage.tables import METADATA
 
 __all__ = ["bare", "bare_postgres", "place", "postgres"]
@@ -107,6 +111,28 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert len(await marks(database)) == 20
 
 
+async def test_a_slow_read_aside_delays_no_other_read(tmp_path: Path) -> None:
+    database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
+    begun, goes_on = asyncio.Event(), threading.Event()
+
+    def wait() -> bool:
+        loop.call_soon_threadsafe(begun.set)
+        return goes_on.wait(WAIT_S)
+
+    @sa.event.listens_for(database._engine, "checkout")
+    def _taken(connection: Any, _record: object, _proxy: object) -> None:
+        connection.create_function("slow", 0, wait)
+
+    slow = asyncio.create_task(database.aside().read(sa.select(sa.func.slow().label("waited"))))
+    await begun.wait()
+    assert await marks(database) == set()
+    await database.change(put("a"))
+    assert not slow.done()
+    goes_on.set()
+    assert (await slow)[0].waited
+    await database.aclose()
+
+
 # ---- the schema
 
 
@@ -158,6 +184,33 @@ async def test_steps_that_an_earlier_version_stored_plain_are_read(place: Kept) 
     await sink.keep("r1", "new", {"value": "b"})
     assert await store.steps("r1") == {"old": {"value": "a"}, "new": {"value": "b"}}
     await store.aclose()
+
+
+async def test_runs_of_an_earlier_version_are_found_and_added_up(place: Kept) -> None:
+    store = await place.store()
+    await wide_run(store, "r1", 3, words=" für ÄRGER")  # $0.2, a subagent $0.002
+    await store.start_run("r2", "ask", "Another one?", "m", {})
+    made = await costs_by_model(store)
+    await store.aclose()
+    engine = engine_of(place)
+    with engine.begin() as connection:
+        for table in ("questions", "model_costs"):
+            connection.execute(sa.text(f"DROP TABLE {table}"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0016'"))
+    engine.dispose()
+
+    store = await place.store()
+    assert made == {"claude-main": pytest.approx(0.194), "claude-fast": pytest.approx(0.006)}
+    assert await costs_by_model(store) == made
+    found = await store.database.read(sa.select(tables.runs.c.id).where(asks("Für Ärger")))
+    assert [row.id for row in found] == ["r1"]
+    await store.aclose()
+
+
+async def costs_by_model(store: Store) -> dict[str, float]:
+    found = await store.database.read(sa.select(tables.model_costs))
+    assert {row.run for row in found} == {"r1"}
+    return {row.model: row.usd for row in found}
 
 
 # ---- faults

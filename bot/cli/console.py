@@ -17,14 +17,16 @@ from bot.runs.store import Store
 from bot.serving.web import serve_app
 from bot.storage.database import Database
 from bot.terminal import DONE, say, tell
-from config.settings import Settings, settings_file
+from config.settings import Settings, settings_file, team_file
 
 
 def run_console(port: int) -> int:
     """Serve the console until Ctrl-C or SIGTERM, and print its address."""
 
     async def work(settings: Settings, database: Database) -> int:
-        policy = PolicyFile(settings_file(), settings.policy)
+        path = settings_file()
+        own = team_file(path, settings.team) if settings.team else None
+        policy = PolicyFile(path, settings.policy, own=own)
         app = Starlette(routes=console_routes(Store(database), settings, LoopbackAccess(), policy))
         try:
             async with serve_app(app, "127.0.0.1", port) as here:

@@ -33,7 +33,11 @@ EXAMPLES = {
         "assistant replay 3aed2eb7a726",
         "assistant replay 3aed2eb7a726 --model claude --from s3",
     ),
-    "console": ("assistant console", "assistant console --port 8123"),
+    "console": (
+        "assistant console",
+        "assistant console --port 8123",
+        "assistant console --team T0123ABCD",
+    ),
     "decisions": ("assistant decisions --since 7d --verdict deny",),
     "forget": (
         "assistant forget --user U0123ABCD --dry-run",

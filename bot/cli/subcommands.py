@@ -154,9 +154,16 @@ def console(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 8200,
+    team: Annotated[
+        str, typer.Option(help="Workspace to show, if several are served (T...).")
+    ] = "",
 ) -> None:
     """Show runs, costs and records in your browser, from the stored state."""
     from bot.cli.console import run_console
+    from config.settings import TEAM
+
+    if team:
+        TEAM.set(team)
 
     raise typer.Exit(run_console(port))
 

@@ -106,6 +106,11 @@ async def form_of(request: Request) -> dict[str, str]:
     return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
+def static_files(path: str = "") -> Mount:
+    """Return what all pages need, below this path."""
+    return Mount(f"{path}/static", StaticFiles(directory=_HERE / "static"))
+
+
 @dataclass
 class Console:
     """What the pages are made from, and how they are rendered."""
@@ -168,5 +173,4 @@ class Console:
         inside = [
             Route(each.path, self.guarded(each.endpoint), methods=each.methods) for each in routes
         ]
-        static = Mount("/static", StaticFiles(directory=_HERE / "static"))
-        return Mount(PATH, routes=[static, *public, *inside])
+        return Mount(PATH, routes=[static_files(), *public, *inside])

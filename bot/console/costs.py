@@ -17,15 +17,13 @@ from bot.console.app import PATH, Console
 from bot.console.runs import COMMAND_LINE, channel_of, schedule_name
 from bot.storage.database import Database
 from bot.storage.requests import SCHEDULED
-from bot.storage.tables import contexts, runs, subagents
+from bot.storage.tables import model_costs, runs
 
 USUAL_DAYS = 30
 MOST_DAYS = 366
 MOST_ROWS = 25
 """Rows of one table; the dearest."""
-PARENT = "p1"
-"""Context of a run's first parent."""
-UNKNOWN = "no longer recorded"
+UNKNOWN = "not recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +78,11 @@ class CostWindow:
         length = (self.last - self.first).days + 1
         return [(self.first + timedelta(days=n)).isoformat() for n in range(length)]
 
-    def inside(self) -> sa.ColumnElement[bool]:
+    def inside(self, started: sa.Column[datetime] = runs.c.started) -> sa.ColumnElement[bool]:
         """Return the condition for runs of these days, in UTC."""
         start = datetime.combine(self.first, time(), UTC)
         end = datetime.combine(self.last, time.max, UTC)
-        return runs.c.started.between(start, end)
+        return started.between(start, end)
 
 
 async def costs_by_day(database: Database, window: CostWindow) -> CostTable:
@@ -110,7 +108,7 @@ async def cost_tables(database: Database, window: CostWindow) -> list[CostTable]
         CostTable("By channel", channels),
         CostTable("By user", users),
         CostTable("By schedule", schedules),
-        CostTable("By model", await _by_model(database, inside)),
+        CostTable("By model", await _by_model(database, window)),
     ]
 
 
@@ -136,34 +134,14 @@ def _list_of(field: str, key: str) -> str:
     return f"{PATH}/runs?{urlencode({field: key})}"
 
 
-async def _by_model(database: Database, inside: sa.ColumnElement[bool]) -> list[CostRow]:
-    """Return the costs by model: of subagents by their own, the rest of a run by its parent's."""
-    first, child = contexts.alias(), contexts.alias()
-    is_first = sa.and_(first.c.run == runs.c.id, first.c.id == PARENT)
-    model = sa.func.coalesce(first.c.model, UNKNOWN)
-    usd = sa.func.coalesce(sa.func.sum(runs.c.cost_usd), 0.0)
-    parents = sa.select(
-        model.label("parent_model"), sa.func.count().label("runs"), usd.label("usd")
-    )
-    parents = parents.select_from(runs.outerjoin(first, is_first)).where(inside)
-    is_child = sa.and_(child.c.run == subagents.c.run, child.c.id == subagents.c.id)
-    spent = sa.func.coalesce(sa.func.sum(subagents.c.cost_usd), 0.0)
-    own = sa.func.coalesce(child.c.model, UNKNOWN)
-    children = sa.select(model.label("parent_model"), own.label("own_model"), spent.label("usd"))
-    joined = subagents.join(runs, runs.c.id == subagents.c.run).outerjoin(first, is_first)
-    children = children.select_from(joined.outerjoin(child, is_child)).where(inside)
-    rows = await database.read(parents.group_by(sa.text("parent_model")))
-    costs, counts = (
-        {row.parent_model: row.usd for row in rows},
-        {row.parent_model: row.runs for row in rows},
-    )
-    for row in await database.read(
-        children.group_by(sa.text("parent_model"), sa.text("own_model"))
-    ):
-        costs[row.parent_model] = costs.get(row.parent_model, 0.0) - row.usd
-        costs[row.own_model] = costs.get(row.own_model, 0.0) + row.usd
-    ordered = sorted(costs.items(), key=lambda each: -each[1])
-    return [CostRow(key, counts.get(key, 0), max(0.0, usd)) for key, usd in ordered]
+async def _by_model(database: Database, window: CostWindow) -> list[CostRow]:
+    """Return the costs by model, with the number of runs that it was paid for."""
+    c = model_costs.c
+    usd = sa.func.sum(c.usd)
+    query = sa.select(c.model, sa.func.count().label("runs"), usd.label("usd"))
+    query = query.where(window.inside(c.started)).group_by(c.model).order_by(usd.desc(), c.model)
+    rows = await database.read(query)
+    return [CostRow(row.model or UNKNOWN, row.runs, row.usd) for row in rows]
 
 
 class CostPages:

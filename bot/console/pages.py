@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bot.console.app import PATH, Console, ConsoleAccess
+from bot.console.app import PATH, Console, ConsoleAccess, refusal, static_files
 from bot.console.costs import CostPages
 from bot.console.records import MENU, Records
 from bot.console.runs import RunPages
-from bot.console.signin import SlackSignIn
+from bot.console.signin import SlackSignIn, TeamAccess
 from bot.policy.policy import PolicyFile
 from bot.runs.store import Store
 from config.settings import Settings
@@ -25,7 +28,7 @@ def console_routes(
     policy: PolicyFile | None = None,
 ) -> list[BaseRoute]:
     """Return the routes below `/console`; `policy` is the one that holds, if it can change."""
-    sign_in = access if isinstance(access, SlackSignIn) else None
+    sign_in = access.sign_in if isinstance(access, TeamAccess) else None
     origin = sign_in.origin if sign_in else ""
     console = Console(store, settings, access, list(NAVIGATION), origin)
     pages = [
@@ -36,6 +39,39 @@ def console_routes(
     ]
     public = sign_in.public_routes() if sign_in else []
     return [Route(PATH, _first_page), console.mount([Route("/", _first_page), *pages], public)]
+
+
+def routes_by_workspace(
+    sign_in: SlackSignIn, find: Callable[[str], Sequence[BaseRoute] | None]
+) -> list[BaseRoute]:
+    """Return the routes below `/console` where several workspaces are served.
+
+    Nobody names the workspace: it is the one that they signed in with. `find` returns its routes.
+    """
+    pages = _ByWorkspace(sign_in, find)
+    public = [Route(PATH + each.path, each.endpoint) for each in sign_in.public_routes()]
+    return [*public, static_files(PATH), Route(PATH, pages), Route(f"{PATH}/{{rest:path}}", pages)]
+
+
+class _ByWorkspace:
+    """Passes a request to the console of the workspace whose session the browser has."""
+
+    def __init__(
+        self, sign_in: SlackSignIn, find: Callable[[str], Sequence[BaseRoute] | None]
+    ) -> None:
+        self._sign_in, self._find = sign_in, find
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        session = self._sign_in.session(request)
+        answer: ASGIApp
+        if session is None:
+            answer = self._sign_in.ask(request)
+        elif routes := self._find(session.team):
+            answer = Router(routes)
+        else:
+            answer = refusal("This workspace is not served at the moment.", 503)
+        await answer(scope, receive, send)
 
 
 async def _first_page(request: Request) -> Response:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -26,7 +27,7 @@ from bot.schedules.status import ScheduleStatus, schedule_statuses, status_facts
 from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import show_invisible
 from bot.storage.requests import RequestQueue
-from config.settings import read_yaml
+from config.settings import TEAMS, read_yaml
 
 log = logging.getLogger(__name__)
 
@@ -156,13 +157,17 @@ class Records:
         try:
             policy = await self.policy.read()
         except PolicyFault as fault:
-            return self.console.render(request, "policy.html", fault=str(fault), lines=[], text="")
-        file = self.policy.path
-        exists = file is not None and file.exists()
-        given = read_yaml(file).get("policy") if file and exists else None
-        text = file.read_text("utf-8") if file and exists else ""
-        lines = list(policy_lines(policy, given if isinstance(given, dict) else {}))
-        return self.console.render(request, "policy.html", fault="", lines=lines, text=text)
+            return self.console.render(request, "policy.html", fault=str(fault))
+        common, own = self.policy.path, self.policy.own
+        lines = policy_lines(policy, _policy_in(common))
+        if own:  # the common file names nobody, and its other settings are the operator's
+            of_own = policy_lines(policy, _policy_in(own), f"{TEAMS}/{own.name}")
+            lines = [b if b.origin != DEFAULTS else a for a, b in zip(lines, of_own, strict=True)]
+        file = own or common
+        shown = {"name": f"{TEAMS}/{own.name}" if own else FILE, "text": ""}
+        if file and file.exists():
+            shown["text"] = file.read_text("utf-8")
+        return self.console.render(request, "policy.html", fault="", lines=lines, file=shown)
 
     async def feedback(self, request: Request) -> Response:
         ratings = await self._queue.ratings(RATED)
@@ -234,20 +239,30 @@ def _approval_row(row: StoredAction) -> dict[str, Any]:
     }
 
 
-def policy_lines(
-    policy: BaseModel, given: Mapping[str, Any], above: str = ""
+def _policy_in(file: Path | None) -> Mapping[str, Any]:
+    """Return what a settings file says of the policy."""
+    given = read_yaml(file).get("policy") if file and file.exists() else None
+    return given if isinstance(given, dict) else {}
+
+
+def policy_lines(policy: BaseModel, given: Mapping[str, Any], file: str = FILE) -> list[PolicyLine]:
+    """Return each value that is set; `given` is what this settings file says of the policy."""
+    return list(_lines(policy, given, file, ""))
+
+
+def _lines(
+    policy: BaseModel, given: Mapping[str, Any], file: str, above: str
 ) -> Iterator[PolicyLine]:
-    """Yield each value that is set; `given` is what the settings file says in this section."""
     for name, value in policy:
         key, said = f"{above}{name}", given.get(name) if isinstance(given, Mapping) else None
         below = said if isinstance(said, Mapping) else {}
         if isinstance(value, BaseModel):
-            yield from policy_lines(value, below, f"{key}.")
+            yield from _lines(value, below, file, f"{key}.")
         elif isinstance(value, Mapping):
             for place, rules in value.items():
-                yield from policy_lines(rules, below.get(place) or {}, f"{key}.{place}.")
+                yield from _lines(rules, below.get(place) or {}, file, f"{key}.{place}.")
         elif value is not None or (name in NOTHING_SAID and above in ("", "everywhere.")):
-            origin = FILE if name in given else DEFAULTS
+            origin = file if name in given else DEFAULTS
             yield PolicyLine(f"policy.{key}", RULES[name], _words(name, value), origin)
 
 

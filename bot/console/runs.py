@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bot.console.app import Console
-from bot.console.timeline import KINDS, Timeline, seconds_text, timeline_of
+from bot.console.timeline import KINDS, Bar, Timeline, seconds_text, timeline_of
 from bot.console.trajectories import shown_calls
 from bot.log import Redactor, secret_values
 from bot.reports.answer import answer_text
@@ -27,6 +27,7 @@ from bot.reports.text import report_text
 from bot.runs.store import WAITING, RunNotFound, Store
 from bot.storage.database import Database
 from bot.storage.requests import SCHEDULED, RequestQueue
+from bot.storage.run_index import asks
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
 from subagents.brief import SpawnedBrief, brief_of
 from subagents.budget import NANO
@@ -123,7 +124,7 @@ def _condition(name: str, value: str, shared: bool) -> Condition:
             rated = feedback.c.value == _one_of("rating", value, RATINGS)
             return c.request.in_(sa.select(feedback.c.request).where(rated))
         case "text":
-            return c.question.icontains(value, autoescape=True)
+            return asks(value)
     return _before(value)
 
 
@@ -246,6 +247,7 @@ class RunPages:
             Route("/runs/{run}", self.show),
             Route("/runs/{run}/live", self.live),
             Route("/runs/{run}/audit", self.audited),
+            Route("/runs/{run}/subagents/{subagent}", self.subagent),
             Route("/runs/{run}/contexts/{context}", self.trajectory),
         ]
 
@@ -278,32 +280,40 @@ class RunPages:
             return run
         children = await self.store.subagents(run.id)
         timeline = await timeline_of(self.store.database, run, children)
-        shown = [ShownSubagent.of(child) for child in children]
-        below = defaultdict[str, list[ShownSubagent]](list)
-        for each in shown:
-            below[each.brief.parent].append(each)
+        bars = {bar.id: bar for bar in timeline.bars}
+        below = defaultdict[str, list[Bar]](list)
+        for child in children:
+            below[bars[child.id].parent or ""].append(bars[child.id])
         decisions = await self.store.decisions(run.id)
         parents = [bar for bar in timeline.bars if bar.kind == "parent"]
-        known = {bar.id for bar in timeline.bars}
         return self._render(
             request,
             "run.html",
             **await self._facts(run, timeline),
-            shown=shown,
             below=dict(below),
-            roots=[bar.id for bar in parents] + [id for id in below if id not in known],
-            recorded={bar.id for bar in timeline.bars if bar.recorded},
-            dropped=[
-                (each.row.id, text)
-                for each in shown
-                if each.result
-                for text in each.result.unsupported
-            ],
+            roots=[bar.id for bar in parents] + [id for id in below if id not in bars],
+            recorded=any(bar.recorded for bar in timeline.bars),
+            dropped=[(child.id, text) for child in children for text in child.dropped],
             answer=self._answer(run),
             decisions=decisions[-MAX_DECISIONS:],
             more_decisions=max(0, len(decisions) - MAX_DECISIONS),
             verdicts=_verdicts(decisions),
         )
+
+    async def subagent(self, request: Request) -> Response:
+        """Show the brief and the result of a subagent; the page of its run asks for them alone."""
+        run = await self._run(request)
+        if isinstance(run, Response):
+            return run
+        id = request.path_params["subagent"]
+        try:
+            each = ShownSubagent.of(await self.store.subagent(run.id, id))
+        except LookupError:
+            text = f"The run {run.id} has no subagent {id}, or retention has deleted it."
+            return self._message(request, "No subagent", text, 404)
+        inside = "hx-request" in request.headers
+        template = "subagent_detail.html" if inside else "subagent.html"
+        return self._render(request, template, run=run, each=each)
 
     async def live(self, request: Request) -> Response:
         """Return the part of a run's page that grows; the whole page is loaded once it ended."""

@@ -7,13 +7,15 @@ bind an answer of Slack's to the browser that asked.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode, urljoin
 
@@ -44,8 +46,9 @@ SESSION = timedelta(hours=12)
 SIGN_IN, BACK, SIGN_OUT = "/sign-in", "/sign-in/back", "/sign-out"
 """Paths below that of the console."""
 ISSUER = "https://slack.com"
-AUTHORIZE = "../openid/connect/authorize"
-"""Slack's page, as seen from its API."""
+AUTHORIZE, KEYS = "../openid/connect/authorize", "../openid/connect/keys"
+"""Slack's page, and the keys that sign its tokens, as seen from its API."""
+ALGORITHMS = ("RS256",)
 TEAM, USER = "https://slack.com/team_id", "https://slack.com/user_id"
 """Names of claims."""
 LEEWAY_S = 30
@@ -104,27 +107,67 @@ class UsedIds:
         return bool(await self._database.read(used))
 
 
+class Administrators:
+    """Who may see the console of one workspace."""
+
+    def __init__(
+        self, team: str, admins: Collection[str], policy: PolicyFile, people: People
+    ) -> None:
+        """`admins`: besides those of the policy."""
+        self.team = team
+        self._admins, self._policy, self._people = admins, policy, people
+
+    async def check(self, user: str, strict: bool) -> None:
+        """Raise SignInRefused unless this user is an administrator and a full member.
+
+        `strict`: also if Slack does not tell whether they still are a member.
+        """
+        admins = await self._read()
+        if user not in admins:
+            raise SignInRefused(await self._whom_to_ask(user, admins))
+        person = await self._people.person(user, self.team, fresh=strict)
+        if person is None and strict:
+            raise SignInRefused("Slack does not tell at the moment who you are.")
+        if person is not None and person.kind != "member":
+            raise SignInRefused("Only full members of the workspace may see the console.")
+
+    async def _read(self) -> Collection[str]:
+        """Return the administrators now; while the file is wrong, those of the console alone."""
+        try:
+            return {*self._admins, *(await self._policy.read()).admins}
+        except PolicyFault:
+            return self._admins
+
+    async def _whom_to_ask(self, user: str, admins: Collection[str]) -> str:
+        names = await self._people.names(sorted(admins)[:3], self.team)
+        whom = " or ".join(names.values()) or "whoever runs the bot"
+        return f"{user} is no administrator of the bot. Ask {whom}."
+
+
 class SlackSignIn:
-    """Admits administrators of one workspace, after Slack has told who they are."""
+    """Finds out with Slack's help who uses a browser, and of which workspace."""
 
     def __init__(
         self,
         settings: Settings,
         database: Database,
         cipher: Cipher,
-        policy: PolicyFile,
-        people: People,
-        team: str,
+        find: Callable[[str], Administrators | None],
+        team: str = "",
     ) -> None:
-        """Create it. Raises SetupError."""
+        """`find` takes the id of a workspace; None = it is not served.
+
+        `team`: the only one that is served; empty = there are several. Raises SetupError.
+        """
         web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
         self._public = (settings.console.public_url or "").rstrip("/")
         self._secure = self._public.startswith("https://")
         self._client_id, self._client_secret = _client(settings)
         self._authorize = urljoin(web.base_url, AUTHORIZE)
-        self._admins, self._policy = settings.console.admins, policy
+        keys = urljoin(web.base_url, KEYS)
+        self._keys = jwt.PyJWKClient(keys, timeout=settings.slack.timeout_s)
         self._cipher, self._used = cipher, UsedIds(database)
-        self._people, self._web, self._team = people, web, team
+        self._find, self._web, self._team = find, web, team
 
     @property
     def origin(self) -> str:
@@ -139,20 +182,29 @@ class SlackSignIn:
         """Return the routes of those who are signed in."""
         return [Route(SIGN_OUT, self.sign_out, methods=["POST"])]
 
-    async def admit(self, request: Request) -> Response | None:
-        """See `ConsoleAccess`."""
-        sealed = request.cookies.get(self._cookie(Session))
-        if not sealed:
-            return self._refuse("Sign in to see the console.", 401, request)
-        session = self._unseal(Session, sealed)
-        if session is None or session.team != self._team or await self._used.has(session):
-            return self._refuse("You are not signed in any more.", 401, request)
+    def session(self, request: Request) -> Session | None:
+        """Return the session that the browser has; None if it has none, or it is over."""
+        return self._unseal(Session, request.cookies.get(self._cookie(Session), ""))
+
+    async def admit(self, request: Request, team: str) -> Response | None:
+        """Return None for an administrator of this workspace, else the page to send instead."""
+        session, admins = self.session(request), self._find(team)
+        if session is None or session.team != team or await self._used.has(session):
+            return self.ask(request)
+        if admins is None:
+            return self._refuse("This workspace is not served at the moment.", 503, request)
         try:
-            await self._check_admin(session.user, strict=False)
+            await admins.check(session.user, strict=False)
         except SignInRefused as why:
             return self._refuse(str(why), 403, request)
         request.state.visitor = Visitor(session.user, session.token)
         return None
+
+    def ask(self, request: Request) -> Response:
+        """Return the page that asks somebody to sign in."""
+        had_one = request.cookies.get(self._cookie(Session))
+        why = "You are not signed in any more." if had_one else "Sign in to see the console."
+        return self._refuse(why, 401, request)
 
     async def leave(self, request: Request) -> Response:
         """Redirect to Slack; the browser remembers that it asked."""
@@ -166,8 +218,8 @@ class SlackSignIn:
             "client_id": self._client_id,
             "state": attempt.id,
             "nonce": attempt.nonce,
-            "team": self._team,
             "redirect_uri": self._redirect_uri,
+            **({"team": self._team} if self._team else {}),
         }
         away = self._redirect(f"{self._authorize}?{urlencode(asked)}")
         self._put(away, attempt, ATTEMPT)
@@ -178,8 +230,15 @@ class SlackSignIn:
         try:
             attempt = await self._finish(request)
             code = request.query_params.get("code", "")[:MOST_CHARS]
-            user = await self._identify(code, attempt.nonce)
-            await self._check_admin(user, strict=True)
+            team, user = await self._identify(code, attempt.nonce)
+            admins = self._find(team)
+            if admins is None:
+                raise SignInRefused(
+                    "You signed in with an account of another workspace."
+                    if self._team
+                    else "The bot does not serve the workspace that you signed in with."
+                )
+            await admins.check(user, strict=True)
         except SignInRefused as why:
             log.warning("a sign-in to the console was refused: %s", why)
             refused = self._refuse(str(why), 403)
@@ -188,17 +247,16 @@ class SlackSignIn:
         except StoreError as error:
             log.error("%s", error)
             return self._refuse("The bot's database cannot be used at the moment.", 503)
-        log.info("%s has signed in to the console", user)
+        log.info("%s of %s has signed in to the console", user, team)
         welcome = self._redirect(self._public + attempt.page)
         self._drop(welcome, SignInAttempt)
-        session = Session(expires=_after(SESSION), team=self._team, user=user)
+        session = Session(expires=_after(SESSION), team=team, user=user)
         self._put(welcome, session, SESSION)
         return welcome
 
     async def sign_out(self, request: Request) -> Response:
         """End the session, also for whoever else has its cookie."""
-        session = self._unseal(Session, request.cookies.get(self._cookie(Session), ""))
-        if session:
+        if session := self.session(request):
             await self._used.use(session)
             log.info("%s has signed out of the console", session.user)
         gone = self._refuse("You are signed out.", 200)
@@ -221,8 +279,8 @@ class SlackSignIn:
             raise SignInRefused(f"Slack did not sign you in{_named(error)}.")
         return attempt
 
-    async def _identify(self, code: str, nonce: str) -> str:
-        """Return the user of our workspace for whom Slack gave this code."""
+    async def _identify(self, code: str, nonce: str) -> tuple[str, str]:
+        """Return the workspace and the user for whom Slack gave this code."""
         sent = {
             "client_id": self._client_id,
             "client_secret": self._client_secret.get_secret_value(),
@@ -237,62 +295,29 @@ class SlackSignIn:
             raise SignInRefused(f"Slack did not confirm who you are{why}.") from None
         except (aiohttp.ClientError, TimeoutError):
             raise SignInRefused("Slack cannot be reached at the moment.") from None
-        claims = self._claims(str(answer.get("id_token")))
+        claims = await self._claims(str(answer.get("id_token"))[:MOST_CHARS])
         if not hmac.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
             raise SignInRefused("Slack's answer belongs to another sign-in.")
-        if claims.get(TEAM) != self._team:
-            raise SignInRefused("You signed in with an account of another workspace.")
-        return str(claims.get(USER))
+        return str(claims.get(TEAM)), str(claims.get(USER))
 
-    def _claims(self, token: str) -> dict[str, Any]:
-        """Return what Slack says in a token for us.
-
-        It comes from Slack itself over TLS, which stands for its signature (OpenID Connect Core,
-        3.1.3.7).
-        """
+    async def _claims(self, token: str) -> dict[str, Any]:
+        """Return what Slack says in a token for us, which one of its keys has signed."""
+        check = partial(
+            jwt.decode,
+            algorithms=ALGORITHMS,
+            options={"require": ["exp", "aud", "iss", "nonce"]},
+            audience=self._client_id,
+            issuer=ISSUER,
+            leeway=LEEWAY_S,
+        )
         try:
-            return jwt.decode(
-                token,
-                options={
-                    "verify_signature": False,
-                    "verify_exp": True,
-                    "verify_aud": True,
-                    "verify_iss": True,
-                    "require": ["exp", "aud", "iss", "nonce"],
-                },
-                audience=self._client_id,
-                issuer=ISSUER,
-                leeway=LEEWAY_S,
-            )
-        except jwt.InvalidTokenError as error:
+            key = await asyncio.to_thread(self._keys.get_signing_key_from_jwt, token)
+            return check(token, key)
+        except jwt.PyJWKClientConnectionError:
+            raise SignInRefused("Slack cannot be reached at the moment.") from None
+        except jwt.PyJWTError as error:
             log.warning("Slack's token is not valid: %s", error)
             raise SignInRefused("Slack's answer is not valid.") from None
-
-    async def _check_admin(self, user: str, strict: bool) -> None:
-        """Raise SignInRefused unless this user is an administrator and a full member.
-
-        `strict`: also if Slack does not tell whether they still are a member.
-        """
-        admins = await self._read_admins()
-        if user not in admins:
-            raise SignInRefused(await self._whom_to_ask(user, admins))
-        person = await self._people.person(user, self._team, fresh=strict)
-        if person is None and strict:
-            raise SignInRefused("Slack does not tell at the moment who you are.")
-        if person is not None and person.kind != "member":
-            raise SignInRefused("Only full members of the workspace may see the console.")
-
-    async def _read_admins(self) -> Collection[str]:
-        """Return the administrators now; while the file is wrong, those of the console alone."""
-        try:
-            return {*self._admins, *(await self._policy.read()).admins}
-        except PolicyFault:
-            return self._admins
-
-    async def _whom_to_ask(self, user: str, admins: Collection[str]) -> str:
-        names = await self._people.names(sorted(admins)[:3], self._team)
-        whom = " or ".join(names.values()) or "whoever runs the bot"
-        return f"{user} is no administrator of the bot. Ask {whom}."
 
     def _refuse(self, reason: str, status: int, request: Request | None = None) -> Response:
         page = urlencode({"page": request.url.path}) if request else ""
@@ -330,9 +355,21 @@ class SlackSignIn:
         return found if found.expires > datetime.now(UTC) else None
 
 
+class TeamAccess:
+    """Admits administrators of one workspace, after Slack has told who they are."""
+
+    def __init__(self, sign_in: SlackSignIn, team: str) -> None:
+        self.sign_in, self._team = sign_in, team
+
+    async def admit(self, request: Request) -> Response | None:
+        """See `ConsoleAccess`."""
+        return await self.sign_in.admit(request, self._team)
+
+
 def _client(settings: Settings) -> tuple[str, SecretStr]:
     """Return the OAuth client of the Slack app. Raises SetupError."""
-    id, secret = settings.console.client_id, settings.secrets.slack_client_secret
+    id = settings.slack.client_id or settings.console.client_id
+    secret = settings.secrets.slack_client_secret
     if not id or not secret:
         what = "console.public_url needs the OAuth client of the Slack app."
         hint = "Set console.client_id and SLACK_CLIENT_SECRET: Basic Information has both."

@@ -53,6 +53,8 @@ class Bar:
     cost_usd: float | None
     dropped: int
     """Claims and quotes that its sources do not carry."""
+    findings: int | None
+    """None without a result."""
     calls: int
     """Model calls."""
     recorded: bool
@@ -208,12 +210,13 @@ def _bar(
         stopped_by="none",
         cost_usd=sum(paid) if paid else None,
         dropped=0,
+        findings=None,
         calls=len(calls),
         recorded=bool(calls),
     )
     queued = context.created if context and context.kind != "parent" else None
     if stored:
-        draft, result = draft_of(stored.brief), stored.result or {}
+        draft = draft_of(stored.brief)
         frozen_at = stored.brief.get("frozen_at")
         queued = datetime.fromisoformat(frozen_at) if frozen_at else queued
         begun = stored.status == WAITING and context is not None
@@ -225,7 +228,8 @@ def _bar(
             status="running" if begun else stored.status,
             stopped_by=stored.stopped_by,
             cost_usd=stored.cost_usd if ended else bar.cost_usd,
-            dropped=len(result.get("unsupported") or ()),
+            dropped=len(stored.dropped),
+            findings=len((stored.result or {}).get("findings") or ()) if ended else None,
         )
     return replace(bar, spans=tuple(spans_of(queued, calls, None if ended else until)))
 

@@ -97,7 +97,7 @@ class PolicyFile:
 
         `own` is the file of one workspace, which stands over that of all.
         """
-        self.path, self._own = path, own
+        self.path, self.own = path, own
         self._clock = clock
         self._looking = asyncio.Lock()
         self._looked = float("-inf")
@@ -117,13 +117,13 @@ class PolicyFile:
 
     def _look(self, path: Path) -> None:
         """Read the file if it is not the one that was read last."""
-        signature = _signature(path, self._own)
+        signature = _signature(path, self.own)
         if signature and abs(time.time() - signature[0] / 1e9) < SETTLED_S:
             time.sleep(SETTLED_S)
-            signature = _signature(path, self._own)
+            signature = _signature(path, self.own)
         if signature == self._signature:  # None: the file has never existed, or is still missing
             return
-        self._signature, self._now = signature, _parse(path, self._own)
+        self._signature, self._now = signature, _parse(path, self.own)
         if isinstance(self._now, PolicyFault):
             log.error("%s", self._now)
         else:

@@ -28,6 +28,7 @@ from bot.storage.tables import (
     oauth_states,
     outside_calls,
     preferences,
+    questions,
     quoted,
     replies,
     requests,
@@ -115,7 +116,8 @@ def _purge_trajectories(connection: sa.Connection, before: datetime) -> int:
 def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
     """Delete questions, answers and findings of these runs."""
     spaces = [space_of_run(id) for id in ids]
-    connection.execute(sa.delete(subagents).where(subagents.c.run.in_(ids)))
+    for table in (subagents, questions):
+        connection.execute(sa.delete(table).where(table.c.run.in_(ids)))
     connection.execute(sa.delete(conversations).where(conversations.c.run.in_(ids)))
     connection.execute(sa.delete(resources).where(resources.c.space.in_(spaces)))
     # What a run has seen stays known while anything of it is kept that may rest on that.

@@ -17,6 +17,7 @@ from bot.memory import store_conversation
 from bot.storage import deletions, tables
 from bot.storage.database import Database, chunks
 from bot.storage.encryption import Cipher
+from bot.storage.run_index import folded, store_model_costs
 from bot.storage.tables import StoredRun, StoredSubagent, proposal
 from subagents.gate import Action, Decision
 from subagents.trajectory import (
@@ -202,6 +203,7 @@ class Store:
         }
         await self._add(
             (tables.runs, [row]),
+            (tables.questions, [{"run": id, "text": folded(question)}]),
             (tables.quoted, deletions.seen_in_request(id, request, requester)),
         )
 
@@ -237,6 +239,7 @@ class Store:
         def finish(connection: sa.Connection) -> int:
             found = connection.execute(change).rowcount
             if found:
+                store_model_costs(connection, id)
                 store_conversation(connection, id, private=private)
             return found
 

@@ -27,7 +27,7 @@ from bot.approvals.store import Actions
 from bot.console.access import LoopbackAccess
 from bot.console.app import PATH
 from bot.console.pages import console_routes
-from bot.console.signin import SlackSignIn
+from bot.console.signin import Administrators, SlackSignIn, TeamAccess
 from bot.context import trace_runs
 from bot.errors import SetupError, StoreError
 from bot.listeners.backfill import Backfill
@@ -104,6 +104,7 @@ class Server:
     sockets: Sockets | None
     backfill: Backfill
     connecting: Connecting
+    administrators: Administrators
     url: str = ""
     """Address of the HTTP server (/healthz and others)."""
     tasks: list[Coroutine[Any, Any, None]] = field(default_factory=list)
@@ -131,6 +132,8 @@ class Process:
     durable: Durable
     rate_limiter: RateLimiter
     metrics: Metrics
+    sign_in: SlackSignIn | None = None
+    """Who uses a browser, where several workspaces have one console."""
 
     @classmethod
     def create(cls, settings: Settings, kind: type[Durable] = Durable) -> Process:
@@ -259,13 +262,19 @@ async def assemble(
     backfill = Backfill(intake, cursors, client, settings.slack)
     hear = time_calls(intake.from_socket, metrics.ack.observe)
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
-    seen = (health, metrics, sockets, backfill, connecting)
+    administrators = Administrators(bot.team, settings.console.admins, policy, people)
+    seen = (health, metrics, sockets, backfill, connecting, administrators)
     console: list[BaseRoute] = []
-    if settings.console.public_url:
-        access = SlackSignIn(settings, store.database, cipher, policy, people, bot.team)
-        console = console_routes(store, settings, access, policy)
+    shown = Store(store.database.aside())
+    if process.sign_in:
+        access = TeamAccess(process.sign_in, bot.team)
+        console = console_routes(shown, settings, access, policy)
+    elif settings.console.public_url and not settings.team:
+        found = {bot.team: administrators}.get
+        sign_in = SlackSignIn(settings, store.database, cipher, found, bot.team)
+        console = console_routes(shown, settings, TeamAccess(sign_in, bot.team), policy)
     elif not _is_forwarded_to(settings):
-        console = console_routes(store, settings, LoopbackAccess(), policy)
+        console = console_routes(shown, settings, LoopbackAccess(), policy)
     server = Server(
         settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
     )

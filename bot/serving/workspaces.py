@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,7 +15,10 @@ import aiohttp
 from pydantic import SecretStr
 from slack_bolt.response import BoltResponse
 from slack_sdk.errors import SlackApiError
+from starlette.routing import BaseRoute
 
+from bot.console.pages import routes_by_workspace
+from bot.console.signin import Administrators, SlackSignIn
 from bot.errors import SetupError, StoreError
 from bot.listeners.events import installed_team
 from bot.listeners.intake import STORE_S, Receiver
@@ -91,7 +94,7 @@ class Workspaces(Receiver):
         self.opened: dict[str, Opened] = {}
         self.installations = Installations(database)
         self._settings, self._path, self._model = settings, policy_path, model
-        self._process = process
+        self.process = process
         self._web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
         self._woken = asyncio.Event()
         self._looked = False
@@ -123,6 +126,15 @@ class Workspaces(Receiver):
         """Return where an attempt to connect a mailbox goes on: its state begins with the team."""
         server = self.servers.get(state.partition(".")[0])
         return server.connecting if server else None
+
+    def administrators(self, team: str) -> Administrators | None:
+        server = self.servers.get(team)
+        return server.administrators if server else None
+
+    def console(self, team: str) -> Sequence[BaseRoute] | None:
+        """Return the routes of the console of a workspace; None = it is not served."""
+        server = self.servers.get(team)
+        return server.console if server else None
 
     def check(self) -> str | None:
         """Return whether all that was installed has been tried, as a sentence."""
@@ -270,9 +282,9 @@ class Workspaces(Receiver):
         secrets = settings.secrets.model_copy(update=token)
         bound = {"secrets": secrets, "is_company_token": opened.token.is_company}
         settings = settings.model_copy(update=bound)
-        durable = TeamDurable(cast(TeamWorkflows, self._process.durable), team)
+        durable = TeamDurable(cast(TeamWorkflows, self.process.durable), team)
         async with AsyncExitStack() as stack:
-            process = replace(self._process, durable=durable)
+            process = replace(self.process, durable=durable)
             server = await assemble(stack, settings, self._path, *self._model, process)
             try:
                 async with in_background(server.tasks):
@@ -288,9 +300,6 @@ async def run_workspaces(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
 ) -> AsyncIterator[Workspaces]:
     """Serve all workspaces inside the context. Raises SetupError if that cannot begin."""
-    if settings.console.public_url:
-        hint = "Unset console.public_url, and use `assistant --team T... console`."
-        raise SetupError("console", "The console shows one workspace, several are served.", hint)
     try:
         check_common(settings)
     except SettingsError as error:
@@ -303,12 +312,18 @@ async def run_workspaces(
         stack.push_async_callback(database.aclose)
         process, health = Process.create(settings, TeamWorkflows), Health()
         workspaces = Workspaces(settings, policy_path, (model, name), process, database)
+        console: list[BaseRoute] = []
+        if settings.console.public_url:
+            sign_in = SlackSignIn(settings, database, cipher, workspaces.administrators)
+            workspaces.process = replace(process, sign_in=sign_in)
+            console = routes_by_workspace(sign_in, workspaces.console)
         heard = time_calls(workspaces.from_socket, process.metrics.ack.observe)
         sockets = sockets_of(settings, heard, workspaces.backfill)
         await _watch(stack, workspaces, process, health, database, sockets)
         pages = [
             *connect_routes(workspaces.connecting),
             *install_routes(settings, database, workspaces.wake),
+            *console,
         ]
         await process.durable.open()
         stack.push_async_callback(process.durable.aclose)

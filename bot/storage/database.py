@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 import re
@@ -246,6 +247,8 @@ T = TypeVar("T")
 Work = Callable[[sa.Connection], Any]
 """Runs inside a transaction; it may run again if that one fails."""
 
+CONNECTIONS = 3
+"""One for reads, one for changes, and one for the reads of the console: see Database."""
 BUSY_SECONDS = 10
 """Seconds that a command waits for another process that is writing."""
 SCHEMA = "assistant"
@@ -283,7 +286,7 @@ def open_server(url: str, cipher: Cipher) -> sa.Engine:
     with translate_errors(where):
         engine = sa.create_engine(
             address,
-            pool_size=2,
+            pool_size=CONNECTIONS,
             max_overflow=0,
             hide_parameters=True,  # a logged error must not reveal what people wrote
             pool_pre_ping=True,  # reconnect after the server was restarted
@@ -343,8 +346,7 @@ def _make_schema(engine: sa.Engine, schema: str) -> None:
 def _file_engine(path: Path) -> sa.Engine:
     engine = sa.create_engine(
         URL.create("sqlite", database=str(path)),
-        # One connection for reads and one for changes: see Database.
-        pool_size=2,
+        pool_size=CONNECTIONS,
         max_overflow=0,
         hide_parameters=True,  # a logged error must not reveal what people wrote
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
@@ -394,6 +396,10 @@ def write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
+def _thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"store-{name}")
+
+
 class Database:
     """Reads in one thread and changes in another, so that neither the event loop nor a read waits.
 
@@ -410,10 +416,8 @@ class Database:
         """Why the last write failed; empty = it succeeded."""
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
-        self._reader, self._writer = (
-            ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"store-{name}")
-            for name in ("reads", "writes")
-        )
+        self._reader, self._writer = _thread("reads"), _thread("writes")
+        self._aside: Database | None = None
         self._changes: BatchWriter[Work, Any] = BatchWriter(self._outcomes)
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
 
@@ -435,6 +439,16 @@ class Database:
         path = data_dir / "assistant.sqlite"
         return cls(await asyncio.to_thread(open_file, path, cipher), str(path))
 
+    def aside(self) -> Database:
+        """Return the same database, with a thread of its own for reads: slow ones delay no others.
+
+        It is closed with this one.
+        """
+        if self._aside is None:
+            self._aside = copy.copy(self)
+            self._aside._reader = _thread("console")
+        return self._aside
+
     async def aclose(self) -> None:
         """Finish what was asked for, then close the database."""
         await self._changes.aclose()
@@ -442,6 +456,8 @@ class Database:
 
     def _close(self) -> None:
         # The threads first: what came after the connections were closed would open one again.
+        if self._aside:
+            self._aside._reader.shutdown()
         self._reader.shutdown()
         self._writer.shutdown()
         with translate_errors(self.where):

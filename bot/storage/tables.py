@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from bot.storage.encryption import EncryptedJson, EncryptedText, LaterEncryptedJson
 from subagents.gate import Action
 
-REVISIONS = ("0010", "0011", "0012", "0013", "0014", "0015", "0016")
+REVISIONS = ("0010", "0011", "0012", "0013", "0014", "0015", "0016", "0017")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -87,6 +87,27 @@ runs = table(
 )
 """The index holds all that runs are listed, filtered and added up by: SQLite would otherwise read
 past each result to get at what stands behind it."""
+
+questions = table(
+    "questions",
+    of_run(primary_key=True),
+    columns(PlainText, "text"),
+    sqlite_with_rowid=False,
+)
+"""The questions of runs as they are searched, see `bot.storage.run_index`: the rows of runs are
+wide, and to fold the case of each takes PostgreSQL longer than to read it."""
+
+model_costs = table(
+    "model_costs",
+    of_run(primary_key=True),
+    columns(sa.String, "model", primary_key=True),
+    columns(UtcTime, "started"),
+    columns(sa.Float, "usd"),
+    sa.Index("model_costs_listed", "started", "model", "usd"),
+    sqlite_with_rowid=False,
+)
+"""What each finished run has cost by model; empty model = it was not recorded. `started` is the
+run's. Its contexts, which name the models, are deleted earlier."""
 
 subagents = table(
     "subagents",
@@ -203,6 +224,11 @@ class StoredSubagent:
     status: str
     stopped_by: str
     cost_usd: float | None
+
+    @property
+    def dropped(self) -> Sequence[str]:
+        """Return the claims and quotes of its result that no source carries."""
+        return (self.result or {}).get("unsupported") or ()
 
     @property
     def troubled(self) -> bool:

@@ -7,10 +7,13 @@ import html
 import secrets
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from jwt.algorithms import RSAAlgorithm
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -19,8 +22,13 @@ from bot.local.slack.server import API_PATH, LocalSlack, arguments, json_respons
 
 CLIENT_ID, CLIENT_SECRET = "1.2", "slack-client-secret"
 ISSUER = "https://slack.com"
-PATH = "/openid/connect/authorize"
+PATH, KEYS = "/openid/connect/authorize", "/openid/connect/keys"
 LIFE_S = 300.0
+
+
+@cache
+def signing_key(name: str = "slack") -> RSAPrivateKey:
+    return generate_private_key(65_537, 2_048)
 
 
 @dataclass
@@ -33,6 +41,9 @@ class SignIn:
     """Who uses the browser, as Slack knows."""
     changed: dict[str, Any] = field(default_factory=dict)
     """Claims that the next tokens have instead of the right ones."""
+    signed: tuple[Any, str] = field(default_factory=lambda: (signing_key(), "RS256"))
+    """Key and algorithm of the next tokens."""
+    client_secret: str = CLIENT_SECRET
     error: str = ""
     """An error instead of the next tokens."""
     asked: list[dict[str, str]] = field(default_factory=list)
@@ -44,6 +55,7 @@ class SignIn:
         self.slack.app.router.routes[:0] = [
             Route(PATH, self._page, methods=["GET"]),
             Route(PATH, self._decide, methods=["POST"]),
+            Route(KEYS, self._keys, methods=["GET"]),
             Route(f"{API_PATH}openid.connect.token", self._token, methods=["POST"]),
         ]
 
@@ -60,6 +72,11 @@ class SignIn:
         shown = f"<p>Sign in as {html.escape(self.user)}</p>"
         return HTMLResponse(f"{page}{shown}{buttons}</form></html>")
 
+    async def _keys(self, request: Request) -> Response:
+        """The keys that sign tokens."""
+        key = RSAAlgorithm.to_jwk(signing_key().public_key(), as_dict=True)
+        return json_response({"keys": [{**key, "kid": "one", "use": "sig", "alg": "RS256"}]})
+
     async def _decide(self, request: Request) -> Response:
         asked, pressed = dict(request.query_params), await arguments(request)
         back = {"state": asked.get("state", "")}
@@ -75,7 +92,7 @@ class SignIn:
         """openid.connect.token."""
         sent = await arguments(request)
         asked = self.codes.pop(str(sent.get("code")), None)
-        if (sent.get("client_id"), sent.get("client_secret")) != (CLIENT_ID, CLIENT_SECRET):
+        if (sent.get("client_id"), sent.get("client_secret")) != (CLIENT_ID, self.client_secret):
             return json_response({"ok": False, "error": "bad_client_secret"})
         if self.error:
             return json_response({"ok": False, "error": self.error})
@@ -83,7 +100,7 @@ class SignIn:
             return json_response({"ok": False, "error": "invalid_code"})
         if sent.get("redirect_uri") != asked["redirect_uri"]:
             return json_response({"ok": False, "error": "bad_redirect_uri"})
-        token = jwt.encode(self._claims(asked), secrets.token_bytes(32), "HS256")
+        token = jwt.encode(self._claims(asked), *self.signed, headers={"kid": "one"})
         token_of = {"access_token": f"xoxp-{asked['user']}", "token_type": "Bearer"}
         return json_response({"ok": True, **token_of, "id_token": token})
 

@@ -1,0 +1,57 @@
+"""By what runs are found and added up: the text of their questions, and their costs by model."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from bot.storage.tables import contexts, model_costs, questions, runs, subagents
+from scopes.clean import unified
+
+PARENT = "p1"
+"""Context of a run's first parent."""
+LEAST_USD = 1e-9
+"""Less is an error of rounding."""
+
+
+def folded(text: str) -> str:
+    """Return a text as it is compared, whatever its case, in every script."""
+    return unified(text, "NFKC").casefold()
+
+
+def asks(text: str) -> sa.ColumnElement[bool]:
+    """Match runs whose question contains this text."""
+    mine = questions.c.run == runs.c.id
+    return sa.exists().where(mine, questions.c.text.contains(folded(text), autoescape=True))
+
+
+def store_model_costs(connection: sa.Connection, run: str | None = None) -> None:
+    """Store what a finished run has cost by model, or all of them.
+
+    Subagents count to their own models, the rest to that of the run's parent.
+    """
+    is_wanted = sa.true() if run is None else runs.c.id == run
+    connection.execute(
+        sa.delete(model_costs).where(sa.true() if run is None else model_costs.c.run == run)
+    )
+    is_paid = sa.and_(is_wanted, runs.c.cost_usd.is_not(None))
+    own = sa.and_(contexts.c.run == runs.c.id, contexts.c.id == subagents.c.id)
+    model = sa.func.coalesce(contexts.c.model, "")
+    children = (
+        sa.select(runs.c.id, model, runs.c.started, sa.func.sum(subagents.c.cost_usd))
+        .select_from(runs.join(subagents).outerjoin(contexts, own))
+        .where(is_paid, subagents.c.cost_usd > 0)
+        .group_by(runs.c.id, model, runs.c.started)
+    )
+    names = [each.name for each in model_costs.c]
+    connection.execute(sa.insert(model_costs).from_select(names, children))
+    theirs = sa.select(sa.func.coalesce(sa.func.sum(subagents.c.cost_usd), 0.0))
+    rest = runs.c.cost_usd - theirs.where(subagents.c.run == runs.c.id).scalar_subquery()
+    first = sa.and_(contexts.c.run == runs.c.id, contexts.c.id == PARENT)
+    parents = sa.select(runs.c.id, model, runs.c.started, sa.case((rest > 0, rest), else_=0.0))
+    is_known = sa.or_(contexts.c.model.is_not(None), rest > LEAST_USD)
+    parents = parents.select_from(runs.outerjoin(contexts, first)).where(is_paid, is_known)
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(model_costs).from_select(names, parents)
+    more = {"usd": model_costs.c.usd + insert.excluded.usd}
+    connection.execute(insert.on_conflict_do_update(index_elements=["run", "model"], set_=more))

@@ -1,0 +1,177 @@
+"""One console for several workspaces: each administrator sees their own, and nothing of another."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest_asyncio
+from console_kit import press, reason, to_slack, token
+from runs_kit import wide_run
+from serve_kit import ASKER
+from standins.slack_openid import SignIn
+from starlette.routing import Mount, Route
+from teams_kit import ACME, BETA, CLIENT_SECRET, Two, environment, served, two_slacks
+from timing import WAIT_S
+
+from bot.console.app import PATH
+from bot.console.pages import NAVIGATION
+from bot.console.signin import Session
+from bot.runs.store import Store
+from bot.storage.encryption import Cipher, cipher_of
+from bot.storage.requests import RequestQueue
+
+WORDS = {ACME: "red-apple", BETA: "blue-plum"}
+RUNS = {ACME: "acmerun1", BETA: "betarun1"}
+COOKIE = "console"
+
+
+@asynccontextmanager
+async def with_console(folder: Path, admins: dict[str, list[str]]) -> AsyncIterator[Console]:
+    """Both workspaces, with a run of each, in one process with one console."""
+    teams = {team: {"policy": {"admins": those}} for team, those in admins.items()}
+    with two_slacks(folder, teams=teams) as two:
+        section = two.settings.console.model_copy(update={"public_url": two.url})
+        two.settings = two.settings.model_copy(update={"console": section})
+        back = f"{two.url}{PATH}/sign-in/back"
+        sign_in = SignIn(two.acme.slack, back, ASKER, client_secret=CLIENT_SECRET)
+        async with served(two):
+            for team in (ACME, BETA):
+                await two.install(team)
+                await wide_run(Store(database_of(two, team)), RUNS[team], 2, words=WORDS[team])
+            yield Console(two, sign_in)
+
+
+def database_of(two: Two, team: str) -> Any:
+    assert two.serving
+    return two.serving.servers[team].dispatch.inbox.database
+
+
+class Console:
+    def __init__(self, two: Two, sign_in: SignIn) -> None:
+        self.two, self._sign_in = two, sign_in
+
+    def browser(self, **more: Any) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(base_url=self.two.url, **more)
+
+    @asynccontextmanager
+    async def back(self, team: str) -> AsyncIterator[tuple[httpx2.AsyncClient, httpx2.Response]]:
+        """A browser in which somebody has signed in, or not, with an account of a workspace."""
+        self._sign_in.changed = {"https://slack.com/team_id": team}
+        async with self.browser() as browser:
+            yield browser, await browser.get(await to_slack(browser))
+
+    async def sealed(self, **changed: Any) -> httpx2.Response:
+        """What the list of runs shows to a session that was made here."""
+        cipher = changed.pop("cipher", None) or cipher_of(self.two.settings)
+        given = {"expires": datetime.now(UTC) + timedelta(hours=1), "team": ACME, "user": ASKER}
+        cookie = cipher.encrypt(Session(**{**given, **changed}).model_dump_json())
+        async with self.browser(cookies={COOKIE: cookie}) as browser:
+            return await browser.get(f"{PATH}/runs")
+
+    def paths(self, team: str, run: str) -> list[str]:
+        """All pages of a workspace, and those of a run."""
+        assert self.two.serving
+        routes = self.two.serving.servers[team].console
+        mount = next(each for each in routes if isinstance(each, Mount))
+        pages = [r for r in mount.routes if isinstance(r, Route) and "GET" in (r.methods or ())]
+        paths = [r.path for r in pages if not r.path.startswith("/sign-in")]
+        known = {"{run}": run, "{context}": "s1", "{subagent}": "s1"}
+        return [PATH + re.sub(r"{\w+}", lambda m: known[m[0]], path) for path in paths]
+
+
+@pytest_asyncio.fixture
+async def both(tmp_path: Path) -> AsyncIterator[Console]:
+    """The same id administrates both workspaces: it is another person in each."""
+    async with with_console(tmp_path, {ACME: [ASKER], BETA: [ASKER]}) as console:
+        yield console
+
+
+async def test_each_administrator_sees_their_own_workspace_alone(both: Console) -> None:
+    for team, other in ((ACME, BETA), (BETA, ACME)):
+        async with both.back(team) as (browser, welcome):
+            assert welcome.status_code == 303
+            mine = await browser.get(f"{PATH}/runs/{RUNS[team]}/subagents/s1")
+            assert (mine.status_code, WORDS[team] in mine.text) == (200, True)
+            paths = both.paths(team, RUNS[other])
+            assert len(paths) > len(NAVIGATION) + 4
+            for path in (*paths, f"{PATH}/runs?text={WORDS[other]}", f"{PATH}/runs?team={other}"):
+                page = await browser.get(path)
+                assert page.status_code in ((404,) if RUNS[other] in path else (200, 303)), path
+                shown = page.text.replace(f'value="{WORDS[other]}"', "")  # what was asked for
+                assert WORDS[other] not in shown
+                assert other not in shown
+
+
+async def test_what_an_administrator_does_is_done_in_their_workspace(both: Console) -> None:
+    async with both.back(BETA) as (browser, _):
+        page = await browser.get(f"{PATH}/pause")
+        done = await press(browser, f"{PATH}/pause", token(page), both.two.url)
+    assert done.status_code == 303
+    assert await RequestQueue(database_of(both.two, BETA)).paused_by() == f"<@{ASKER}>"
+    assert await RequestQueue(database_of(both.two, ACME)).paused_by() is None
+
+
+async def test_a_session_of_elsewhere_is_refused(both: Console) -> None:
+    assert (await both.sealed()).status_code == 200
+    over = datetime.now(UTC) - timedelta(seconds=1)
+    for changed in ({"cipher": Cipher.generate()}, {"expires": over}):
+        refused = await both.sealed(**changed)
+        assert (refused.status_code, reason(refused)) == (401, "You are not signed in any more.")
+    for team in ("T0GONE", "", "../T0BETA"):
+        refused = await both.sealed(team=team)
+        not_served = (503, "This workspace is not served at the moment.")
+        assert (refused.status_code, reason(refused)) == not_served
+    async with both.browser() as browser:
+        stranger = await browser.get(f"{PATH}/runs")
+        assert (stranger.status_code, reason(stranger)) == (401, "Sign in to see the console.")
+
+
+async def test_who_signed_out_of_one_workspace_is_out(both: Console) -> None:
+    async with both.back(ACME) as (browser, _):
+        page = await browser.get(f"{PATH}/runs")
+        stolen = browser.cookies[COOKIE]
+        out = await press(browser, f"{PATH}/sign-out", token(page), both.two.url)
+        assert reason(out) == "You are signed out."
+    async with both.browser(cookies={COOKIE: stolen}) as thief:
+        assert (await thief.get(f"{PATH}/runs")).status_code == 401
+
+
+async def test_an_administrator_of_one_workspace_is_none_of_another(tmp_path: Path) -> None:
+    async with with_console(tmp_path, {ACME: [ASKER], BETA: ["U0OTHER"]}) as console:
+        for team, why in (
+            (BETA, f"{ASKER} is no administrator of the bot."),
+            ("T0GAMMA", "The bot does not serve the workspace that you signed in with."),
+        ):
+            async with console.back(team) as (browser, refused):
+                assert (refused.status_code, reason(refused).startswith(why)) == (403, True)
+                assert COOKIE not in browser.cookies
+        assert (await console.sealed(team=BETA)).status_code == 403
+        async with console.back(ACME) as (_, welcome):
+            assert welcome.status_code == 303
+
+
+async def test_the_command_shows_the_workspace_that_it_names(both: Console) -> None:
+    words = (sys.executable, "-m", "bot", "console", "--port", "0", "--team", BETA)
+    process = await asyncio.create_subprocess_exec(
+        *words, cwd=both.two.folder, env=environment(both.two), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout
+    address = (await process.stdout.readline()).decode().strip()
+    async with httpx2.AsyncClient(timeout=WAIT_S) as browser:
+        runs = await browser.get(f"{address}/runs")
+        policy = await browser.get(f"{address}/policy")
+    process.send_signal(signal.SIGINT)
+    await process.communicate()
+    assert process.returncode == 0
+    assert (RUNS[BETA] in runs.text, RUNS[ACME] in runs.text) == (True, False)
+    assert "teams/T0BETA.yaml" in policy.text
+    assert "timeout_s" not in policy.text  # that is the operator's
