@@ -297,10 +297,8 @@ class RequestHandler:
         """Return the task that answers it; `links` is updated with what the answer may cite."""
 
         key = f"{live.run.id}/surroundings"
-        around = live.run.recorded(key, RequestContext)
-        if around is None:
-            found = await self.context.read(request, live)
-            around = await live.run.record(key, RequestContext, found)
+        read = self.context.read
+        around = await live.run.once(key, RequestContext, lambda: read(request, live))
         admitted = Admitted.model_validate(live.args)
         as_of = admitted.as_of
         labels = [around.label, *(each.label for each in request.choices)]

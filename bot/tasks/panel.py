@@ -232,11 +232,8 @@ class Panel(ReportTask):
 
     async def _work(self) -> PanelReport:
         await self._plan()
-        key = f"{self.run.id}/{self.context}/known"
-        known = self.run.recorded(key, KnownFindings)
-        if known is None:
-            found = await known_findings(self.app.database, self._key)
-            known = await self.run.record(key, KnownFindings, found)
+        key, stored = f"{self.run.id}/{self.context}/known", (self.app.database, self._key)
+        known = await self.run.once(key, KnownFindings, lambda: known_findings(*stored))
         shares = self.settings.shares
         async with self._phase("read", shares.read, 1 - shares.read):
             await self._read()
@@ -259,22 +256,10 @@ class Panel(ReportTask):
 
     async def _plan(self) -> None:
         """Fix what the panel may spend, and whether more than one context can be paid."""
-        key, run = f"{self.run.id}/{self.context}/budget", self.run
-        known = run.recorded(key, Amount)
-        if known is None:
-            caps, spent = run.budget.caps, run.budget.spent
-            usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
-            known = await run.record(key, Amount, Amount(usd, caps.tokens - spent.tokens))
-        self.budget = known
-        key = f"{run.id}/{self.context}/profile"
-        profile = run.recorded(key, Profile)
-        if profile is None:
-            profile = await run.record(key, Profile, self.profile)
-        self.profile = profile
-        key = f"{run.id}/{self.context}/notes"
-        notes = run.recorded(key, dict[str, Item])
-        if notes is None:
-            notes = await run.record(key, dict[str, Item], await self._notes())
+        run, key = self.run, f"{self.run.id}/{self.context}"
+        self.budget = await run.once(f"{key}/budget", Amount, self._left)
+        self.profile = await run.once(f"{key}/profile", Profile, self._given_profile)
+        notes = await run.once(f"{key}/notes", dict[str, Item], self._notes)
         self.readings = [self._reading(each, notes) for each in self.profile.specialists]
         limits = run.limits
         room = int(PART_SHARE * limits.child_context)
@@ -285,6 +270,15 @@ class Panel(ReportTask):
         one = run.model.worst(role, largest + fixed, run.model.role(role).max_tokens)
         too_dear = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
         self.degraded = not limits.max_subagents or too_dear
+
+    async def _left(self) -> Amount:
+        """Return what it may spend of what the run has left."""
+        caps, spent = self.run.budget.caps, self.run.budget.spent
+        usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
+        return Amount(usd, caps.tokens - spent.tokens)
+
+    async def _given_profile(self) -> Profile:
+        return self.profile
 
     def _share(self, share: float) -> Amount:
         return Amount(int(self.budget.nanousd * share), int(self.budget.tokens * share))

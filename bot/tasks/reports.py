@@ -215,12 +215,9 @@ class Reports:
         """Sweep the channels that these names mean, of those that the requester may read."""
         self._only_one()
         window = self.window(since, until, self.app.settings.sweep.since_days)
-        key = f"{ctx.key}/channels"
+        key, chosen = f"{ctx.key}/channels", lambda: self._channels(ctx, channels)
         try:
-            made = self.run.recorded(key, ChosenChannels)
-            if made is None:
-                found = await self._channels(ctx, channels)
-                made = await self.run.record(key, ChosenChannels, found)
+            made = await self.run.once(key, ChosenChannels, chosen)
         except SlackRefused as error:
             self.missing.append(str(error))
             raise ToolError(f"{error}.") from error
@@ -272,12 +269,13 @@ class Reports:
         """Have a panel review one thread, attached file or link that the requester may read."""
         self._only_one()
         settings, key = self.app.settings, f"{ctx.key}/material"
+
+        async def read() -> ReviewMaterial:
+            return check_size(await self._material(ctx, source), settings)
+
         try:
             loaded = load_profile(profile.strip().casefold(), settings.panel.profiles)
-            material = self.run.recorded(key, ReviewMaterial)
-            if material is None:
-                found = check_size(await self._material(ctx, source), settings)
-                material = await self.run.record(key, ReviewMaterial, found)
+            material = await self.run.once(key, ReviewMaterial, read)
         except (SettingsError, MaterialRefused) as error:
             raise ToolError(str(error)) from None
         await self.app.extend(self.run, settings.panel.budget_usd, settings.panel.time_s)
@@ -403,10 +401,7 @@ async def inbox_triage(
     gmail = run.clients[Gmail]
     assert isinstance(gmail, Gmail)
 
-    key = f"{run.id}/mailbox"
-    address = run.recorded(key, str)
-    if address is None:
-        address = await run.record(key, str, await gmail.address())
+    address = await run.once(f"{run.id}/mailbox", str, gmail.address)
     state, window = app.mail, request.window
     today = (asked_for.request if asked_for else request).window.latest.date()
     reader = Reader(run.requester or address, address, today)
@@ -419,11 +414,10 @@ async def inbox_triage(
             return await all_threads(gmail, window)
         return await new_threads(gmail, state, account, INBOX, window)
 
-    key = f"{run.id}/corrections"
-    known = run.recorded(key, list[Correction])
-    if known is None:
-        found = await state.corrections.all(account) if state else []
-        known = await run.record(key, list[Correction], found)
+    async def corrections() -> list[Correction]:
+        return await state.corrections.all(account) if state else []
+
+    known = await run.once(f"{run.id}/corrections", list[Correction], corrections)
     return Triage(
         *(app, run, request, gmail, reader, listing),
         corrections=known,
