@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,14 +14,19 @@ from bot.slack.blocks import (
     Block,
     Element,
     MessagePart,
+    actions,
     bold,
+    button,
     channel,
     date,
+    field,
     fill,
     format_decider,
     format_json,
     length,
+    modal,
     paragraph,
+    plain_text_block,
     pre,
     rich,
     show_invisible,
@@ -87,7 +92,7 @@ class FormSubmitted:
     team: str
     user: str
     id: str
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str]
     """Name of an argument -> the text that was entered."""
 
 
@@ -319,16 +324,10 @@ def _question(action: Action, until: datetime) -> ApprovalCard:
     """Return the card with a button for each option that its requester may choose."""
     foot = fill("card.choose", who=user(action.requester))
     shown = rich(paragraph(bold(f"{title(action)}\n")), paragraph(*foot, *_valid(until)))
-    buttons = [
-        {
-            "type": "button",
-            "action_id": f"action_choose_{n}",
-            "value": action.id,
-            "text": {"type": "plain_text", "text": option, "emoji": False},
-        }
+    choices = actions(
+        button(f"action_choose_{n}", option, value=action.id)
         for n, option in enumerate(action.args["options"])
-    ]
-    choices: Block = {"type": "actions", "elements": buttons}
+    )
     return ApprovalCard((), MessagePart(phrase("card.question_waits"), (shown, choices)))
 
 
@@ -384,32 +383,26 @@ def _card(
 
 def form(action: Action) -> Block | None:
     """Return the form in which the texts can be edited."""
+    typed = {"type": "plain_text_input", "action_id": FORM, "multiline": True}
+    typed |= {"max_length": MAX_TYPED}
     fields = [
-        {
-            "type": "input",
-            "block_id": name,
-            "label": {"type": "plain_text", "text": _capital(_label(name).replace("_", " "))},
-            "element": {
-                "type": "plain_text_input",
-                "action_id": FORM,
-                "multiline": True,
-                "max_length": MAX_TYPED,
-                **({"initial_value": text} if text else {}),
-            },
-        }
+        field(
+            name,
+            _capital(_label(name).replace("_", " ")),
+            {**typed, **({"initial_value": text} if text else {})},
+        )
         for name, text in editable(action).items()
     ]
     if not fields:
         return None
-    return {
-        "type": "modal",
-        "callback_id": FORM,
-        "private_metadata": action.id,
-        "title": {"type": "plain_text", "text": phrase("card.change_text")},
-        "submit": {"type": "plain_text", "text": phrase("card.back")},
-        "close": {"type": "plain_text", "text": phrase("button.cancel")},
-        "blocks": fields,
-    }
+    return modal(
+        phrase("card.change_text"),
+        phrase("button.cancel"),
+        fields,
+        callback_id=FORM,
+        private_metadata=action.id,
+        submit=plain_text_block(phrase("card.back")),
+    )
 
 
 def _why(action: Action) -> str:
@@ -531,15 +524,12 @@ def _size(pieces: Sequence[Element]) -> int:
 
 
 def _buttons(id: str, all: str, edit: bool) -> Block:
-    def button(name: str, words: str, **more: str) -> Block:
-        text = {"type": "plain_text", "text": words}
-        action = f"action_{name}{all}"
-        return {"type": "button", "action_id": action, "value": id, "text": text, **more}
-
-    shown = [button("approve", phrase(f"button.approve{all}"), style="primary")]
-    shown += [button("edit", phrase("button.edit"))] if edit else []
-    shown += [button("deny", phrase(f"button.deny{all}"), style="danger")]
-    return {"type": "actions", "elements": shown}
+    names = {"approve": {"style": "primary"}, "edit": {}, "deny": {"style": "danger"}}
+    return actions(
+        button(f"action_{name}{all}", phrase(f"button.{name}{all}"), value=id, **style)
+        for name, style in names.items()
+        if edit or name != "edit"
+    )
 
 
 def result_message(rows: Sequence[StoredAction], address: str) -> MessagePart:

@@ -44,12 +44,14 @@ from bot.slack.blocks import (
     Element,
     MessagePart,
     Rendered,
+    actions,
     assemble,
     bold,
     bullet_list,
     context_block,
     cut,
     feedback,
+    header,
     numbered_list,
     paragraph,
     plain_text_block,
@@ -58,6 +60,7 @@ from bot.slack.blocks import (
     size,
     weight,
 )
+from bot.slack.blocks import button as button_block
 from bot.slack.blocks import link as link_to
 from bot.slack.markdown import MAX_ROWS, Numbers, Prose
 from config.sections import ReplySettings
@@ -249,7 +252,7 @@ def _head(view: ReportView) -> Piece:
 
 def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     words, lead = view.words, "\n".join(view.lead)
-    yield {"type": "header", "text": plain_text_block(view.title)}
+    yield header(view.title)
     parts = [paragraph(bold(view.counts), f"\n{lead}") if view.counts else paragraph(lead)]
     if view.first:
         items = [_highlight(each, limits) for each in view.first]
@@ -320,12 +323,8 @@ def _heads(group: Group) -> list[Block]:
 
 def _folded(title: str, button: Button) -> Block:
     text = plain_text_block(title)
-    return {
-        "type": "section",
-        "block_id": button.value,
-        "text": text,
-        "accessory": _button(button),
-    }
+    named = {"type": "section", "block_id": button.value, "text": text}
+    return {**named, "accessory": _button(button)}
 
 
 def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:
@@ -433,26 +432,16 @@ def _part(part: str | Bold | Code | Link) -> str | Element:
 def _actions(entry: Entry) -> Iterator[Block]:
     """Yield the block of buttons, with the first one's value as its id."""
     if entry.buttons:
-        elements = [_button(each) for each in entry.buttons]
-        yield {"type": "actions", "block_id": entry.buttons[0].value, "elements": elements}
+        yield actions([*map(_button, entry.buttons)], block_id=entry.buttons[0].value)
 
 
 def _button(button: Button) -> Block:
-    text = plain_text_block(button.text, MAX_BUTTON)
+    made = button_block(button.action, button.text, value=button.value)
     if not button.options:
-        return {
-            "type": "button",
-            "action_id": button.action,
-            "value": button.value,
-            "text": text,
-        }
+        return made
     options = [
         {"text": plain_text_block(words, MAX_BUTTON), "value": value}
         for words, value in button.options[:100]
     ]
-    return {
-        "type": "static_select",
-        "action_id": button.action,
-        "placeholder": text,
-        "options": options,
-    }
+    place = {"action_id": button.action, "placeholder": made.pop("text")}
+    return {"type": "static_select", **place, "options": options}
