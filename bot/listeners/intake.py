@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
@@ -327,8 +326,6 @@ class Intake(Receiver):
                 team, channel, found.thread_ts, before=ts
             ):
                 return False
-            if found.kind == "dm":
-                found = replace(found, event=self._interactions.with_context(found.event))
             new = await self._add(found)
         if new and found.kind == "dm":
             self._after_ack(self._interactions.entitle(found))
