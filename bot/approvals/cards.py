@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import scopes
-from bot.approvals.store import GRANT, GrantOffer, StoredAction
+from bot.approvals.store import GRANT, GrantOffer, Question, StoredAction
 from bot.slack.blocks import (
     Block,
     Element,
@@ -184,7 +184,7 @@ def title(action: Action) -> str:
     """Describe in a line what would happen."""
     tool = tool_of(action)
     if action.is_question:
-        return show_invisible(str(action.args["question"]))
+        return show_invisible(Question.model_validate(action.args).question)
     if key := SCHEDULED.get(action.tool):
         key = "card.schedule_resume" if action.args.get("resume") else key
         return phrase(key, name=with_spelling(str(action.args.get("name", ""))))
@@ -326,7 +326,7 @@ def _question(action: Action, until: datetime) -> ApprovalCard:
     shown = rich(paragraph(bold(f"{title(action)}\n")), paragraph(*foot, *_valid(until)))
     choices = actions(
         button(f"action_choose_{n}", option, value=action.id)
-        for n, option in enumerate(action.args["options"])
+        for n, option in enumerate(Question.model_validate(action.args).options)
     )
     return ApprovalCard((), MessagePart(phrase("card.question_waits"), (shown, choices)))
 

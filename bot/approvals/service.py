@@ -409,7 +409,7 @@ class Approvals:
         whole = click.all == (row.tool == BATCH) and not row.place.batch
         known = row.action.is_question == (click.what == CHOOSE)
         if row.action.is_question:
-            known = known and click.option < len(row.action.args["options"])
+            known = known and click.option < len(row.question.options)
         fits = known and (click.what != EDIT or row.tool not in OURS)
         return None if shown and whole and fits else UNBOUND
 
@@ -450,7 +450,7 @@ class Approvals:
     async def _decide(self, click: CardClicked, row: StoredAction) -> After:
         approved = click.what in (APPROVE, CHOOSE)
         state = "approved" if approved else "denied"
-        said = row.action.args["options"][click.option] if click.what == CHOOSE else ""
+        said = row.question.options[click.option] if click.what == CHOOSE else ""
         lines = await self._lines(click, row, state)
         owner = self.durable.executor if approved else None
         among = ("asked",) if ONCE in self.rules else ANY_STATE
@@ -585,8 +585,8 @@ class Approvals:
         """Answer a request again, with what its requester chose."""
         said = await self._objection(row)
         if not said:
-            question, label = row.action.args["question"], row.action.label.to_json()
-            choice = Choice(question=question, option=row.said, label=label)
+            label = row.action.label.to_json()
+            choice = Choice(question=row.question.question, option=row.said, label=label)
             again = await self.delivery.again(row.run, choice=choice)
             said = "" if again else phrase("action.overtaken")
         await self.cards.actions.finish(row.id, "failed" if said else "done", said or row.said)

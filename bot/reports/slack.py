@@ -14,13 +14,12 @@ from bot.reports.documents import (
     AnswerDocument,
     AnswerPart,
     Document,
-    PanelReport,
     Report,
     TriageReport,
 )
-from bot.reports.panel import panel_view
+from bot.reports.panel import view_of
 from bot.reports.sources import numbers_of
-from bot.reports.sweep import FINDINGS_FILE, sweep_view
+from bot.reports.sweep import FINDINGS_FILE
 from bot.reports.view import (
     DITTO,
     NOTHING,
@@ -167,21 +166,12 @@ def report_parts(
 ) -> tuple[MessagePart, ...]:
     """Render a report as messages: the first stands alone, the others follow in its thread.
 
-    `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
-    where readers find all findings of a sweep if there are too many to show.
+    `categories` and `place` are as in `view_of`.
     """
-    view = _view(document, categories, place)
+    view = view_of(document, categories, place)
     with in_language(document.language):
         foot = Piece((frame.footer(document, 0),))
     return _rendered(view, _messages(view, foot), view.notification)
-
-
-def _view(document: Report, categories: Iterable[str], place: str = FINDINGS_FILE) -> ReportView:
-    if isinstance(document, TriageReport):
-        return digest_view(document, categories)
-    if isinstance(document, PanelReport):
-        return panel_view(document)
-    return sweep_view(document, place)
 
 
 def details_view(document: Document, settings: ReplySettings, seconds: float) -> Block:
@@ -189,7 +179,7 @@ def details_view(document: Document, settings: ReplySettings, seconds: float) ->
     with in_language(document.language):
         if isinstance(document, AnswerDocument):
             return frame.details_view(document, settings, seconds)
-        return frame.report_details_view(document, _view(document, ()))
+        return frame.report_details_view(document, view_of(document))
 
 
 def opened_parts(

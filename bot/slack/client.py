@@ -145,7 +145,7 @@ class RateLimit:
     def take_now(self, method: str, channel: str, *, live: bool = False) -> bool:
         """Return whether the method may be called at once; False = skip it for now.
 
-        `live` message_metadata progress updates: they leave room for final answers.
+        `live` calls are progress updates: they leave room for final answers.
         """
         window, now = self._window(method, channel), self._clock()
         if window.wait(now) or (live and not window.allows_live(now)):
@@ -354,15 +354,15 @@ class ApiCalls:
             await self.pause(failures)
 
     async def call_now(
-        self, method: str, args: Mapping[str, Any], *, channel: str = "", live: bool = False
+        self, method: str, args: Mapping[str, Any], *, live: bool = False
     ) -> dict[str, Any] | None:
         """Try a call once and return the answer; None = not allowed now. Raises WriteFailed."""
-        if not self.pace.take_now(method, channel, live=live):
+        if not self.pace.take_now(method, "", live=live):
             self.calls[method, "skipped"] += 1
             return None
         try:
             async with within(self._quick_s, method):
-                return await self._once(method, args, channel)
+                return await self._once(method, args, "")
         except RateLimited:
             return None
 
