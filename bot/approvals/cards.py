@@ -13,7 +13,6 @@ from bot.approvals.store import GRANT, GrantOffer, Question, StoredAction
 from bot.slack.blocks import (
     Block,
     Element,
-    MessagePart,
     actions,
     bold,
     button,
@@ -34,7 +33,7 @@ from bot.slack.blocks import (
     user,
     with_spelling,
 )
-from bot.slack.messages import first, id_of, mapping, sanitize_json, ts_of
+from bot.slack.messages import MessagePart, first, id_of, mapping, sanitize_json, ts_of
 from config.words import current, phrase
 from scopes.effects import Effect, Part
 from scopes.label import is_conversation

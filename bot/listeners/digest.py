@@ -28,6 +28,7 @@ from bot.reports.documents import ThreadVerdict, TriageReport, parse_document
 from bot.reports.slack import opened_parts, report_parts
 from bot.runs.store import PendingRecords, RunNotFound, Store
 from bot.slack.client import WriteFailed
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun
@@ -89,10 +90,9 @@ class DigestActing:
     async def _show(self, acted: DigestAction, said: str, key: str) -> None:
         click, message = acted.click, f"{acted.click.channel}/{acted.click.ts}"
         blocks = blocks_after(self._shown.get(message, acted.blocks), click, said)
+        part = MessagePart(acted.text, tuple(map(dict, blocks)))
         try:
-            await self.writer.update(
-                key, click.channel, click.ts, acted.text, blocks, run=click.run
-            )
+            await self.writer.update(Mark(key, click.run), click.channel, click.ts, part)
         except WriteFailed as error:
             log.warning("what was done for %s is not shown: %s", click.user, error)
             return
@@ -130,11 +130,8 @@ class DigestActing:
 
         async def post() -> str:
             for number, part in enumerate(parts, 1):
-                await self.writer.post(
-                    *(f"{key}#{number}", click.channel, root, part.text, part.blocks),
-                    look_first=True,
-                    run=click.run,
-                )
+                mark = Mark(f"{key}#{number}", click.run)
+                await self.writer.post(mark, click.channel, root, part, look_first=True)
             return ""
 
         return await MailState(self.store.database).acts.once(click.user, key, click.thread, post)

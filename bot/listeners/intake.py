@@ -42,7 +42,7 @@ from bot.listeners.events import (
 )
 from bot.listeners.interactions import Interactions
 from bot.manifest import SHORTCUTS
-from bot.slack.messages import Bot, edited_at, first, ts_of
+from bot.slack.messages import Bot, Mark, MessagePart, edited_at, first, ts_of
 from bot.slack.writer import MessageWriter
 from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import BAD, CHOSEN, Incoming, RequestQueue
@@ -378,7 +378,8 @@ class Intake(Receiver):
             key = "invite.not_direct" if is_direct else "invite.channel"
             text = phrase(key, channel=place, bot=bot)
         channel = await self._writer.direct(chosen.user)
-        await self._writer.post(f"invite/{chosen.channel}/{chosen.at}", channel, None, text)
+        mark = Mark(f"invite/{chosen.channel}/{chosen.at}")
+        await self._writer.post(mark, channel, None, MessagePart(text))
 
     async def _command(self, command: SlashCommand) -> str:
         with in_language(await self._interactions.language(command.user)):

@@ -41,7 +41,6 @@ from bot.slack.blocks import (
     MAX_TABLE,
     Block,
     Element,
-    MessagePart,
     Rendered,
     actions,
     assemble,
@@ -62,6 +61,7 @@ from bot.slack.blocks import (
 from bot.slack.blocks import button as button_block
 from bot.slack.blocks import link as link_to
 from bot.slack.markdown import MAX_ROWS, Numbers, Prose
+from bot.slack.messages import MessagePart
 from config.sections import ReplySettings
 from config.words import Words, in_language, phrase
 

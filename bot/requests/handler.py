@@ -31,6 +31,7 @@ from bot.slack import blocks
 from bot.slack.assistant_pane import title_of
 from bot.slack.client import WriteFailed
 from bot.slack.markdown import Prose
+from bot.slack.messages import Mark
 from bot.slack.stream import StreamingReply, place_of
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import STOPPED, RequestQueue, StoredRequest, asked_at, workflow_id
@@ -257,10 +258,8 @@ class RequestHandler:
             for admin in await self._admins():
                 try:
                     place = await self.writer.direct(admin)
-                    key = f"{request.written_key}/alarms"
-                    await self.writer.post(
-                        key, place, None, part.text, part.blocks, look_first=True
-                    )
+                    mark = Mark(f"{request.written_key}/alarms")
+                    await self.writer.post(mark, place, None, part, look_first=True)
                     told.append(admin)
                 except WriteFailed as error:
                     log.warning("%s is not told of alarms: %s", admin, error)

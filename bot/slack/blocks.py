@@ -15,6 +15,7 @@ from typing import Any
 from bot.citations import Links, neutralize_links
 from bot.slack import markdown
 from bot.slack.markdown import Numbers, Prose, harmless, lines, tidy
+from bot.slack.messages import MessagePart
 from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.words import phrase
@@ -207,15 +208,6 @@ FEEDBACK = "answer_feedback"
 """Action id of the feedback buttons; they are one element, so they share it."""
 FEEDBACK_GOOD, FEEDBACK_BAD = "good", "bad"
 """Values of the feedback buttons, as `parse_feedback` returns them."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePart:
-    """One message."""
-
-    text: str
-    """Text for notifications, search and clients that show no blocks."""
-    blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True)
