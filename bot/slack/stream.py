@@ -349,7 +349,6 @@ class StreamingReply:
         """Messages of streams that were started with an unknown outcome and appeared later."""
         self._is_last_resort = False
         """If writing the current sentence fails, nothing else will be tried."""
-        self._done: tuple[Rendered, dict[str, Any]] | None = None
         self._is_working = bool(state)
         self._wake, self._ending = asyncio.Event(), asyncio.Event()
         self._updates: asyncio.Task[None] | None = None
@@ -376,10 +375,7 @@ class StreamingReply:
 
     def emit(self, event: Event) -> None:
         """Record an event to show soon. Does no I/O, never raises; only in the loop's thread."""
-        try:
-            self._live.record(event)
-        except Exception:  # top-level boundary: showing progress must never break the run
-            log.exception("an event of %s cannot be shown", self._place.key)
+        self._live.record(event)
         self._wake.set()
 
     async def finish(self, rendered: Rendered) -> dict[str, Any]:
@@ -410,8 +406,6 @@ class StreamingReply:
 
     async def _finish(self, rendered: Rendered, of: int) -> dict[str, Any]:
         """Write the answer; `of` is the number of its parts, 0 for a sentence."""
-        if self._done and self._done[0] == rendered:
-            return self._done[1]
         await self._stop_updates()
         try:
             if not self._known or self._live.unsettled:
@@ -424,8 +418,7 @@ class StreamingReply:
             await self.set_working(False)
             raise
         await self.set_working(False)
-        self._done = (rendered, self._state())
-        return self._done[1]
+        return self._state()
 
     async def aclose(self) -> None:
         """Stop showing progress, and leave the message as it is."""
