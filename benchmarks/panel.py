@@ -16,7 +16,7 @@ from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import LATENCY_S, settings_for
 from bot.context import App
-from bot.reports.documents import PanelFinding
+from bot.reports.documents import PanelFinding, PanelPhase
 from bot.runs.store import Store
 from bot.tasks.base import Request
 from bot.tasks.material import ReviewMaterial, sections_of
@@ -46,9 +46,9 @@ class MeasuredPanel(Panel):
     cpu_s = 0.0
     judged: Sequence[PanelFinding] = ()
 
-    async def _judge(self) -> None:
+    async def _judge(self, phase: PanelPhase) -> None:
         begun = time.process_time()
-        await super()._judge()
+        await super()._judge(phase)
         self.cpu_s = time.process_time() - begun
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -137,6 +137,11 @@ class Run:
         """Return the value that a step of this key gave before a restart; None if it gave none."""
         stored = self.checkpoint.known(key)
         return None if stored is None else step_value(kind, stored)
+
+    async def once(self, key: str, kind: type[T], work: Callable[[], Awaitable[T]]) -> T:
+        """Return what a step of this key gives, or gave before a restart."""
+        known = self.recorded(key, kind)
+        return await self.record(key, kind, await work()) if known is None else known
 
     async def record(self, key: str, kind: type[T], value: T) -> T:
         """Store the value that a step gave; return it as a replay would read it from its JSON."""

@@ -15,8 +15,9 @@ from standins.slack_shown import Shown
 
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, User, Workspace
-from bot.slack.blocks import MessagePart, Rendered
+from bot.slack.blocks import Rendered
 from bot.slack.client import RateLimit
+from bot.slack.messages import MessagePart
 from bot.slack.stream import Destination, StreamingReply
 from bot.slack.writer import MessageWriter
 from config.sections import ReplySettings

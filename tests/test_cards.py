@@ -17,7 +17,8 @@ import scopes
 from bot.approvals import cards
 from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, SHOWN, ApprovalCard, title
 from bot.approvals.store import StoredAction
-from bot.slack.blocks import MessagePart, show_invisible, with_spelling
+from bot.slack.blocks import show_invisible, with_spelling
+from bot.slack.messages import MessagePart
 from scopes.clean import unseen
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label

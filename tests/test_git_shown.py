@@ -15,7 +15,7 @@ from standins.slack_shown import flat
 
 from bot.approvals import cards
 from bot.approvals.cards import MOST_MESSAGES, ApprovalCard
-from bot.slack.blocks import MessagePart
+from bot.slack.messages import MessagePart
 from scopes.files import MAX_PUSHED
 from scopes.folders.git_push import ROOM, format_commits
 from scopes.tool import ToolContext

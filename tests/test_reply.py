@@ -31,6 +31,7 @@ from bot.slack.client import (
     WriteFailed,
 )
 from bot.slack.markdown import Prose
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
 from config.settings import load_settings
@@ -345,7 +346,7 @@ MARKDOWN = {"type": "markdown", "text": "**four** open"}
 async def test_a_post_of_unknown_outcome_is_looked_up_and_never_doubled(kind: str) -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, kind)] * 2
-        ts = await d.writer.post("k1", CHANNEL, ASKED, "four open", [MARKDOWN])
+        ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("four open", (MARKDOWN,)))
         (shown,) = d.answers()
         assert (shown.ts, shown.text) == (ts, "**four** open")
         assert shown.metadata == {
@@ -363,10 +364,10 @@ async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() ->
         d.slack.faults += [Fault(POST, "lost")]
         d.slack.faults += [Fault("conversations.replies", "500")] * 20
         with pytest.raises(OutcomeUnknown):
-            await d.writer.post("k1", CHANNEL, ASKED, "x")
+            await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
         d.slack.faults.clear()
         assert d.slack.calls[POST] == 1
-        again = await d.writer.post("k1", CHANNEL, ASKED, "x", look_first=True)
+        again = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"), look_first=True)
         assert [m.ts for m in d.answers()] == [again]
 
 
@@ -379,7 +380,7 @@ async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> 
             channel=CHANNEL, thread_ts=ASKED, text="Not ours.", metadata=metadata
         )
         assert await d.writer.find(CHANNEL, ASKED, "k1") is None
-        ts = await d.writer.post("k1", CHANNEL, ASKED, "Ours.", look_first=True)
+        ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("Ours."), look_first=True)
         assert await d.writer.find(CHANNEL, ASKED, "k1") == ts
         assert [m.text for m in d.answers()] == ["Ours."]
 
@@ -387,9 +388,9 @@ async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> 
 @pytest.mark.parametrize("kind", [*NETWORK, "429"])
 async def test_updates_and_deletions_are_repeated_until_they_are_known(kind: str) -> None:
     async with desk() as d:
-        ts = await d.writer.post("k1", CHANNEL, ASKED, "x")
+        ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
         d.slack.faults += [Fault(UPDATE, kind, 0), Fault(UPDATE, kind, 0)]
-        await d.writer.update("k1", CHANNEL, ts, "four open", [MARKDOWN])
+        await d.writer.update(Mark("k1"), CHANNEL, ts, MessagePart("four open", (MARKDOWN,)))
         assert d.answers()[0].text == "**four** open"
         d.slack.faults += [Fault(DELETE, kind, 0), Fault(DELETE, kind, 0)]
         await d.writer.delete(CHANNEL, ts)
@@ -400,7 +401,9 @@ async def test_updates_and_deletions_are_repeated_until_they_are_known(kind: str
 async def test_a_rate_limit_is_waited_out_for_the_whole_method() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "429", 1)]
-        posts = (d.writer.post(f"k{n}", CHANNEL, ASKED, f"{n}") for n in range(5))
+        posts = (
+            d.writer.post(Mark(f"k{n}"), CHANNEL, ASKED, MessagePart(f"{n}")) for n in range(5)
+        )
         began = time.monotonic()
         await asyncio.gather(*posts)
         assert time.monotonic() - began >= 1.0
@@ -415,7 +418,7 @@ async def test_what_cannot_be_reached_is_tried_again_and_given_up_in_time() -> N
         web = AsyncWebClient(token="x", base_url="http://127.0.0.1:9/api/", session=session)
         writer = MessageWriter(web, settings, backoff_s=0.001)
         with pytest.raises(WriteFailed, match=r"chat\.postMessage failed: no_connection"):
-            await writer.post("k1", CHANNEL, ASKED, "x")
+            await writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
         assert writer.calls[POST, "unsent"] == settings.retry_attempts + 1
 
 
@@ -424,7 +427,7 @@ async def test_no_write_takes_longer_than_its_deadline() -> None:
         d.slack.faults += [Fault(POST, "slow", 600)]
         writer = d.new_outbox(deadline_s=0.2)
         with pytest.raises(OutcomeUnknown, match="deadline"):
-            await writer.post("k1", CHANNEL, ASKED, "x")
+            await writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
 
 
 @pytest.mark.parametrize(
@@ -443,7 +446,7 @@ async def test_a_refusal_is_typed_and_not_repeated(code: str, kind: type[WriteFa
     async with desk() as d:
         d.slack.faults += [Fault(UPDATE, f"error:{code}")]
         with pytest.raises(kind) as caught:
-            await d.writer.update("k1", CHANNEL, ASKED, "x")
+            await d.writer.update(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
         assert (caught.value.method, caught.value.code) == (UPDATE, code)
         assert d.slack.calls[UPDATE] == 1
         assert d.writer.calls[UPDATE, code] == 1
@@ -453,10 +456,10 @@ async def test_a_refusal_is_typed_and_not_repeated(code: str, kind: type[WriteFa
 async def test_an_answer_that_slack_does_not_take_is_sent_as_text(code: str) -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, f"error:{code}")]
-        ts = await d.writer.post("k1", CHANNEL, ASKED, "y" * 9_000, [MARKDOWN])
+        ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("y" * 9_000, (MARKDOWN,)))
         assert d.answers()[0].text == "y" * 9_000
         d.slack.faults += [Fault(UPDATE, f"error:{code}"), Fault(UPDATE, f"error:{code}")]
-        await d.writer.update("k1", CHANNEL, ts, "z" * 9_000, [MARKDOWN])
+        await d.writer.update(Mark("k1"), CHANNEL, ts, MessagePart("z" * 9_000, (MARKDOWN,)))
         assert d.answers()[0].text == "z" * 3_900
 
 
@@ -486,4 +489,4 @@ async def test_an_answer_of_a_wrong_shape_settles_nothing(body: str) -> None:
                 web, load_settings(env={}).slack, backoff_s=0.001, settle_s=0.001
             )
             with pytest.raises(OutcomeUnknown):
-                await writer.post("k1", CHANNEL, ASKED, "x")
+                await writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))

@@ -38,7 +38,7 @@ from bot.reports.slack import MAX_BLOCKS, SHORT, details_view, opened_parts, rep
 from bot.reports.sweep import sweep_view
 from bot.reports.text import report_text
 from bot.requests.delivery import render_answer
-from bot.slack.blocks import MessagePart
+from bot.slack.messages import MessagePart
 from bot.storage.requests import StoredRequest
 from config.settings import load_settings
 

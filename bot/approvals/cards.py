@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import scopes
-from bot.approvals.store import GRANT, GrantOffer, StoredAction
+from bot.approvals.store import GRANT, GrantOffer, Question, StoredAction
 from bot.slack.blocks import (
     Block,
     Element,
-    MessagePart,
+    actions,
     bold,
+    button,
     channel,
     date,
+    field,
     fill,
     format_decider,
     format_json,
     length,
+    modal,
     paragraph,
+    plain_text_block,
     pre,
     rich,
     show_invisible,
@@ -29,7 +33,7 @@ from bot.slack.blocks import (
     user,
     with_spelling,
 )
-from bot.slack.messages import first, id_of, mapping, sanitize_json, ts_of
+from bot.slack.messages import MessagePart, first, id_of, mapping, sanitize_json, ts_of
 from config.words import current, phrase
 from scopes.effects import Effect, Part
 from scopes.label import is_conversation
@@ -87,7 +91,7 @@ class FormSubmitted:
     team: str
     user: str
     id: str
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str]
     """Name of an argument -> the text that was entered."""
 
 
@@ -179,7 +183,7 @@ def title(action: Action) -> str:
     """Describe in a line what would happen."""
     tool = tool_of(action)
     if action.is_question:
-        return show_invisible(str(action.args["question"]))
+        return show_invisible(Question.model_validate(action.args).question)
     if key := SCHEDULED.get(action.tool):
         key = "card.schedule_resume" if action.args.get("resume") else key
         return phrase(key, name=with_spelling(str(action.args.get("name", ""))))
@@ -319,16 +323,10 @@ def _question(action: Action, until: datetime) -> ApprovalCard:
     """Return the card with a button for each option that its requester may choose."""
     foot = fill("card.choose", who=user(action.requester))
     shown = rich(paragraph(bold(f"{title(action)}\n")), paragraph(*foot, *_valid(until)))
-    buttons = [
-        {
-            "type": "button",
-            "action_id": f"action_choose_{n}",
-            "value": action.id,
-            "text": {"type": "plain_text", "text": option, "emoji": False},
-        }
-        for n, option in enumerate(action.args["options"])
-    ]
-    choices: Block = {"type": "actions", "elements": buttons}
+    choices = actions(
+        button(f"action_choose_{n}", option, value=action.id)
+        for n, option in enumerate(Question.model_validate(action.args).options)
+    )
     return ApprovalCard((), MessagePart(phrase("card.question_waits"), (shown, choices)))
 
 
@@ -384,32 +382,26 @@ def _card(
 
 def form(action: Action) -> Block | None:
     """Return the form in which the texts can be edited."""
+    typed = {"type": "plain_text_input", "action_id": FORM, "multiline": True}
+    typed |= {"max_length": MAX_TYPED}
     fields = [
-        {
-            "type": "input",
-            "block_id": name,
-            "label": {"type": "plain_text", "text": _capital(_label(name).replace("_", " "))},
-            "element": {
-                "type": "plain_text_input",
-                "action_id": FORM,
-                "multiline": True,
-                "max_length": MAX_TYPED,
-                **({"initial_value": text} if text else {}),
-            },
-        }
+        field(
+            name,
+            _capital(_label(name).replace("_", " ")),
+            {**typed, **({"initial_value": text} if text else {})},
+        )
         for name, text in editable(action).items()
     ]
     if not fields:
         return None
-    return {
-        "type": "modal",
-        "callback_id": FORM,
-        "private_metadata": action.id,
-        "title": {"type": "plain_text", "text": phrase("card.change_text")},
-        "submit": {"type": "plain_text", "text": phrase("card.back")},
-        "close": {"type": "plain_text", "text": phrase("button.cancel")},
-        "blocks": fields,
-    }
+    return modal(
+        phrase("card.change_text"),
+        phrase("button.cancel"),
+        fields,
+        callback_id=FORM,
+        private_metadata=action.id,
+        submit=plain_text_block(phrase("card.back")),
+    )
 
 
 def _why(action: Action) -> str:
@@ -531,15 +523,12 @@ def _size(pieces: Sequence[Element]) -> int:
 
 
 def _buttons(id: str, all: str, edit: bool) -> Block:
-    def button(name: str, words: str, **more: str) -> Block:
-        text = {"type": "plain_text", "text": words}
-        action = f"action_{name}{all}"
-        return {"type": "button", "action_id": action, "value": id, "text": text, **more}
-
-    shown = [button("approve", phrase(f"button.approve{all}"), style="primary")]
-    shown += [button("edit", phrase("button.edit"))] if edit else []
-    shown += [button("deny", phrase(f"button.deny{all}"), style="danger")]
-    return {"type": "actions", "elements": shown}
+    names = {"approve": {"style": "primary"}, "edit": {}, "deny": {"style": "danger"}}
+    return actions(
+        button(f"action_{name}{all}", phrase(f"button.{name}{all}"), value=id, **style)
+        for name, style in names.items()
+        if edit or name != "edit"
+    )
 
 
 def result_message(rows: Sequence[StoredAction], address: str) -> MessagePart:

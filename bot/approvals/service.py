@@ -40,7 +40,6 @@ from bot.policy.policy import Admission, PolicyFault
 from bot.requests.delivery import Delivery, NotDone
 from bot.runs.durable import Durable
 from bot.slack.assistant_pane import attempt
-from bot.slack.blocks import MessagePart
 from bot.slack.client import (
     ChannelClosed,
     ContentRefused,
@@ -49,6 +48,7 @@ from bot.slack.client import (
     WriteFailed,
     retry_until,
 )
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import Choice, StoredRequest
 from config.sections import ApprovalSettings, Policy
@@ -221,9 +221,8 @@ class CardPoster:
     async def _post_part(
         self, key: str, part: MessagePart, channel: str, thread: str, after: str
     ) -> str:
-        where = (key, channel, thread or None)
         return await self.writer.post(
-            *where, part.text, part.blocks, look_first=True, exact=True, after=after
+            Mark(key), channel, thread or None, part, look_first=True, exact=True, after=after
         )
 
     async def _drop(self, rows: Sequence[StoredAction], channel: str, thread: str | None) -> None:
@@ -250,11 +249,11 @@ class CardPoster:
 
     async def _replace(self, row: StoredAction, card: ApprovalCard) -> bool:
         """Replace the messages of a card; return whether they still exist."""
-        key, place, last = f"action/{row.id}", row.place, card.last
+        key, place = f"action/{row.id}", row.place
         try:
             for channel, ts in place.messages:
                 await self._post_texts(key, card, channel, place.thread, ts)
-                await self.writer.update(key, channel, ts, last.text, last.blocks, exact=True)
+                await self.writer.update(Mark(key), channel, ts, card.last, exact=True)
         except (MessageGone, ChannelClosed, ContentRefused) as error:
             log.warning("the card of %s cannot be shown: %s", row.id, error)
             return False
@@ -272,7 +271,7 @@ class CardPoster:
             part = cards.result_message(parts, self.address)
         for channel, ts in row.place.messages:
             try:
-                await self.writer.update(f"action/{row.id}", channel, ts, part.text, part.blocks)
+                await self.writer.update(Mark(f"action/{row.id}"), channel, ts, part)
             except (MessageGone, ChannelClosed) as error:
                 log.info("the card of %s is not there any more: %s", row.id, error)
         await self.actions.mark_shown(row.id, row.place.model_copy(update={"drawn": row.state}))
@@ -409,7 +408,7 @@ class Approvals:
         whole = click.all == (row.tool == BATCH) and not row.place.batch
         known = row.action.is_question == (click.what == CHOOSE)
         if row.action.is_question:
-            known = known and click.option < len(row.action.args["options"])
+            known = known and click.option < len(row.question.options)
         fits = known and (click.what != EDIT or row.tool not in OURS)
         return None if shown and whole and fits else UNBOUND
 
@@ -450,7 +449,7 @@ class Approvals:
     async def _decide(self, click: CardClicked, row: StoredAction) -> After:
         approved = click.what in (APPROVE, CHOOSE)
         state = "approved" if approved else "denied"
-        said = row.action.args["options"][click.option] if click.what == CHOOSE else ""
+        said = row.question.options[click.option] if click.what == CHOOSE else ""
         lines = await self._lines(click, row, state)
         owner = self.durable.executor if approved else None
         among = ("asked",) if ONCE in self.rules else ANY_STATE
@@ -585,8 +584,8 @@ class Approvals:
         """Answer a request again, with what its requester chose."""
         said = await self._objection(row)
         if not said:
-            question, label = row.action.args["question"], row.action.label.to_json()
-            choice = Choice(question=question, option=row.said, label=label)
+            label = row.action.label.to_json()
+            choice = Choice(question=row.question.question, option=row.said, label=label)
             again = await self.delivery.again(row.run, choice=choice)
             said = "" if again else phrase("action.overtaken")
         await self.cards.actions.finish(row.id, "failed" if said else "done", said or row.said)

@@ -50,6 +50,13 @@ class Batch(BaseModel):
     tools: tuple[str, ...]
 
 
+class Question(BaseModel):
+    """Arguments of a question that the parent asks back."""
+
+    question: str
+    options: tuple[str, ...]
+
+
 class GrantOffer(BaseModel):
     """Arguments of the offer of a grant."""
 
@@ -106,6 +113,10 @@ class StoredAction:
     @property
     def batch(self) -> Batch:
         return Batch.model_validate(self.action.args)
+
+    @property
+    def question(self) -> Question:
+        return Question.model_validate(self.action.args)
 
     @property
     def grant(self) -> GrantOffer:

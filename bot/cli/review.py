@@ -80,10 +80,12 @@ async def review(
     resumed = stored.id if stored else None
     async with app.run(KIND, question, given.model_dump(), limits, resumed) as run:
         key = f"{run.id}/material"
-        known = run.recorded(key, ReviewMaterial)
-        if known is None:
-            found = material or await _read(settings, path, run if is_page else None, args.source)
-            known = await run.record(key, ReviewMaterial, found)
+        page = run if is_page else None
+
+        async def read() -> ReviewMaterial:
+            return material or await _read(settings, path, page, args.source)
+
+        known = await run.once(key, ReviewMaterial, read)
         request = Request(question, Window(app.as_of, app.as_of))
         task = Panel(app, run, request, known, profile, given.source, args.language)
         document = await task.work()

@@ -16,7 +16,6 @@ from bot.errors import StoreError
 from bot.listeners.events import mentions
 from bot.listeners.intake import Cursors, Intake
 from bot.privacy.forget import note_changes
-from bot.slack.client import RateLimit, Tier
 from config.sections import SlackSettings
 from scopes.slack_client import ABSENT, Absent, SlackClient, SlackRefused
 from scopes.slack_items import ts_of
@@ -27,9 +26,6 @@ HISTORY, REPLIES = "conversations.history", "conversations.replies"
 KINDS = ("public_channel", "private_channel", "mpim", "im")
 OVERLAP_S = 120.0
 """Seconds read again before a cursor, or twice the time that a stale socket goes unnoticed."""
-TIERS = {"users.conversations": Tier(40), HISTORY: Tier(40), REPLIES: Tier(40)}
-"""Calls a minute, below what Slack allows (tier 3: 50), so that requests can read meanwhile."""
-SOLD_TIERS = {**TIERS, HISTORY: Tier(1), REPLIES: Tier(1)}
 SOLD_PAGE = 15
 """Messages that an app sold outside the Marketplace gets, once a minute.
 
@@ -77,9 +73,8 @@ class Backfill:
         self.last: BackfillReport | None = None
         """The result of the last completed pass; None = there is none yet."""
         self._intake, self._inbox, self._cursors = intake, cursors.inbox, cursors
-        self._client, self._settings, self._now = client, settings, now
+        self._client, self._settings, self._now = client.patient(), settings, now
         sold = settings.app_distribution == "distributed"
-        self._pace = RateLimit((SOLD_TIERS if sold else TIERS) if settings.paced else None)
         self._page = min(client.page_size, SOLD_PAGE) if sold else client.page_size
         self._most_threads = SOLD_THREADS if sold else OLD_THREADS
         self._asked = asyncio.Event()
@@ -161,7 +156,6 @@ class Backfill:
         failed: dict[str, str] = {}
         found: dict[str, bool] = {}
         for kinds in (",".join(KINDS), *KINDS):
-            await self._pace.take("users.conversations", "")
             try:
                 async for channel in self._client.pages(
                     "users.conversations", "channels", types=kinds, exclude_archived="true"
@@ -246,7 +240,6 @@ class Backfill:
         messages: dict[str, Message] = {}
         cursor, seen = "", {""}
         while True:
-            await self._pace.take(method, "")
             more = {"cursor": cursor} if cursor else {}
             body = await self._client.call(method, limit=self._page, **arguments, **more)
             for each in body.get("messages") or ():

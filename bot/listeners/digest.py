@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from bot.listeners.events import DigestAction
 from bot.mailbox.accounts import Mailboxes, how_to_connect
-from bot.mailbox.actions import Outcome, UnderWay
+from bot.mailbox.actions import UnderWay
 from bot.mailbox.sync import MailState, is_incoming
 from bot.reports.digest_actions import (
     ALL,
@@ -28,6 +28,7 @@ from bot.reports.documents import ThreadVerdict, TriageReport, parse_document
 from bot.reports.slack import opened_parts, report_parts
 from bot.runs.store import PendingRecords, RunNotFound, Store
 from bot.slack.client import WriteFailed
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun
@@ -89,10 +90,9 @@ class DigestActing:
     async def _show(self, acted: DigestAction, said: str, key: str) -> None:
         click, message = acted.click, f"{acted.click.channel}/{acted.click.ts}"
         blocks = blocks_after(self._shown.get(message, acted.blocks), click, said)
+        part = MessagePart(acted.text, tuple(map(dict, blocks)))
         try:
-            await self.writer.update(
-                key, click.channel, click.ts, acted.text, blocks, run=click.run
-            )
+            await self.writer.update(Mark(key, click.run), click.channel, click.ts, part)
         except WriteFailed as error:
             log.warning("what was done for %s is not shown: %s", click.user, error)
             return
@@ -128,17 +128,13 @@ class DigestActing:
             raise NotActed(phrase("digest.gone"))
         root, key = acted.thread_ts or click.ts, f"{click.ts}/{click.button_value}"
 
-        async def post() -> Outcome:
+        async def post() -> str:
             for number, part in enumerate(parts, 1):
-                await self.writer.post(
-                    *(f"{key}#{number}", click.channel, root, part.text, part.blocks),
-                    look_first=True,
-                    run=click.run,
-                )
-            return {"said": ""}
+                mark = Mark(f"{key}#{number}", click.run)
+                await self.writer.post(mark, click.channel, root, part, look_first=True)
+            return ""
 
-        acts = MailState(self.store.database).acts
-        return str((await acts.once(click.user, key, click.thread, post))["said"])
+        return await MailState(self.store.database).acts.once(click.user, key, click.thread, post)
 
     async def _perform(self, click: DigestClick, verdict: ThreadVerdict) -> str:
         """Execute the action; return what was done, in a sentence."""
@@ -153,10 +149,9 @@ class DigestActing:
             return phrase("digest.snoozed", until=current().minute(until.isoformat()))
         key = f"{click.run}/{click.thread}/{click.what}"
         await self._log(click, key)
-        found = await state.acts.once(
+        return await state.acts.once(
             account, key, click.thread, lambda: self._in_gmail(click, verdict, key)
         )
-        return str(found["said"])
 
     async def _correct(self, state: MailState, click: DigestClick, verdict: ThreadVerdict) -> None:
         if click.field == CATEGORY and click.value not in self.mailboxes.settings.triage.categories:
@@ -174,15 +169,13 @@ class DigestActing:
         row = Decision(click.run, "click", tool, digest, "approved", "button", now, click.user)
         await self.store.record(PendingRecords(decisions=[row]))
 
-    async def _in_gmail(
-        self, click: DigestClick, verdict: ThreadVerdict, key: str
-    ) -> dict[str, str]:
+    async def _in_gmail(self, click: DigestClick, verdict: ThreadVerdict, key: str) -> str:
         opened = await self.mailboxes.open(click.user)
         if opened is None:
             how = how_to_connect(self.mailboxes.settings)
             raise NotActed(phrase("mail.not_connected", how=how))
         try:
-            return {"said": await _write(opened.gmail, click, verdict, key)}
+            return await _write(opened.gmail, click, verdict, key)
         finally:
             await opened.aclose()
 

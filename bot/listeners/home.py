@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -28,7 +27,19 @@ from bot.policy.policy import (
 from bot.schedules import description
 from bot.schedules.store import ScheduleStore
 from bot.slack.assistant_pane import attempt
-from bot.slack.blocks import Element, channel, paragraph, rich, user
+from bot.slack.blocks import (
+    Block,
+    Element,
+    actions,
+    button,
+    channel,
+    header,
+    paragraph,
+    plain_section,
+    plain_text_block,
+    rich,
+    user,
+)
 from bot.slack.people import ChannelFacts
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
@@ -130,8 +141,6 @@ _NAMED = (
 )
 """A person or channel in a request, and the destination, after TO, in a line about a schedule."""
 
-Block = dict[str, Any]
-
 log = logging.getLogger(__name__)
 
 
@@ -180,17 +189,14 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
     if facts.paused is not None:
         yield _section(f":double_vertical_bar: {phrase('home.paused', by=_who(facts.paused))}")
     if facts.admin:
-        yield _actions(
-            _button(RESUME, phrase("button.resume"))
-            if facts.paused is not None
-            else _pause_button()
-        )
+        resume = button(RESUME, phrase("button.resume"))
+        yield actions([_pause_button() if facts.paused is None else resume])
     if facts.refusal:
         yield _section(facts.refusal)
     else:
-        yield _header(phrase("home.abilities"))
+        yield header(phrase("home.abilities"))
         yield _section("\n".join(abilities(facts.scopes, facts.handles)))
-        yield _header(phrase("home.places"))
+        yield header(phrase("home.places"))
         places = "\n".join(f"• {place}" for place in facts.places)
         yield _section(places or phrase("home.nowhere"))
     if facts.mail:
@@ -198,7 +204,7 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
     yield from _preference_blocks(facts.preferences)
     yield from _instruction_blocks(facts.instructions)
     yield from schedule_blocks(facts.schedules)
-    yield _header(phrase("home.requests"))
+    yield header(phrase("home.requests"))
     for run in facts.runs[:LAST_RUNS]:
         yield from _run(run)
     if not facts.runs:
@@ -210,43 +216,43 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
 
 def _mail_blocks(mail: MailAccess, admin: bool) -> Iterator[Block]:
     """Yield the state of the mailbox, and the buttons for it."""
-    yield _header(phrase("home.mail"))
+    yield header(phrase("home.mail"))
     if mail.note:
-        yield _text(mail.note)
+        yield plain_section(mail.note)
     if mail.state == "off":
         told = phrase("mail.not_connected", how=phrase("mail.cannot_connect"))
-        yield _text(phrase("mail.how_to_offer") if admin else told)
+        yield plain_section(phrase("mail.how_to_offer") if admin else told)
     elif mail.state == "delegated":
-        yield _text(phrase("mail.delegated"))
+        yield plain_section(phrase("mail.delegated"))
     elif mail.state == "absent":
-        yield _text(phrase("mail.absent"))
-        yield _actions(_button(CONNECT, phrase("button.connect"), style="primary"))
+        yield plain_section(phrase("mail.absent"))
+        yield actions([button(CONNECT, phrase("button.connect"), style="primary")])
     elif mail.state == "offered":
-        yield _text(phrase("mail.offered"))
-        link = _button(LINK, phrase("button.open_page"), style="primary", url=mail.link)
-        yield _actions(link, _button(CANCEL, phrase("button.cancel")))
+        yield plain_section(phrase("mail.offered"))
+        link = button(LINK, phrase("button.open_page"), style="primary", url=mail.link)
+        yield actions([link, button(CANCEL, phrase("button.cancel"))])
     elif mail.state == "waiting":
-        yield _text(phrase("mail.waiting", address=mail.address))
+        yield plain_section(phrase("mail.waiting", address=mail.address))
         yield _code_field()
-        yield _actions(_button(CANCEL, phrase("button.cancel")))
+        yield actions([button(CANCEL, phrase("button.cancel"))])
     else:
-        yield _text(phrase("mail.connected", address=mail.address))
+        yield plain_section(phrase("mail.connected", address=mail.address))
         told = phrase("mail.disconnect_means", address=mail.address)
-        sure = _confirm(phrase("mail.disconnect"), told[:300], phrase("button.disconnect"))
-        end = _button(DISCONNECT, phrase("button.disconnect"), style="danger", confirm=sure)
-        yield _actions(_button(CONNECT, phrase("button.connect_again")), end)
+        sure = _confirm(phrase("mail.disconnect"), told, phrase("button.disconnect"))
+        end = button(DISCONNECT, phrase("button.disconnect"), style="danger", confirm=sure)
+        yield actions([button(CONNECT, phrase("button.connect_again")), end])
     if mail.corrected:  # addresses come from strangers, so they are cut
         lines = [each[:MAX_CORRECTED] for each in mail.corrected]
-        yield _text("\n".join([phrase("mail.corrected"), *_list(lines, MOST_CORRECTED)]))
-        yield _actions(_button(FORGET, phrase("button.forget_all")))
+        yield plain_section("\n".join([phrase("mail.corrected"), *_list(lines, MOST_CORRECTED)]))
+        yield actions([button(FORGET, phrase("button.forget_all"))])
 
 
 def _code_field() -> Block:
     return {
         "type": "input",
         "dispatch_action": True,
-        "label": _plain(phrase("mail.code")),
-        "hint": _plain(phrase("mail.code_hint")),
+        "label": plain_text_block(phrase("mail.code")),
+        "hint": plain_text_block(phrase("mail.code_hint")),
         "element": {
             "type": "plain_text_input",
             "action_id": CODE,
@@ -258,22 +264,20 @@ def _code_field() -> Block:
 
 def _preference_blocks(preferences: Sequence[Preference]) -> Iterator[Block]:
     """Yield how the user wants to be answered, each with a button that deletes it."""
-    yield _header(phrase("home.preferences"))
+    yield header(phrase("home.preferences"))
     for each in preferences:
-        yield {
-            **_text(each.text),
-            "accessory": _button(DELETE, phrase("button.delete"), value=str(each.id)),
-        }
+        delete = button(DELETE, phrase("button.delete"), value=str(each.id))
+        yield plain_section(each.text, accessory=delete)
     yield _context(phrase("home.preferences_hint"))
 
 
 def _instruction_blocks(instructions: Mapping[str, str]) -> Iterator[Block]:
     """Yield how all who ask in a channel are answered; nothing where no channel has any."""
     if instructions:
-        yield _header(phrase("home.instructions"))
+        yield header(phrase("home.instructions"))
     for place, text in list(instructions.items())[:MOST_INSTRUCTIONS]:
         yield _context(phrase("home.instructions_in", channel=f"<#{place}>"))
-        yield _text(text)
+        yield plain_section(text)
     if (more := len(instructions) - MOST_INSTRUCTIONS) > 0:
         yield _context(phrase("home.instructions_more", n=more))
 
@@ -281,7 +285,7 @@ def _instruction_blocks(instructions: Mapping[str, str]) -> Iterator[Block]:
 def schedule_blocks(lines: Sequence[str]) -> Iterator[Block]:
     """Yield the section on schedules; nothing for a user without any."""
     if lines:
-        yield _header(phrase("home.schedules"))
+        yield header(phrase("home.schedules"))
         # rich text, as patterns and requests contain markup characters
         yield rich(paragraph(*_with_names("\n".join(_list(lines, MOST_SCHEDULES))[:3000])))
 
@@ -345,41 +349,20 @@ def _who(by: str) -> str:
 
 def _pause_button() -> Block:
     sure = _confirm(phrase("home.pause"), phrase("home.pause_means"), phrase("button.pause"))
-    return _button(PAUSE, phrase("button.pause_all"), style="danger", confirm=sure)
-
-
-def _button(action: str, words: str, **more: Any) -> Block:
-    return {"type": "button", "action_id": action, "text": _plain(words), **more}
+    return button(PAUSE, phrase("button.pause_all"), style="danger", confirm=sure)
 
 
 def _confirm(title: str, text: str, words: str) -> Block:
     told = {"title": title, "text": text, "confirm": words, "deny": phrase("button.cancel")}
-    return {name: _plain(each) for name, each in told.items()}
-
-
-def _actions(*buttons: Block) -> Block:
-    return {"type": "actions", "elements": list(buttons)}
+    return {name: plain_text_block(each, 300) for name, each in told.items()}
 
 
 def _section(markup: str) -> Block:
     return {"type": "section", "text": {"type": "mrkdwn", "text": markup[:3000]}}
 
 
-def _text(text: str) -> Block:
-    """Return a section that Slack does not parse."""
-    return {"type": "section", "text": _plain(text[:3000])}
-
-
-def _header(text: str) -> Block:
-    return {"type": "header", "text": _plain(text)}
-
-
 def _context(markup: str) -> Block:
     return {"type": "context", "elements": [{"type": "mrkdwn", "text": markup}]}
-
-
-def _plain(text: str) -> Block:
-    return {"type": "plain_text", "text": text, "emoji": False}
 
 
 class Home:

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
@@ -43,7 +42,7 @@ from bot.listeners.events import (
 )
 from bot.listeners.interactions import Interactions
 from bot.manifest import SHORTCUTS
-from bot.slack.messages import Bot, edited_at, first, ts_of
+from bot.slack.messages import Bot, Mark, MessagePart, edited_at, first, ts_of
 from bot.slack.writer import MessageWriter
 from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import BAD, CHOSEN, Incoming, RequestQueue
@@ -327,8 +326,6 @@ class Intake(Receiver):
                 team, channel, found.thread_ts, before=ts
             ):
                 return False
-            if found.kind == "dm":
-                found = replace(found, event=self._interactions.with_context(found.event))
             new = await self._add(found)
         if new and found.kind == "dm":
             self._after_ack(self._interactions.entitle(found))
@@ -381,7 +378,8 @@ class Intake(Receiver):
             key = "invite.not_direct" if is_direct else "invite.channel"
             text = phrase(key, channel=place, bot=bot)
         channel = await self._writer.direct(chosen.user)
-        await self._writer.post(f"invite/{chosen.channel}/{chosen.at}", channel, None, text)
+        mark = Mark(f"invite/{chosen.channel}/{chosen.at}")
+        await self._writer.post(mark, channel, None, MessagePart(text))
 
     async def _command(self, command: SlashCommand) -> str:
         with in_language(await self._interactions.language(command.user)):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -83,13 +81,6 @@ class Interactions:
     digests: DigestActing
     home: Home
     answers: AnswerButtons
-    _open: assistant_pane.OpenChannels = field(
-        default_factory=assistant_pane.OpenChannels, init=False
-    )
-
-    def with_context(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the event of a direct message with what the user is looking at."""
-        return self._open.add_to(event)
 
     async def on_click(self, click: CardClicked | FormSubmitted) -> After:
         """Decide on a card, and store it before the ack."""
@@ -106,14 +97,12 @@ class Interactions:
                     await self.answers.show_details(found.value, found.user, found.trigger)
             elif found.action in (PAUSE, RESUME, DELETE, *ACTIONS):
                 await self.home.press(found.action, found.user, found.team, found.value)
+        elif found.tab == HOME_TAB:
+            await self.home.show(found.user, found.team)
         else:
-            self._open.note(found.event)  # the next message may be about it
-            if found.tab == HOME_TAB:
-                await self.home.show(found.user, found.team)
-            else:
-                event = {**found.event, "channel": found.channel}
-                with in_language(await self.language(found.user)):
-                    await assistant_pane.suggest(self.web, self.admission.people, event)
+            event = {**found.event, "channel": found.channel}
+            with in_language(await self.language(found.user)):
+                await assistant_pane.suggest(self.web, self.admission.people, event)
 
     async def ask_why(self, given: FeedbackGiven) -> bool:
         """Open the form that asks why an answer is bad; return whether it is open."""

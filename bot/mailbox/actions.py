@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -17,9 +16,8 @@ from bot.storage.tables import address_of, mail_acts, mail_corrections
 from config.words import phrase
 from scopes.clean import printable
 
-Outcome = Mapping[str, Any]
-"""The result as JSON, such as the id of a draft."""
-
+SAID = "said"
+"""Key of the sentence in the stored outcome."""
 GIVEN_UP_AFTER = timedelta(minutes=2)
 """After this time a process that began and never ended is considered dead."""
 
@@ -38,9 +36,9 @@ class MailActions:
         self._database = database
 
     async def once(
-        self, account: str, key: str, thread: str, act: Callable[[], Awaitable[Outcome]]
-    ) -> Outcome:
-        """Return the result of `act`, from now or from an earlier call under this key.
+        self, account: str, key: str, thread: str, act: Callable[[], Awaitable[str]]
+    ) -> str:
+        """Return what `act` says was done, now or in an earlier call under this key.
 
         After a crash in the middle it is done again, so repeating it must be harmless, as it is for
         Gmail's labels and drafts. Raises UnderWay, or what the act raises: then the next click does
@@ -55,29 +53,24 @@ class MailActions:
                 return found
         mine = sa.and_(_is(account, key), mail_acts.c.at == began, mail_acts.c.outcome.is_(None))
         try:
-            outcome = await act()
+            said = await act()
         except BaseException:
             await self._database.write(sa.delete(mail_acts).where(mine))
             raise
-        await self._database.write(sa.update(mail_acts).where(mine).values(outcome=dict(outcome)))
-        return outcome
+        await self._database.write(sa.update(mail_acts).where(mine).values(outcome={SAID: said}))
+        return said
 
-    async def outcome(self, account: str, key: str) -> Outcome | None:
-        """Return the result; None = none yet."""
-        query = sa.select(mail_acts.c.outcome).where(_is(account, key))
-        rows = await self._database.read(query)
-        return rows[0].outcome if rows else None
-
-    async def _take_over(self, account: str, key: str, began: datetime) -> Outcome | None:
+    async def _take_over(self, account: str, key: str, began: datetime) -> str | None:
         """Return an existing result; None = no process is working on it, so this one takes over."""
         dead = sa.and_(mail_acts.c.outcome.is_(None), mail_acts.c.at < began - GIVEN_UP_AFTER)
         take = sa.update(mail_acts).where(_is(account, key), dead).values(at=began)
         if await self._database.write(take):
             return None
-        found = await self.outcome(account, key)
-        if found is None:
+        query = sa.select(mail_acts.c.outcome).where(_is(account, key))
+        rows = await self._database.read(query)
+        if not rows or rows[0].outcome is None:
             raise UnderWay
-        return found
+        return str(rows[0].outcome[SAID])
 
 
 def _is(account: str, key: str) -> sa.ColumnElement[bool]:

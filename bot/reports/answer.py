@@ -20,17 +20,17 @@ from bot.reports.documents import AnswerDocument
 from bot.reports.frame import ending, gaps, messages_of, price
 from bot.reports.sources import Source, numbers_of, sources_of
 from bot.reports.text import MOST_GAPS, WIDTH, wrap
+from bot.reports.view import NOTHING
 from bot.slack.markdown import (
     CITATIONS,
-    Json,
+    Leaf,
     Numbers,
-    blocks,
-    cell_text,
+    RichPart,
+    RichTable,
     harmless,
-    leaves_text,
+    parse,
     tidy,
 )
-from bot.slack.pagination import split
 from bot.terminal import BOLD, PLAIN
 from config.words import current, phrase
 from scopes.clean import printable
@@ -40,8 +40,8 @@ MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
 FEW_GAPS = 2
 """Things that were not covered, in the line below an answer; the record of its run has all."""
-PART = 100_000
-"""Characters of a text that is rendered at once: a terminal has no limit."""
+NO_LIMIT = 1_000_000
+"""Characters of a text: a terminal takes any."""
 BULLETS = ("•", "◦", "▪")
 
 
@@ -86,63 +86,62 @@ def _ranges(numbers: Iterable[int]) -> Iterator[str]:
 def _prose(text: str) -> Iterator[str]:
     """Yield the lines of Markdown as a terminal shows them."""
     links = Links(asked=text)  # what may be an address was decided when it was written
-    parts = split(tidy(harmless(text), PART), PART)
-    for n, block in enumerate(block for part in parts for block in blocks(part, links)):
-        lines = list(_table(block) if block["type"] == "table" else _rich(block))
-        yield from ("", *lines) if n and lines and lines[0] else lines
-
-
-def _rich(block: Json) -> Iterator[str]:
     before = ""
-    for part in block["elements"]:
-        kind = part["type"].removeprefix("rich_text_")
-        if kind == "list" and before not in ("", "list"):
-            yield ""
+    for part in parse(tidy(harmless(text), NO_LIMIT), links):
+        kind = "table" if isinstance(part, RichTable) else part.kind
+        lines = list(_table(part) if isinstance(part, RichTable) else _part(part))
+        apart = "table" in (before, kind) or (kind == "list" and before != "list")
+        yield from ("", *lines) if before and apart and lines and lines[0] else lines
         before = kind
-        if kind == "list":
-            yield from _list(part)
-        elif kind == "preformatted":
-            yield from (f"    {line}" for line in leaves_text(part["elements"]).splitlines())
-        else:
-            mark = "> " if kind == "quote" else ""
-            for line in _styled(part["elements"]).rstrip("\n").split("\n"):
-                yield from wrap(mark + line, mark or ("  " if line.startswith(BULLETS) else ""))
 
 
-def _list(part: Json) -> Iterator[str]:
-    level = part.get("indent", 0)
-    for n, item in enumerate(part["elements"], 1 + part.get("offset", 0)):
-        mark = f"{n}." if part["style"] == "ordered" else BULLETS[min(level, len(BULLETS) - 1)]
+def _part(part: RichPart) -> Iterator[str]:
+    if part.kind == "list":
+        yield from _list(part)
+    elif part.kind == "preformatted":
+        yield from (f"    {line}" for leaf in part.leaves for line in leaf.shown.splitlines())
+    else:
+        mark = "> " if part.kind == "quote" else ""
+        for line in _styled(part.leaves).rstrip("\n").split("\n"):
+            yield from wrap(mark + line, mark or ("  " if line.startswith(BULLETS) else ""))
+
+
+def _list(part: RichPart) -> Iterator[str]:
+    level = part.indent
+    for n, item in enumerate(part.items, part.first):
+        mark = f"{n}." if part.ordered else BULLETS[min(level, len(BULLETS) - 1)]
         lead = f"{'  ' * level}{mark} "
-        first, *rest = _styled(item["elements"]).split("\n")
+        first, *rest = _styled(item).split("\n")
         yield from wrap(lead + first, " " * len(lead))
         for line in rest:
             yield from wrap(" " * len(lead) + line, " " * len(lead))
 
 
-def _styled(elements: Sequence[Json]) -> str:
-    """Return the text of elements, bold words between marks that `say` shows on a terminal."""
+def _styled(leaves: Sequence[Leaf]) -> str:
+    """Return the text of leaves, bold words between marks that `say` shows on a terminal."""
     return "".join(
-        f"{BOLD}{leaves_text([each])}{PLAIN}" if "bold" in each.get("style", {}) else text
-        for each in elements
-        if (text := leaves_text([each]))
+        f"{BOLD}{leaf.shown}{PLAIN}" if "bold" in leaf.styles else leaf.shown
+        for leaf in leaves
+        if leaf.shown
     )
 
 
-def _table(block: Json) -> Iterator[str]:
+def _table(table: RichTable) -> Iterator[str]:
     """Yield a table in columns, as wide as its cells, cells of wide ones on several lines."""
-    head, *rows = ([cell_text(cell) for cell in row] for row in block["rows"])
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
-    for n, (title, side) in enumerate(zip(head, block["column_settings"], strict=True)):
+    head, *rows = (
+        ["".join(leaf.shown for leaf in cell) or NOTHING for cell in row] for row in table.rows
+    )
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    for n, (title, side) in enumerate(zip(head, table.sides, strict=True)):
         words = [*(row[n] for row in rows), *title.split()]
         wide = max(map(cell_len, words), default=1)  # a title wraps before cells do
-        table.add_column(Text(title), justify=side["align"], overflow="fold", max_width=wide)
+        shown.add_column(Text(title), justify=side, overflow="fold", max_width=wide)
     for row in rows:
-        table.add_row(*map(Text, row))
+        shown.add_row(*map(Text, row))
     out = Console(file=StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
-    with out.capture() as shown:
-        out.print(table)
-    title, *lines = (line.rstrip() for line in shown.get().splitlines())
+    with out.capture() as printed:
+        out.print(shown)
+    title, *lines = (line.rstrip() for line in printed.get().splitlines())
     yield f"{BOLD}{title}{PLAIN}"
     yield from lines
 

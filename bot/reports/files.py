@@ -27,26 +27,13 @@ Also inside one of our cells, if the system separates cells by `;`
 """
 QUIET = "no news"
 """The change of an issue that is still open although the window has nothing about it."""
-COLUMNS = (
-    *(
-        "number",
-        "problem",
-        "urgent",
-        "market",
-        "change",
-        "state",
-        "severity",
-        "severity_reason",
-        "claim",
-    ),
-    *("customers", "people", "owner", "next_step", "messages", "since", "first_seen"),
-    *("waits", "waits_since", "wants", "deadline", "amounts"),
-    *("age_days", "tracker_status", "tracker_key", "tracker_title", "tracker_link", "quotes"),
-    *("link", "links", "finding", "issue"),
-)
-TEXTS = frozenset(
-    ("market", "severity_reason", "claim", "customers", "owner", "next_step", "quotes", "waits")
-) | {"tracker_key", "tracker_title", "problem", "wants", "amounts"}
+COLUMNS = """number problem urgent market change state severity severity_reason claim
+    customers people owner next_step messages since first_seen
+    waits waits_since wants deadline amounts
+    age_days tracker_status tracker_key tracker_title tracker_link quotes
+    link links finding issue""".split()
+TEXTS = """market severity_reason claim customers owner next_step quotes waits
+    tracker_key tracker_title problem wants amounts""".split()
 """Columns with text of people or models; the others are by code."""
 
 Row = Mapping[str, Any]

@@ -35,12 +35,10 @@ _CURRENCIES = {"€": "EUR", "EURO": "EUR", "EUROS": "EUR", "$": "USD", "£": "G
 _CURRENCY = r"€|\$|£|\b(?:EUR|Euros?|USD|GBP|CHF)\b"
 _GROUP = r"[ '’.,\u00a0\u202f]"
 _NUMBER = rf"(?<![\w.,-])(?:\d{{1,3}}(?:{_GROUP}\d{{3}})+|\d+)(?:[.,]\d{{1,2}})?(?![\w-]|[.,]\d)"
-_AMOUNT = re.compile(
-    rf"(?P<code>{_CURRENCY})\s?(?P<after>{_NUMBER})"
-    rf"|(?P<before>{_NUMBER})\s?(?P<name>{_CURRENCY})(?!\s?\d)"
-)
+_AMOUNT = re.compile(rf"({_CURRENCY})\s?({_NUMBER})|({_NUMBER})\s?({_CURRENCY})(?!\s?\d)")
 _ISO_DAY = re.compile(r"(?<![\w-])\d{4}-\d\d-\d\d(?![\w-])")
-_PERSON = re.compile(r"(?P<name>.*?)\s*<(?P<address>[^<>\s]+)>\s*", re.DOTALL)
+_PERSON = re.compile(r"(.*?)\s*<([^<>\s]+)>\s*", re.DOTALL)
+"""Name and address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +110,8 @@ def with_amounts(text: str) -> str:
 
 
 def _amount(found: re.Match[str]) -> str:
-    code = (found["code"] or found["name"]).upper()
-    amount = found["after"] or found["before"]
+    symbol, after, before, name = found.groups()
+    code, amount = (symbol or name).upper(), after or before
     whole, _, decimals = re.sub(r"[.,](\d{1,2})$", r"|\1", amount).partition("|")
     value = Decimal(".".join(filter(None, (re.sub(r"\D", "", whole), decimals))))
     return current().money(value, _CURRENCIES.get(code, code))
@@ -139,8 +137,8 @@ def _is_figure(word: str) -> bool:
 def sender(written: str, owner: str = "") -> Sender:
     """Parse `Name <address>`, or an address alone, as the owner of a mailbox sees it."""
     found = _PERSON.fullmatch(written.strip())
-    address = found["address"] if found else written.strip()
-    name = found["name"].strip(' "') if found else ""
+    name, address = found.groups() if found else ("", written.strip())
+    name = name.strip(' "')
     domain = address.rpartition("@")[2].lower() if "@" in address else ""
     named = [m[0].lower() for m in BARE.finditer(name)]
     claims = any(not _same(host, domain) for host in named) or _poses(name, domain, owner)

@@ -17,9 +17,14 @@ from bot.reports.formats import clean_text, periods
 from bot.reports.sources import numbers_of, sources_of
 from bot.reports.view import ReportView
 from bot.slack.blocks import (
+    MAX_SECTION,
     Block,
+    button,
     context_block,
     escape_mrkdwn,
+    field,
+    modal,
+    plain_section,
     plain_text_block,
     pre,
     rich,
@@ -35,8 +40,6 @@ SMALL_TALK = 300
 """Characters of an answer that is small talk if nothing was looked up for it."""
 GAP = 200
 """Characters of the gap that the line below an answer names."""
-SECTION = 2_900
-"""Characters of a section; Slack allows 3,000 (docs.slack.dev, section block)."""
 QUERY = 10_000
 """Characters of a statement that are shown."""
 MAX_VIEW = 98
@@ -130,14 +133,8 @@ def footer(document: Document, sources: int) -> Block:
 
     `sources`: how many an answer cites.
     """
-    button = {
-        "type": "button",
-        "action_id": DETAILS,
-        "value": document.run_id,
-        "text": plain_text_block(phrase("answer.details")),
-    }
-    text = {"type": "mrkdwn", "text": " · ".join(_line(document, sources)), "verbatim": True}
-    return {"type": "section", "text": text, "accessory": button}
+    details = button(DETAILS, phrase("answer.details"), value=document.run_id)
+    return {**_section(" · ".join(_line(document, sources))), "accessory": details}
 
 
 def _line(document: Document, sources: int) -> Iterator[str]:
@@ -196,13 +193,11 @@ def report_details_view(document: Report, view: ReportView) -> Block:
 
 def message_view(text: str) -> Block:
     """Return the same modal with a sentence in place of the details."""
-    return _modal([{"type": "section", "text": plain_text_block(text, SECTION)}])
+    return _modal([plain_section(text)])
 
 
 def _modal(blocks: Sequence[Block]) -> Block:
-    title = plain_text_block(phrase("answer.details"))
-    close = plain_text_block(phrase("button.close"))
-    return {"type": "modal", "title": title, "close": close, "blocks": list(blocks)}
+    return modal(phrase("answer.details"), phrase("button.close"), blocks)
 
 
 def feedback_form(key: str) -> Block:
@@ -212,28 +207,19 @@ def feedback_form(key: str) -> Block:
         for reason in WHY_BAD
     ]
     typed = {"type": "plain_text_input", "multiline": True, "max_length": MAX_COMMENT}
-    return {
-        "type": "modal",
-        "callback_id": FEEDBACK_FORM,
-        "private_metadata": key,
-        "title": plain_text_block(phrase("feedback.title")),
-        "submit": plain_text_block(phrase("button.send")),
-        "close": plain_text_block(phrase("button.skip")),
-        "blocks": [
-            _field(REASON, phrase("feedback.why"), {"type": "radio_buttons", "options": options}),
-            _field(COMMENT, phrase("feedback.comment"), typed),
-        ],
-    }
-
-
-def _field(name: str, label: str, element: Block) -> Block:
-    return {
-        "type": "input",
-        "block_id": name,
-        "optional": True,
-        "label": plain_text_block(label),
-        "element": {**element, "action_id": name},
-    }
+    choice = {"type": "radio_buttons", "options": options}
+    fields = [
+        field(REASON, phrase("feedback.why"), choice, optional=True),
+        field(COMMENT, phrase("feedback.comment"), typed, optional=True),
+    ]
+    return modal(
+        phrase("feedback.title"),
+        phrase("button.skip"),
+        fields,
+        callback_id=FEEDBACK_FORM,
+        private_metadata=key,
+        submit=plain_text_block(phrase("button.send")),
+    )
 
 
 def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) -> Iterator[Block]:
@@ -256,8 +242,8 @@ def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) 
 def _sections(lines: Sequence[str]) -> Iterator[Block]:
     """Yield the lines as sections, as many in each as it may hold."""
     text = ""
-    for line in (each[:SECTION] for each in lines):
-        if text and len(text) + len(line) >= SECTION:
+    for line in (each[:MAX_SECTION] for each in lines):
+        if text and len(text) + len(line) >= MAX_SECTION:
             yield _section(text)
             text = ""
         text = f"{text}\n{line}" if text else line
@@ -290,7 +276,7 @@ def _statements(document: AnswerDocument, numbers: Numbers) -> Iterator[Block]:
         if source.statement:
             yield _section(f"*{phrase('answer.found_with')}* [{number}]")
             text = redacted(printable(source.statement))[:QUERY]
-            yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{SECTION}}}", text))
+            yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{MAX_SECTION}}}", text))
 
 
 def _cost(document: AnswerDocument, seconds: float) -> str:

@@ -490,8 +490,8 @@ def compare_panel(document: PanelReport, earlier: KnownFindings, material: Mater
             trace = Trace(document.material.name, frozenset({each.place}))
             issue = before.get(each.id) or new_id(trace, taken)
             taken.add(issue)
-            update = {"issue": issue, "change": "remaining" if each.id in before else "new"}
-            update["change"] = update["change"] if last else None
+            change = "remaining" if each.id in before else "new"
+            update = {"issue": issue, "change": change if last else None}
         findings.append(each.model_copy(update=update))
     whole = document.material.read == 1
     fixed = [

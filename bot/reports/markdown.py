@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bot.citations import SPACED, neutralize_links
 from bot.reports.digest import digest_view, ended, summary
-from bot.reports.documents import PanelReport, Report, TriageReport
-from bot.reports.panel import panel_view
-from bot.reports.sweep import FINDINGS_FILE, sweep_view
+from bot.reports.documents import Report, TriageReport
+from bot.reports.panel import view_of
+from bot.reports.sweep import FINDINGS_FILE
 from bot.reports.view import (
     DITTO,
     Bold,
@@ -31,13 +31,8 @@ AT = re.compile(r"@(?=\w)")
 def report_markdown(
     document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
 ) -> str:
-    """Render a report; `categories` and `place` are as in `report_parts`."""
-    if isinstance(document, TriageReport):
-        view = digest_view(document, categories)
-    elif isinstance(document, PanelReport):
-        view = panel_view(document)
-    else:
-        view = sweep_view(document, place)
+    """Render a report; `categories` and `place` are as in `view_of`."""
+    view = view_of(document, categories, place)
     return "\n".join(_Markdown(view).lines()) + "\n"
 
 

@@ -14,13 +14,12 @@ from bot.reports.documents import (
     AnswerDocument,
     AnswerPart,
     Document,
-    PanelReport,
     Report,
     TriageReport,
 )
-from bot.reports.panel import panel_view
+from bot.reports.panel import view_of
 from bot.reports.sources import numbers_of
-from bot.reports.sweep import FINDINGS_FILE, sweep_view
+from bot.reports.sweep import FINDINGS_FILE
 from bot.reports.view import (
     DITTO,
     NOTHING,
@@ -42,14 +41,15 @@ from bot.slack.blocks import (
     MAX_TABLE,
     Block,
     Element,
-    MessagePart,
     Rendered,
+    actions,
     assemble,
     bold,
     bullet_list,
     context_block,
     cut,
     feedback,
+    header,
     numbered_list,
     paragraph,
     plain_text_block,
@@ -58,8 +58,10 @@ from bot.slack.blocks import (
     size,
     weight,
 )
+from bot.slack.blocks import button as button_block
 from bot.slack.blocks import link as link_to
 from bot.slack.markdown import MAX_ROWS, Numbers, Prose
+from bot.slack.messages import MessagePart
 from config.sections import ReplySettings
 from config.words import Words, in_language, phrase
 
@@ -165,21 +167,12 @@ def report_parts(
 ) -> tuple[MessagePart, ...]:
     """Render a report as messages: the first stands alone, the others follow in its thread.
 
-    `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
-    where readers find all findings of a sweep if there are too many to show.
+    `categories` and `place` are as in `view_of`.
     """
-    view = _view(document, categories, place)
+    view = view_of(document, categories, place)
     with in_language(document.language):
         foot = Piece((frame.footer(document, 0),))
     return _rendered(view, _messages(view, foot), view.notification)
-
-
-def _view(document: Report, categories: Iterable[str], place: str = FINDINGS_FILE) -> ReportView:
-    if isinstance(document, TriageReport):
-        return digest_view(document, categories)
-    if isinstance(document, PanelReport):
-        return panel_view(document)
-    return sweep_view(document, place)
 
 
 def details_view(document: Document, settings: ReplySettings, seconds: float) -> Block:
@@ -187,7 +180,7 @@ def details_view(document: Document, settings: ReplySettings, seconds: float) ->
     with in_language(document.language):
         if isinstance(document, AnswerDocument):
             return frame.details_view(document, settings, seconds)
-        return frame.report_details_view(document, _view(document, ()))
+        return frame.report_details_view(document, view_of(document))
 
 
 def opened_parts(
@@ -250,7 +243,7 @@ def _head(view: ReportView) -> Piece:
 
 def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     words, lead = view.words, "\n".join(view.lead)
-    yield {"type": "header", "text": plain_text_block(view.title)}
+    yield header(view.title)
     parts = [paragraph(bold(view.counts), f"\n{lead}") if view.counts else paragraph(lead)]
     if view.first:
         items = [_highlight(each, limits) for each in view.first[: limits.first]]
@@ -322,12 +315,8 @@ def _heads(group: Group) -> list[Block]:
 
 def _folded(title: str, button: Button) -> Block:
     text = plain_text_block(title)
-    return {
-        "type": "section",
-        "block_id": button.value,
-        "text": text,
-        "accessory": _button(button),
-    }
+    named = {"type": "section", "block_id": button.value, "text": text}
+    return {**named, "accessory": _button(button)}
 
 
 def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:
@@ -435,26 +424,16 @@ def _part(part: str | Bold | Code | Link) -> str | Element:
 def _actions(entry: Entry) -> Iterator[Block]:
     """Yield the block of buttons, with the first one's value as its id."""
     if entry.buttons:
-        elements = [_button(each) for each in entry.buttons]
-        yield {"type": "actions", "block_id": entry.buttons[0].value, "elements": elements}
+        yield actions([*map(_button, entry.buttons)], block_id=entry.buttons[0].value)
 
 
 def _button(button: Button) -> Block:
-    text = plain_text_block(button.text, MAX_BUTTON)
+    made = button_block(button.action, button.text, value=button.value)
     if not button.options:
-        return {
-            "type": "button",
-            "action_id": button.action,
-            "value": button.value,
-            "text": text,
-        }
+        return made
     options = [
         {"text": plain_text_block(words, MAX_BUTTON), "value": value}
         for words, value in button.options[:100]
     ]
-    return {
-        "type": "static_select",
-        "action_id": button.action,
-        "placeholder": text,
-        "options": options,
-    }
+    place = {"action_id": button.action, "placeholder": made.pop("text")}
+    return {"type": "static_select", **place, "options": options}

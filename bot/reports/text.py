@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from bot.reports.digest import FACT, digest_view
 from bot.reports.documents import PanelReport, Report, TriageReport
 from bot.reports.formats import clean_text
-from bot.reports.panel import panel_view
-from bot.reports.sweep import sweep_view
+from bot.reports.panel import view_of
 from bot.reports.view import Entry, EntryTable, Group, Highlight, Line, Link, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
 from scopes.tool import counted, iso
@@ -30,13 +29,8 @@ WEB = re.compile(r"https?://")
 
 
 def report_text(document: Report, categories: Iterable[str] = ()) -> str:
-    """Render a report; `categories` are as in `report_parts`."""
-    if isinstance(document, TriageReport):
-        view = digest_view(document, categories)
-    elif isinstance(document, PanelReport):
-        view = panel_view(document)
-    else:
-        view = sweep_view(document, f"assistant show {document.run_id} --json")
+    """Render a report; `categories` are as in `view_of`."""
+    view = view_of(document, categories, f"assistant show {document.run_id} --json")
     links = None if isinstance(document, TriageReport | PanelReport) else LinkList()
     told = (f"{each} {REAL_MODEL}" if each == view.words("offline") else each for each in view.lead)
     words, (opening, *lead) = view.words, told

@@ -318,13 +318,12 @@ class TaskContext:
         return MailState(self.database)
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
-        key = f"{run.id}/budget"
-        granted = run.recorded(key, int)
-        if granted is None:
+        async def grant() -> int:
             has = run.budget.caps.nanousd / NANO
             more = await self.more(usd - has) if self.more and usd > has else 0.0
-            granted = await run.record(key, int, round((has + more) * NANO))
-        await run.budget.extend(granted, seconds)
+            return round((has + more) * NANO)
+
+        await run.budget.extend(await run.once(f"{run.id}/budget", int, grant), seconds)
 
     def spawner(self, run: Run) -> WorkflowSpawner:
         return WorkflowSpawner(self.durable, self.store, self.live, self.workflow)

@@ -21,8 +21,9 @@ from bot.reports.documents import (
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import Store
 from bot.slack import blocks
-from bot.slack.blocks import MessagePart, Rendered
+from bot.slack.blocks import Rendered
 from bot.slack.client import TokenRefused, WriteFailed, retry_until
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import Admits, StreamingReply, place_of
 from bot.slack.uploads import TAKEN
 from bot.slack.writer import MessageWriter
@@ -65,24 +66,22 @@ MOST_NAMED = 10
 
 async def post_thread(
     writer: MessageWriter,
-    key: str,
+    mark: Mark,
     channel: str,
     parts: Sequence[MessagePart],
     *,
-    run: str = "",
     after: str = "",
 ) -> str:
     """Post the parts in one thread, each once; return the ts of the first message.
 
     Nothing of it was posted before `after`.
     """
-    first, *rest = parts
-    place = (channel, None, first.text, first.blocks)
-    root = await writer.post(f"{key}#1", *place, look_first=True, run=run, after=after)
-    there = (await writer.mine(channel, root, key, "")).parts if rest else {}
-    for number, part in enumerate(rest, 2):
+    marks = [replace(mark, key=f"{mark.key}#{number}") for number in range(1, len(parts) + 1)]
+    root = await writer.post(marks[0], channel, None, parts[0], look_first=True, after=after)
+    there = (await writer.mine(channel, root, mark.key, "")).parts if parts[1:] else {}
+    for number, part in enumerate(parts[1:], 2):
         if number not in there:
-            await writer.post(f"{key}#{number}", channel, root, part.text, part.blocks, run=run)
+            await writer.post(marks[number - 1], channel, root, part)
     return root
 
 
@@ -216,10 +215,10 @@ class Delivery:
         """
         if not (await gate.release("p1", ctx, to=request.user)).public:
             return None
-        key = f"{request.written_key}/private"
+        mark = Mark(f"{request.written_key}/private")
         try:
             channel = await self.writer.direct(request.user)
-            root = await post_thread(self.writer, key, channel, parts)
+            root = await post_thread(self.writer, mark, channel, parts)
         except WriteFailed as error:
             log.warning("the answer to %s could not be sent in private: %s", request.key, error)
             return None
@@ -245,9 +244,8 @@ class Delivery:
         missing += [phrase("file.more", n=left, most=str(MOST))] if left > 0 else []
         if missing:
             part = blocks.sentence(phrase("file.missing", names="; ".join(missing))).parts[0]
-            where = (f"{request.key}/files", *place, part.text, part.blocks)
             try:
-                await self.writer.post(*where, look_first=True)
+                await self.writer.post(Mark(f"{request.key}/files"), *place, part, look_first=True)
             except WriteFailed as error:
                 log.warning("%s is not told of its files: %s", request.key, error)
 

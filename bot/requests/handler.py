@@ -31,6 +31,7 @@ from bot.slack import blocks
 from bot.slack.assistant_pane import title_of
 from bot.slack.client import WriteFailed
 from bot.slack.markdown import Prose
+from bot.slack.messages import Mark
 from bot.slack.stream import StreamingReply, place_of
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import STOPPED, RequestQueue, StoredRequest, asked_at, workflow_id
@@ -257,10 +258,8 @@ class RequestHandler:
             for admin in await self._admins():
                 try:
                     place = await self.writer.direct(admin)
-                    key = f"{request.written_key}/alarms"
-                    await self.writer.post(
-                        key, place, None, part.text, part.blocks, look_first=True
-                    )
+                    mark = Mark(f"{request.written_key}/alarms")
+                    await self.writer.post(mark, place, None, part, look_first=True)
                     told.append(admin)
                 except WriteFailed as error:
                     log.warning("%s is not told of alarms: %s", admin, error)
@@ -297,10 +296,8 @@ class RequestHandler:
         """Return the task that answers it; `links` is updated with what the answer may cite."""
 
         key = f"{live.run.id}/surroundings"
-        around = live.run.recorded(key, RequestContext)
-        if around is None:
-            found = await self.context.read(request, live)
-            around = await live.run.record(key, RequestContext, found)
+        read = self.context.read
+        around = await live.run.once(key, RequestContext, lambda: read(request, live))
         admitted = Admitted.model_validate(live.args)
         as_of = admitted.as_of
         labels = [around.label, *(each.label for each in request.choices)]

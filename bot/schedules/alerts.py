@@ -17,8 +17,9 @@ from bot.policy.policy import PolicyFile
 from bot.schedules.description import when
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import admins
-from bot.slack.blocks import Element, MessagePart, bold, date, fill, paragraph, rich, user
+from bot.slack.blocks import Element, bold, date, fill, paragraph, rich, user
 from bot.slack.client import TokenRefused, WriteFailed, is_away
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
 from bot.storage.database import Database
@@ -179,14 +180,13 @@ class FailureAlerts:
         with in_language(await self.people.language(stored.spec.owner)):
             part = _message(stored, failure, instead_of)
         reached: list[str] = []
-        key = f"trouble/{stored.id}/{iso(failure.since)}/{'over' if failure.over else 'began'}"
+        news = "over" if failure.over else "began"
+        mark = Mark(f"trouble/{stored.id}/{iso(failure.since)}/{news}")
         after = f"{(failure.since - CLOCK_SKEW).timestamp():.6f}"
         for each in users:
             try:
                 channel = await self.writer.direct(each)
-                await self.writer.post(
-                    key, channel, None, part.text, part.blocks, look_first=True, after=after
-                )
+                await self.writer.post(mark, channel, None, part, look_first=True, after=after)
                 reached.append(each)
             except WriteFailed as error:
                 if is_away(error) or isinstance(error, TokenRefused):

@@ -28,9 +28,9 @@ from bot.schedules.validation import (
     ScheduleValidator,
     admins,
     find_channel,
-    matching,
 )
 from bot.storage.schedules import StoredSchedule
+from bot.tasks.sources import match_channels
 from config.schedules import OWN, PERSON, Schedule
 from config.words import current, phrase
 from scopes.label import Label
@@ -261,7 +261,7 @@ def _private_patterns(
     rows: Sequence[StoredSchedule], channels: Sequence[ChannelInfo]
 ) -> frozenset[str]:
     """Return the patterns of these schedules that match something private, or nothing."""
-    found = {p: matching(channels, p) for row in rows for p in row.spec.channels}
+    found = {p: match_channels(channels, p) for row in rows for p in row.spec.channels}
     return frozenset(p for p, hits in found.items() if any(c.is_private for c in hits) or not hits)
 
 

@@ -47,8 +47,8 @@ from bot.schedules.run import note_mail
 from bot.schedules.store import Occurrences, ScheduleStore
 from bot.schedules.validation import admins, find_channel
 from bot.slack import blocks
-from bot.slack.blocks import MessagePart
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import SCHEDULED, StoredRequest
@@ -319,7 +319,7 @@ class ReportDelivery:
             channel = place.channel
             channel = await self.writer.direct(channel) if PERSON.fullmatch(channel) else channel
             after = f"{since.timestamp():.6f}"
-            root = await post_thread(self.writer, run, channel, parts, run=run, after=after)
+            root = await post_thread(self.writer, Mark(run, run), channel, parts, after=after)
             for file in files:
                 await self._attach(run, channel, root, file)
         except WriteFailed as error:
@@ -360,8 +360,7 @@ class ReportDelivery:
             key = "not_shown" if isinstance(error, OutcomeUnknown) else key
         why = phrase(f"delivery.file_{key}")
         part = blocks.sentence(phrase("delivery.file", name=file.name, why=why)).parts[0]
-        key = f"{run}/{file.name}"
-        await self.writer.post(key, channel, root, part.text, part.blocks, look_first=True)
+        await self.writer.post(Mark(f"{run}/{file.name}"), channel, root, part, look_first=True)
 
     async def _files(
         self,

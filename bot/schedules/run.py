@@ -701,12 +701,12 @@ class OccurrenceRunner:
         """
         said, reply, label = plan.spec.request, self.settings.reply, Label.of(plan.label)
         own = "" if label.untrusted else said
-        key = f"{live.run.id}/preferences"
-        kept = live.run.recorded(key, list[str])
-        if kept is None:
-            preferences: Preferences = live.run.clients[Preferences]  # type: ignore[assignment]
-            listed = [each.text for each in await preferences.listed(plan.spec.owner)]
-            kept = await live.run.record(key, list[str], listed)
+        preferences: Preferences = live.run.clients[Preferences]  # type: ignore[assignment]
+
+        async def listed() -> list[str]:
+            return [each.text for each in await preferences.listed(plan.spec.owner)]
+
+        kept = await live.run.once(f"{live.run.id}/preferences", list[str], listed)
         request = Request(
             said,
             Window(plan.oldest, plan.latest),

@@ -6,7 +6,6 @@ Errors are sentences for people that end with what to do.
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from bot.policy.policy import (
     needed_groups,
 )
 from bot.slack.people import Person
+from bot.tasks.sources import match_channels
 from config.schedules import PERSON, Schedule
 from config.sections import Policy
 from config.words import phrase
@@ -238,7 +238,7 @@ class ScheduleValidator:
     async def _sources(self, spec: Schedule, reader: SlackReader) -> list[ChannelInfo]:
         """Return the channels; those that the owner may not read never match a pattern."""
         listed = await reader.channels()
-        hits = {pattern: matching(listed, pattern) for pattern in spec.channels}
+        hits = {pattern: match_channels(listed, pattern) for pattern in spec.channels}
         wanted = {c.id: c for found in hits.values() for c in found}
         may = await self._readable(spec.owner, list(wanted.values()))
         for pattern, found in hits.items():
@@ -294,13 +294,6 @@ def find_channel(channels: Sequence[ChannelInfo], to: str) -> ChannelInfo | None
     """Return the channel with this id or `#name`."""
     name = to[1:].casefold() if to.startswith("#") else None
     return next((c for c in channels if c.id == to or c.name.casefold() == name), None)
-
-
-def matching(channels: Sequence[ChannelInfo], pattern: str) -> list[ChannelInfo]:
-    """Return the channels whose name or id matches a pattern."""
-    bare = pattern.lstrip("#")
-    wanted = bare.casefold()
-    return [c for c in channels if fnmatch.fnmatchcase(c.name.casefold(), wanted) or c.id == bare]
 
 
 async def admins(policy: PolicyFile) -> Collection[str]:

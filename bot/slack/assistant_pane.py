@@ -23,7 +23,6 @@ from scopes.tool import one_line
 
 log = logging.getLogger(__name__)
 
-MOST_USERS = 10_000
 MOST_PROMPTS = 4
 """https://docs.slack.dev/reference/methods/assistant.threads.setSuggestedPrompts"""
 TITLE_CHARS = 60
@@ -103,35 +102,11 @@ def title_of(text: str) -> str:
     return title
 
 
-class OpenChannels:
-    """Remembers what each user has open beside the pane; forgotten when the process ends."""
-
-    def __init__(self) -> None:
-        self._contexts: dict[str, Mapping[str, Any]] = {}
-
-    def note(self, event: Mapping[str, Any]) -> None:
-        """Store an `app_context_changed` or `app_home_opened` event, even with an empty context."""
-        user, context = event.get("user"), event.get("context")
-        if isinstance(user, str) and isinstance(context, Mapping):
-            self._contexts.pop(user, None)
-            if channel_in(context):
-                self._contexts[user] = context
-            if len(self._contexts) > MOST_USERS:
-                del self._contexts[next(iter(self._contexts))]
-
-    def add_to(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add what the user is looking at to a direct message, if Slack did not include it.
-
-        Call it before the event is stored, so that a restarted request has the same hint.
-        """
-        if event.get("channel_type") != "im" or "app_context" in event:
-            return event
-        context = self._contexts.get(str(event.get("user")))
-        return {**event, "app_context": dict(context)} if context else event
-
-
 def hint(event: Mapping[str, Any]) -> str:
-    """Return a hint for the model about what the user is looking at; empty if it is not known."""
+    """Return a hint for the model about what the user is looking at; empty if it is not known.
+
+    Slack says so in each direct message (docs.slack.dev/changelog/2026/07/02/app-context).
+    """
     channel = channel_in(event.get("app_context"))
     if not channel:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -15,6 +15,7 @@ from typing import Any
 from bot.citations import Links, neutralize_links
 from bot.slack import markdown
 from bot.slack.markdown import Numbers, Prose, harmless, lines, tidy
+from bot.slack.messages import MessagePart
 from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.words import phrase
@@ -200,19 +201,13 @@ MAX_MESSAGE = 12_900
 MAX_TABLE = 9_900
 """Characters of the cells of a message's table; Slack allows 10,000."""
 
+MAX_SECTION = 2_900
+"""Characters of a section; Slack allows 3,000 (docs.slack.dev, section block)."""
+
 FEEDBACK = "answer_feedback"
 """Action id of the feedback buttons; they are one element, so they share it."""
 FEEDBACK_GOOD, FEEDBACK_BAD = "good", "bad"
 """Values of the feedback buttons, as `parse_feedback` returns them."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePart:
-    """One message."""
-
-    text: str
-    """Text for notifications, search and clients that show no blocks."""
-    blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +308,7 @@ def feedback(key: str) -> Block:
 
 def context_block(text: str) -> Block:
     """Return a context block; with `verbatim`, Slack makes no links or mentions of words."""
-    said = {"type": "mrkdwn", "text": text[:2900], "verbatim": True}
+    said = {"type": "mrkdwn", "text": text[:MAX_SECTION], "verbatim": True}
     return {"type": "context", "elements": [said]}
 
 
@@ -352,6 +347,38 @@ def quote(paragraph: Element) -> Element:
 def link(url: str, text: str) -> Element | None:
     """Return a link; None if there is no address."""
     return {"type": "link", "url": url, "text": text} if url else None
+
+
+def button(action: str, words: str, **more: Any) -> Block:
+    """Return a button; `more` may be its value, its style, its address, what it asks first."""
+    return {"type": "button", "action_id": action, **more, "text": plain_text_block(words, 75)}
+
+
+def actions(elements: Iterable[Block], **more: Any) -> Block:
+    """Return a row of buttons and menus."""
+    return {"type": "actions", **more, "elements": list(elements)}
+
+
+def header(text: str) -> Block:
+    return {"type": "header", "text": plain_text_block(text)}
+
+
+def plain_section(text: str, **more: Any) -> Block:
+    """Return a section that Slack does not parse."""
+    return {"type": "section", **more, "text": plain_text_block(text, MAX_SECTION)}
+
+
+def field(name: str, label: str, element: Block, **more: Any) -> Block:
+    """Return a field of a form; `name` is the id of block and element."""
+    element = {"action_id": name, **element}
+    label_block = plain_text_block(label)
+    return {"type": "input", "block_id": name, **more, "label": label_block, "element": element}
+
+
+def modal(title: str, close: str, blocks: Sequence[Block], **more: Any) -> Block:
+    """Return a view in front of the conversation; `more` makes a form of it."""
+    named = {"title": plain_text_block(title), "close": plain_text_block(close)}
+    return {"type": "modal", **more, **named, "blocks": list(blocks)}
 
 
 def plain_text_block(text: str, most: int = 150) -> Block:

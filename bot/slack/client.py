@@ -16,7 +16,6 @@ from collections.abc import (
     Collection,
     Iterator,
     Mapping,
-    Sequence,
 )
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from slack_sdk.errors import SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SetupError
-from bot.slack.messages import Bot
+from bot.slack.messages import Bot, Mark, MessagePart
 from bot.storage.database import translate_errors
 from config.sections import SlackSettings
 from config.settings import Settings
@@ -145,7 +144,7 @@ class RateLimit:
     def take_now(self, method: str, channel: str, *, live: bool = False) -> bool:
         """Return whether the method may be called at once; False = skip it for now.
 
-        `live` message_metadata progress updates: they leave room for final answers.
+        `live` calls are progress updates: they leave room for final answers.
         """
         window, now = self._window(method, channel), self._clock()
         if window.wait(now) or (live and not window.allows_live(now)):
@@ -354,15 +353,15 @@ class ApiCalls:
             await self.pause(failures)
 
     async def call_now(
-        self, method: str, args: Mapping[str, Any], *, channel: str = "", live: bool = False
+        self, method: str, args: Mapping[str, Any], *, live: bool = False
     ) -> dict[str, Any] | None:
         """Try a call once and return the answer; None = not allowed now. Raises WriteFailed."""
-        if not self.pace.take_now(method, channel, live=live):
+        if not self.pace.take_now(method, "", live=live):
             self.calls[method, "skipped"] += 1
             return None
         try:
             async with within(self._quick_s, method):
-                return await self._once(method, args, channel)
+                return await self._once(method, args, "")
         except RateLimited:
             return None
 
@@ -583,14 +582,11 @@ class PostedMessages:
         return self._me
 
 
-def message_metadata(key: str, run: str, of: int = 0) -> dict[str, Any]:
-    """Return the arguments of a write that mark its message, so that it can be found again.
-
-    `of` is the number of parts of the finished answer that it belongs to.
-    """
-    part = key.partition("#")[2]
-    payload = {"key": key, "part": int(part) if part.isdecimal() else 1, "run": run}
-    payload |= {"of": of} if of else {}
+def message_metadata(mark: Mark) -> dict[str, Any]:
+    """Return the arguments of a write that mark its message."""
+    part = mark.key.partition("#")[2]
+    payload = {"key": mark.key, "part": int(part) if part.isdecimal() else 1, "run": mark.run}
+    payload |= {"of": mark.of} if mark.of else {}
     return {"metadata": {"event_type": EVENT_TYPE, "event_payload": payload}}
 
 
@@ -624,14 +620,13 @@ NO_UNFURLING: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
 
 
 async def send_with_fallback(
-    send: Callable[[dict[str, Any]], Awaitable[str]], text: str, blocks: Sequence[Block]
+    send: Callable[[dict[str, Any]], Awaitable[str]], part: MessagePart
 ) -> str:
     """Send blocks; if Slack refuses them, send the text alone, so that no answer is lost."""
-    plain = _plain(text)
-    forms: list[dict[str, Any]] = [block_form(text, blocks)] if blocks else []
-    if blocks or len(text) > MAX_TEXT:
-        forms.append({"markdown_text": text[:MAX_MARKDOWN]})
-    forms.append(plain)
+    forms: list[dict[str, Any]] = [block_form(part)] if part.blocks else []
+    if part.blocks or len(part.text) > MAX_TEXT:
+        forms.append({"markdown_text": part.text[:MAX_MARKDOWN]})
+    forms.append(_plain(part.text))
     for form in forms[:-1]:
         try:
             return await send(form)
@@ -642,9 +637,9 @@ async def send_with_fallback(
     return await send(forms[-1])
 
 
-def block_form(text: str, blocks: Sequence[Block]) -> dict[str, Any]:
+def block_form(part: MessagePart) -> dict[str, Any]:
     """Return the form with blocks, for a message that must not be sent without them."""
-    return {**_plain(text), "blocks": list(blocks)}
+    return {**_plain(part.text), "blocks": list(part.blocks)}
 
 
 def _plain(text: str) -> dict[str, Any]:

@@ -270,6 +270,11 @@ class Leaf:
     def is_text(self) -> bool:
         return not (self.url or self.user)
 
+    @property
+    def shown(self) -> str:
+        """Its text, with a link as the words that it shows."""
+        return self.text or self.url or self.user
+
 
 Leaves = list[Leaf]
 PartKind = Literal["section", "quote", "preformatted", "list"]
@@ -303,31 +308,78 @@ def _elements(leaves: Leaves) -> list[Json]:
     return [leaf.element() for leaf in leaves or [Leaf(" ")]]
 
 
-def blocks(text: str, links: Links, requester: str = "") -> tuple[Json, ...]:
-    """Return the blocks of a part: rich_text and at most one table, as Slack allows."""
+Side = Literal["left", "center", "right"]
+SIDES: Mapping[str, Side] = {"left": "left", "center": "center", "right": "right"}
+
+
+@dataclass(slots=True)
+class RichTable:
+    """A table, its titles in the first row."""
+
+    rows: list[list[Leaves]]
+    sides: list[Side]
+    """Of each column."""
+
+    def block(self) -> Json:
+        sides = [{"align": side, "is_wrapped": True} for side in self.sides]
+        rows = [[_cell(leaves) for leaves in row] for row in self.rows]
+        return {"type": "table", "rows": rows, "column_settings": sides}
+
+    def align_figures(self) -> None:
+        """Align columns that hold nothing but figures to the right."""
+        for n, column in enumerate(zip(*self.rows[1:], strict=False)):
+            texts = ["".join(leaf.shown for leaf in leaves) for leaves in column]
+            figures = all(FIGURE.fullmatch(text) or text in NO_FIGURE for text in texts)
+            if figures and not all(text in NO_FIGURE for text in texts):
+                self.sides[n] = "right"
+
+
+def _cell(leaves: Leaves) -> Json:
+    if not leaves:  # Slack rejects an empty cell
+        return {"type": "raw_text", "text": NO_FIGURE[1]}
+    return {"type": "rich_text", "elements": [RichPart("section", leaves).element()]}
+
+
+FIGURE = re.compile(r"[^\w\s\[]?\s?[-+\u2212]?\d[\d.,’'\s]*(?:%|[^\w\s]|[A-Z]{3})?(?: ?\[\d+\])*")
+"""A number, with a currency or percent sign, and citations behind it."""
+NO_FIGURE = ("", "–", "-", "—")
+
+
+def parse(text: str, links: Links, requester: str = "") -> list[RichPart | RichTable]:
+    """Return what a text consists of, in order."""
     text = FLANKED.sub("\N{WORD JOINER}**\N{WORD JOINER}", text)
-    builder = _BlockBuilder(text.split("\n"), links, requester)
+    builder = _Builder(text.split("\n"), links, requester)
     for token in PARSER.parse(text):
         builder.add(token)
-    return tuple(builder.close())
+    return builder.parts
+
+
+def blocks(text: str, links: Links, requester: str = "") -> tuple[Json, ...]:
+    """Return the blocks of a part; Slack takes one table at most."""
+    made: list[Json] = []
+    for part in parse(text, links, requester):
+        if isinstance(part, RichTable):
+            made.append(part.block())
+            continue
+        if not made or made[-1]["type"] == "table":
+            made.append({"type": "rich_text", "elements": []})
+        made[-1]["elements"].append(part.element())
+    return tuple(made)
 
 
 @dataclass
-class _BlockBuilder:
+class _Builder:
     lines: list[str]
     links: Links
     requester: str
-    made: list[Json] = field(default_factory=list)
-    parts: list[RichPart] = field(default_factory=list)
-    """Parts of the rich_text block being built."""
+    parts: list[RichPart | RichTable] = field(default_factory=list)
     open: list[Token] = field(default_factory=list)
     """The opening tokens of the blocks around the current one."""
     end: int = 0
     """The line after the last paragraph, fence or table."""
     mark: str = ""
     """Bullet or number of an item in a quote, where Slack has no lists."""
-    rows: list[list[Json]] = field(default_factory=list)
-    sides: list[Json] = field(default_factory=list)
+    table: RichTable = field(default_factory=lambda: RichTable([], []))
 
     def add(self, token: Token) -> None:
         if token.nesting == 1:
@@ -343,7 +395,7 @@ class _BlockBuilder:
             self._paragraph([Leaf("———")], token)
         elif self._inside("table"):
             bold = ("bold",) if self._inside("thead") else ()
-            self.rows[-1].append(self._cell(token, bold))
+            self.table.rows[-1].append(self._leaves(token, bold))
         else:
             bold = ("bold",) if self._inside("heading") else ()
             self._paragraph(self._leaves(token, bold), token)
@@ -357,10 +409,15 @@ class _BlockBuilder:
         elif token.type == "blockquote_open" and len(self._inside("blockquote")) == 1:
             self.parts.append(RichPart("quote"))
         elif token.type == "tr_open":
-            self.rows.append([])
+            self.table.rows.append([])
         elif token.type == "th_open":
-            side = str(token.attrs.get("style", "left")).removeprefix("text-align:")
-            self.sides.append({"align": side, "is_wrapped": True})
+            style = str(token.attrs.get("style", ""))
+            self.table.sides.append(SIDES.get(style.removeprefix("text-align:"), "left"))
+
+    def _last(self) -> RichPart | None:
+        """Return the last part, unless it is a table."""
+        last = self.parts[-1] if self.parts else None
+        return None if isinstance(last, RichTable) else last
 
     def _item(self) -> None:
         *above, inner = self._inside("bullet_list", "ordered_list")
@@ -371,7 +428,7 @@ class _BlockBuilder:
             self.mark = f"{number}. " if ordered else "• "
             return
         new = RichPart("list", [], [[]], ordered, min(len(above), MAX_INDENT), number)
-        last = self.parts[-1] if self.parts else None
+        last = self._last()
         follows = last and (not ordered or last.first + len(last.items) == number)
         if (
             last
@@ -383,7 +440,7 @@ class _BlockBuilder:
             self.parts.append(new)
 
     def _paragraph(self, leaves: Leaves, token: Token) -> None:
-        last = self.parts[-1] if self.parts else None
+        last = self._last()
         gap = self._advance(token)
         if last and last.kind == "list" and self._inside("list_item"):
             item = last.items[-1]
@@ -412,36 +469,17 @@ class _BlockBuilder:
         self.parts.append(RichPart("preformatted", [Leaf(shown if shown.strip() else " ")]))
 
     def _table(self, token: Token) -> None:
-        """Add a table; one in a list or quote, or a second one, is shown as it was written."""
+        """Add a table; one in a list or quote is shown as it was written."""
         self._advance(token)
-        if self.open or any(block.get("type") == "table" for block in self.made):
+        if self.open:
             first, end = token.map or (0, 0)
             self._code("\n".join(self.lines[first:end]), token)
         else:
-            self._align_figures()
-            table = {"type": "table", "rows": self.rows, "column_settings": self.sides}
-            self.made, self.parts = [*self.close(), table], []
-        self.rows, self.sides = [], []
+            self.table.align_figures()
+            self.parts.append(self.table)
+        self.table = RichTable([], [])
 
-    def _align_figures(self) -> None:
-        """Align columns that hold nothing but figures to the right."""
-        columns = zip(*(map(cell_text, row) for row in self.rows[1:]), strict=False)
-        for side, column in zip(self.sides, columns, strict=False):
-            figures = all(FIGURE.fullmatch(text) or text in NO_FIGURE for text in column)
-            if figures and not all(text in NO_FIGURE for text in column):
-                side["align"] = "right"
-
-    def _cell(self, token: Token, styles: Sequence[str]) -> Json:
-        leaves = self._leaves(token, styles)
-        if not leaves:  # Slack rejects an empty cell
-            return {"type": "raw_text", "text": "–"}
-        return {"type": "rich_text", "elements": [RichPart("section", leaves).element()]}
-
-    def close(self) -> list[Json]:
-        parts = [part.element() for part in self.parts]
-        return [*self.made, {"type": "rich_text", "elements": parts}] if parts else self.made
-
-    def _leaves(self, token: Token, styles: Sequence[str] = ()) -> Leaves:
+    def _leaves(self, token: Token, styles: Sequence[str]) -> Leaves:
         found: Leaves = []
         opened = list(styles)
         start, url = 0, ""
@@ -487,23 +525,6 @@ class _BlockBuilder:
         """Return text to show literally; an address that results from joining is neutralized."""
         bare = replace_mentions(text).replace("\N{WORD JOINER}", "").replace(REQUESTER, "")
         return self.links.defang(bare)
-
-
-FIGURE = re.compile(r"[^\w\s\[]?\s?[-+\u2212]?\d[\d.,’'\s]*(?:%|[^\w\s]|[A-Z]{3})?(?: ?\[\d+\])*")
-"""A number, with a currency or percent sign, and citations behind it."""
-NO_FIGURE = ("", "–", "-", "—")
-
-
-def cell_text(cell: Json) -> str:
-    """Return the text of a table's cell, with links as the words that they show."""
-    if cell["type"] == "raw_text":
-        return str(cell["text"])
-    return leaves_text(cell["elements"][0]["elements"])
-
-
-def leaves_text(elements: Sequence[Json]) -> str:
-    """Return the text of elements of rich text."""
-    return "".join(str(e.get("text") or e.get("url") or e.get("user_id") or "") for e in elements)
 
 
 def _checkbox(leaves: Leaves) -> Leaves:

@@ -55,6 +55,26 @@ def ts_of(value: Any) -> str:
 Message = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class MessagePart:
+    """The content of one message of ours."""
+
+    text: str
+    """Text for notifications, search and clients that show no blocks."""
+    blocks: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The mark in the metadata of a message of ours, by which it is found again."""
+
+    key: str
+    """That of its request, with `#2` for the second part of an answer."""
+    run: str = ""
+    of: int = 0
+    """The number of parts of the finished answer that it belongs to."""
+
+
 def people_in(messages: Sequence[Message]) -> list[str]:
     """Return the ids of the people who wrote these messages or are mentioned in them."""
     found: dict[str, None] = {}

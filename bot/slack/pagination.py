@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from itertools import takewhile
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise, takewhile
+from operator import attrgetter
 
 import regex
 
@@ -21,8 +23,9 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])")  # noqa: RUF0
 SPACE = re.compile(r"[ \t]+")
 GRAPHEME = regex.compile(r"\X")
 """One character as readers see it, such as an emoji of several code points."""
-RANKS = range(4)
-"""Places to cut at, the best first: heading, paragraph, list item, any other line."""
+Place = tuple[int, int]
+"""Where a text may be cut, and how well, 0 the best: before a heading, a paragraph, a list item, or
+any other line."""
 
 
 def split(text: str, limit: int) -> list[str]:
@@ -32,93 +35,70 @@ def split(text: str, limit: int) -> list[str]:
     two tables (`only_one_table_allowed`). Without fences and tables the joined parts equal the
     text.
     """
-    cuts = _Cuts(text)
+    every = lines(text)
+    reserve = max((len(line.end) + 1 for line in every if line.end), default=0)
+    tables = [line.start for line in every if line.kind == "header"]
+    places = [(b.start, rank) for a, b in pairwise(every) if (rank := _rank(a, b)) is not None]
     parts: list[str] = []
-    at, prefix, in_table = 0, "", False
+    at, around = 0, None
     while True:
-        stop = cuts.second_table(at, in_table)
+        prefix = around.again if around else ""
         room = limit - len(prefix)
+        following = [start for start in tables if start >= at]
+        is_in_table = around is not None and around.kind == "row"
+        (stop,) = following[0 if is_in_table else 1 :][:1] or (None,)
         if stop is None and len(text) - at <= room:
             return [*parts, prefix + text[at:]] if at < len(text) or not parts else parts
-        end = min(at + room - cuts.reserve, stop or len(text))
-        cut = cuts.best(at, end, stop is not None and end == stop)
-        line = cuts.around(cut)
-        fenced, in_table = line is not None and bool(line.end), _in_table(line)
-        close = (
-            f"{'' if text[cut - 1] == chr(10) else chr(10)}{line.end}" if fenced and line else ""
-        )
+        end = max(min(at + room - reserve, stop or len(text)), at + 1)
+        cut = _best(every, places, at, end, at_table=end == stop)
+        around = _around(every, cut)
+        gap = "" if text[cut - 1] == "\n" else "\n"
+        close = f"{gap}{around.end}" if around and around.end else ""
         parts.append(prefix + text[at:cut] + close)
-        at, prefix = cut, line.again if line and (fenced or in_table) else ""
+        at = cut
 
 
-def _in_table(line: MarkdownLine | None) -> bool:
-    return line is not None and line.kind == "row"
+def _line_at(every: Sequence[MarkdownLine], place: int) -> MarkdownLine:
+    return every[bisect_right(every, place, key=attrgetter("start")) - 1]
 
 
-class _Cuts:
-    """The places where one text may be cut."""
+def _around(every: Sequence[MarkdownLine], cut: int) -> MarkdownLine | None:
+    """Return the fence or table that a cut here would go through, by the line after the cut."""
+    line = _line_at(every, cut)
+    is_inside = line.kind in ("code", "close", "row") or (line.kind == "open" and cut > line.start)
+    return line if is_inside else None
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.lines = lines(text)
-        self.starts = [line.start for line in self.lines]
-        self.reserve = max((len(line.end) + 1 for line in self.lines if line.end), default=0)
-        self.tables = [line.start for line in self.lines if line.kind == "header"]
-        self.places: list[list[int]] = [[] for _ in RANKS]
-        for before, line in zip([None, *self.lines], self.lines, strict=False):
-            if before and (rank := _rank(before, line)) is not None:
-                self.places[rank].append(line.start)
 
-    def second_table(self, at: int, in_table: bool) -> int | None:
-        """Return where a second table of the part that begins at `at` would begin."""
-        following = self.tables[bisect_left(self.tables, at) :]
-        index = 0 if in_table else 1
-        return following[index] if index < len(following) else None
+def _best(
+    every: Sequence[MarkdownLine], places: Sequence[Place], at: int, end: int, at_table: bool
+) -> int:
+    """Return the best place in `(at, end]`."""
+    low = at + (end - at) // 2
+    if at_table:  # anywhere after the table that is already in
+        low = max([at, *(x.start for x in every if x.kind == "row" and at <= x.start < end)]) + 1
+    for lowest in (low, at + (end - at) // 4):
+        found = [place for place in places if max(lowest, at + 1) <= place[0] <= end]
+        if found:
+            return min(found, key=lambda place: (place[1], -place[0]))[0]
+    return _within(_line_at(every, end), max(low, at + 1), end)
 
-    def around(self, cut: int) -> MarkdownLine | None:
-        """Return the fence or table that a cut here would go through, by the line after the cut."""
-        index = bisect_right(self.starts, cut) - 1
-        line = self.lines[index]
-        if line.kind in ("code", "close", "row"):
-            return line
-        return line if line.kind == "open" and cut > line.start else None
 
-    def best(self, at: int, end: int, at_table: bool) -> int:
-        """Return the best place in `(at, end]`."""
-        end = max(end, at + 1)
-        low = at + (end - at) // 2
-        if at_table:  # anywhere after the table that is already in
-            low = max([at, *(x.start for x in self._between(at, end) if x.kind == "row")]) + 1
-        for lowest in (low, at + (end - at) // 4):
-            for places in self.places:
-                index = bisect_right(places, end) - 1
-                if index >= 0 and places[index] >= max(lowest, at + 1):
-                    return places[index]
-        return self._within(max(low, at + 1), end)
-
-    def _between(self, at: int, end: int) -> list[MarkdownLine]:
-        first = max(0, bisect_right(self.starts, at) - 1)
-        return list(takewhile(lambda line: line.start < end, self.lines[first:]))
-
-    def _within(self, low: int, end: int) -> int:
-        """Return a place inside a long line: after a sentence or a word if there is one."""
-        index = bisect_right(self.starts, end) - 1
-        line = self.lines[index]
-        low = max(low, line.start + 1)
-        text = line.text.rstrip("\n")
-        offset = line.start
-        spans = [m.span() for m in WHOLE.finditer(text)] if not line.end else []
-        for pattern in (SENTENCE_END, SPACE):
-            ends = [m.end() + offset for m in pattern.finditer(text)]
-            free = [e for e in ends if low <= e <= end and not _inside(e - offset, spans)]
-            if free:
-                return free[-1]
-        span = next((s for s in spans if s[0] < end - offset < s[1]), None)
-        if span and span[0] + offset >= low:
-            return span[0] + offset
-        characters = (m.end() + offset for m in GRAPHEME.finditer(line.text))
-        last = max(takewhile(lambda place: place <= end, characters), default=offset)
-        return last if last >= low else end
+def _within(line: MarkdownLine, low: int, end: int) -> int:
+    """Return a place inside a long line: after a sentence or a word if there is one."""
+    low, offset = max(low, line.start + 1), line.start
+    text = line.text.rstrip("\n")
+    spans = [m.span() for m in WHOLE.finditer(text)] if not line.end else []
+    for pattern in (SENTENCE_END, SPACE):
+        ends = [m.end() for m in pattern.finditer(text) if low <= m.end() + offset <= end]
+        free = [e for e in ends if not any(start < e < stop for start, stop in spans)]
+        if free:
+            return free[-1] + offset
+    span = next((s for s in spans if s[0] < end - offset < s[1]), None)
+    if span and span[0] + offset >= low:
+        return span[0] + offset
+    characters = (m.end() + offset for m in GRAPHEME.finditer(line.text))
+    last = max(takewhile(lambda place: place <= end, characters), default=offset)
+    return last if last >= low else end
 
 
 def _rank(before: MarkdownLine, line: MarkdownLine) -> int | None:
@@ -134,7 +114,3 @@ def _rank(before: MarkdownLine, line: MarkdownLine) -> int | None:
     if not before.text.strip():
         return 1
     return 2 if LIST_ITEM.match(line.text) else 3
-
-
-def _inside(place: int, spans: list[tuple[int, int]]) -> bool:
-    return any(start < place < end for start, end in spans)

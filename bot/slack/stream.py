@@ -7,12 +7,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bot.slack import blocks as slack_blocks
 from bot.slack import plan
-from bot.slack.blocks import MessagePart, Rendered
+from bot.slack.blocks import Rendered
 from bot.slack.client import (
     GONE,
     ChannelClosed,
@@ -25,6 +25,7 @@ from bot.slack.client import (
     WriteFailed,
     is_away,
 )
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.plan import Plan, PlanTask
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import StoredRequest
@@ -96,13 +97,14 @@ class LiveMessage:
         self.ended: dict[str, Any] | None = None
         """The plan above an answer whose stream was ended by `end`."""
         self._writer, self._place, self._settings = writer, place, settings
-        self._shown, self._run, self._clock = shown, run, clock
+        self._shown, self._mark, self._clock = shown, Mark(place.key, run), clock
         self._admits, self._label = admits, TRUSTED
         self._waiting: list[Event] = []
         self._rows: dict[str, PlanTask] = {}
         self._title = ""
         self._started = 0.0
-        self._last: tuple[Any, ...] = ()
+        self._last: MessagePart | None = None
+        """What an edit showed last."""
         self._plain = False
 
     def record(self, event: Event) -> None:
@@ -135,7 +137,7 @@ class LiveMessage:
         title = plan.short_heading(self.plan)
         chunks = [_title(title), *(row.chunk() for row in rows)]
         where = (place.channel, place.thread_ts)
-        self.exact, self.sent, self._last = True, "", ()
+        self.exact, self.sent, self._last = True, "", None
         try:
             self.ts = await self._writer.start_stream(*where, place.user_team, place.user, chunks)
         except OutcomeUnknown:
@@ -155,15 +157,14 @@ class LiveMessage:
 
     async def post(self) -> None:
         """Post the message without a stream."""
-        place, (text, blocks) = self._place, self._compose()
-        self.ts = await self._writer.post(
-            place.key, place.channel, place.thread_ts, text, blocks, run=self._run
-        )
-        self._last = (text, blocks)
+        place, part = self._place, self._compose()
+        self.ts = await self._writer.post(self._mark, place.channel, place.thread_ts, part)
+        self._last = part
 
     def adopt(self, ts: str, *, streaming: bool = True) -> None:
         """Continue with a message of unknown content, which will be replaced."""
-        self.ts, self.streaming, self.exact, self.sent, self._last = ts, streaming, False, "", ()
+        self.ts, self.streaming = ts, streaming
+        self.exact, self.sent, self._last = False, "", None
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the stream must be left; None = there is none."""
@@ -193,12 +194,12 @@ class LiveMessage:
             return
         place = self._place
         try:
-            await self._writer.stop_stream(place.key, place.channel, self.ts, run=self._run)
+            await self._writer.stop_stream(self._mark, place.channel, self.ts)
         except WriteFailed as error:
             log.info("the stream of %s was not stopped: %s", place.key, error)
             if error.code == GONE:
                 self.ts = None
-        self.streaming, self._last = False, ()
+        self.streaming, self._last = False, None
 
     async def end(self, text: str, blocks: tuple[dict[str, Any], ...], of: int) -> bool:
         """End the stream with exactly this text and these blocks; return False if it cannot.
@@ -215,15 +216,13 @@ class LiveMessage:
         chunks = self._changes(rows, title)
         rest = text[len(self.sent) :]
         chunks += [{"type": "markdown_text", "text": rest}] if rest else []
-        self.exact, place = False, self._place
+        self.exact, mark = False, replace(self._mark, of=of)
         try:
-            await self._writer.stop_stream(
-                place.key, place.channel, self.ts, chunks, blocks, run=self._run, of=of
-            )
+            await self._writer.stop_stream(mark, self._place.channel, self.ts, chunks, blocks)
         except WriteFailed as error:
-            log.info("the stream of %s does not end as it should: %s", place.key, error)
+            log.info("the stream of %s does not end as it should: %s", mark.key, error)
             return False
-        self.streaming, self.sent, self._last = False, text, ()
+        self.streaming, self.sent, self._last = False, text, None
         self.ended = plan.block(rows, title) if rows else None
         return True
 
@@ -262,13 +261,11 @@ class LiveMessage:
     async def _edit(self) -> bool:
         if self.ts is None:
             return False
-        place, (text, blocks) = self._place, self._compose()
-        if (text, blocks) == self._last:
+        part = self._compose()
+        if part == self._last:
             return True
         try:
-            done = await self._writer.show(
-                place.key, place.channel, self.ts, text, blocks, run=self._run
-            )
+            done = await self._writer.show(self._mark, self._place.channel, self.ts, part)
         except ContentRefused:
             self._plain = True
             raise
@@ -283,22 +280,20 @@ class LiveMessage:
             self.streaming, self.exact = True, False
             raise
         if done:
-            self._last = (text, blocks)
+            self._last = part
         return done
 
-    def _compose(self) -> tuple[str, list[dict[str, Any]]]:
+    def _compose(self) -> MessagePart:
         """Return the plan and the answer so far, as text and as blocks."""
         rows, title = plan.tasks(self.plan, self._settings.max_rows), plan.short_heading(self.plan)
         ready = self._shown(self.text) if self.text else ""
         most = min(self._settings.message_chars, EDIT_CHARS)
         ready = ready if len(ready) <= most else ready[: most - 1] + "…"
-        if ready.strip() and not rows:
-            return ready, [] if self._plain else [{"type": "markdown", "text": ready}]
-        text = "\n\n".join(filter(None, [plan.lines(rows, title), ready]))
-        if self._plain or not rows:
-            return text, []
         prose = [{"type": "markdown", "text": ready}] if ready.strip() else []
-        return text, [plan.block(rows, title), *prose]
+        above = [plan.block(rows, title)] if rows else []
+        head = "" if prose and not rows else plan.lines(rows, title)
+        text = "\n\n".join(filter(None, [head, ready]))
+        return MessagePart(text, () if self._plain else (*above, *prose))
 
 
 def _title(title: str) -> dict[str, Any]:
@@ -354,7 +349,6 @@ class StreamingReply:
         """Messages of streams that were started with an unknown outcome and appeared later."""
         self._is_last_resort = False
         """If writing the current sentence fails, nothing else will be tried."""
-        self._done: tuple[Rendered, dict[str, Any]] | None = None
         self._is_working = bool(state)
         self._wake, self._ending = asyncio.Event(), asyncio.Event()
         self._updates: asyncio.Task[None] | None = None
@@ -381,10 +375,7 @@ class StreamingReply:
 
     def emit(self, event: Event) -> None:
         """Record an event to show soon. Does no I/O, never raises; only in the loop's thread."""
-        try:
-            self._live.record(event)
-        except Exception:  # top-level boundary: showing progress must never break the run
-            log.exception("an event of %s cannot be shown", self._place.key)
+        self._live.record(event)
         self._wake.set()
 
     async def finish(self, rendered: Rendered) -> dict[str, Any]:
@@ -409,14 +400,12 @@ class StreamingReply:
             return await self.fail(text, reference)
         if not all(self._parts.get(number) for number in range(2, parts + 1)):
             part = slack_blocks.sentence(text, reference).parts[0]
-            await self._post(f"{self._place.key}#{parts + 1}", part, look_first=True)
+            await self._post(self._mark(parts + 1), part, look_first=True)
         await self.set_working(False)
         return self._state()
 
     async def _finish(self, rendered: Rendered, of: int) -> dict[str, Any]:
         """Write the answer; `of` is the number of its parts, 0 for a sentence."""
-        if self._done and self._done[0] == rendered:
-            return self._done[1]
         await self._stop_updates()
         try:
             if not self._known or self._live.unsettled:
@@ -429,8 +418,7 @@ class StreamingReply:
             await self.set_working(False)
             raise
         await self.set_working(False)
-        self._done = (rendered, self._state())
-        return self._done[1]
+        return self._state()
 
     async def aclose(self) -> None:
         """Stop showing progress, and leave the message as it is."""
@@ -515,7 +503,7 @@ class StreamingReply:
         if self._live.ts:
             self._dead[self._live.ts] = None
         try:
-            self._live.ts = await self._post(self._place.key, part, of)
+            self._live.ts = await self._post(self._mark(1, of), part)
         except WriteFailed:
             self._dead, self._live.ts = lost, before  # a later try starts with this message again
             raise
@@ -526,21 +514,21 @@ class StreamingReply:
 
         If the live message's `ts` is None afterwards, the message is gone.
         """
-        part, place = rendered.parts[0], self._place
+        part, mark = rendered.parts[0], self._mark(1, of)
         if await self._live.end(rendered.streamed_text, rendered.below, of):
             self._final[ts] = of
-            await self._replace_streamed(ts, part, of)
+            await self._replace_streamed(mark, ts, part)
             return
         await self._live.leave()
         if self._live.ts is None:
             return
-        await self._update(place.key, ts, part, of)
+        await self._writer.update(mark, self._place.channel, ts, part)
         self._final[ts] = of
         if self._live.late:
             await self._writer.settle()
-            await self._update(place.key, ts, part, of)
+            await self._writer.update(mark, self._place.channel, ts, part)
 
-    async def _replace_streamed(self, ts: str, part: MessagePart, of: int) -> None:
+    async def _replace_streamed(self, mark: Mark, ts: str, part: MessagePart) -> None:
         """Replace the streamed markdown with blocks, below the plan.
 
         Slack parses nothing in rich text, but it interprets markdown in its own way. The answer is
@@ -551,7 +539,7 @@ class StreamingReply:
         fits = slack_blocks.size(blocks) <= slack_blocks.MAX_MESSAGE
         part = MessagePart(part.text, tuple(blocks) if fits else part.blocks)
         try:
-            await self._update(self._place.key, ts, part, of, exact=True)
+            await self._writer.update(mark, self._place.channel, ts, part, exact=True)
         except WriteFailed as error:
             if error.code == GONE:
                 self._live.ts = None
@@ -565,7 +553,7 @@ class StreamingReply:
             there = self._parts.get(number, ())
             if there and await self._is_replaced(number, there[0], part, of):
                 continue
-            new = await self._post(f"{self._place.key}#{number}", part, of, besides=there)
+            new = await self._post(self._mark(number, of), part, besides=there)
             self._parts[number] = (new, *there)
         for number, there in list(self._parts.items()):
             kept = 1 if number <= len(parts) else 0
@@ -574,14 +562,14 @@ class StreamingReply:
             self._parts[number] = there[:kept]
         for ts in self._late_streams:
             with suppress(WriteFailed):
-                await self._writer.stop_stream(self._place.key, self._place.channel, ts)
+                await self._writer.stop_stream(self._mark(1), self._place.channel, ts)
             await self._delete(ts)
         self._late_streams = ()
 
     async def _is_replaced(self, number: int, ts: str, part: MessagePart, of: int) -> bool:
         """Put another part into its message; return False if it needs a new message."""
         try:
-            await self._update(f"{self._place.key}#{number}", ts, part, of)
+            await self._writer.update(self._mark(number, of), self._place.channel, ts, part)
         except WriteFailed as error:
             if is_away(error):
                 raise
@@ -604,29 +592,24 @@ class StreamingReply:
 
     async def _post(
         self,
-        key: str,
+        mark: Mark,
         part: MessagePart,
-        of: int = 0,
         *,
         look_first: bool = False,
         besides: Collection[str] = (),
     ) -> str:
         place = self._place
         return await self._writer.post(
-            *(key, place.channel, place.thread_ts, part.text, part.blocks),
+            *(mark, place.channel, place.thread_ts, part),
             look_first=look_first,
-            run=self._run,
-            of=of,
             after=place.asked_ts,
             besides={*self._dead, *besides},
         )
 
-    async def _update(
-        self, key: str, ts: str, part: MessagePart, of: int, *, exact: bool = False
-    ) -> None:
-        where = (key, self._place.channel, ts)
-        shown = (part.text, part.blocks)
-        await self._writer.update(*where, *shown, exact=exact, run=self._run, of=of)
+    def _mark(self, number: int, of: int = 0) -> Mark:
+        """Return the mark of this part of an answer of so many."""
+        key = self._place.key
+        return Mark(key if number == 1 else f"{key}#{number}", self._run, of)
 
     async def _stop_updates(self) -> None:
         """Stop the updates after the current write."""
@@ -730,9 +713,8 @@ class Writer:
                 slack_blocks.message(text, request, self._settings, by), 1
             ):
                 where = (channel, thread_ts or first or None)
-                ts = await self._writer.post(
-                    f"{key}#{number}", *where, part.text, part.blocks, look_first=True
-                )
+                mark = Mark(f"{key}#{number}")
+                ts = await self._writer.post(mark, *where, part, look_first=True)
                 first = first or ts
         return f"{channel}/{first}"
 

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -37,6 +37,7 @@ from bot.slack.client import (
     ts_of,
     within,
 )
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.uploads import Uploads
 from config.sections import SlackSettings
 
@@ -80,75 +81,61 @@ class MessageWriter:
 
     async def post(
         self,
-        key: str,
+        mark: Mark,
         channel: str,
         thread_ts: str | None,
-        text: str,
-        blocks: Sequence[Block] = (),
+        part: MessagePart,
         *,
         look_first: bool = False,
         exact: bool = False,
-        run: str = "",
-        of: int = 0,
         after: str = "",
         besides: Collection[str] = (),
     ) -> str:
         """Post a message and return its ts; `look_first` = it may have been posted already.
 
-        `exact` = with these blocks or not at all: ContentRefused if Slack refuses them. `of` as in
-        `message_metadata`. `after` (a ts older than the message) shortens the search; `besides` are
-        other messages with this key.
+        `exact` = with these blocks or not at all: ContentRefused if Slack refuses them. `after` (a
+        ts older than the message) shortens the search; `besides` are other messages with this key.
         """
 
+        async def find() -> str | None:
+            return await self._written.find(channel, thread_ts, mark.key, after, besides)
+
         async def send(form: dict[str, Any]) -> str:
-            form |= message_metadata(key, run, of)
-            return await self._post_once(key, channel, thread_ts, form, after, besides)
+            where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
+            form = {**where, **form, **message_metadata(mark), **NO_UNFURLING}
+            return await self._post_once(form, find)
 
         async with within(self._writes.deadline_s, "chat.postMessage"):
-            if look_first and (
-                ts := await self._written.find(channel, thread_ts, key, after, besides)
-            ):
+            if look_first and (ts := await find()):
                 return ts
             if exact:
-                return await send(block_form(text, blocks))
-            return await send_with_fallback(send, text, blocks)
+                return await send(block_form(part))
+            return await send_with_fallback(send, part)
 
     async def update(
-        self,
-        key: str,
-        channel: str,
-        ts: str,
-        text: str,
-        blocks: Sequence[Block] = (),
-        *,
-        exact: bool = False,
-        run: str = "",
-        of: int = 0,
+        self, mark: Mark, channel: str, ts: str, part: MessagePart, *, exact: bool = False
     ) -> None:
-        """Replace a message; `exact` and `of` as in `post`. It is retried, because that is safe."""
+        """Replace a message; `exact` as in `post`. It is retried, because that is safe."""
 
         async def send(form: dict[str, Any]) -> str:
             form = {
                 "channel": channel,
                 "ts": ts,
                 **clear_blocks(form),
-                **message_metadata(key, run, of),
+                **message_metadata(mark),
             }
             await self._writes.call("chat.update", form, repeatable=True)
             return ts
 
         async with within(self._writes.deadline_s, "chat.update"):
             if exact:
-                await send(block_form(text, blocks))
+                await send(block_form(part))
             else:
-                await send_with_fallback(send, text, blocks)
+                await send_with_fallback(send, part)
 
-    async def show(
-        self, key: str, channel: str, ts: str, text: str, blocks: Sequence[Block], *, run: str = ""
-    ) -> bool:
+    async def show(self, mark: Mark, channel: str, ts: str, part: MessagePart) -> bool:
         """Show progress in a message; return False if more urgent writes come first."""
-        content = clear_blocks({"text": text[:MAX_TEXT], "blocks": list(blocks), **LITERAL})
-        args = {"channel": channel, "ts": ts, **content, **message_metadata(key, run)}
+        args = {"channel": channel, "ts": ts, **block_form(part), **message_metadata(mark)}
         return await self._writes.call_now("chat.update", args, live=True) is not None
 
     async def settle(self) -> None:
@@ -173,7 +160,8 @@ class MessageWriter:
         """
         if channel.startswith("D"):
             said = hashlib.sha256(f"{user}/{thread_ts}/{text}".encode(errors="replace"))
-            await self.post(f"whisper/{said.hexdigest()[:16]}", channel, thread_ts, text)
+            mark = Mark(f"whisper/{said.hexdigest()[:16]}")
+            await self.post(mark, channel, thread_ts, MessagePart(text))
             return
         args = {"channel": channel, "user": user, "text": text[:MAX_TEXT], **LITERAL}
         try:
@@ -223,20 +211,17 @@ class MessageWriter:
 
     async def stop_stream(
         self,
-        key: str,
+        mark: Mark,
         channel: str,
         ts: str,
         chunks: Sequence[Block] = (),
         blocks: Sequence[Block] = (),
-        *,
-        run: str = "",
-        of: int = 0,
     ) -> None:
         """End a stream with the last chunks and the blocks below them, all or nothing.
 
-        Raises StreamEnded if it had ended, perhaps by an earlier try of ours. `of` as in `post`.
+        Raises StreamEnded if it had ended, perhaps by an earlier try of ours.
         """
-        args = {"channel": channel, "ts": ts, **message_metadata(key, run, of)}
+        args = {"channel": channel, "ts": ts, **message_metadata(mark)}
         args |= {"chunks": list(chunks)} if chunks else {}
         args |= {"blocks": list(blocks)} if blocks else {}
         await self._writes.call("chat.stopStream", args, repeatable=True)
@@ -282,27 +267,18 @@ class MessageWriter:
         return None
 
     async def _post_once(
-        self,
-        key: str,
-        channel: str,
-        thread_ts: str | None,
-        form: dict[str, Any],
-        after: str,
-        besides: Collection[str],
+        self, form: dict[str, Any], find: Callable[[], Awaitable[str | None]]
     ) -> str:
-        where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
-        form = {**where, **form, **NO_UNFURLING}
+        method, channel = "chat.postMessage", str(form.get("channel"))
         for failures in range(1, self._writes.attempts + 1):
             try:
-                body = await self._writes.call(
-                    "chat.postMessage", form, repeatable=False, channel=channel
-                )
-                return ts_of(body, "chat.postMessage")
+                body = await self._writes.call(method, form, repeatable=False, channel=channel)
+                return ts_of(body, method)
             except OutcomeUnknown as error:
                 last = error
             for _ in range(2):  # it may appear a little later
                 await asyncio.sleep(self._settle_s / 2)
-                if ts := await self._written.find(channel, thread_ts, key, after, besides):
+                if ts := await find():
                     return ts
             await self._writes.pause(failures)
         raise last

@@ -210,23 +210,24 @@ class Task(Protocol):
 
 async def record_task(task: Task) -> None:
     """Store what a task was given, as a step of its run."""
-    run, key = task.run, task_key(task.run.id)
-    if run.recorded(key, TaskRecord) is not None:
-        return
+    run = task.run
     own = {each.name for each in fields(task)} - OF_THIS_PROCESS  # type: ignore[arg-type]
-    record = TaskRecord(
-        kind=task.kind,
-        request=task.request,
-        requester=run.requester,
-        language=current().language,
-        limits=run.limits,
-        lists=task.app.lists,
-        clients=tuple(sorted(names_in(run.clients))),
-        handles=run.handles,
-        connects=task.app.mail is not None,
-        fields=to_jsonable_python({name: getattr(task, name) for name in sorted(own)}),
-    )
-    await run.record(key, TaskRecord, record)
+
+    async def given() -> TaskRecord:
+        return TaskRecord(
+            kind=task.kind,
+            request=task.request,
+            requester=run.requester,
+            language=current().language,
+            limits=run.limits,
+            lists=task.app.lists,
+            clients=tuple(sorted(names_in(run.clients))),
+            handles=run.handles,
+            connects=task.app.mail is not None,
+            fields=to_jsonable_python({name: getattr(task, name) for name in sorted(own)}),
+        )
+
+    await run.once(task_key(run.id), TaskRecord, given)
 
 
 def task_key(run: str) -> str:

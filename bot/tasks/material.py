@@ -39,7 +39,8 @@ _START = re.compile(
     r"|(?:Article|Section|Clause|Artikel|Artículo|Articolo|§) ?\d"
 )
 """The first line of a section: a heading, a definition, a file or a hunk of a change, a clause."""
-_ATTACHED = re.compile(r"FILE: (?P<name>.+?) \((?P<facts>.*)\)")
+_ATTACHED = re.compile(r"FILE: (.+?) \((.*)\)")
+"""Name and facts of an attached file."""
 
 
 class MaterialRefused(Exception):
@@ -279,9 +280,10 @@ def material_of_attachment(
     for block in blocks:
         head, _, body = str(block.get("text", "")).partition("\n")
         found = _ATTACHED.fullmatch(head)
-        if found and found["name"].casefold() == name.strip().casefold():
+        attached, facts = found.groups() if found else ("", "")
+        if found and attached.casefold() == name.strip().casefold():
             text = re.sub(r"\A<(items-[0-9a-f]{32})>\n(.*)\n</\1>\Z", r"\2", body, flags=re.DOTALL)
-            cut = [f"{found['name']}: {found['facts']}"] if "cut" in found["facts"] else []
-            sections = sections_of(found["name"], text, label.join(FOREIGN))
-            return ReviewMaterial(found["name"], "files", (sections,), tuple(cut))
+            cut = (f"{attached}: {facts}",) if "cut" in facts else ()
+            sections = sections_of(attached, text, label.join(FOREIGN))
+            return ReviewMaterial(attached, "files", (sections,), cut)
     return None

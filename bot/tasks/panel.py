@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Literal
 
 from bot.citations import statements
 from bot.reports.documents import (
@@ -80,6 +81,7 @@ AROUND = 800
 """Tokens of the material that a judge is shown before a finding's place, and behind it."""
 EVERYBODY = "all"
 """Name of the one context that plays all specialists."""
+Phase = Literal["read", "challenge", "report"]
 OUTCOMES = ("confirmed", "disputed", "unjudged", "dropped", "merged", "withheld")
 
 
@@ -189,8 +191,9 @@ class Panel(ReportTask):
         self.places: dict[str, list[str]] = {}
         """Id of a finding -> ids of the items that it points at or quotes."""
         self.challenge: Challenge | None = None
-        self.phases: dict[str, PanelPhase] = {}
-        self.used: dict[str, list[SubagentResult]] = {"read": [], "challenge": []}
+        self.phases: list[PanelPhase] = []
+        self.used: dict[str, list[SubagentResult]] = {}
+        """Name of a phase -> the results of its contexts."""
         self.alarms: Counter[tuple[str, str]] = Counter()
         self.budget = Amount()
         self.degraded = False
@@ -232,19 +235,16 @@ class Panel(ReportTask):
 
     async def _work(self) -> PanelReport:
         await self._plan()
-        key = f"{self.run.id}/{self.context}/known"
-        known = self.run.recorded(key, KnownFindings)
-        if known is None:
-            found = await known_findings(self.app.database, self._key)
-            known = await self.run.record(key, KnownFindings, found)
+        key, stored = f"{self.run.id}/{self.context}/known", (self.app.database, self._key)
+        known = await self.run.once(key, KnownFindings, lambda: known_findings(*stored))
         shares = self.settings.shares
-        async with self._phase("read", shares.read, 1 - shares.read):
-            await self._read()
+        async with self._phase("read", shares.read, 1 - shares.read) as phase:
+            await self._read(phase)
         if not self.degraded:
-            async with self._phase("challenge", shares.challenge, shares.report):
-                await self._judge()
-        async with self._phase("report", shares.report, 0), self.reserve():
-            await self._overview()
+            async with self._phase("challenge", shares.challenge, shares.report) as phase:
+                await self._judge(phase)
+        async with self._phase("report", shares.report, 0) as phase, self.reserve():
+            await self._overview(phase)
         return compare_panel(self._document(), known, self.texts)
 
     @property
@@ -259,22 +259,10 @@ class Panel(ReportTask):
 
     async def _plan(self) -> None:
         """Fix what the panel may spend, and whether more than one context can be paid."""
-        key, run = f"{self.run.id}/{self.context}/budget", self.run
-        known = run.recorded(key, Amount)
-        if known is None:
-            caps, spent = run.budget.caps, run.budget.spent
-            usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
-            known = await run.record(key, Amount, Amount(usd, caps.tokens - spent.tokens))
-        self.budget = known
-        key = f"{run.id}/{self.context}/profile"
-        profile = run.recorded(key, Profile)
-        if profile is None:
-            profile = await run.record(key, Profile, self.profile)
-        self.profile = profile
-        key = f"{run.id}/{self.context}/notes"
-        notes = run.recorded(key, dict[str, Item])
-        if notes is None:
-            notes = await run.record(key, dict[str, Item], await self._notes())
+        run, key = self.run, f"{self.run.id}/{self.context}"
+        self.budget = await run.once(f"{key}/budget", Amount, self._left)
+        self.profile = await run.once(f"{key}/profile", Profile, self._given_profile)
+        notes = await run.once(f"{key}/notes", dict[str, Item], self._notes)
         self.readings = [self._reading(each, notes) for each in self.profile.specialists]
         limits = run.limits
         room = int(PART_SHARE * limits.child_context)
@@ -286,28 +274,40 @@ class Panel(ReportTask):
         too_dear = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
         self.degraded = not limits.max_subagents or too_dear
 
+    async def _left(self) -> Amount:
+        """Return what it may spend of what the run has left."""
+        caps, spent = self.run.budget.caps, self.run.budget.spent
+        usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
+        return Amount(usd, caps.tokens - spent.tokens)
+
+    async def _given_profile(self) -> Profile:
+        return self.profile
+
     def _share(self, share: float) -> Amount:
         return Amount(int(self.budget.nanousd * share), int(self.budget.tokens * share))
 
     @asynccontextmanager
-    async def _phase(self, name: str, share: float, later: float) -> AsyncIterator[None]:
-        """Hold what later phases may spend out of reach of this one."""
+    async def _phase(self, name: Phase, share: float, later: float) -> AsyncIterator[PanelPhase]:
+        """Hold what later phases may spend out of reach of this one; count what it uses."""
         usd = self._share(1.0 if self.degraded and name == "read" else share).usd
-        self.phases[name] = PanelPhase.model_validate({"name": name, "share_usd": usd})
+        phase, used = PanelPhase(name=name, share_usd=usd), self.used.setdefault(name, [])
+        self.phases.append(phase)
         key = f"{self.run.id}/{self.context}/after-{name}"
         if not self.degraded:
             with suppress(BudgetExceeded):  # then the caps of the run are what holds
                 await self.run.budget.keep(key, self._share(later))
         try:
-            yield
+            yield phase
         finally:
             await self.run.budget.settle(key, Amount())
+        if name != "report":
+            phase.cost_usd, phase.contexts = _cost(used), len(used)
+            phase.tokens = sum(result.usage.get("total", 0) for result in used)
 
-    async def _wave(self, name: str, briefs: Sequence[Brief]) -> list[SubagentResult]:
+    async def _wave(self, phase: PanelPhase, briefs: Sequence[Brief]) -> list[SubagentResult]:
         """Run the subagents of one round of a phase."""
-        phase = self.phases[name]
         results = await self.fanout.run_all(briefs)
-        self.used[name] += results
+        self.used[phase.name] += results
         phase.rounds += 1
         for brief, result in zip(briefs, results, strict=True):
             assert brief.panel
@@ -316,9 +316,9 @@ class Panel(ReportTask):
             phase.stopped = "budget"
         return results
 
-    def _may_go_on(self, name: str, most: int) -> bool:
+    def _may_go_on(self, phase: PanelPhase, most: int) -> bool:
         """Return whether another round of a phase may begin; else note why not."""
-        phase, done = self.phases[name], self.used[name]
+        done = self.used[phase.name]
         if self.run.stop or any(result.stopped_by == "user" for result in done):
             phase.stopped = "user"
         elif not phase.stopped and phase.rounds >= most:
@@ -329,14 +329,14 @@ class Panel(ReportTask):
 
     # ---- phase 1: each alone
 
-    async def _read(self) -> None:
+    async def _read(self, phase: PanelPhase) -> None:
         """Have each specialist read until two rounds found the same; two are needed, so that the
         first two run side by side."""
         if self.degraded:
-            await self._read_in_one()
+            await self._read_in_one(phase)
             return
         waiting, draw = self.readings, 0
-        while waiting and self._may_go_on("read", self.settings.rounds - (draw == 0)):
+        while waiting and self._may_go_on(phase, self.settings.rounds - (draw == 0)):
             draws = (1, 2) if draw == 0 else (draw + 1,)
             plan = [(reading, n) for n in draws for reading in waiting]
             briefs = [
@@ -344,17 +344,16 @@ class Panel(ReportTask):
                 for reading, n in plan
                 for part in self.parts
             ]
-            results = iter(await self._wave("read", briefs))
+            results = iter(await self._wave(phase, briefs))
             for reading, _ in plan:
                 reading.add_round(list(islice(results, len(self.parts))), self.texts)
-            draw = draws[-1]
-            self.phases["read"].rounds = draw
+            draw = phase.rounds = draws[-1]
             waiting = [each for each in waiting if not each.is_stable]
         if not waiting:
-            self.phases["read"].stopped = ""
+            phase.stopped = ""
         self._join()
 
-    async def _read_in_one(self) -> None:
+    async def _read_in_one(self, phase: PanelPhase) -> None:
         """Have one context play all specialists, one after another, as far as it can read."""
         parts = "\n\n".join(
             f"{n}. As the specialist for {r.specialist.name} ({r.specialist.scope}): "
@@ -365,7 +364,7 @@ class Panel(ReportTask):
         everybody = Specialist(EVERYBODY, "", "", {}, ())
         reading = Reading(everybody)
         brief = self._brief("review", reading, self.parts[0], PanelBrief(""), task)
-        (result,) = await self._wave("read", [brief])
+        (result,) = await self._wave(phase, [brief])
         reading.add_round([result], self.texts)
         self.readings = [reading]
         self._join()
@@ -418,7 +417,7 @@ class Panel(ReportTask):
 
     # ---- phase 2: findings are judged by others
 
-    async def _judge(self) -> None:
+    async def _judge(self, phase: PanelPhase) -> None:
         """Have findings judged until no verdict changes; authors defend once what is contested."""
         findings = {id: self.found[id].finding for id in self.clean}
         authors = {id: self.found[id].found_by[0] for id in self.clean}
@@ -427,33 +426,32 @@ class Panel(ReportTask):
         found_by = {id: self.found[id].found_by for id in findings}
         routed = route(findings.values(), authors, affinities, found_by=found_by)
         left, changed = set(findings), True
-        while left and changed and self._may_go_on("challenge", self.settings.challenge_rounds):
-            draw = self.phases["challenge"].rounds + 1
+        while left and changed and self._may_go_on(phase, self.settings.challenge_rounds):
+            draw = phase.rounds + 1
             asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
-            opinions = await self._opinions(asked, draw)
+            opinions = await self._opinions(phase, asked, draw)
             changed = challenge.record(opinions)
             left = challenge.open()
             if draw == 1 and left:
-                await self._defend(left)
+                await self._defend(phase, left)
                 left = challenge.open()
         if not left or not changed:
-            self.phases["challenge"].stopped = ""
+            phase.stopped = ""
         self._note(challenge.alarms())
 
-    async def _defend(self, contested: set[str]) -> None:
+    async def _defend(self, phase: PanelPhase, contested: set[str]) -> None:
         """Have each author look again at its own findings, with what others object."""
         assert self.challenge
-        phase = self.phases["challenge"]
         asked: dict[str, list[str]] = {}
         for id in self.clean:
             if id in contested and self.challenge.objections(id):
                 asked.setdefault(self.found[id].found_by[0], []).append(id)
         rounds = phase.rounds
-        self.challenge.record(await self._opinions(asked, 1, defends=True))
+        self.challenge.record(await self._opinions(phase, asked, 1, defends=True))
         phase.rounds = rounds
 
     async def _opinions(
-        self, asked: dict[str, list[str]], draw: int, *, defends: bool = False
+        self, phase: PanelPhase, asked: dict[str, list[str]], draw: int, *, defends: bool = False
     ) -> list[Opinion]:
         """Have specialists judge the findings with these ids, each in fresh contexts."""
         readings = {reading.specialist.name: reading for reading in self.readings}
@@ -464,7 +462,7 @@ class Panel(ReportTask):
                 panel = PanelBrief(name, draw, passages=passages, defends=defends)
                 briefs.append(self._brief("verdicts", readings[name], shown, panel))
         opinions = []
-        for brief, result in zip(briefs, await self._wave("challenge", briefs), strict=True):
+        for brief, result in zip(briefs, await self._wave(phase, briefs), strict=True):
             assert brief.panel
             value = VerdictsContract.model_validate(result.value or {"verdicts": []})
             for each in value.verdicts:
@@ -560,7 +558,7 @@ class Panel(ReportTask):
 
     # ---- phase 3: the report
 
-    async def _overview(self) -> None:
+    async def _overview(self, phase: PanelPhase) -> None:
         """Write what to repair first: by the model as far as it cites findings, else by code."""
         ranked = [f for f in self._findings() if f.outcome in ("confirmed", "disputed", "unjudged")]
         known = {f.id: f for f in ranked}
@@ -572,6 +570,9 @@ class Panel(ReportTask):
         self.lines = self.lines or [
             CitedStatement(text=f.claim, findings=[f.id]) for f in first[:MAX_FIRST]
         ]
+        usage, phase.cost_usd = self.spent
+        phase.tokens = usage.total
+        phase.contexts = phase.rounds = int(self.agent is not None)
 
     def _opening(self, ranked: Sequence[PanelFinding]) -> Iterator[Opening]:
         yield f"REVIEW of one material.\nLANGUAGE: {self.language}", Origin.REQUEST, ""
@@ -629,13 +630,6 @@ class Panel(ReportTask):
         usage, cost = total(results, *self.spent)
         coverage = self._coverage(results)
         agreement = self.challenge.agreement() if self.challenge else None
-        for name, used in self.used.items():
-            if phase := self.phases.get(name):
-                phase.cost_usd, phase.contexts = _cost(used), len(used)
-                phase.tokens = sum(result.usage.get("total", 0) for result in used)
-        report = self.phases["report"]
-        report.tokens, report.cost_usd = self.spent[0].total, self.spent[1]
-        report.contexts = report.rounds = int(self.agent is not None)
         label = self.request.label.join(join_labels(results))
         for item in self.material.items:
             label = label.join(item.label)
@@ -658,7 +652,7 @@ class Panel(ReportTask):
                 PanelAlarm(kind=kind, specialist=name, count=n)
                 for (kind, name), n in self.alarms.items()
             ],
-            phases=list(self.phases.values()),
+            phases=self.phases,
             unsupported=sum(len(r.unsupported) for r in results),
             label=label.to_json(),
             usage=TokenUsage(**usage.to_json()),
@@ -695,7 +689,7 @@ class Panel(ReportTask):
         if not any(reading.read for reading in self.readings):
             return "failed"
         whole = not (self.degraded or coverage.not_covered)
-        whole = whole and not any(phase.stopped for phase in self.phases.values())
+        whole = whole and not any(phase.stopped for phase in self.phases)
         return "complete" if whole else "partial"
 
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -45,69 +45,6 @@ from subagents.summary import overview
 from subagents.toolbox import ToolCall, crash_text
 from subagents.trajectory import Origin
 
-
-class ReportDesk(Protocol):
-    """Where a request's report is made.
-
-    Its methods raise ToolError with what the model can tell or do.
-    """
-
-    async def sweep(
-        self, ctx: ToolContext, channels: list[str], since: str, until: str, language: str
-    ) -> ToolResult: ...
-
-    async def triage(
-        self, ctx: ToolContext, since: str, until: str, limit: int | None
-    ) -> ToolResult: ...
-
-    async def review(
-        self, ctx: ToolContext, source: str, profile: str, language: str
-    ) -> ToolResult: ...
-
-
-@tool(client=ReportDesk)
-async def sweep_channels(
-    ctx: ToolContext, channels: list[str], since: str = "", until: str = "", language: str = ""
-) -> ToolResult:
-    """Sweep channels for all customer issues now: a subagent each, one report below your answer.
-    `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
-    for a subagent. `language`: that of your answer, as a code (es)."""
-    return await ctx.client(ReportDesk).sweep(  # type: ignore[type-abstract]
-        ctx, channels, since, until, language
-    )
-
-
-@tool(client=ReportDesk)
-async def triage_inbox(
-    ctx: ToolContext,
-    since: str = "",
-    until: str = "",
-    limit: Annotated[int, Field(ge=1)] | None = None,
-) -> ToolResult:
-    """Triage the requester's own mailbox now: a subagent a thread, one digest below your answer.
-    `since`, `until`: only if the request says when, as for a subagent. `limit`: only if it says how
-    many threads, the newest ones."""
-    return await ctx.client(ReportDesk).triage(  # type: ignore[type-abstract]
-        ctx, since, until, limit
-    )
-
-
-@tool(client=ReportDesk)
-async def review(
-    ctx: ToolContext, source: str, profile: str = "code", language: str = ""
-) -> ToolResult:
-    """Have a panel of specialists review one thread, attached file or link: one report below your
-    answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
-    changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
-    incidents), or another that the request names. `language`: of your answer, as a code (es)."""
-    return await ctx.client(ReportDesk).review(  # type: ignore[type-abstract]
-        ctx, source, profile, language
-    )
-
-
-TOOLS = (sweep_channels, triage_inbox, review)
-
-
 if TYPE_CHECKING:  # what reads mail is imported when a triage is asked for
     from bot.mailbox.sync import Sync
     from bot.tasks.triage import Triage
@@ -144,7 +81,7 @@ class ChosenChannels:
 
 @dataclass
 class Reports:
-    """The workflow tools of one request that make a report: `bot.tasks.reports.ReportDesk`."""
+    """Makes the report of a request, when its parent calls a tool for it."""
 
     app: Workplace
     run: Run
@@ -187,7 +124,7 @@ class Reports:
         """Run one call; what its parent is shown of the report is a view of its subagents."""
         parent = self.delegation.fanout.parent
         key = f"{self.run.id}/{parent}/{call.id}"
-        clients = with_clients(ctx.clients, {ReportDesk: self})
+        clients = with_clients(ctx.clients, {Reports: self})
         ctx = replace(ctx, key=key, context=parent, clients=clients)
         tool = self.tools()[call.name]
         try:
@@ -215,12 +152,9 @@ class Reports:
         """Sweep the channels that these names mean, of those that the requester may read."""
         self._only_one()
         window = self.window(since, until, self.app.settings.sweep.since_days)
-        key = f"{ctx.key}/channels"
+        key, chosen = f"{ctx.key}/channels", lambda: self._channels(ctx, channels)
         try:
-            made = self.run.recorded(key, ChosenChannels)
-            if made is None:
-                found = await self._channels(ctx, channels)
-                made = await self.run.record(key, ChosenChannels, found)
+            made = await self.run.once(key, ChosenChannels, chosen)
         except SlackRefused as error:
             self.missing.append(str(error))
             raise ToolError(f"{error}.") from error
@@ -272,12 +206,13 @@ class Reports:
         """Have a panel review one thread, attached file or link that the requester may read."""
         self._only_one()
         settings, key = self.app.settings, f"{ctx.key}/material"
+
+        async def read() -> ReviewMaterial:
+            return check_size(await self._material(ctx, source), settings)
+
         try:
             loaded = load_profile(profile.strip().casefold(), settings.panel.profiles)
-            material = self.run.recorded(key, ReviewMaterial)
-            if material is None:
-                found = check_size(await self._material(ctx, source), settings)
-                material = await self.run.record(key, ReviewMaterial, found)
+            material = await self.run.once(key, ReviewMaterial, read)
         except (SettingsError, MaterialRefused) as error:
             raise ToolError(str(error)) from None
         await self.app.extend(self.run, settings.panel.budget_usd, settings.panel.time_s)
@@ -370,6 +305,43 @@ class Reports:
         return ChosenChannels(kept, missing, lists[0] if len(lists) == 1 else None)
 
 
+@tool(client=Reports)
+async def sweep_channels(
+    ctx: ToolContext, channels: list[str], since: str = "", until: str = "", language: str = ""
+) -> ToolResult:
+    """Sweep channels for all customer issues now: a subagent each, one report below your answer.
+    `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
+    for a subagent. `language`: that of your answer, as a code (es)."""
+    return await ctx.client(Reports).sweep(ctx, channels, since, until, language)
+
+
+@tool(client=Reports)
+async def triage_inbox(
+    ctx: ToolContext,
+    since: str = "",
+    until: str = "",
+    limit: Annotated[int, Field(ge=1)] | None = None,
+) -> ToolResult:
+    """Triage the requester's own mailbox now: a subagent a thread, one digest below your answer.
+    `since`, `until`: only if the request says when, as for a subagent. `limit`: only if it says how
+    many threads, the newest ones."""
+    return await ctx.client(Reports).triage(ctx, since, until, limit)
+
+
+@tool(client=Reports)
+async def review(
+    ctx: ToolContext, source: str, profile: str = "code", language: str = ""
+) -> ToolResult:
+    """Have a panel of specialists review one thread, attached file or link: one report below your
+    answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
+    changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
+    incidents), or another that the request names. `language`: of your answer, as a code (es)."""
+    return await ctx.client(Reports).review(ctx, source, profile, language)
+
+
+TOOLS = (sweep_channels, triage_inbox, review)
+
+
 def _gap(name: str, why: Text) -> Gap:
     return Gap(source=name, reason=str(why))
 
@@ -403,10 +375,7 @@ async def inbox_triage(
     gmail = run.clients[Gmail]
     assert isinstance(gmail, Gmail)
 
-    key = f"{run.id}/mailbox"
-    address = run.recorded(key, str)
-    if address is None:
-        address = await run.record(key, str, await gmail.address())
+    address = await run.once(f"{run.id}/mailbox", str, gmail.address)
     state, window = app.mail, request.window
     today = (asked_for.request if asked_for else request).window.latest.date()
     reader = Reader(run.requester or address, address, today)
@@ -419,11 +388,10 @@ async def inbox_triage(
             return await all_threads(gmail, window)
         return await new_threads(gmail, state, account, INBOX, window)
 
-    key = f"{run.id}/corrections"
-    known = run.recorded(key, list[Correction])
-    if known is None:
-        found = await state.corrections.all(account) if state else []
-        known = await run.record(key, list[Correction], found)
+    async def corrections() -> list[Correction]:
+        return await state.corrections.all(account) if state else []
+
+    known = await run.once(f"{run.id}/corrections", list[Correction], corrections)
     return Triage(
         *(app, run, request, gmail, reader, listing),
         corrections=known,

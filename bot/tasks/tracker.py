@@ -230,10 +230,7 @@ class TrackerReading:
     async def look(self) -> None:
         """Read its rows, once in all processes of the run."""
         key = f"{self.run.id}/p1/tracker"
-        found = self.run.recorded(key, tuple[list[Item], str])
-        if found is None:
-            found = await self.run.record(key, tuple[list[Item], str], await self._look())
-        self.items, self.fault = found
+        self.items, self.fault = await self.run.once(key, tuple[list[Item], str], self._look)
 
     async def _look(self) -> tuple[list[Item], str]:
         """Return its rows, or why they could not be read."""

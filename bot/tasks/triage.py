@@ -323,10 +323,7 @@ class Triage(ReportTask):
 
     async def _read(self) -> None:
         key = f"{self.run.id}/{self.context}/threads"
-        sync = self.run.recorded(key, Sync)
-        if sync is None:
-            sync = await self.run.record(key, Sync, await self.listing())
-        self.sync = sync
+        self.sync = await self.run.once(key, Sync, self.listing)
         rest, ahead = list(self.sync.refs), deque[asyncio.Task[tuple[list[ThreadRead], bool]]]()
         wanted, stopped = self.limit or len(rest), False
         async with asyncio.TaskGroup() as group:
@@ -349,11 +346,12 @@ class Triage(ReportTask):
         self, refs: Sequence[ThreadRef], number: int
     ) -> tuple[list[ThreadRead], bool]:
         """Return these threads, and whether the user stopped the run."""
+
+        async def read() -> tuple[list[ThreadRead], bool]:
+            return await asyncio.gather(*map(self._fetch, refs)), bool(self.run.stop)
+
         key = f"{self.run.id}/{self.context}/threads/{number}"
-        if known := self.run.recorded(key, tuple[list[ThreadRead], bool]):
-            return known
-        read = (await asyncio.gather(*map(self._fetch, refs)), bool(self.run.stop))
-        return await self.run.record(key, tuple[list[ThreadRead], bool], read)
+        return await self.run.once(key, tuple[list[ThreadRead], bool], read)
 
     async def _fetch(self, ref: ThreadRef) -> ThreadRead:
         try:

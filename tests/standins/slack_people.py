@@ -1,7 +1,8 @@
 """What people do in Slack that the page of the local Slack does not offer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from bot.local.slack import events, people
@@ -18,6 +19,11 @@ Json = dict[str, Any]
 class People(people.People):
     """The hands of everybody, with all that Slack lets them do."""
 
+    @cached_property
+    def contexts(self) -> dict[str, Json]:
+        """What each user has open beside the agent pane."""
+        return {}
+
     def say(
         self,
         user: str,
@@ -27,12 +33,10 @@ class People(people.People):
         files: Iterable[File] = (),
         *,
         broadcast: bool = False,
-        context: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         """Write a message; its timestamp.
 
-        `broadcast` also shows a reply in the channel. `context` is what they look at, in the
-        agent pane: entities of app_context_changed.
+        `broadcast` also shows a reply in the channel. A direct message carries what they look at.
         """
         with self.state.lock:
             self.place(user, channel)
@@ -40,8 +44,8 @@ class People(people.People):
             if broadcast:
                 message = replace(message, subtype="thread_broadcast")
             told = self.write(channel, thread_ts, message)
-        if context:
-            told[0]["app_context"] = {"entities": [dict(each) for each in context]}
+        if (open_beside := self.contexts.get(user)) and channel == self.dm(user):
+            told[0]["app_context"] = open_beside
         self.tell(channel, *told)
         return str(told[0]["ts"])
 
@@ -85,13 +89,14 @@ class People(people.People):
             "value": channel,
             "team_id": self.state.team.id,
         }
-        told = {
+        told: Json = {
             "type": "app_context_changed",
             "user": user,
             "channel": self.dm(user),
             "context": {"entities": [entity]} if channel else {},
             "event_ts": events.now_ts(self.state),
         }
+        self.contexts[user] = told["context"]
         self.tell(None, told)
 
     def use_shortcut(self, user: str, channel: str, ts: str, callback_id: str) -> None:
