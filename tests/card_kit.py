@@ -60,17 +60,14 @@ def posting(*texts: str, channel: str = THERE) -> Mind:
     return led_by(wants, say("It waits for your approval."))
 
 
-def approving(
-    *approvers: str, admins: Sequence[str] = (), **more: Any
-) -> Callable[[Settings], Settings]:
-    """Settings with these approvers and admins; `more` is of the section `approvals`."""
+def approving(*approvers: str, admins: Sequence[str] = ()) -> Callable[[Settings], Settings]:
+    """Settings with these approvers and admins."""
 
     def change(settings: Settings) -> Settings:
         policy = settings.policy.model_copy(
             update={"approvers": approvers, "admins": tuple(admins)}
         )
-        approvals = settings.approvals.model_copy(update=more)
-        return settings.model_copy(update={"policy": policy, "approvals": approvals})
+        return settings.model_copy(update={"policy": policy})
 
     return change
 

@@ -18,6 +18,7 @@ import pytest
 from engine_kit import (
     Json,
     brief_answer,
+    come,
     is_child,
     led_by,
     opening,
@@ -182,6 +183,23 @@ class Served:
     async def answer(self, thread: str, **more: Any) -> Shown:
         (only,) = await self.answers(thread, **more)
         return only
+
+    async def stored(self, ts: str) -> None:
+        """Return when this message of the channel is stored as a request."""
+        key = f"{self.slack.state.team.id}/{self.channel}/{ts}"
+        await come(lambda: self.inbox.request(key))
+
+    async def quiet(self) -> None:
+        """Return when all that was sent is heard, nothing waits and nothing is at work."""
+        inbox, dispatch = self.inbox, self.bench.dispatch
+        mine = dispatch.durable.executor
+
+        async def over() -> bool:
+            heard = all(d.acked_at or d.reason for d in self.slack.deliveries)
+            waits = await inbox.count_waiting() or await inbox.at_work(mine) or dispatch.at_work
+            return heard and not waits
+
+        await come(over)
 
     def parents(self) -> list[Json]:
         """The requests of parents that reached the model, in order of arrival."""

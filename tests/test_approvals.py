@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -38,8 +37,8 @@ from card_kit import (
     until_logged,
     verdicts,
 )
-from engine_kit import Json, brief_answer, call, led_by, say, sentence, until
-from fleet_kit import fleet
+from engine_kit import Json, brief_answer, call, come, led_by, say, sentence, until
+from fleet_kit import Fleet, fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve_kit import ASKER, Served, serving
@@ -52,6 +51,7 @@ from bot.approvals.service import CLICK_RULES, HOLDS_FOR
 from bot.listeners.events import parse_event
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import User, Workspace
+from bot.runs.store import Store
 from bot.slack.messages import Bot
 from bot.storage.tables import actions
 from config.words import phrase
@@ -153,11 +153,16 @@ def inside(*members: str) -> Workspace:
     return replace(space, channels=(space.channels[0], private, *space.channels[2:]))
 
 
+async def expire(bot: Served) -> None:
+    """Let the time of all cards be over."""
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    await bot.store.database.write(sa.update(actions).values(expires=past))
+
+
 async def test_an_expired_card_does_nothing_and_says_so(tmp_path: Path) -> None:
-    change = approving(expires_minutes=0.005)
-    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
+    async with serving(tmp_path, posting(), space=people()) as bot:
         shown = await asked(bot)
-        await asyncio.sleep(0.35)
+        await expire(bot)
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await until(bot.whispers)
         assert "has expired" in bot.whispers()[0]
@@ -315,7 +320,7 @@ async def test_what_was_approved_when_the_process_died_is_done_by_the_next(tmp_p
         assert posted(bot) == [TEXT]
         await until(lambda: "Approved by" in again(bot, shown).text)
     async with serving(tmp_path, posting(), slack=slack) as bot:
-        await asyncio.sleep(0.3)
+        await asked(bot)  # it is at work, and has begun what was left to it
         assert posted(bot) == [TEXT]
 
 
@@ -334,14 +339,28 @@ async def test_cards_are_put_up_once_whatever_is_lost(tmp_path: Path, lost: str)
         assert len(cards(bot)) == 1
 
 
+async def becomes(bots: Fleet, state: str, url: str | None = None) -> None:
+    """Return once it is stored that the one action is in this state: a card is shown before."""
+    store = await Store.open(bots.folder / "data", url)
+
+    async def found() -> bool:
+        return [row.state for row in await store.database.read(sa.select(actions.c.state))] == [
+            state
+        ]
+
+    try:
+        await come(found)
+    finally:
+        await store.aclose()
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("when", ["before it is posted", "after it was posted"])
 async def test_a_killed_process_leaves_one_post(tmp_path: Path, when: str) -> None:
     with fleet(tmp_path, posting(), space=people()) as bots:
         (first,) = await bots.started()
         bots.ask()
-        await until(lambda: shown_in(bots.slack, bots.channel), 30)
-        await asyncio.sleep(0.5)
+        await becomes(bots, "asked")
         (shown,) = shown_in(bots.slack, bots.channel)
         kind = Fault("chat.postMessage", "drop" if when.startswith("before") else "lost")
         bots.slack.faults += [kind] + [Fault("chat.postMessage", "drop")] * 50
@@ -529,8 +548,7 @@ async def test_a_form_of_a_card_that_was_decided_on_meanwhile_changes_nothing(
 
 @pytest.mark.parametrize("rule", sorted(CLICK_RULES))
 async def test_without_a_rule_something_gets_through(tmp_path: Path, rule: str) -> None:
-    change = approving(expires_minutes=0.005) if rule == "expiry" else approving()
-    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
+    async with serving(tmp_path, posting(), space=people()) as bot:
         shown = await asked(bot)
         place = "C00000003" if rule == "bound" else bot.channel
         click = card_click(payload(shown, user=EVA if rule == "clicker" else ASKER, channel=place))
@@ -541,7 +559,7 @@ async def test_without_a_rule_something_gets_through(tmp_path: Path, rule: str) 
         elif rule == "recheck":
             await bot.inbox.pause("the test")
         elif rule == "expiry":
-            await asyncio.sleep(0.35)
+            await expire(bot)
         for rules, done in ((CLICK_RULES, []), (CLICK_RULES - {rule}, [TEXT])):
             approvals = replace(bot.bench.approvals, rules=rules)
             after = await approvals.on_click(click)
@@ -561,14 +579,13 @@ async def test_two_replicas_execute_one_click_once(tmp_path: Path) -> None:
     with pg_kit.database() as url, fleet(tmp_path, posting(), url=url, space=people()) as bots:
         await bots.started(2)
         bots.ask()
-        await until(lambda: shown_in(bots.slack, bots.channel), 30)
-        await asyncio.sleep(0.5)
+        await becomes(bots, "asked", url)
         (shown,) = shown_in(bots.slack, bots.channel)
         bots.balancer.times = 2  # each replica hears each click twice
         bots.slack.people.click(ASKER, bots.channel, shown.ts, "action_approve")
         await until(lambda: not shown_in(bots.slack, bots.channel), 20)
-        await until(lambda: said_in(bots.slack, THERE), 20)
-        await asyncio.sleep(1)
+        await becomes(bots, "done", url)
+        await until(lambda: all(d.acked_at or d.reason for d in bots.slack.deliveries))
         assert said_in(bots.slack, THERE) == [TEXT]
 
 

@@ -247,7 +247,8 @@ async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(alone: Kep
 
         assert await draining
         assert bot.replies(first)[0].text.startswith("Fine.")
-        await asyncio.sleep(LOOK_EVERY_S + 0.2)
+        await bot.stored(second)
+        await bot.bench.dispatch.look()
         assert await state(bot, second) == "new"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections import Counter
@@ -16,7 +15,6 @@ import pg_kit
 import pytest
 from engine_kit import led_by, say, until, workspace
 from serve_kit import ASKER, Served, mentioned, request_in, serving
-from timing import patient
 
 from bot.listeners.events import MessageEdited, parse_event
 from bot.local.model.answer import Answer
@@ -303,14 +301,6 @@ class Odd:
         await until(lambda: all(d.acked_at or d.reason for d in slack.deliveries), 30)
         assert [(d.event_id, d.type, d.reason) for d in slack.deliveries if d.reason] == []
 
-    async def quiet(self) -> None:
-        """Returns when nothing waits and nothing is at work, also not between the two."""
-        inbox, dispatch = self.bot.inbox, self.bot.bench.dispatch
-        async with patient(60):
-            mine = dispatch.durable.executor
-            while await inbox.count_waiting() or await inbox.at_work(mine) or dispatch.at_work:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-
     def written(self) -> Counter[str]:
         """Thread -> finished messages of ours in it, in all channels."""
         found: Counter[str] = Counter()
@@ -377,7 +367,7 @@ async def test_each_odd_mention_is_acked_and_answered_once(
         direct = odd.bot.slack.people.dm(ASKER)
         asked |= {odd.send(fields, direct): f"{name}, direct" for name, fields in DIRECT.items()}
         await odd.acked()
-        await odd.quiet()
+        await odd.bot.quiet()
         counts = odd.written()
         assert {name: counts[ts] for ts, name in asked.items()} == dict.fromkeys(asked.values(), 1)
         assert counts.keys() == asked.keys()
@@ -405,7 +395,7 @@ async def test_what_asks_nothing_is_acked_and_nothing_is_said(
         private = {odd.send(fields): told for fields, told in PRIVATE.values()}
         last = odd.send({})
         await odd.acked()
-        await odd.quiet()
+        await odd.bot.quiet()
         assert odd.written() == {asked: 1, last: 1}
         told = [(w.user, w.text) for w in odd.whispered() if "may not ask" in w.text]
         assert len(told) == len(private)
@@ -435,7 +425,7 @@ async def test_who_cannot_be_checked_is_told_so_and_no_one_else_is(
             odd.send(fields)
         asked = odd.send({})
         await odd.acked()
-        await odd.quiet()
+        await odd.bot.quiet()
         assert odd.written() == {asked: 1}
         assert odd.whispered() == []
 
@@ -467,7 +457,7 @@ async def test_an_odd_envelope_does_not_hide_the_request_in_it(
             odd.bot.slack.put("events_api", told | fields)
             asked.append(ts)
         await odd.acked()
-        await odd.quiet()
+        await odd.bot.quiet()
         assert odd.written() == dict.fromkeys(asked, 1)
 
 
@@ -489,7 +479,7 @@ async def test_one_event_in_many_shapes_is_one_request(
                 slack.send({**event, **shape}, times=3, event_id="Ev0SAME")
                 slack.send({**event, **shape}, authorizations=[])
             await odd.acked()
-            await odd.quiet()
+            await odd.bot.quiet()
             assert odd.written() == {ts: 1}, when
         assert len(await odd.bot.store.runs()) == 1
 

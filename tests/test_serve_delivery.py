@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from dataclasses import replace
@@ -15,7 +14,6 @@ from engine_kit import (
     Json,
     brief,
     child,
-    come,
     is_child,
     led_by,
     say,
@@ -49,12 +47,6 @@ MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"
 
 
-async def quiet(bot: Served, seconds: float = 0.4) -> None:
-    """Long enough for what is heard to be taken up, and then until all of it has ended."""
-    await asyncio.sleep(seconds)
-    await until(lambda: not bot.bench.dispatch.at_work)
-
-
 async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         people = bot.slack.people
@@ -79,7 +71,7 @@ async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path
         said = [m.text.splitlines()[0] for m in await bot.answers(known, 3)]
         assert said == ["You asked: Hello?", "You asked: And this?", "You asked: And I?"]
         await bot.bench.backfill.idle()
-        await quiet(bot)
+        await bot.quiet()
         assert len(await bot.store.runs()) == 6
         assert more
 
@@ -102,7 +94,7 @@ async def test_what_a_deaf_socket_swallows_is_answered_once(
         for each in asked:
             await bot.answer(each)
         await until(lambda: "timeout" in {d.reason for d in slack.deliveries})
-        await quiet(bot, 1.0)
+        await bot.quiet()
         assert len(await bot.store.runs()) == 2
         assert [len(bot.replies(each)) for each in asked] == [1, 1]
 
@@ -123,7 +115,7 @@ async def test_slack_sends_again_what_could_not_be_stored(
         assert not any(d.acked_at for d in bot.slack.deliveries)
         await database.change(lambda c: c.execute(sa.text("drop trigger full")))
         assert "Hello?" in (await bot.answer(asked)).text
-        await quiet(bot)
+        await bot.quiet()
         assert len(await bot.store.runs()) == 1
     assert "could not be stored" in caplog.text
 
@@ -140,7 +132,7 @@ async def test_what_people_and_bots_do_without_asking_starts_nothing(tmp_path: P
         people.edit(ASKER, bot.channel, asked, mentioned("Hello again?"))
         people.say(LUIS, bot.channel, "No question to you")
         await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
-        await quiet(bot)
+        await bot.quiet()
         assert len(await bot.store.runs()) == 1
         assert len([m for m in bot.slack.visible(bot.channel) if m.user == BOT_USER]) == 1
 
@@ -155,7 +147,7 @@ async def test_an_outage_is_said_once_and_the_request_is_answered_after_it(tmp_p
         asked = bot.ask("Hello?")
         await until(lambda: any(phrase("reply.down") in m.text for m in bot.replies(asked)))
         second = bot.ask("And?", thread_ts=asked)
-        await asyncio.sleep(1.2)
+        await until(lambda: len(bot.parents()) > 2)
         assert [m.text for m in bot.replies(asked)] == [phrase("reply.down")]
         assert bot.slack.state.sessions[bot.channel, asked].status == "active"
         down[0] = False
@@ -230,8 +222,7 @@ async def test_what_came_while_nobody_was_there_is_answered_once(tmp_path: Path)
     async with serving(tmp_path, led_by(echo), slack=slack, mode="http", port=port) as bot:
         assert "Anybody there?" in (await bot.answer(asked)).text
         await until(lambda: any(d.acked_at for d in slack.deliveries))
-        await asyncio.sleep(0.3)
-        await until(lambda: not bot.bench.dispatch.at_work)
+        await bot.quiet()
         assert len(bot.replies(asked)) == 1
         assert len(await bot.store.runs()) == 1
     slack.close()
@@ -256,7 +247,7 @@ async def test_what_is_changed_before_it_is_begun_is_answered_as_it_is(tmp_path:
         await bot.inbox.resume()
         assert "Right?" in (await bot.answer(edited)).text
         assert "Plain?" in (await bot.answer(plain)).text
-        await quiet(bot)
+        await bot.quiet()
         assert await state(bot, gone) == "ignored"
         assert "Never mind?" not in str(bot.parents())
         assert len(await bot.store.runs()) == 2
@@ -267,7 +258,7 @@ async def test_a_request_that_is_deleted_at_work_ends_quietly(tmp_path: Path) ->
         asked = bot.ask("Hello?")
         await until(lambda: bot.replies(asked))
         bot.slack.people.delete(ASKER, bot.channel, asked)
-        await quiet(bot)
+        await bot.quiet()
         assert await state(bot, asked) in ("done", "failed")  # a reply that was begun may stand
         top = [m for m in bot.slack.visible(bot.channel) if m.user == BOT_USER and not m.thread_ts]
         assert top == []
@@ -285,7 +276,7 @@ async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
         asked = bot.ask("First?")
         await until(lambda: bot.replies(asked) and bot.model.recorded)
         second = bot.ask("Second?", thread_ts=asked)
-        await stored(bot, second)
+        await bot.stored(second)
         bot.slack.people.stop(LUIS, bot.channel, asked)
         first, waiting = await bot.answers(asked, 2)
         assert "Stopped before anything was looked at" in first.text
@@ -293,10 +284,6 @@ async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
         bot.ask("Third?", thread_ts=asked)
         assert "You asked: Third?" in (await bot.answers(asked, 3))[2].text
         assert [r.status for r in await bot.store.runs()] == ["complete", "cancelled"]
-
-
-async def stored(bot: Served, ts: str) -> None:
-    await come(lambda: state(bot, ts))
 
 
 # ---- what may be read

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_kit import channel_id, led_by, until, workspace
+from engine_kit import channel_id, come, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
 
 from bot.listeners.home import RESUME
@@ -65,6 +64,11 @@ async def test_who_may_not_ask_is_told_why_and_nobody_else_is(tmp_path: Path) ->
         assert bot.slack.calls["chat.startStream"] == 0
 
 
+async def admitted(bot: Served) -> tuple[str, ...]:
+    """The administrators, as the file names them now."""
+    return (await bot.bench.approvals.cards.admission.file.read()).admins
+
+
 async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "assistant.yaml"
     async with serving(tmp_path, led_by(echo), space=mixed(), policy_path=path) as bot:
@@ -72,7 +76,7 @@ async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path
         path.write_text(
             "policy:\n  channels: {support-1: {answer: false}}\n  admins: [U0BOSS]\n", "utf-8"
         )
-        await asyncio.sleep(1.1)
+        await come(lambda: admitted(bot))
         asked = bot.ask("Now?")
         await until(bot.whispers)
         assert "I do not answer in this channel" in bot.whispers()[0]
@@ -132,7 +136,8 @@ async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path, mode
         await until(lambda: bot.whispers(BOSS))
         assert bot.whispers(BOSS)[0] == f"All new work is paused by <@{BOSS}>."
         asked = bot.ask("Hello?")
-        await asyncio.sleep(1.3)
+        await bot.stored(asked)
+        await bot.bench.dispatch.look()
         assert nothing_public(bot, asked)
         people.open_home(ASKER)
         await until(lambda: "Paused by" in home_text(bot, ASKER))
@@ -148,7 +153,8 @@ async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path, mode
         assert bot.whispers(BOSS)[1] == "The assistant is running."
         await bot.inbox.pause("the command line")
         later = bot.ask("Later?")
-        await asyncio.sleep(0.3)
+        await bot.stored(later)
+        await bot.bench.dispatch.look()
         assert nothing_public(bot, later)
         await bot.inbox.resume()
         assert "Later?" in (await bot.answer(later)).text
