@@ -186,6 +186,8 @@ class Delegation:
     """Results that the parent has been shown a view of."""
     _known: dict[str, Finding] = field(default_factory=dict)
     """Findings that the parent may refer to, by id."""
+    subjects: dict[str, str] = field(default_factory=dict)
+    """Id of each subagent -> its title."""
     _found: set[str] = field(default_factory=set)
     """Threads, mails, pages and lists in their evidence: they may be read by further subagents."""
 
@@ -204,6 +206,8 @@ class Delegation:
         for brief in briefs:
             self.titles |= brief.handles.titles
         done = await self.fanout.run_all(briefs)
+        for brief, result in zip(briefs, done, strict=True):
+            self.subjects[result.id] = brief.draft.description
         self._note_windows(briefs, done)
         ran = iter(done)
         results = [[next(ran) if isinstance(e, Brief) else e for e in plan] for plan in planned]

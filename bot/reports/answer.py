@@ -184,10 +184,15 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     missing = _gaps(document)
     if missing:
         most = FEW_GAPS if sources and not whole else MOST_GAPS
-        shown = ". ".join(one_line(each).rstrip(".") for each in missing[:most])
-        more = len(missing) - most
-        rest = f", {phrase('more', n=more)}" if more > 0 else ""
-        yield from wrap(f"{phrase('gaps')}: {shown}{rest}.")
+        shown = [one_line(each) for each in missing[:most]]
+        if (more := len(missing) - most) > 0:
+            shown.append(phrase("more", n=more))
+        if len(shown) == 1:
+            yield from wrap(f"{phrase('gaps')}: {shown[0]}")
+        else:
+            yield f"{phrase('gaps')}:"
+            for each in shown:
+                yield from wrap(f"· {each}", "  ")
     parts = [phrase("count.source", n=sources)] if sources else []
     parts += [*filter(None, [messages_of(document)]), price(document)]
     command = f"assistant show {document.run_id}"

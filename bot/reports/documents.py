@@ -99,6 +99,10 @@ class Gap(DocumentPart):
     stopped_by: str | None = None
     """Why that subagent found no more; null: it told of the gap itself."""
 
+    def of(self, source: str) -> Gap:
+        """Return it with what it is about."""
+        return self.model_copy(update={"source": source})
+
 
 class RunCoverage(DocumentPart):
     """Counts of the parts of a run by their end, and what it does not cover."""

@@ -553,7 +553,11 @@ class Ask:
         found = coverage_of(results)
         own = (*self.sources.missing, *self.reports.missing, *self.reading.undone.values())
         told, problems = ([Gap(reason=r) for r in each if r] for each in (own, self.app.problems))
-        gaps = list(dict.fromkeys((*told, *found.not_covered, *problems)))
+        missing = found.not_covered
+        if len(results) > 1:
+            subjects = self.delegation.subjects
+            missing = [gap.of(subjects.get(gap.subagent or "", "")) for gap in missing]
+        gaps = list(dict.fromkeys((*told, *missing, *problems)))
         update = {"not_covered": gaps, "looked_up": len(self.reading.seen_items())}
         return found.model_copy(update=update)
 
