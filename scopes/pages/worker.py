@@ -59,12 +59,12 @@ _ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)
 def answer(asked: dict[str, Any], page: bytes) -> dict[str, Any]:
     """Return what is to be known of one page."""
     if asked["kind"] == "pdf":
-        found = pdf.text_of(page, MAX_PDF_PAGES, asked["max_chars"])
-        if "error" in found:
-            return found
-        text, pages, read = found["text"], found["pages"], found["read"]
-        note = f"{read} of {pages} pages of a PDF were read."
-        return {"title": "", "date": "", "text": printable(text), "note": note}
+        try:
+            told = pdf.text_of(page, MAX_PDF_PAGES, asked["max_chars"])
+        except pdf.PdfUnreadable as error:
+            return {"error": str(error)}
+        note = f"{told.read} of {told.pages} pages of a PDF were read."
+        return {"title": "", "date": "", "text": printable(told.text), "note": note}
     if asked["kind"] == "text":
         text = printable(decoded(page, asked["charset"]))
         return {"title": "", "date": "", "text": text, "note": ""}
