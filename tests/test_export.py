@@ -78,6 +78,10 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
+def message_count(workspace: Workspace) -> int:
+    return sum(len(channel.messages) for channel in workspace.channels)
+
+
 @pytest.mark.parametrize(
     ("day", "why"),
     [
@@ -94,7 +98,7 @@ def test_a_damaged_day_is_named_and_all_others_are_loaded(
     tmp_path: Path, day: Any, why: str
 ) -> None:
     workspace = with_days(tmp_path, d13=[said("1739990000.000100")], d14=day, d15=[said(ROOT)])
-    assert workspace.message_count == 2
+    assert message_count(workspace) == 2
     assert workspace.problems == (f"support-es/2025-03-14.json: {why}; its messages are missing",)
 
 
@@ -132,7 +136,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
         (10, "its bytes in the zip are damaged or encrypted"),
     ):
         workspace = load_export(claiming(written(tmp_path, files), bomb, size))
-        assert workspace.message_count == 1
+        assert message_count(workspace) == 1
         assert workspace.problems == (f"{bomb}: {why}; its messages are missing",)
     assert "more than 2 GB" in refused(claiming(written(tmp_path, files), bomb, 2**32 - 16))
 
@@ -153,12 +157,12 @@ def test_damaged_bytes_lose_nothing_in_silence(tmp_path: Path) -> None:
             workspace = load_export(path)
         except ExportError:
             continue
-        lost = 10 - workspace.message_count
+        lost = 10 - message_count(workspace)
         assert len(workspace.problems) >= lost or end > directory
 
 
 def test_the_development_export_is_loaded_whole(dev_data: Path) -> None:
     workspace = load_export(dev_data / "slack_export.zip")
-    assert (len(workspace.channels), workspace.message_count) == (7, 2636)
+    assert (len(workspace.channels), message_count(workspace)) == (7, 2636)
     assert (len(workspace.users), workspace.problems) == (603, ())
     assert sum(m.is_reply for channel in workspace.channels for m in channel.messages) == 1669

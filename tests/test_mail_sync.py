@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pg_kit import Kept, kept, place
 from pydantic import TypeAdapter
+from standins.google import forget_history
 
 from bot.mailbox.sync import (
     FIRST,
@@ -402,6 +403,6 @@ async def test_gmail_and_its_search_tell_what_a_sync_asks_for(state: MailState) 
         assert (await told())[0].threads == ()
         assert at.asked("threads.get") == fetched
         late = local.add(mail(7), ["INBOX"]).thread
-        local.forget_history()
+        forget_history(local)
         last, new = await told()
         assert (last.why, last.threads, new) == (TOO_OLD, (late,), {late})

@@ -8,26 +8,31 @@ import sys
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 
 import scopes
-from scopes.documents.pdf import text_of
+from scopes.documents.pdf import PdfText, PdfUnreadable, text_of
 from scopes.programs import WorkerDied, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
 
 
-def read(data: bytes, max_pages: int = 9, max_chars: int = 9_000) -> dict[str, Any]:
+def read(data: bytes, max_pages: int = 9, max_chars: int = 9_000) -> PdfText:
     return text_of(data, max_pages, max_chars)
 
 
 def text(data: bytes) -> str:
     found = read(data)
-    assert found["read"] == found["pages"]
-    return str(found["text"])
+    assert found.read == found.pages
+    return found.text
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(PdfUnreadable) as raised:
+        read(data)
+    return str(raised.value)
 
 
 def lines(*each: str) -> bytes:
@@ -52,17 +57,17 @@ def one_page(
 
 def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() -> None:
     found = read(pdf(*[shown("x")] * 5), max_pages=3)
-    assert (found["pages"], found["read"], found["text"]) == (5, 3, "x\n\nx\n\nx")
+    assert (found.pages, found.read, found.text) == (5, 3, "x\n\nx\n\nx")
     found = read(pdf(*[shown("x" * 40)] * 5), max_chars=50)
-    assert (found["pages"], found["read"], len(found["text"])) == (5, 2, 51)
-    assert read(pdf(b"")) == {"text": "", "pages": 1, "read": 1, "images": 0}
+    assert (found.pages, found.read, len(found.text)) == (5, 2, 51)
+    assert read(pdf(b"")) == PdfText("", pages=1, read=1, images=0)
 
 
 def test_a_file_that_asks_for_a_password_says_so() -> None:
-    assert read(pdf(shown("secret"), password=b"pass")) == {"error": "encrypted"}
+    assert refused(pdf(shown("secret"), password=b"pass")) == "encrypted"
     assert text(pdf(shown("secret"), password=b"")) == "secret"
     locked = written([CATALOG], b"/Encrypt << /Filter /Adobe.PubSec /V 4 >>")
-    assert read(locked) == {"error": "damaged"}
+    assert refused(locked) == "damaged"
 
 
 GOOD, WORDS = pdf(lines("some words", "on a page"), shown("more")), "some words\non a page\n\nmore"
@@ -75,12 +80,12 @@ LOOP = b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 9 >>"
     ids=["empty", "no more than a head", "rubbish", "cut", "its pages lead to themselves"],
 )
 def test_a_damaged_file_says_so(data: bytes) -> None:
-    assert read(data) == {"error": "damaged"}
+    assert refused(data) == "damaged"
 
 
 def test_a_page_that_is_damaged_is_left_out() -> None:
-    assert read(GOOD.replace(b"/Type /Page /", b"/Type /Rage /", 1))["read"] == 1
-    assert read(GOOD.replace(b"/Kids [4 0 R", b"/Kids [9 9 R"))["text"] == "more"
+    assert read(GOOD.replace(b"/Type /Page /", b"/Type /Rage /", 1)).read == 1
+    assert read(GOOD.replace(b"/Kids [4 0 R", b"/Kids [9 9 R")).text == "more"
     for box in (b"[-1e38 -1e38 1e38 1e38]", b"[0 0 0 0]", b"[nan 1]", b"6 0 R"):
         assert text(GOOD.replace(b"[0 0 612 792]", box)) == WORDS  # a page may be of any size
 
@@ -88,14 +93,18 @@ def test_a_page_that_is_damaged_is_left_out() -> None:
 DAMAGED = """
 import random, sys
 from scopes.process_limits import limit
-from scopes.documents.pdf import text_of
+from scopes.documents.pdf import PdfUnreadable, text_of
 limit(memory=512 << 20, seconds=60)
 good, chance, told = sys.stdin.buffer.read(), random.Random(7), set()
 for _ in range(int(sys.argv[1])):
     bad = bytearray(good)
     for _ in range(chance.choice((1, 1, 3, 10, 60))):
         bad[chance.randrange(len(bad))] = chance.randrange(256)
-    told.add(text_of(bytes(bad), 9, 9_000).get("error", ""))
+    try:
+        text_of(bytes(bad), 9, 9_000)
+        told.add("")
+    except PdfUnreadable as error:
+        told.add(str(error))
 print(*sorted(told), sep=",")
 """
 

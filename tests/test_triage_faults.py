@@ -17,7 +17,7 @@ from bot_kit import Done, Shell, configure, model_at, refused
 from engine_kit import MUX, is_child, opening, until
 from mail_kit import ME, judging, letters, mail, mbox
 from serve_kit import ASKER, Served
-from standins.google import TOKEN, Grant, LocalGoogle
+from standins.google import TOKEN, Grant, LocalGoogle, forget_history
 from standins.google_faults import Fault
 from standins.google_oauth import CLIENT_ID
 from standins.model import ModelServer
@@ -204,7 +204,7 @@ def test_too_old_a_history_is_made_up_for_by_a_listing(connect: Connect, forgott
         desk.triage()
         for number in range(forgotten):
             desk.google.gmail.add(letters(5)[3 + number], frozenset({"INBOX"}))
-            desk.google.gmail.forget_history()
+            forget_history(desk.google.gmail)
         desk.triage()
         assert desk.told() == subjects(3 + forgotten)
         assert set(desk.judged().values()) == {1}
@@ -223,7 +223,7 @@ def test_whatever_fails_each_thread_is_told_once_in_the_end(connect: Connect, se
                 for _ in range(chance.randint(1, 4))
             ]
             if chance.random() < 0.3:
-                desk.google.gmail.forget_history()
+                forget_history(desk.google.gmail)
             done = desk.typed()
             if done.code == 2:
                 refused(done, "gmail")

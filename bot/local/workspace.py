@@ -192,7 +192,3 @@ class Workspace:
     problems: tuple[str, ...] = ()
     """One sentence for each part of the source that could not be read."""
     usergroups: tuple[UserGroup, ...] = ()
-
-    @property
-    def message_count(self) -> int:
-        return sum(len(channel.messages) for channel in self.channels)

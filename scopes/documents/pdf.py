@@ -8,6 +8,7 @@ a file sets off: it is called in our own programs alone, `scopes.documents.worke
 from __future__ import annotations
 
 from ctypes import POINTER, c_char, c_ushort
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pypdfium2_raw as pdfium
@@ -18,10 +19,24 @@ HYPHEN: Final = "\ufffe"
 """What PDFium makes of a hyphen and the end of its line."""
 
 
-def text_of(data: bytes, max_pages: int, max_chars: int) -> dict[str, Any]:
-    """Return the text of the first pages, up to so many characters, without damaged ones.
+class PdfUnreadable(Exception):
+    """A PDF that gives no text: it is `encrypted`, with a password, or `damaged`."""
 
-    That is `{"text", "pages", "read", "images"}`, or `{"error": "encrypted" | "damaged"}`.
+
+@dataclass(frozen=True, slots=True)
+class PdfText:
+    """The text of the pages that were read."""
+
+    text: str
+    """Up to so many characters as were asked for, and one more where there are more."""
+    pages: int
+    """In all."""
+    read: int
+    images: int
+
+
+def text_of(data: bytes, max_pages: int, max_chars: int) -> PdfText:
+    """Return the text of the first pages without damaged ones. Raises PdfUnreadable.
 
     What a reader does not see is read as all else: what is white, covered, on a layer that is off,
     outside of the page or of its crop box. Where the file has other words for what it draws
@@ -32,7 +47,7 @@ def text_of(data: bytes, max_pages: int, max_chars: int) -> dict[str, Any]:
     document = pdfium.FPDF_LoadMemDocument64(data, len(data), None)
     if not document:
         locked = pdfium.FPDF_GetLastError() == pdfium.FPDF_ERR_PASSWORD
-        return {"error": "encrypted" if locked else "damaged"}
+        raise PdfUnreadable("encrypted" if locked else "damaged")
     parts, images = list[str](), 0
     try:
         pages = pdfium.FPDF_GetPageCount(document)
@@ -45,9 +60,8 @@ def text_of(data: bytes, max_pages: int, max_chars: int) -> dict[str, Any]:
     finally:
         pdfium.FPDF_CloseDocument(document)
     if not parts:
-        return {"error": "damaged"}
-    text = "\n\n".join(parts)[: max_chars + 1]
-    return {"text": text, "pages": pages, "read": len(parts), "images": images}
+        raise PdfUnreadable("damaged")
+    return PdfText("\n\n".join(parts)[: max_chars + 1], pages, len(parts), images)
 
 
 def _images_of_page(page: Any) -> int:

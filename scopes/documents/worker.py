@@ -82,12 +82,13 @@ def text_of(data: bytes, max_chars: int, source: bool) -> DocumentText:
 
 
 def _pdf(data: bytes, max_chars: int) -> DocumentText:
-    found = pdf.text_of(data, MAX_PAGES, max_chars)
-    if "error" in found:
-        raise DocumentRefused(LOCKED if found["error"] == "encrypted" else DAMAGED)
-    text, pages, read = found["text"], found["pages"], found["read"]
-    facts = facts_of(f"PDF, text of {read} of {pages} pages", pictures(found["images"]))
-    return DocumentText(text[:max_chars], facts, len(text) > max_chars or read < pages)
+    try:
+        found = pdf.text_of(data, MAX_PAGES, max_chars)
+    except pdf.PdfUnreadable as error:
+        raise DocumentRefused(LOCKED if str(error) == "encrypted" else DAMAGED) from None
+    read = f"PDF, text of {found.read} of {found.pages} pages"
+    cut = len(found.text) > max_chars or found.read < found.pages
+    return DocumentText(found.text[:max_chars], facts_of(read, pictures(found.images)), cut)
 
 
 def _office(data: bytes, max_chars: int) -> DocumentText:

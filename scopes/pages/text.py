@@ -74,9 +74,8 @@ class PageReader:
         except WorkerDied:
             raise PageUnreadable("It takes too much to read it.") from None
         if "error" in found:
-            how = "needs a password" if found["error"] == "encrypted" else "is damaged"
-            raise PageUnreadable(f"It {how}.")
-        return PageText(**{**found, "text": found["text"][: self._max_chars]})
+            raise PageUnreadable(found["error"])
+        return PageText(**found)
 
     async def aclose(self) -> None:
         await self._worker.aclose()

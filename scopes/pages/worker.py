@@ -1,8 +1,8 @@
 """The text of pages: a program of its own, so that a hostile page takes nothing down with it.
 
 It answers the requests of a `scopes.programs.WorkerProcess`: one line of JSON (`kind`, `url`,
-`charset` and `max_chars`), and behind it the page. An answer is JSON: `{"title", "date", "text",
-"note"}` or `{"error"}`.
+`charset` and `max_chars`), and behind it the page. An answer is JSON: the fields of a `PageText`,
+or `{"error"}`, a sentence.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import warnings
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import quote, urldefrag, urljoin
 
@@ -23,6 +24,7 @@ from scopes.confinement import confined
 from scopes.documents import pdf
 from scopes.extraction.characters import decoded
 from scopes.extraction.visible import source_of, visible_page
+from scopes.pages.text import PageText, PageUnreadable
 from scopes.process_limits import limit
 from scopes.programs import serve
 
@@ -37,6 +39,7 @@ MAX_LINKS = 40
 MAX_HTML = 800_000
 """Characters of a document: what takes two seconds to read."""
 CUT = "It is very long: only its beginning was read."
+LOCKED, DAMAGED = "It needs a password.", "It is damaged."
 HIDDEN = "It holds text that a reader would not see, which was left out."
 
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,1000})", re.IGNORECASE)
@@ -56,24 +59,27 @@ _ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)
 """Backslashes of Markdown: in front of a sign, or of what would begin a block."""
 
 
-def answer(asked: dict[str, Any], page: bytes) -> dict[str, Any]:
-    """Return what is to be known of one page."""
-    if asked["kind"] == "pdf":
-        found = pdf.text_of(page, MAX_PDF_PAGES, asked["max_chars"])
-        if "error" in found:
-            return found
-        text, pages, read = found["text"], found["pages"], found["read"]
-        note = f"{read} of {pages} pages of a PDF were read."
-        return {"title": "", "date": "", "text": printable(text), "note": note}
-    if asked["kind"] == "text":
-        text = printable(decoded(page, asked["charset"]))
-        return {"title": "", "date": "", "text": text, "note": ""}
-    source = source_of(decoded(page, asked["charset"]) if asked["charset"] else page)
-    found = of_html(source[:MAX_HTML], asked["url"])
-    return {**found, "note": CUT if len(source) > MAX_HTML else found["note"]}
+def text_of(page: bytes, kind: str, url: str, charset: str, max_chars: int) -> PageText:
+    """Return the text of one page. Raises PageUnreadable, and whatever the libraries raise."""
+    if kind == "pdf":
+        return _pdf(page, max_chars)
+    if kind == "text":
+        return PageText("", "", printable(decoded(page, charset)), "")
+    source = source_of(decoded(page, charset) if charset else page)
+    found = of_html(source[:MAX_HTML], url)
+    return replace(found, note=CUT) if len(source) > MAX_HTML else found
 
 
-def of_html(text: str, url: str) -> dict[str, Any]:
+def _pdf(page: bytes, max_chars: int) -> PageText:
+    try:
+        found = pdf.text_of(page, MAX_PDF_PAGES, max_chars)
+    except pdf.PdfUnreadable as error:
+        raise PageUnreadable(LOCKED if str(error) == "encrypted" else DAMAGED) from None
+    note = f"{found.read} of {found.pages} pages of a PDF were read."
+    return PageText("", "", printable(found.text), note)
+
+
+def of_html(text: str, url: str) -> PageText:
     """Return the article of a page in Markdown; all of its text where no article is found.
 
     What a reader would not see is taken out first: trafilatura knows what of a page is its
@@ -104,12 +110,12 @@ def of_html(text: str, url: str) -> dict[str, Any]:
         links = links_of(tree, base).items()
         article += "".join(f"\n[{words}]({to})" for to, words in links if to != url)
     title, date = _TITLE.search(text[:200_000]), _DATE.search(text[:200_000])
-    return {
-        "title": printable(html.unescape(title[1])).strip()[:MAX_TITLE] if title else "",
-        "date": date[1] if date else "",
-        "text": article,
-        "note": HIDDEN if seen.hidden else seen.cut,
-    }
+    return PageText(
+        printable(html.unescape(title[1])).strip()[:MAX_TITLE] if title else "",
+        date[1] if date else "",
+        article,
+        HIDDEN if seen.hidden else seen.cut,
+    )
 
 
 def _without_looks(tree: Any) -> None:
@@ -170,13 +176,16 @@ def reply(request: bytes) -> bytes:
     """Return the answer to a request."""
     head, _, body = request.partition(b"\n")
     limit(seconds=MAX_CPU_S)
+    asked = json.loads(head)
     try:
-        found = answer(json.loads(head), body)
+        found = text_of(body, **asked)
+    except PageUnreadable as error:
+        return json.dumps({"error": str(error)}).encode()
     except MemoryError:
         raise  # it ends, and the next page gets a fresh one
     except Exception:  # the seam: a damaged page raises whatever it meets in the libraries
-        found = {"error": "damaged"}
-    return json.dumps(found).encode()
+        return json.dumps({"error": DAMAGED}).encode()
+    return json.dumps({**asdict(found), "text": found.text[: asked["max_chars"]]}).encode()
 
 
 def main() -> None:

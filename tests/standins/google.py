@@ -183,6 +183,14 @@ class LocalGoogle(server.LocalGoogle):
         return grant
 
 
+def forget_history(state: GmailState) -> None:
+    """Make every history id that was given so far too old, as Gmail does after a week or so."""
+    with state.lock:
+        state.history_id += 1
+        state.oldest_history = state.history_id
+        state.history.clear()
+
+
 def _known(names: set[str], why: str) -> None:
     for name in names:
         said = f'Invalid JSON payload received. Unknown name "{name}": {why}'

@@ -128,7 +128,16 @@ class LocalSlack(server.LocalSlack):
         One of type "app_rate_limited" is sent as such, any other inside of an event_callback.
         """
         for _ in range(times):
-            event_id = self.events.event(event, event_id=event_id, authorizations=authorizations)
+            event_id = event_id or self.events.new_id()
+            kind = str(event.get("type", "")) if isinstance(event, dict) else ""
+            place = event.get("channel") if isinstance(event, dict) else None
+            known = {"channel": place} if isinstance(place, str) else {}
+            payload = self.events.callback(known, event_id) | {"event": event}
+            if kind == "app_rate_limited":
+                payload = {k: payload[k] for k in ("token", "team_id", "api_app_id")} | event
+            elif authorizations is not None:
+                payload["authorizations"] = list(authorizations)
+            self.events.put("events_api", event_id, kind, payload)
         return event_id or ""
 
     def put(self, kind: str, payload: Mapping[str, Any]) -> str:

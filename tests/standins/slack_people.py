@@ -74,7 +74,15 @@ class People(people.People):
         with self.state.lock:
             place = self.state.channels[channel]
             self.state.members[channel][user] = None
-            told = events.joined(self.state, place, user, inviter)
+            told = {
+                "type": "member_joined_channel",
+                "user": user,
+                "channel": channel,
+                "channel_type": "C" if place.kind == "public_channel" else "G",
+                "team": self.state.team.id,
+                **({"inviter": inviter} if inviter else {}),
+                "event_ts": events.now_ts(self.state),
+            }
         self.tell(channel, told)
 
     def leave(self, user: str, channel: str) -> None:

@@ -2,9 +2,9 @@
 
 import codecs
 import re
-from binascii import Error as NotBase64
-from binascii import a2b_base64, a2b_qp
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from email.errors import HeaderParseError
+from email.header import decode_header
 from email.message import Message
 
 Headers = list[tuple[str, str]]
@@ -12,13 +12,13 @@ Headers = list[tuple[str, str]]
 
 MAX_HEADERS = 500_000
 """Bytes of one header block that are read; the rest of it counts as its text."""
+MAX_DECODED = 20_000
+"""Characters of a value with encoded words."""
 MAX_PARAMETERS = 4_000
 """Characters of a Content-Type that are searched for parameters."""
 
 _FIELD = re.compile(rb"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
 _LINE = re.compile(rb"([^\n]*?)\r?(?:\n|\Z)")
-_WORD = re.compile(r"=\?([^?\s]{1,80})\?([bBqQ])\?([^?]*)\?=")
-_BETWEEN_WORDS = re.compile(r"(\?=)\s+(?==\?[^?\s]{1,80}\?[bBqQ]\?)")
 _NOT_CHARSETS = frozenset(
     ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 )
@@ -102,41 +102,22 @@ def _codec(label: str) -> str:
 
 
 def decoded(value: str) -> str:
-    """A header's value with its encoded words (RFC 2047) decoded; broken ones stay."""
-    if "=?" not in value:
+    """Return a value with encoded words (RFC 2047) decoded; broken ones and long values stay."""
+    if "=?" not in value or len(value) > MAX_DECODED:
         return value
-    return "".join(_pieces(_BETWEEN_WORDS.sub(r"\1", value)))
-
-
-def _pieces(value: str) -> Iterator[str]:
-    """The value in pieces; adjacent words of one charset are decoded together."""
-    at, held, charset = 0, b"", ""
-    for word in _WORD.finditer(value):
-        content = _word(word)
-        joins = held and at == word.start() and word[1].lower() == charset
-        if held and not joins:
-            yield text_of(held, charset.partition("*")[0])
-            held = b""
-        yield value[at : word.start()]
-        if content is None:
-            yield word[0]
-        else:
-            held, charset = held + content, word[1].lower()
-        at = word.end()
-    if held:
-        yield text_of(held, charset.partition("*")[0])
-    yield value[at:]
-
-
-def _word(word: re.Match[str]) -> bytes | None:
-    """The bytes of an encoded word; None when it is broken."""
-    sent = word[3].encode("utf-8", "replace")
-    if word[2] in "qQ":
-        return a2b_qp(sent, header=True)
     try:
-        return a2b_base64(sent + b"=" * (-len(sent) % 4))
-    except NotBase64:
-        return None
+        chunks = decode_header(value)
+    except (HeaderParseError, ValueError):
+        return value
+    return "".join(
+        chunk if isinstance(chunk, str) else _word(chunk, charset) for chunk, charset in chunks
+    )
+
+
+def _word(chunk: bytes, charset: str | None) -> str:
+    if charset is None:  # `decode_header` has what stood between encoded words in this codec
+        return chunk.decode("raw-unicode-escape", "replace")
+    return text_of(chunk, charset.partition("*")[0])
 
 
 class Parameters:

@@ -81,7 +81,7 @@ class Change:
 
     id: int
     kind: str
-    """messagesAdded, messagesDeleted, labelsAdded or labelsRemoved."""
+    """messagesAdded, labelsAdded or labelsRemoved."""
     message: str
     thread: str
     labels: tuple[str, ...]
@@ -99,7 +99,7 @@ class Draft:
 class GmailState:
     """One mailbox, served from a thread of its own: hold `lock` through what reads it.
 
-    `add`, `remove`, `relabel` and `forget_history` do what happens to a mailbox meanwhile.
+    `add` and `relabel` do what happens to a mailbox meanwhile.
     """
 
     def __init__(
@@ -180,17 +180,6 @@ class GmailState:
         wanted = set(references(headers))
         return next((m.thread for m in self.messages.values() if refers(m, wanted)), None)
 
-    def remove(self, id: str) -> None:
-        """Delete a message for good."""
-        with self.lock:
-            held = self.messages[id]
-            self._changed("messagesDeleted", held)
-            del self.messages[id]
-            self.drafts = {d.id: d for d in self.drafts.values() if d.message != id}
-            self.threads[held.thread].remove(id)
-            if not self.threads[held.thread]:
-                del self.threads[held.thread]
-
     def relabel(self, ids: Iterable[str], add: Iterable[str], remove: Iterable[str]) -> None:
         """Change labels (ids) of messages; what changes nothing leaves no trace in the history."""
         new, gone = set(add), set(remove)
@@ -215,13 +204,6 @@ class GmailState:
 
     def thread_history(self, id: str) -> int:
         return max(held.history for held in self.of_thread(id))
-
-    def forget_history(self) -> None:
-        """Make every history id that was given so far too old, as Gmail does after a week or so."""
-        with self.lock:
-            self.history_id += 1
-            self.oldest_history = self.history_id
-            self.history.clear()
 
     def _changed(self, kind: str, held: Held, changed: Sequence[str] = ()) -> None:
         self.history_id += 1

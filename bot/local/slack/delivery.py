@@ -3,7 +3,7 @@
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -102,24 +102,13 @@ class Deliveries:
         """False as long as no app has ever listened: then nothing need be told."""
         return self._carrier.is_reachable
 
-    def event(
-        self,
-        event: Any,
-        *,
-        event_id: str | None = None,
-        authorizations: Iterable[Mapping[str, Any]] | None = None,
-    ) -> str:
-        """Deliver an event, whatever it is like; its id."""
-        event_id = event_id or f"Ev0LOCAL{next(self._numbers):06d}"
-        kind = str(event.get("type", "")) if isinstance(event, dict) else ""
-        if kind == "app_rate_limited":
-            payload = self._outer() | event
-        else:
-            payload = self._callback(event, event_id)
-            if authorizations is not None:
-                payload["authorizations"] = list(authorizations)
-        self.put("events_api", event_id, kind, payload)
-        return event_id
+    def event(self, event: Json) -> None:
+        """Deliver an event."""
+        id = self.new_id()
+        self.put("events_api", id, event["type"], self.callback(event, id))
+
+    def new_id(self) -> str:
+        return f"Ev0LOCAL{next(self._numbers):06d}"
 
     def put(
         self,
@@ -133,18 +122,14 @@ class Deliveries:
         body = json.dumps(payload)
         self._try(Envelope(kind, id, type, payload, answered, body), 0, "")
 
-    def _outer(self) -> Json:
+    def callback(self, event: Json, event_id: str) -> Json:
+        """Return the payload of an event."""
+        team = self._state.team.id
+        channel = self._state.channels.get(event.get("channel", ""))
         return {
             "token": VERIFICATION_TOKEN,
-            "team_id": self._state.team.id,
+            "team_id": team,
             "api_app_id": APP_ID,
-        }
-
-    def _callback(self, event: Any, event_id: str) -> Json:
-        team = self._state.team.id
-        place = event.get("channel") if isinstance(event, dict) else None
-        channel = self._state.channels.get(place) if isinstance(place, str) else None
-        return self._outer() | {
             "context_team_id": team,
             "context_enterprise_id": None,
             "event": event,

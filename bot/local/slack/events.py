@@ -89,18 +89,6 @@ def deleted(state: SlackState, channel: Channel, before: Message) -> Iterator[Js
     }
 
 
-def joined(state: SlackState, channel: Channel, user: str, inviter: str = "") -> Json:
-    return {
-        "type": "member_joined_channel",
-        "user": user,
-        "channel": channel.id,
-        "channel_type": "C" if channel.kind == "public_channel" else "G",
-        "team": state.team.id,
-        **({"inviter": inviter} if inviter else {}),
-        "event_ts": now_ts(state),
-    }
-
-
 def reacted(state: SlackState, channel: Channel, message: Message, user: str, name: str) -> Json:
     return {
         "type": "reaction_added",
