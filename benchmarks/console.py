@@ -28,6 +28,7 @@ from bot.serving.web import serve_app
 from bot.storage import tables
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
+from bot.storage.names import Names
 from bot.storage.run_index import folded
 from config.settings import load_settings
 from scopes.handles import Handles
@@ -39,6 +40,7 @@ from subagents.trajectory import Context, Origin, Recording
 NUMBER = 100_000
 BATCH = 2_000
 EVERY = timedelta(days=365) / NUMBER
+USERS = 200
 CHILDREN = 3
 """Subagents of each run, with their contexts and the parent's."""
 RESULT_CHARS = 4_000
@@ -49,6 +51,7 @@ BAR_MS = 300.0
 PAGES = {
     "newest runs": "/runs",
     "of one person, failed": "/runs?who=U3&status=failed",
+    "of one person by name": "/runs?who=ana",
     "of one channel, with costs": "/runs?where=C7&cost_from=0.02",
     "rated as bad": "/runs?rating=bad",
     "a word that one question has": "/runs?text=needle",
@@ -60,8 +63,6 @@ PAGES = {
     "costs of 30 days": "/costs?first={month}&last={today}",
     "costs of a year": "/costs?first={year}&last={today}",
 }
-NO_BAR = ("costs of a year",)
-"""It is asked for rarely, and reads four rows a run."""
 NOTES = f"""\
 Medians of {TIMES} requests over HTTP, in the process of the bot. {NUMBER:,} runs in 365 days, each
 with a result of {RESULT_CHARS:,} characters, {CHILDREN} subagents and {CHILDREN + 1} contexts."""
@@ -85,6 +86,8 @@ async def _measured(kind: str, store: Store) -> list[Row]:
     newest, chance = datetime.now(UTC), random.Random(7)
     for start in range(0, NUMBER, BATCH):
         await store.database.change(partial(_fill, newest=newest, start=start, chance=chance))
+    for number in range(USERS):
+        await Names(store.database).save(f"U{number}", "Ana" if number == 3 else f"Ben {number}")
     await _wide_run(store, newest)
     if store.database.shared:
         await store.database.change(lambda c: c.execute(sa.text("ANALYZE")))
@@ -97,8 +100,7 @@ async def _measured(kind: str, store: Store) -> list[Row]:
         for name, path in PAGES.items():
             address = f"{here}{PATH}{path.format(middle=f'{middle}~x', **days)}"
             took, size = await _timed(client, address)
-            bar = None if name in NO_BAR else BAR_MS
-            rows.append(Row(f"{kind}: {name}", took, " ms", bar, f"{size / 1000:,.0f} KB"))
+            rows.append(Row(f"{kind}: {name}", took, " ms", BAR_MS, f"{size / 1000:,.0f} KB"))
     return rows
 
 
@@ -158,7 +160,7 @@ def _run_row(n: int, at: datetime, chance: random.Random) -> list[dict[str, Any]
             "result": {"answer": _text(RESULT_CHARS, chance)},
             "error": None,
             "cost_usd": chance.random() / 10,
-            "requester": f"U{n % 200}",
+            "requester": f"U{n % USERS}",
             "request": None if scheduled else f"T1/C{n % 40}/{n}.000000",
         }
     ]

@@ -92,6 +92,8 @@ class Asking:
     people: People
     web: AsyncWebClient
     clock: Clock
+    names: dict[str, str] = field(default_factory=dict)
+    """What they were to remember."""
 
 
 @asynccontextmanager
@@ -102,4 +104,10 @@ async def asking(answers: dict[str, Json | int | str] | None = None) -> AsyncIte
     with MUX.serving(slack.app) as url:
         async with open_session(limits) as session:
             client = connect(session, "xoxb-t", f"{url}/api/", limits)
-            yield Asking(slack, People(client, clock=clock), client.web, clock)
+            names = dict[str, str]()
+
+            async def remember(id: str, name: str) -> None:
+                names[id] = name
+
+            people = People(client, remember=remember, clock=clock)
+            yield Asking(slack, people, client.web, clock, names)

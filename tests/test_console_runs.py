@@ -42,6 +42,8 @@ from bot.privacy.retention import empty_runs, empty_trajectories
 from bot.runs.store import Store
 from bot.serving.web import serve_app
 from bot.storage import tables
+from bot.storage.names import Names
+from bot.storage.requests import RequestQueue
 from config.settings import load_settings
 
 NEWEST = datetime(2026, 11, 28, 8, tzinfo=UTC)
@@ -165,7 +167,24 @@ async def test_a_run_that_goes_on_is_watched(served: Served, browser: Browser) -
         await expect(page.get_by_text("4 contexts,")).to_be_visible()
 
 
+async def test_people_and_channels_have_names(served: Served) -> None:
+    await wide_run(served.store, WIDE, 1)
+    await RequestQueue(served.store.database).pause("<@U1>")
+    rated = {"request": "T1/C1/1.000001", "user": "U1", "value": "bad", "at": NEWEST}
+    await served.store.database.write(sa.insert(tables.feedback).values(rated))
+    paths = (f"/runs/{WIDE}", "/runs", "/costs?first=2026-11-01&last=2026-11-28")
+    for path in (*paths, "/feedback", "/pause"):
+        assert "<bdi>U1</bdi>" in (await served.get(path)).text
+    for id, name in (("U1", "Ana"), ("C1", "#support")):
+        await Names(served.store.database).save(id, name)
+    for path in (*paths, "/feedback", "/pause"):
+        page = await served.get(path)
+        assert '<bdi title="U1">Ana</bdi>' in page.text
+        assert ('<bdi title="C1">#support</bdi>' in page.text) == (path in paths)
+
+
 async def test_what_people_and_models_write_does_not_act(served: Served, browser: Browser) -> None:
+    await Names(served.store.database).save("U1", NASTY)
     await wide_run(served.store, WIDE, 2, words=NASTY)
     run = f"/runs/{WIDE}"
     parts = (run, f"{run}/subagents/s1", f"{run}/contexts/s1")
@@ -294,6 +313,9 @@ async def filled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             await store_rows(store.database, many_rows(210, NEWEST, timedelta(hours=1)))
             rated = {"request": "T1/C1/1.000000", "user": "U9", "value": "bad", "at": NEWEST}
             await store.database.write(sa.insert(tables.feedback).values(rated))
+            for id, name in (("U3", "Ída Boss"), ("U4", "Nadia"), ("C1", "#Support")):
+                await Names(store.database).save(id, "earlier")
+                await Names(store.database).save(id, name)
             yield store
 
     if request.param == "sqlite":
@@ -311,8 +333,13 @@ async def filled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     [
         ("", range(210)),
         ("who=U3", [n for n in range(210) if n % 5 == 3 and n % 7 != 5]),
+        ("who=ída+b", [n for n in range(210) if n % 5 == 3 and n % 7 != 5]),
+        ("who=@BOSS", [n for n in range(210) if n % 5 == 3 and n % 7 != 5]),
+        ("who=oss", []),
+        ("who=earlier", []),
         ("who=command-line", range(5, 210, 7)),
         ("where=C1", [n for n in range(210) if n % 3 == 1 and n % 7 not in (3, 5)]),
+        ("where=%23sup", [n for n in range(210) if n % 3 == 1 and n % 7 not in (3, 5)]),
         ("where=weekly", range(3, 210, 7)),
         ("kind=ask&status=failed", [n for n in range(210) if n % 7 == 5 and n % 10 == 9]),
         ("cost_from=0.05", range(4, 210, 5)),

@@ -194,7 +194,7 @@ async def test_runs_of_an_earlier_version_are_found_and_added_up(place: Kept) ->
     await store.aclose()
     engine = engine_of(place)
     with engine.begin() as connection:
-        for table in ("questions", "model_costs"):
+        for table in ("questions", "model_costs", "names"):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0016'"))
     engine.dispose()

@@ -32,6 +32,7 @@ from bot.mailbox.google_oauth import Credentials, MailboxTokens
 from bot.privacy.forget import Forget, Forgotten, forget_pending
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
+from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import actions, flags, quoted
 from subagents.overlap import audit
@@ -131,6 +132,19 @@ async def test_a_dry_run_says_what_would_go_and_a_second_run_changes_nothing(in_
         for kind, id in (("user", "U0ANA"), ("item", CARD), ("user", "U0NOBODY")):
             assert await forget(store, kind, id) == Forgotten()
         assert await columns(store.database) == after
+
+
+async def test_the_name_of_who_or_what_is_forgotten_is_deleted(in_file: Kept) -> None:
+    async with kept(in_file, told()) as store:
+        names = {"U0ANA": "Ana", "U0BEN": "Ben", "C0OWN": "#own"}
+        for id, name in names.items():
+            await Names(store.database).save(id, name)
+        await forget(store, "author", "U0BEN")
+        assert await Names(store.database).known(names) == names
+        for kind, id in (("user", "U0ANA"), ("channel", "C0OWN")):
+            await forget(store, kind, id)
+            del names[id]
+            assert await Names(store.database).known(["U0ANA", "U0BEN", "C0OWN"]) == names
 
 
 @pytest.mark.parametrize(

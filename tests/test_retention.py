@@ -14,6 +14,7 @@ from bot.privacy.retention import tidy
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage import tables
+from bot.storage.names import Names
 from bot.storage.tables import actions, quoted
 from config.sections import RetentionSettings
 
@@ -106,4 +107,15 @@ async def test_old_actions_go_and_the_log_of_decisions_stays(in_file: Kept) -> N
     left = await store.database.read(sa.select(actions.c.id))
     assert [row.id for row in left] == ["a-r2"]
     assert await store.decisions("r1") == [decision()]
+    await store.aclose()
+
+
+async def test_a_name_goes_that_was_long_not_looked_up(in_file: Kept) -> None:
+    store = await in_file.store()
+    for id in ("U1", "U2"):
+        await Names(store.database).save(id, f"Name of {id}")
+    old = sa.update(tables.names).where(tables.names.c.id == "U1").values(at=ago(366))
+    await store.database.write(old)
+    await tidy(store.database, kept(results_days=365))
+    assert await Names(store.database).known(["U1", "U2"]) == {"U2": "Name of U2"}
     await store.aclose()

@@ -19,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from bot.errors import StoreError
 from bot.runs.store import Store
+from bot.storage.names import Names
 from config.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -126,6 +127,10 @@ class Console:
     operator: Visitor = field(default_factory=lambda: Visitor(""))
     """Visitor whom `access` does not name."""
 
+    async def names(self, *ids: str | None) -> dict[str, str]:
+        """Return the names of people and channels, as far as they are stored."""
+        return await Names(self.store.database).known(filter(None, ids))
+
     def visitor(self, request: Request) -> Visitor:
         visitor: Visitor = getattr(request.state, "visitor", self.operator)
         return visitor
@@ -138,6 +143,7 @@ class Console:
             "navigation": self.navigation,
             "here": request.url.path,
             "visitor": self.visitor(request),
+            "names": {},
         }
         return show(template, status, **{**base, **values})
 

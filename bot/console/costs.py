@@ -157,7 +157,7 @@ class CostPages:
         """Add up the costs of the days in the address."""
         window = CostWindow.of(request.query_params, datetime.now(UTC).date())
         database = self.console.store.database
-        days = await costs_by_day(database, window)
+        days, tables = await costs_by_day(database, window), await cost_tables(database, window)
         return self.console.render(
             request,
             "costs.html",
@@ -166,5 +166,6 @@ class CostPages:
             days=days,
             total=sum(row.usd for row in days.rows),
             runs=sum(row.runs for row in days.rows),
-            tables=await cost_tables(database, window),
+            tables=tables,
+            names=await self.console.names(*(row.key for table in tables for row in table.rows)),
         )

@@ -105,7 +105,8 @@ class Records:
         settings = self.console.settings.schedules
         found = await schedule_statuses(self.console.store.database, settings, now)
         rows = [_schedule_row(each, now) for each in found]
-        return self.console.render(request, "schedules.html", schedules=rows)
+        names = await self.console.names(*(row[key] for row in rows for key in ("owner", "to")))
+        return self.console.render(request, "schedules.html", schedules=rows, names=names)
 
     async def pause_schedule(self, request: Request) -> Response:
         name, by = request.path_params["name"], self._by(request)
@@ -126,12 +127,16 @@ class Records:
             reverse=True,
         )
         grants = await Grants(self.console.store.database).all()
+        standing = [each for each in grants if each.revoked_at is None]
+        people = [id for row in rows for id in (row.requester, row.decided_by)]
+        places = [id for each in standing for id in (*each.sources, each.destination, each.by)]
         return self.console.render(
             request,
             "approvals.html",
             waiting=waiting,
             finished=[_approval_row(row) for row in done[:SHOWN]],
-            grants=[each for each in grants if each.revoked_at is None],
+            grants=standing,
+            names=await self.console.names(*people, *places),
         )
 
     async def deny(self, request: Request) -> Response:
@@ -144,10 +149,12 @@ class Records:
     async def connections(self, request: Request) -> Response:
         """Show whose accounts are connected; their tokens are on no page."""
         settings = self.console.settings
+        accounts = await Credentials(self.console.store.database).connected()
         return self.console.render(
             request,
             "connections.html",
-            accounts=await Credentials(self.console.store.database).connected(),
+            accounts=accounts,
+            names=await self.console.names(*(each.account for each in accounts)),
             google=settings.google,
             servers=settings.mcp.servers,
         )
@@ -171,11 +178,13 @@ class Records:
 
     async def feedback(self, request: Request) -> Response:
         ratings = await self._queue.ratings(RATED)
-        return self.console.render(request, "feedback.html", ratings=ratings)
+        names = await self.console.names(*(each.user for each in ratings))
+        return self.console.render(request, "feedback.html", ratings=ratings, names=names)
 
     async def pause_state(self, request: Request) -> Response:
-        by = await self._queue.paused_by()
-        return self.console.render(request, "pause.html", by=by and _MENTION.sub(r"\1", by))
+        by = _MENTION.sub(r"\1", await self._queue.paused_by() or "")
+        names = await self.console.names(by)
+        return self.console.render(request, "pause.html", by=by, names=names)
 
     async def pause(self, request: Request) -> Response:
         visitor = self.console.visitor(request)

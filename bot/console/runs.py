@@ -26,6 +26,7 @@ from bot.reports.documents import STATUSES, AnswerDocument, parse_document
 from bot.reports.text import report_text
 from bot.runs.store import WAITING, RunNotFound, Store
 from bot.storage.database import Database
+from bot.storage.names import ids_named
 from bot.storage.requests import SCHEDULED, RequestQueue
 from bot.storage.run_index import asks
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
@@ -108,10 +109,11 @@ def _condition(name: str, value: str, shared: bool) -> Condition:
         raise ValueError(f"“{name}” may have {MAX_TEXT} characters.")
     match name:
         case "who":
-            return c.requester.is_(None) if value == COMMAND_LINE else c.requester == value
+            return _asked_by(value)
         case "where":
             scheduled = sa.and_(c.kind == SCHEDULED, schedule_name() == value)
-            return sa.or_(channel_of(shared) == value, scheduled)
+            channel = channel_of(shared)
+            return sa.or_(channel == value, channel.in_(ids_named(value)), scheduled)
         case "kind":
             return c.kind == _one_of("kind", value, RUN_KINDS)
         case "status":
@@ -126,6 +128,14 @@ def _condition(name: str, value: str, shared: bool) -> Condition:
         case "text":
             return asks(value)
     return _before(value)
+
+
+def _asked_by(value: str) -> Condition:
+    """Match runs of somebody, by their id or their name."""
+    who = runs.c.requester
+    return (
+        who.is_(None) if value == COMMAND_LINE else sa.or_(who == value, who.in_(ids_named(value)))
+    )
 
 
 def _one_of(what: str, value: str, known: Sequence[str]) -> str:
@@ -269,6 +279,7 @@ class RunPages:
             wanted=wanted,
             found=found,
             more=more,
+            names=await self.console.names(*(id for run in found for id in (run.who, run.where))),
             choices={"kind": RUN_KINDS, "status": RUN_STATUSES, "rating": RATINGS},
             seconds_text=seconds_text,
         )
@@ -369,9 +380,11 @@ class RunPages:
         budget = next(iter(await self.store.database.read(query)), None)
         limits = run.args.get("limits") or {}
         paid = [bar.cost_usd for bar in timeline.bars if bar.cost_usd]
+        where = where_of(run.request, run.args.get("schedule"))
         return {
             "run": run,
-            "where": where_of(run.request, run.args.get("schedule")),
+            "where": where,
+            "names": await self.console.names(run.requester, where),
             "timeline": timeline,
             "kinds": KINDS,
             "seconds_text": seconds_text,

@@ -41,6 +41,7 @@ from bot.storage.tables import (
     mail_corrections,
     mail_cursors,
     mail_threads,
+    names,
     notes,
     oauth_states,
     preferences,
@@ -142,8 +143,13 @@ class Forget:
             mail=own.mail,
             later=len(seen & busy) + waiting,
         )
-        if not self.dry_run and done != Forgotten():
-            await self.database.empty_log()
+        if not self.dry_run:
+            named = 0
+            if target.kind in ("channel", "user"):
+                mine = sa.delete(names).where(names.c.id == target.id)
+                named = await self.database.write(mine)
+            if named or done != Forgotten():
+                await self.database.empty_log()
         return done
 
     async def _items_by_run(

@@ -24,6 +24,7 @@ from bot.storage.tables import (
     mail_acts,
     mail_corrections,
     mail_threads,
+    names,
     notes,
     oauth_states,
     outside_calls,
@@ -64,6 +65,7 @@ async def tidy(database: Database, retention: RetentionSettings) -> None:
     rows: tuple[tuple[int | None, sa.Column[Any], Condition], ...] = (
         (days.results_days, mail_corrections.c.at, sa.true()),
         (days.results_days, mail_acts.c.at, sa.true()),
+        (days.results_days, names.c.at, sa.true()),
         (days.results_days, deliveries.c.at, _is_over(deliveries)),
         (days.results_days, issues.c.last, sa.true()),
         (days.results_days, schedule_runs.c.at, _is_over(schedule_runs)),

@@ -65,6 +65,7 @@ from bot.slack.stream import Writer
 from bot.slack.writer import MessageWriter
 from bot.storage.database import RetryingDatabase
 from bot.storage.encryption import cipher_of
+from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
 from bot.terminal import DONE, WRONG_USE, errors_reported, tell
 from bot.tooling.registry import toolkit_of
@@ -203,7 +204,7 @@ async def assemble(
     health, cursors, own = Health(), Cursors(inbox), None
     if settings.team:
         own = team_file(policy_path, settings.team)
-    people = People(client, settings.slack.languages)
+    people = People(client, settings.slack.languages, remember=Names(store.database).save)
     policy = PolicyFile(policy_path, settings.policy, own=own)
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     members = Members(client)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -56,6 +56,10 @@ class ChannelFacts:
     private: bool
 
 
+async def _forgotten(id: str, name: str) -> None:
+    """Store no name."""
+
+
 @dataclass(slots=True)
 class _Slot:
     value: Any = None
@@ -75,10 +79,15 @@ class People:
         client: SlackClient,
         languages: Mapping[str, str] = MappingProxyType({}),
         *,
+        remember: Callable[[str, str], Awaitable[None]] = _forgotten,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`languages`: channel id -> the language of all answers there (`slack.languages`)."""
+        """`languages`: channel id -> the language of all answers there (`slack.languages`).
+
+        `remember` is given the id and the name of each user and channel that Slack tells of.
+        """
         self.client = client
+        self._remember = remember
         self._languages = languages
         self._clock = clock
         self._slots: dict[tuple[str, str], _Slot] = {}
@@ -194,7 +203,14 @@ class People:
                 log.warning("could not check the %s %s: %s", *key, why)
             else:
                 slot.asked = self._clock()
+                await self._remember_name(key[1], slot.value)
             return slot.value
+
+    async def _remember_name(self, id: str, fact: Any) -> None:
+        if isinstance(fact, ChannelFacts) and fact.name:
+            await self._remember(id, f"#{fact.name}")
+        elif person := person_of(fact, ""):
+            await self._remember(id, person.name)
 
 
 def person_of(user: Any, team: str) -> Person | None:

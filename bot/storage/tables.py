@@ -264,6 +264,15 @@ flags = table(
     columns(UtcTime, "at"),
 )
 
+names = table(
+    "names",
+    columns(sa.String, "id", primary_key=True),
+    columns(PlainText, "name", "folded"),
+    columns(UtcTime, "at"),
+)
+"""What people and channels (`#support`) are called in Slack, as it was last told: for pages, which
+ask Slack nothing. `folded` is searched, see `bot.storage.names`."""
+
 stops = table(
     "stops",
     of_run(primary_key=True),
