@@ -18,8 +18,9 @@ from bot.local.workspace import Channel, Message, User, Workspace
 from bot.slack.blocks import Rendered
 from bot.slack.client import RateLimit
 from bot.slack.messages import MessagePart
-from bot.slack.stream import Destination, StreamingReply
+from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
+from bot.storage.requests import StoredRequest
 from config.sections import ReplySettings
 from config.settings import load_settings
 
@@ -48,8 +49,8 @@ class Desk:
     settings: ReplySettings
 
     def reply(self, state: Mapping[str, Any] | None = None, **more: Any) -> StreamingReply:
-        place = Destination("T0LOCAL", CHANNEL, ASKED, USER, f"T0LOCAL/{CHANNEL}/{ASKED}", ASKED)
-        return StreamingReply(self.writer, place, self.settings, state, **more)
+        asked = StoredRequest("T0LOCAL", CHANNEL, ASKED, ASKED, USER, "mention", {})
+        return StreamingReply(self.writer, asked, self.settings, state, **more)
 
     def new_outbox(self, **more: Any) -> MessageWriter:
         quick = {"pace": RateLimit(None), "backoff_s": 0.001, "settle_s": 0.002, **more}

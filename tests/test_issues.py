@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -21,7 +21,6 @@ from bot.reports.issues import (
     absorbed_in,
     change_of,
     compare_issues,
-    issue_of,
     match_issues,
     rows_after,
 )
@@ -49,7 +48,7 @@ class Series:
     def __call__(self, *told: Any) -> Json:
         """The next report: of findings, or of findings by channel."""
         last = week(self.number) if self.number else None
-        known = [issue_of(row) for row in self.rows.values()]
+        known = [Issue.of(row) for row in self.rows.values()]
         said = told[0] if told and not isinstance(told[0].get("id"), str) else told
         self.number += 1
         document = compare_issues(
@@ -184,7 +183,21 @@ def issue(id: str, threads: str, state: Any = "unsolved", day: int = 0, **more: 
     """A known issue; `day`: of its opening."""
     where = trace(threads, more.get("said", ""), more.get("channel", ES))
     opened = START + timedelta(days=day)
-    return Issue(id, where, state, "medium", more.get("owner", ""), opened, week(1))
+    return known_as(id, where, state, opened, owner=more.get("owner", ""))
+
+
+def known_as(id: str, where: Trace, state: Any, opened: datetime, owner: str = "") -> Issue:
+    return Issue(
+        id=id,
+        state=state,
+        severity="medium",
+        owner=owner,
+        first=opened,
+        last=week(1),
+        channel=where.channel,
+        threads=sorted(where.threads),
+        messages=sorted(where.messages),
+    )
 
 
 def ids(traces: list[Trace], known: list[Issue]) -> list[str | None]:
@@ -197,7 +210,7 @@ def test_a_row_of_a_tracker_makes_an_identity_only_where_there_is_no_thread() ->
         return Trace.of(ES, sweep_finding(made))
 
     def known(*threads: str) -> Issue:
-        return Issue("i-1", row(*threads), "unsolved", "low", "", START, week(1))
+        return known_as("i-1", row(*threads), "unsolved", START)
 
     assert ids([row(f"{ES}/b")], [known(f"{ES}/a")]) == [None]
     assert ids([row()], [known()]) == ["i-1"]

@@ -18,7 +18,7 @@ from bot.local.offline.model import answer as offline
 from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
-from bot.reports.issues import StoredIssue
+from bot.reports.issues import Issue
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
@@ -75,19 +75,19 @@ async def test_an_issue_stays_that_another_run_told_too(tmp_path: Path) -> None:
     await Told("r1", [first, second, third]).store(store)
     await Told("r2", [third]).store(store)
     now = datetime.now(UTC)
-    row = {"schedule": "markets", "state": "unsolved", "first": now, "last": now}
     for each in (first, second, third):
-        body = StoredIssue(
+        issue = Issue(
+            id=each.text,
+            state="unsolved",
+            first=now,
+            last=now,
             channel="C1",
-            item="",
             claim=each.text,
             severity="high",
-            owner="",
-            links=[],
             threads=[],
             messages=[each.id],
-        ).to_json()
-        await store.database.write(sa.insert(issues).values(**row, id=each.text, body=body))
+        )
+        await store.database.write(sa.insert(issues).values(issue.row("markets")))
     done = await Forget(store.database)(ForgetTarget("item", first.id))
     assert (done.issues, done.runs) == (2, 1)
     left = await store.database.read(sa.select(issues.c.id))

@@ -136,8 +136,8 @@ LAST_RUNS = 5
 QUESTION_CHARS = 140
 
 _NAMED = (
-    r"<[@#](?P<marked>[CDGUW][A-Z0-9]{2,40})(?:\|[^<>]*)?>"
-    r"|(?<=, TO)(?P<place>[CDGUW][A-Z0-9]{2,40})(?=[,;])"
+    r"<[@#]([CDGUW][A-Z0-9]{2,40})(?:\|[^<>]*)?>"
+    r"|(?<=, TO)([CDGUW][A-Z0-9]{2,40})(?=[,;])"
 )
 """A person or channel in a request, and the destination, after TO, in a line about a schedule."""
 
@@ -312,7 +312,7 @@ def _with_names(text: str) -> Iterator[str | Element]:
     start = 0
     for found in re.finditer(_NAMED.replace("TO", to), text):
         yield plain(text[start : found.start()], {})
-        id = found["marked"] or found["place"]
+        id = found[1] or found[2]
         yield user(id) if id[0] in "UW" else channel(id)
         start = found.end()
     yield plain(text[start:], {})

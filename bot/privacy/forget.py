@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from bot.errors import StoreError
 from bot.privacy.retention import RUNS, empty_runs, empty_trajectories
-from bot.reports.issues import PANEL, Issue, issue_of
+from bot.reports.issues import PANEL, Issue
 from bot.slack.messages import edited_at
 from bot.storage.database import Database, chunks
 from bot.storage.deletions import NOTES, Condition, ForgetTarget, note, runs_that_read
@@ -246,7 +246,7 @@ class Forget:
     async def _issues(self, target: ForgetTarget | None, items: Set[str], gone: Set[str]) -> int:
         """Delete issues that rest on the target or these items, or come only from these runs."""
         found = {
-            (row.schedule, row.id): issue_of(row)
+            (row.schedule, row.id): Issue.of(row)
             for row in await self.database.read(sa.select(issues))
         }
         messages = {id for issue in found.values() for id in issue.trace.messages}

@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
+from pydantic import ConfigDict
 
 from bot.reports.documents import (
     Change,
@@ -40,6 +42,9 @@ from subagents.summary import SEVERITIES
 
 CLOSED = ("declined", "solved", "none")
 """States of an issue that is over, or was none."""
+COLUMNS = ("id", "state", "first", "last")
+"""Fields of an issue that have columns of their own."""
+Row = dict[str, Any]
 Part = TypeVar("Part", SweepSection, SweepResult)
 
 
@@ -80,23 +85,43 @@ class Trace:
         return Trace(self.channel, threads, frozenset().union(*(t.messages for t in all_of)))
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(DocumentPart):
     """An issue as last reported."""
 
+    model_config = ConfigDict(frozen=True)
+
     id: str
-    trace: Trace
     state: State
-    severity: Severity
-    owner: str
     first: datetime
     """When it was opened."""
     last: datetime
     """When it was last reported."""
-    claim: str = ""
+    channel: str
     item: str = ""
     """Name of its channel."""
-    links: tuple[str, ...] = ()
+    claim: str = ""
+    severity: Severity
+    owner: str = ""
+    links: Sequence[str] = ()
+    threads: list[str]
+    messages: list[str]
+    finding: ReviewFinding | None = None
+    """Of a panel: the finding, with the id of the issue."""
+
+    @cached_property
+    def trace(self) -> Trace:
+        return Trace(self.channel, frozenset(self.threads), frozenset(self.messages))
+
+    @classmethod
+    def of(cls, row: sa.Row[Any]) -> Issue:
+        """Return the issue of a stored row."""
+        return cls.model_validate({**row.body, **{name: getattr(row, name) for name in COLUMNS}})
+
+    def row(self, schedule: str) -> Row:
+        """Return its row, with all but the columns as JSON in `body`."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        body = self.model_dump(mode="json", exclude={*COLUMNS})
+        return {"schedule": schedule, **columns, "body": body}
 
 
 @dataclass(slots=True)
@@ -310,29 +335,12 @@ def _still_open(
     ]
 
 
-Row = dict[str, Any]
-
 KEPT = 200
 """Latest messages that are stored of an issue besides those of its last report.
 
 All of its threads are kept.
 """
 CHANGED = ("state", "body", "first", "last")
-
-
-class StoredIssue(DocumentPart):
-    """The columns of an issue's row besides its state and times."""
-
-    channel: str
-    item: str
-    claim: str
-    severity: Severity
-    owner: str
-    links: list[str]
-    threads: list[str]
-    messages: list[str]
-    finding: ReviewFinding | None = None
-    """Of a panel: the finding, with the id of the issue."""
 
 
 class IssueStore:
@@ -345,7 +353,7 @@ class IssueStore:
         """Return all issues of its delivered reports, including solved ones."""
         c = issues.c
         query = sa.select(issues).where(c.schedule == schedule).order_by(c.first, c.id)
-        return [issue_of(row) for row in await self.database.read(query)]
+        return [Issue.of(row) for row in await self.database.read(query)]
 
     def save(
         self, connection: sa.Connection, schedule: str, document: SweepReport, at: datetime
@@ -400,8 +408,12 @@ def _row(
     ids = (finding.issue, *(finding.absorbed or ()))
     earlier = [before[id] for id in ids if id in before]
     new = Trace.of(section.channel, finding)
-    trace = new.merge(issue_of(row).trace for row in earlier)
-    body = StoredIssue(
+    trace = new.merge(Issue.of(row).trace for row in earlier)
+    return Issue(
+        id=finding.issue or "",
+        state=finding.state,
+        first=datetime.fromisoformat(finding.first or ""),
+        last=at,
         channel=section.channel,
         item=section.item,
         claim=finding.claim,
@@ -410,32 +422,7 @@ def _row(
         links=finding.links,
         threads=sorted(trace.threads),
         messages=sorted({*new.messages, *sorted(trace.messages)[-KEPT:]}),
-    )
-    return {
-        "schedule": schedule,
-        "id": finding.issue,
-        "state": finding.state,
-        "first": datetime.fromisoformat(finding.first or ""),
-        "last": at,
-        "body": body.to_json(),
-    }
-
-
-def issue_of(row: sa.Row[Any]) -> Issue:
-    """Return the issue of a stored row."""
-    body = StoredIssue.model_validate(row.body)
-    return Issue(
-        id=row.id,
-        trace=Trace(body.channel, frozenset(body.threads), frozenset(body.messages)),
-        state=row.state,
-        severity=body.severity,
-        owner=body.owner,
-        first=row.first,
-        last=row.last,
-        claim=body.claim,
-        item=body.item,
-        links=tuple(body.links),
-    )
+    ).row(schedule)
 
 
 # ---- findings of panels
@@ -468,8 +455,8 @@ class KnownFindings:
 async def known_findings(database: Database, key: str) -> KnownFindings:
     """Return what earlier panels found. Raises StoreError."""
     rows = await database.read(sa.select(issues).where(issues.c.schedule == key))
-    stored = (StoredIssue.model_validate(r.body) for r in rows if r.state in NEEDS_ACTION)
-    found = tuple(each.finding for each in stored if each.finding)
+    stored = map(Issue.of, rows)
+    found = tuple(i.finding for i in stored if i.finding and i.state in NEEDS_ACTION)
     return KnownFindings(found, iso(max(row.last for row in rows)) if rows else None)
 
 
@@ -531,25 +518,20 @@ async def save_findings(database: Database, key: str, document: PanelReport) -> 
 
 
 def _finding_row(key: str, document: PanelReport, finding: PanelFinding, at: datetime) -> Row:
-    body = StoredIssue(
+    return Issue(
+        id=finding.issue or "",
+        state="unsolved",
+        first=at,
+        last=at,
         channel=document.material.name,
         item=document.material.name,
         claim=finding.claim,
         severity="high" if finding.severity == "critical" else finding.severity,
-        owner="",
         links=finding.links,
         threads=[finding.place],
         messages=[finding.place],
         finding=_reviewed(finding).model_copy(update={"id": finding.issue}),
-    )
-    return {
-        "schedule": key,
-        "id": finding.issue,
-        "state": "unsolved",
-        "first": at,
-        "last": at,
-        "body": body.to_json(),
-    }
+    ).row(key)
 
 
 def has_changes(document: Document) -> bool:

@@ -93,9 +93,9 @@ def _counts(document: PanelReport) -> str:
     """Return how many findings have which outcome: numbers alone; empty where nobody has read."""
     if document.status == "failed":
         return ""
-    counts = {name: len(_of(document, name)) for name in OUTCOMES}
-    counts["dropped"] = len(_of(document, *GONE))
-    told = [phrase(f"panel.n_{name}", n=n) for name, n in counts.items() if n]
+    counts = [(name, len(_of(document, name))) for name in OUTCOMES]
+    counts.append(("dropped", len(_of(document, *GONE))))
+    told = [phrase(f"panel.n_{name}", n=n) for name, n in counts if n]
     return " · ".join(told) or phrase("panel.none")
 
 

@@ -23,7 +23,7 @@ ACTIVE = (*NEEDS_ACTION, "known", "waiting")
 """States of an issue that is not over, in the order in which they are listed."""
 OVER = ("declined", "solved")
 _NAMED = re.compile(
-    r"(?P<name>[^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})(?: \([^()]{1,20}\))? ?: "
+    r"([^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})(?: \([^()]{1,20}\))? ?: "
 )
 """Who acts, where a next step begins with the name: `Ana Ruiz: tell them the date`, also where it
 is marked as a proposal: `Ana Ruiz (proposed): ...`."""
@@ -225,7 +225,7 @@ def actor(finding: SweepFinding, people: Sequence[str]) -> str:
     step, owner = finding.next_step, finding.owner
     if step.casefold().startswith(tuple(map(str.casefold, _parts(owner)))):
         return owner
-    if (found := _NAMED.match(step)) and _is_name(first := found["name"], finding):
+    if (found := _NAMED.match(step)) and _is_name(first := found[1], finding):
         return next((p for p in people if first in (p, p.split()[0])), first)
     if named := next((name for name in people if step.startswith(name)), ""):
         return named
@@ -236,8 +236,8 @@ def proposed(problem: SweepProblem, people: Sequence[str], line: str) -> str:
     """Return who acts for a problem: whom its line names, else who acts for most of its issues;
     empty = nobody."""
     found = _NAMED.match(line)
-    if found and _is_name(found["name"], problem.members[0].finding):
-        return found["name"]
+    if found and _is_name(found[1], problem.members[0].finding):
+        return found[1]
     actors = [name for m in problem.members if (name := actor(m.finding, people))]
     return max(actors, key=lambda name: (line.startswith(name), actors.count(name)), default="")
 

@@ -24,7 +24,7 @@ from bot.slack import blocks
 from bot.slack.blocks import Rendered
 from bot.slack.client import TokenRefused, WriteFailed, retry_until
 from bot.slack.messages import Mark, MessagePart
-from bot.slack.stream import Admits, StreamingReply, place_of
+from bot.slack.stream import Admits, StreamingReply
 from bot.slack.uploads import TAKEN
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import Choice, RequestQueue, StoredRequest, try_now
@@ -318,9 +318,7 @@ class Delivery:
             ctx = bare_context(live.run, label, Intent(home=request.channel))
             if (await live.run.gate.release("p1", ctx)).obstacles:
                 return False
-        reply = StreamingReply(
-            self.writer, place_of(request), self.settings.reply, request.reply, run=run
-        )
+        reply = StreamingReply(self.writer, request, self.settings.reply, request.reply, run=run)
         try:
             done = await reply.finish(render_answer(document, request, self.settings))
         finally:

@@ -32,7 +32,7 @@ from bot.slack.assistant_pane import title_of
 from bot.slack.client import WriteFailed
 from bot.slack.markdown import Prose
 from bot.slack.messages import Mark
-from bot.slack.stream import StreamingReply, place_of
+from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import STOPPED, RequestQueue, StoredRequest, asked_at, workflow_id
 from bot.tasks.ask import Ask
@@ -134,7 +134,7 @@ class RequestHandler:
         if not request.reply and not isinstance(await self.admission.decide(request), Permitted):
             await self.inbox.finish(request.key, "ignored")  # it would not have been answered
             return "ignored"
-        reply = StreamingReply(self.writer, place_of(request), self.settings.reply, request.reply)
+        reply = StreamingReply(self.writer, request, self.settings.reply, request.reply)
         try:
             said = await reply.fail(phrase("reply.stopped_early"))
         finally:
@@ -205,7 +205,7 @@ class RequestHandler:
         settings = self.settings.reply
         reply = StreamingReply(
             self.writer,
-            place_of(request),
+            request,
             settings,
             opened,
             shown=Prose(links, settings, unescape(request.text), request.user).live,
@@ -364,7 +364,7 @@ class RequestHandler:
     async def _fail(self, request: StoredRequest, text: str) -> str:
         """End with one sentence for people and a reference to look up the run."""
         said = request.reply
-        reply = StreamingReply(self.writer, place_of(request), self.settings.reply, said)
+        reply = StreamingReply(self.writer, request, self.settings.reply, said)
         try:
             said = await reply.apologise(text, request.run or "")
         except Exception as error:  # top-level boundary: the request is over, reported or not

@@ -47,7 +47,7 @@ from bot.tasks.reports import inbox_triage, triage_label
 from bot.tasks.sweep import Sweep
 from bot.tasks.triage import Triage, done_with
 from config.schedules import Kind, Schedule
-from config.sections import Models, Policy
+from config.sections import LimitSettings, Models, Policy
 from config.settings import Settings
 from config.words import Text, current, in_language, phrase
 from scopes.google.errors import GoogleBusy, GoogleError
@@ -396,6 +396,28 @@ class RunFailed(Exception):
         super().__init__(why)
 
 
+class RunError(BaseModel):
+    """The error of the row of a run without a report."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, why: str, passing: bool) -> dict[str, str]:
+        """Return it as JSON."""
+        return cls(code=PASSES if passing else "failed", message=why).model_dump()
+
+
+class RunArguments(BaseModel):
+    """What a scheduled run was begun with."""
+
+    schedule: str
+    as_of: str
+    note: str
+    """Why it may spend less than the budget of one run; empty if it may not."""
+    limits: LimitSettings
+
+
 def next_try(
     spec: Schedule, occurrence: Occurrence, now: datetime, backoff: Sequence[timedelta]
 ) -> datetime | None:
@@ -510,8 +532,8 @@ class OccurrenceRunner:
             if why := await self._begin(stored, occurrence):
                 return await self._not_allowed(occurrence, why)
         elif begun.error:
-            error = begun.error
-            raise RunFailed(error["message"], passing=error["code"] == PASSES)
+            error = RunError.model_validate(begun.error)
+            raise RunFailed(error.message, passing=error.code == PASSES)
         async with self.runs.at_work(run) as live:
             plan = await self._plan(stored, occurrence, live)
             report = await self._make(plan, live)
@@ -523,7 +545,7 @@ class OccurrenceRunner:
                 document.status,
                 result=document.to_json(),
                 cost_usd=document.cost_usd,
-                error=_error(why, passing) if failed else None,
+                error=RunError.of(why, passing) if failed else None,
             )
         if failed:
             raise RunFailed(why, passing=passing)
@@ -588,15 +610,13 @@ class OccurrenceRunner:
         usual = self.settings.limits.seconds
         seconds = getattr(getattr(self.settings, spec.kind, None), "time_s", usual)
         limits = self.settings.limits.model_copy(update={"cost_usd": may.usd, "seconds": seconds})
-        args = {
-            "schedule": stored.id,
-            "as_of": iso(occurrence.at),
-            "note": may.note,
-            "limits": limits.model_dump(mode="json"),
-        }
+        given = RunArguments(
+            schedule=stored.id, as_of=iso(occurrence.at), note=may.note, limits=limits
+        )
         question = spec.request or f"{spec.kind} {stored.id}"
         await self.store.start_run(
-            run, SCHEDULED, question, self.model_name, args, requester=spec.owner
+            *(run, SCHEDULED, question, self.model_name, given.model_dump(mode="json")),
+            requester=spec.owner,
         )
         await self.runs.open_budget(run, limits)
 
@@ -626,7 +646,7 @@ class OccurrenceRunner:
                     raise RunFailed(str(error), passing=True) from error
                 await asyncio.sleep(pause)
         assert made
-        if note := live.args["note"]:
+        if note := RunArguments.model_validate(live.args).note:
             made = made.model_copy(update={"notes": (note, *made.notes)})
         for note in made.notes:
             log.warning("%s: %s", made.name, note)
@@ -758,7 +778,7 @@ class OccurrenceRunner:
         run = occurrence.run_id
         begun, paid = await self.store.find_run(run), await self._paid(run)
         if begun and begun.status == "running":
-            error = _error(why, passing)
+            error = RunError.of(why, passing)
             await self.store.finish_run(run, "failed", error=error, cost_usd=paid)
         now = datetime.now(UTC)
         again = next_try(stored.spec, occurrence, now, self.backoff) if passing else None
@@ -771,8 +791,3 @@ class OccurrenceRunner:
         paid = (budgets.c.spent_nanousd + budgets.c.reserved_nanousd).label("paid")
         rows = await self.store.database.read(sa.select(paid).where(budgets.c.run == run))
         return float(rows[0].paid if rows else 0) / NANO
-
-
-def _error(why: str, passing: bool) -> dict[str, str]:
-    """Return the error for the row of a run without a report."""
-    return {"code": PASSES if passing else "failed", "message": why}

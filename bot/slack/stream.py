@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from bot.slack import blocks as slack_blocks
@@ -52,34 +52,19 @@ async def only_public(label: Label) -> bool:
     return label.is_open
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """The place where a request was asked, and where its answer goes."""
-
-    user_team: str
-    """The workspace that the user belongs to."""
-    channel: str
-    thread_ts: str
-    user: str
-    key: str
-    """Key of the request, by which its messages are found again."""
-    asked_ts: str
-
-
 class LiveMessage:
     """One message. `ts` is None before it is posted, and after it is gone."""
 
     def __init__(
         self,
         writer: MessageWriter,
-        place: Destination,
+        asked: StoredRequest,
         settings: ReplySettings,
         shown: Callable[[str], str],
-        run: str = "",
-        clock: Callable[[], float] = time.monotonic,
-        admits: Admits = only_public,
+        run: str,
+        admits: Admits,
     ) -> None:
-        """`shown` turns the answer so far into what can be shown of it; `clock` is in seconds.
+        """`shown` turns the answer so far into what can be shown of it.
 
         `admits` returns whether everyone who sees the message may know what rests on a label.
         """
@@ -96,8 +81,8 @@ class LiveMessage:
         """An edit of unknown outcome may still be applied, over a newer one."""
         self.ended: dict[str, Any] | None = None
         """The plan above an answer whose stream was ended by `end`."""
-        self._writer, self._place, self._settings = writer, place, settings
-        self._shown, self._mark, self._clock = shown, Mark(place.key, run), clock
+        self._writer, self._asked, self._settings = writer, asked, settings
+        self._shown, self._mark = shown, Mark(asked.written_key, run)
         self._admits, self._label = admits, TRUSTED
         self._waiting: list[Event] = []
         self._rows: dict[str, PlanTask] = {}
@@ -133,32 +118,32 @@ class LiveMessage:
 
         Raises WriteFailed; after OutcomeUnknown a message may exist nevertheless.
         """
-        place, rows = self._place, plan.tasks(self.plan, self._settings.max_rows)
+        asked, rows = self._asked, plan.tasks(self.plan, self._settings.max_rows)
         title = plan.short_heading(self.plan)
         chunks = [_title(title), *(row.chunk() for row in rows)]
-        where = (place.channel, place.thread_ts)
+        where = (asked.channel, asked.thread_ts)
         self.exact, self.sent, self._last = True, "", None
         try:
-            self.ts = await self._writer.start_stream(*where, place.user_team, place.user, chunks)
+            self.ts = await self._writer.start_stream(*where, asked.user_team, asked.user, chunks)
         except OutcomeUnknown:
             self.unsettled = True
-            found = await self._writer.unfinished(*where, place.key, place.asked_ts)
+            found = await self._writer.unfinished(*where, asked.written_key, asked.ts)
             if found:
                 self.unsettled = False
                 self.adopt(found)
                 return
         except WriteFailed as error:
-            log.info("no stream for %s: %s", place.key, error)
+            log.info("no stream for %s: %s", asked.key, error)
         if self.ts is None:
             await self.post()
             return
-        self.streaming, self._started = True, self._clock()
+        self.streaming, self._started = True, time.monotonic()
         self._rows, self._title = {row.id: row for row in rows}, title
 
     async def post(self) -> None:
         """Post the message without a stream."""
-        place, part = self._place, self._compose()
-        self.ts = await self._writer.post(self._mark, place.channel, place.thread_ts, part)
+        asked, part = self._asked, self._compose()
+        self.ts = await self._writer.post(self._mark, asked.channel, asked.thread_ts, part)
         self._last = part
 
     def adopt(self, ts: str, *, streaming: bool = True) -> None:
@@ -170,7 +155,7 @@ class LiveMessage:
         """Return the seconds until the stream must be left; None = there is none."""
         if not self.streaming:
             return None
-        return max(0.0, self._started + self._settings.stream_s - self._clock())
+        return max(0.0, self._started + self._settings.stream_s - time.monotonic())
 
     async def refresh(self) -> bool:
         """Show what is new with one write; return False if some is left. Raises WriteFailed."""
@@ -183,7 +168,7 @@ class LiveMessage:
             except Unsent:
                 raise
             except WriteFailed as error:
-                log.info("the stream of %s is left: %s", self._place.key, error)
+                log.info("the stream of %s is left: %s", self._asked.key, error)
                 self.exact = False
         await self.leave()
         return await self._edit()
@@ -192,11 +177,11 @@ class LiveMessage:
         """Stop using the stream, if there is one; an edit finds out whether it is still open."""
         if not (self.streaming and self.ts):
             return
-        place = self._place
+        asked = self._asked
         try:
-            await self._writer.stop_stream(self._mark, place.channel, self.ts)
+            await self._writer.stop_stream(self._mark, asked.channel, self.ts)
         except WriteFailed as error:
-            log.info("the stream of %s was not stopped: %s", place.key, error)
+            log.info("the stream of %s was not stopped: %s", asked.key, error)
             if error.code == GONE:
                 self.ts = None
         self.streaming, self._last = False, None
@@ -218,7 +203,7 @@ class LiveMessage:
         chunks += [{"type": "markdown_text", "text": rest}] if rest else []
         self.exact, mark = False, replace(self._mark, of=of)
         try:
-            await self._writer.stop_stream(mark, self._place.channel, self.ts, chunks, blocks)
+            await self._writer.stop_stream(mark, self._asked.channel, self.ts, chunks, blocks)
         except WriteFailed as error:
             log.info("the stream of %s does not end as it should: %s", mark.key, error)
             return False
@@ -243,7 +228,7 @@ class LiveMessage:
             return True
         self.exact = not rest
         try:
-            done = await self._writer.append(self._place.channel, self.ts, chunks)
+            done = await self._writer.append(self._asked.channel, self.ts, chunks)
         except Unsent:
             self.exact = True
             raise
@@ -265,7 +250,7 @@ class LiveMessage:
         if part == self._last:
             return True
         try:
-            done = await self._writer.show(self._mark, self._place.channel, self.ts, part)
+            done = await self._writer.show(self._mark, self._asked.channel, self.ts, part)
         except ContentRefused:
             self._plain = True
             raise
@@ -320,7 +305,7 @@ class StreamingReply:
     def __init__(
         self,
         writer: MessageWriter,
-        place: Destination,
+        asked: StoredRequest,
         settings: ReplySettings,
         state: Mapping[str, Any] | None = None,
         *,
@@ -335,8 +320,8 @@ class StreamingReply:
         request beside Slack's Stop button; `admits` says which labels everyone who sees the message
         may know of.
         """
-        self._writer, self._place, self._settings = writer, place, settings
-        self._live = LiveMessage(writer, place, settings, shown, run, admits=admits)
+        self._writer, self._asked, self._settings = writer, asked, settings
+        self._live = LiveMessage(writer, asked, settings, shown, run, admits)
         self._title, self._run = title or phrase("plan.working"), run
         self._known = False
         """All messages of an earlier process are known."""
@@ -368,7 +353,7 @@ class StreamingReply:
             except (ChannelClosed, TokenRefused):
                 raise
             except WriteFailed as error:
-                log.warning("no first sign of %s: %s", self._place.key, error)
+                log.warning("no first sign of %s: %s", self._asked.key, error)
                 self._wake.set()
             self._updates = asyncio.create_task(self._run_updates())
         return self._state()
@@ -427,8 +412,8 @@ class StreamingReply:
 
     async def set_working(self, on: bool) -> None:
         """Show or remove Slack's Stop button. Best effort, never raises."""
-        place = self._place
-        where = (place.channel, place.thread_ts, place.user)
+        asked = self._asked
+        where = (asked.channel, asked.thread_ts, asked.user)
         if on:
             self._is_working = True  # also if the outcome is unknown
             await self._writer.set_status(*where, "processing", self._title)
@@ -452,15 +437,15 @@ class StreamingReply:
 
     async def _find_messages(self) -> None:
         """Find what an earlier process of this request wrote, if Slack lets us read it."""
-        place = self._place
+        asked = self._asked
         try:
             mine = await self._writer.mine(
-                place.channel, place.thread_ts, place.key, place.asked_ts
+                asked.channel, asked.thread_ts, asked.written_key, asked.ts
             )
         except WriteFailed as error:
             if is_away(error):
                 raise
-            log.warning("earlier messages of %s cannot be looked up: %s", place.key, error)
+            log.warning("earlier messages of %s cannot be looked up: %s", asked.key, error)
             return
         self._parts, self._final = dict(mine.parts), dict(mine.final)
         firsts = [ts for ts in (*mine.parts.get(1, ()), *mine.unmarked[:1]) if ts not in self._dead]
@@ -492,9 +477,9 @@ class StreamingReply:
                 if is_away(error) and not self._is_last_resort:
                     raise
                 if self._is_final(ts, of) and error.code != GONE:
-                    log.info("the answer of %s stays as it is: %s", self._place.key, error)
+                    log.info("the answer of %s stays as it is: %s", self._asked.key, error)
                     return
-                log.warning("%s is not written into its message: %s", self._place.key, error)
+                log.warning("%s is not written into its message: %s", self._asked.key, error)
                 self._live.ts = None
             if self._live.ts:
                 return
@@ -522,11 +507,11 @@ class StreamingReply:
         await self._live.leave()
         if self._live.ts is None:
             return
-        await self._writer.update(mark, self._place.channel, ts, part)
+        await self._writer.update(mark, self._asked.channel, ts, part)
         self._final[ts] = of
         if self._live.late:
             await self._writer.settle()
-            await self._writer.update(mark, self._place.channel, ts, part)
+            await self._writer.update(mark, self._asked.channel, ts, part)
 
     async def _replace_streamed(self, mark: Mark, ts: str, part: MessagePart) -> None:
         """Replace the streamed markdown with blocks, below the plan.
@@ -539,11 +524,11 @@ class StreamingReply:
         fits = slack_blocks.size(blocks) <= slack_blocks.MAX_MESSAGE
         part = MessagePart(part.text, tuple(blocks) if fits else part.blocks)
         try:
-            await self._writer.update(mark, self._place.channel, ts, part, exact=True)
+            await self._writer.update(mark, self._asked.channel, ts, part, exact=True)
         except WriteFailed as error:
             if error.code == GONE:
                 self._live.ts = None
-            log.info("the answer of %s stays as it was streamed: %s", self._place.key, error)
+            log.info("the answer of %s stays as it was streamed: %s", self._asked.key, error)
 
     async def _write_others(self, parts: tuple[MessagePart, ...], of: int) -> None:
         """Write the other parts; remove what an earlier process wrote beyond them, or twice."""
@@ -562,18 +547,18 @@ class StreamingReply:
             self._parts[number] = there[:kept]
         for ts in self._late_streams:
             with suppress(WriteFailed):
-                await self._writer.stop_stream(self._mark(1), self._place.channel, ts)
+                await self._writer.stop_stream(self._mark(1), self._asked.channel, ts)
             await self._delete(ts)
         self._late_streams = ()
 
     async def _is_replaced(self, number: int, ts: str, part: MessagePart, of: int) -> bool:
         """Put another part into its message; return False if it needs a new message."""
         try:
-            await self._writer.update(self._mark(number, of), self._place.channel, ts, part)
+            await self._writer.update(self._mark(number, of), self._asked.channel, ts, part)
         except WriteFailed as error:
             if is_away(error):
                 raise
-            log.info("part %d of %s is not written again: %s", number, self._place.key, error)
+            log.info("part %d of %s is not written again: %s", number, self._asked.key, error)
             return self._is_final(ts, of) and error.code != GONE
         return True
 
@@ -584,11 +569,11 @@ class StreamingReply:
     async def _delete(self, ts: str) -> None:
         """Delete an extra message; the answer is complete even if Slack refuses."""
         try:
-            await self._writer.delete(self._place.channel, ts)
+            await self._writer.delete(self._asked.channel, ts)
         except WriteFailed as error:
             if is_away(error):
                 raise
-            log.warning("%s of %s is not deleted: %s", ts, self._place.key, error)
+            log.warning("%s of %s is not deleted: %s", ts, self._asked.key, error)
 
     async def _post(
         self,
@@ -598,17 +583,17 @@ class StreamingReply:
         look_first: bool = False,
         besides: Collection[str] = (),
     ) -> str:
-        place = self._place
+        asked = self._asked
         return await self._writer.post(
-            *(mark, place.channel, place.thread_ts, part),
+            *(mark, asked.channel, asked.thread_ts, part),
             look_first=look_first,
-            after=place.asked_ts,
+            after=asked.ts,
             besides={*self._dead, *besides},
         )
 
     def _mark(self, number: int, of: int = 0) -> Mark:
         """Return the mark of this part of an answer of so many."""
-        key = self._place.key
+        key = self._asked.written_key
         return Mark(key if number == 1 else f"{key}#{number}", self._run, of)
 
     async def _stop_updates(self) -> None:
@@ -635,10 +620,10 @@ class StreamingReply:
             try:
                 slow = await self._refresh(slow)
             except (ChannelClosed, TokenRefused) as error:
-                log.warning("%s is not shown any more: %s", self._place.key, error)
+                log.warning("%s is not shown any more: %s", self._asked.key, error)
                 return
             except Exception:  # top-level boundary: showing progress must never break the run
-                log.exception("the progress of %s cannot be shown", self._place.key)
+                log.exception("the progress of %s cannot be shown", self._asked.key)
             await _wait(self._ending, self._settings.update_s * slow)
 
     async def _shown(self) -> bool:
@@ -659,7 +644,7 @@ class StreamingReply:
         except (ChannelClosed, TokenRefused):
             raise
         except WriteFailed as error:
-            log.info("the progress of %s is not shown yet: %s", self._place.key, error)
+            log.info("the progress of %s is not shown yet: %s", self._asked.key, error)
             self._wake.set()
             return min(slow * 2, SLOWEST)
         if not shown:
@@ -671,17 +656,6 @@ async def _wait(event: asyncio.Event, seconds: float | None) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-
-
-def place_of(request: StoredRequest) -> Destination:
-    return Destination(
-        user_team=request.user_team,
-        channel=request.channel,
-        thread_ts=request.thread_ts,
-        user=request.user,
-        key=request.written_key,
-        asked_ts=request.ts,
-    )
 
 
 WORDS = {

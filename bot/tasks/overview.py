@@ -16,8 +16,8 @@ from subagents.summary import SEVERITIES
 
 MAX_FIRST: Final = 10
 MAX_PROBLEMS: Final = 20
-_PROBLEM: Final = re.compile(r"[\s>*•_-]*PROBLEM\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
-_TRACKED: Final = re.compile(r"[\s>*•_-]*TRACKED\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
+_PROBLEM: Final = re.compile(r"[\s>*•_-]*PROBLEM\W*?:\**\s*(.*)", re.IGNORECASE)
+_TRACKED: Final = re.compile(r"[\s>*•_-]*TRACKED\W*?:\**\s*(.*)", re.IGNORECASE)
 _PAIR: Final = re.compile(r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])")
 """One step of `F1.1, [F2.3] = row`; anything else ends a list of ids."""
 
@@ -52,11 +52,11 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     pairs: list[tuple[str, str]] = []
     for line in text.splitlines():
         if found := _PROBLEM.match(line):
-            for problem in _problem(found["said"], channels.keys() - placed):
+            for problem in _problem(found[1], channels.keys() - placed):
                 problems.append(problem)
                 placed.update(problem.findings)
         elif tracked := _TRACKED.match(line):
-            pairs += _pairs(tracked["said"], channels)
+            pairs += _pairs(tracked[1], channels)
         else:
             rest.append(line)
     first = [s for s in statements("\n".join(rest), channels) if s.findings]
