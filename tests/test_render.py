@@ -87,20 +87,6 @@ def shown(text: str) -> str:
     return "\n".join(map(flat, made(text)))
 
 
-def text_leaf(text: str, *styles: str) -> Json:
-    style = {"style": dict.fromkeys(styles, True)} if styles else {}
-    return {"type": "text", "text": text, **style}
-
-
-def section(*elements: Json) -> Json:
-    return {"type": "rich_text_section", "elements": list(elements)}
-
-
-def items(style: str, *texts: str, **more: int) -> Json:
-    elements = [section(text_leaf(text)) for text in texts]
-    return {"type": "rich_text_list", "style": style, "elements": elements, **more}
-
-
 # ---- links and mentions
 
 
@@ -485,13 +471,6 @@ def test_the_parts_joined_are_the_text(text: str, limit: int) -> None:
     parts = split(text, limit)
     assert "".join(parts) == text
     assert all(0 < len(part) <= limit for part in parts)
-
-
-def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
-    head = "|" + "|".join(f" h{c} " for c in range(columns)) + "|"
-    rule = "|" + "---|" * columns
-    body = ["|" + "|".join(f" {cell}{r}.{c} " for c in range(columns)) + "|" for r in range(rows)]
-    return "\n".join([head, rule, *body])
 
 
 @hypothesis_settings(max_examples=50, deadline=None)
