@@ -34,11 +34,6 @@ Ask = Callable[..., tuple[Done, list[Json]]]
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
-@pytest.fixture
 def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
     """Puts a question to a model; what came of it, and the requests that the model got."""
     zip_file = small_export(tmp_path)

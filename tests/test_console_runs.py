@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
-from browser_kit import launched_browser
+from browser_kit import browser
 from pg_kit import Kept, emptied_database, with_store
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from runs_kit import (
@@ -43,6 +43,8 @@ from bot.runs.store import Store
 from bot.serving.web import serve_app
 from bot.storage import tables
 from config.settings import load_settings
+
+__all__ = ["browser"]
 
 NEWEST = datetime(2026, 11, 28, 8, tzinfo=UTC)
 LOCAL = "http://127.0.0.1:8200"
@@ -76,12 +78,6 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     with_store(tmp_path / "state")
     async with console(Kept(tmp_path / "state", None)) as made:
         yield made
-
-
-@pytest_asyncio.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with launched_browser() as launched:
-        yield launched
 
 
 @asynccontextmanager

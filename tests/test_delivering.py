@@ -12,7 +12,7 @@ from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
 import pytest
 import sqlalchemy as sa
@@ -28,7 +28,7 @@ from serve_kit import ASKER, ruled
 from standins.google import LocalGoogle
 from standins.google_faults import Fault as MailFault
 from standins.slack import LocalSlack
-from standins.slack_faults import Fault
+from standins.slack_faults import Fault, Lasting
 from standins.slack_shown import Shown
 from test_inbox_triage import pressed, with_mail
 
@@ -73,13 +73,6 @@ def space() -> Workspace:
 
 def to_reports(**more: Any) -> Schedule:
     return sweep(to="#reports", **more)
-
-
-class Outage(list[Fault]):
-    """Faults that come again and again until they are cleared."""
-
-    def pop(self, number: SupportsIndex = -1) -> Fault:
-        return self[number]
 
 
 def once_read(action: Callable[[], object]) -> Mind:
@@ -213,7 +206,7 @@ async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterward
     slack = LocalSlack(space())
 
     def cut() -> None:
-        slack.faults = Outage([Fault("chat.postMessage", kind)])
+        slack.faults = Lasting([Fault("chat.postMessage", kind)])
 
     async with office(tmp_path, mind=once_read(cut), slack=slack) as s:
         occurrence = await s.fire("markets")

@@ -15,6 +15,7 @@ import data_kit
 import duckdb
 import pytest
 from engine_kit import until
+from process_kit import is_alive
 from timing import Patience, patient
 
 from scopes.databases.duck import Duck, DuckPool
@@ -22,15 +23,8 @@ from scopes.databases.table_files import Late, load, within
 from scopes.databases.tables import TableInfo
 
 
-def alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-
-
 def pids_of(pool: DuckPool) -> list[int]:
-    return [worker.pid for _, worker in pool._idle if worker.pid and alive(worker.pid)]
+    return [worker.pid for _, worker in pool._idle if worker.pid and is_alive(worker.pid)]
 
 
 async def listed(place: Path) -> dict[str, TableInfo]:
@@ -79,7 +73,7 @@ async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await database.query(endless, 5)
-    await until(lambda: not alive(pid), 20)
+    await until(lambda: not is_alive(pid), 20)
     assert (await database.query("SELECT 2", 5)).rows == ((2,),)
     await pool.aclose()
 

@@ -25,7 +25,11 @@ from bot.local.google.gmail_mime import parts_of, snippet
 from bot.local.google.mbox import load_mbox
 from bot.local.server import LocalServer
 
-GMAIL = {name: Method(*method, *RULES[name]) for name, method in METHODS.items()}
+GMAIL = {
+    name: Method(*method, rule.units, rule.scopes, rule.query, rule.body)
+    for name, method in METHODS.items()
+    for rule in (RULES[name],)
+}
 UNUSED = ("gmail.addons", "gmail.metadata")
 """Beginnings of the scopes that are for apps of another kind."""
 
