@@ -267,6 +267,29 @@ async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path
         assert told(s) == (0, 0)
 
 
+async def test_a_report_whose_delivery_is_over_is_not_posted_again(tmp_path: Path) -> None:
+    """Somebody deleted it, and a process that died goes on with the workflow that posted it."""
+    async with office(tmp_path) as s:
+        delivery = await s.delivered(await s.fire("markets"))
+        for shown in posted(s):
+            s.bot.slack.people.delete(BOT_USER, REPORTS, shown.ts)
+        await s.schedules.delivery.work(delivery.work)
+        assert posted(s) == []
+
+
+async def test_a_report_of_a_schedule_that_goes_on_is_kept_however_late_it_is(
+    tmp_path: Path,
+) -> None:
+    slack = LocalSlack(space())
+    async with office(tmp_path, mind=once_read(lambda: archive(slack)), slack=slack) as s:
+        occurrence = await s.fire("markets", datetime.now(UTC) - timedelta(days=30))
+        delivery = await s.tried(occurrence, 2)
+        assert (delivery.state, posted(s)) == ("waiting", [])
+        archive(slack, False)
+        await s.delivered(occurrence)
+        assert len(posted(s)) == 1
+
+
 # ---- who may read it
 
 
