@@ -20,14 +20,7 @@ from axe_playwright_python.async_playwright import Axe
 from browser_kit import browser
 from pg_kit import Kept, emptied_database, with_store
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
-from runs_kit import (
-    NASTY,
-    SECRET,
-    StoredFanout,
-    many_rows,
-    store_rows,
-    wide_run,
-)
+from runs_kit import NASTY, SECRET, StoredFanout, many_rows, store_rows, wide_run
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from timing import WAIT_S

@@ -20,12 +20,7 @@ from timing import patient
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
-from scopes.mcp_servers.stream_limits import (
-    MAX_MESSAGE,
-    MAX_VALUES,
-    Measure,
-    TooMuch,
-)
+from scopes.mcp_servers.stream_limits import MAX_MESSAGE, MAX_VALUES, Measure, TooMuch
 from scopes.outside import Outside
 from scopes.tool import Tool, ToolContext, ToolError
 

@@ -19,13 +19,7 @@ from scopes.label import TRUSTED, Label
 from scopes.pages.pages import Pages
 from scopes.search_engines import SearchEngine
 from scopes.tool import Item, Tool
-from subagents.brief import (
-    MATERIAL,
-    Brief,
-    BriefDraft,
-    system_prompt,
-    tools_for,
-)
+from subagents.brief import MATERIAL, Brief, BriefDraft, system_prompt, tools_for
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delegation import delegation_schemas
 from subagents.delimiter import new_delimiter

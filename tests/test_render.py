@@ -29,12 +29,7 @@ from timing import computed_within
 
 from bot.reports.frame import details_view
 from bot.reports.slack import answer_message
-from bot.slack.blocks import (
-    MAX_MESSAGE,
-    Rendered,
-    cut,
-    size,
-)
+from bot.slack.blocks import MAX_MESSAGE, Rendered, cut, size
 from bot.slack.markdown import Numbers, Prose, blocks, harmless, lines, segments
 from bot.slack.pagination import split
 from config.sections import ReplySettings
