@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -34,9 +34,9 @@ def chromium() -> str:
     return found
 
 
-@asynccontextmanager
-async def launched_browser() -> AsyncIterator[Browser]:
+@pytest_asyncio.fixture
+async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        await browser.close()
+        launched = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield launched
+        await launched.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pygit2
+import pytest
 
 import scopes
 from scopes.effects import RUN_FOLDER
@@ -189,6 +190,14 @@ class Desk:
         chosen = next(t for t in scopes.scope("files").tools if t.name == action.tool)
         bare = self.context("", handles=Handles(), key=f"action/{action.id}")
         return await self.gate.perform(action, bare, chosen)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """A folder that is no repository."""
+    made = Desk(tmp_path, repo=False)
+    written(made.root)
+    return made
 
 
 def shown(found: ToolResult) -> str:

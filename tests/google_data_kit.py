@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from google.api_core.client_options import ClientOptions
-from google.oauth2.credentials import Credentials
-from google_contract import departures, discovery, methods, requested
+from google_contract import requested
 from google_kit import Clock
-from googleapiclient.discovery import build  # type: ignore[import-untyped]
-from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 from standins.bigquery_jobs import BigQueryState
 from standins.bigquery_tables import bigquery_of
 from standins.google import FullGoogle
-from standins.google_rules import Method
 from standins.sheets_state import Book, SheetsState
 
 from bot.local.google.server import TOKEN
@@ -32,7 +26,6 @@ from scopes.google.client import GoogleClient
 from scopes.google.quota import Quota
 from scopes.google.spreadsheet import Spreadsheet
 
-Json = dict[str, Any]
 PROJECT, DATASET = "local-project", "shop"
 SHEET = "1AbC"
 ACCOUNT = "bot@local.iam.gserviceaccount.com"
@@ -56,63 +49,6 @@ def shop(**more: Any) -> BigQueryState:
     for name, value in more.items():
         setattr(state, name, value)
     return state
-
-
-class World:
-    """A local Google, and Google's own client of one API whose every answer is checked."""
-
-    def __init__(self, google: FullGoogle, url: str, api: str, version: str) -> None:
-        self.google, self.name = google, f"{api}.{version}"
-        path = discovery(self.name)["servicePath"]
-        self.service = build(
-            api,
-            version,
-            credentials=Credentials(TOKEN),  # type: ignore[no-untyped-call]
-            client_options=ClientOptions(api_endpoint=f"{url}/{path}"),
-            static_discovery=True,
-        )
-
-    def call(self, request: Any) -> Json:
-        """The answer to a request, as its discovery document promises it."""
-        body = request.execute()
-        assert departures(self.name, request.methodId, body) == []
-        return dict(body)
-
-    def refused(self, request: Any) -> tuple[int, str, str]:
-        """Status, reason and message of a refusal."""
-        with pytest.raises(HttpError) as error:
-            request.execute()
-        body = json.loads(error.value.content)["error"]
-        assert body["code"] == error.value.status_code
-        return body["code"], body["errors"][0]["reason"], body["message"]
-
-
-@contextmanager
-def world(google: FullGoogle, api: str, version: str) -> Iterator[World]:
-    with LocalServer(google.app, "google") as server:
-        made = World(google, server.url, api, version)
-        try:
-            yield made
-        finally:
-            made.service.close()
-
-
-def unlike_the_document(name: str, served: dict[str, Method]) -> list[str]:
-    """In what methods differ from those of the API's document."""
-    document, found = discovery(name), list[str]()
-    for id, method in served.items():
-        told = methods(name)[id]
-        scopes = {scope.removesuffix("/").rpartition("/")[2] for scope in told["scopes"]}
-        query = {n for n, p in told["parameters"].items() if p["location"] == "query"}
-        schema = document["schemas"].get(told.get("request", {}).get("$ref"), {})
-        path = document["servicePath"] + told["path"].replace("{+", "{")
-        if (method.http, method.path) != (told["httpMethod"], path):
-            found.append(f"{id}: {method.http} {method.path}")
-        if method.scopes != scopes or method.query != query:
-            found.append(f"{id}: scopes or query")
-        if not method.body <= schema.get("properties", {}).keys():
-            found.append(f"{id}: body")
-    return found
 
 
 def asked_wrongly(google: FullGoogle, name: str) -> list[str]:

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from standins.connections import drop_connection
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -84,19 +83,6 @@ async def silent(request: Request) -> Response:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     return Response()
-
-
-def last(gone: threading.Event) -> Answer:
-    """A proper answer, after which the connection breaks; `gone` is set when it has."""
-
-    async def cut(request: Request) -> None:
-        await drop_connection(request.scope)
-        gone.set()
-
-    async def answer(request: Request) -> Response:
-        return JSONResponse(PROFILE, background=BackgroundTask(cut, request))
-
-    return answer
 
 
 class Stand:

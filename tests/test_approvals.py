@@ -73,6 +73,8 @@ async def test_what_was_approved_is_posted_once_as_shown(tmp_path: Path) -> None
         assert f"Approved by <@{ASKER}>" in after.text
         assert row.decided_by == ASKER
         assert await verdicts(bot) == [("approved", "consequence")] * 2
+        await bot.bench.approvals.actions.finish(row.id, "failed", "It was given up.")
+        assert [row.state for row in await stored(bot)] == ["done"], "what is done stays done"
 
 
 async def test_what_was_denied_is_not_done(tmp_path: Path) -> None:

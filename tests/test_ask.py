@@ -9,18 +9,7 @@ from pathlib import Path
 import pytest
 from bot_kit import AS_OF, Done, Json, Shell, configure, export, model_at, said, small_export, ts
 from document_kit import gap_lines
-from engine_kit import (
-    call,
-    is_child,
-    line,
-    results,
-    say,
-    since,
-    submitted,
-    turn,
-    turns,
-    use,
-)
+from engine_kit import call, is_child, line, results, say, since, submitted, turn, turns, use
 from standins.model_faults import Faults
 
 from bot.local.model.answer import Answer
@@ -31,11 +20,6 @@ SPAIN = f"C0SUPPORTES/{ts('10 09:00')}"
 OPEN = "What is open in #support-es?"
 
 Ask = Callable[..., tuple[Done, list[Json]]]
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 @pytest.fixture

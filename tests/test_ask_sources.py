@@ -20,11 +20,6 @@ THREE = f"1) How many shops are there?\n2) SELECT sum(amount) AS total FROM sale
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
-@pytest.fixture
 def tables(tmp_path: Path) -> Path:
     folder = tmp_path / "tables"
     folder.mkdir()

@@ -30,17 +30,7 @@ from card_kit import (
     until_logged,
     verdicts,
 )
-from engine_kit import (
-    Json,
-    brief_answer,
-    call,
-    led_by,
-    opening,
-    say,
-    sentence,
-    until,
-    use,
-)
+from engine_kit import Json, brief_answer, call, led_by, opening, say, sentence, until, use
 from fleet_kit import fleet
 from serve_kit import ASKER, Served, serving
 from standins.slack import LocalSlack

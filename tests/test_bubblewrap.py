@@ -14,11 +14,13 @@ from shlex import quote
 import pytest
 import yaml
 from engine_kit import until
-from files_kit import BOOK, Desk, written
+from files_kit import BOOK, Desk, desk
 
 from scopes.folders.commands import Commands
 from scopes.folders.folders import MB
 from scopes.tool import ToolResult
+
+__all__ = ["desk"]
 
 DOCS = Path(__file__).parent.parent / "docs" / "files.md"
 (BLOCK,) = re.findall(r"```yaml\n(files:\n  sandbox: .*?)```", DOCS.read_text(), re.DOTALL)
@@ -36,13 +38,6 @@ def bubblewrap() -> None:
     tried = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
     if subprocess.run(tried, capture_output=True).returncode:
         pytest.skip("bubblewrap may make no namespaces on this machine")
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path, repo=False)
-    written(made.root)
-    return made
 
 
 async def ran(desk: Desk, command: str, seconds: float = 20.0) -> ToolResult:

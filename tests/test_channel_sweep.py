@@ -29,11 +29,6 @@ FIVE = ("csm-france", "csm-germany", "csm-italy", "csm-spain", "csm-switzerland"
 LONG = {"since_days": CENTURY_DAYS, "time_s": 100.0}
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
 # ---- the words
 
 

@@ -18,16 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from bot_kit import (
-    AS_OF,
-    Json,
-    Shell,
-    configure,
-    model_at,
-    refused,
-    slack_at,
-    small_export,
-)
+from bot_kit import AS_OF, Json, Shell, configure, model_at, refused, slack_at, small_export
 from document_kit import gap_lines
 from engine_kit import MUX
 from standins.model import ModelServer

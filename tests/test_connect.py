@@ -69,11 +69,6 @@ class Command:
                 return line.strip()
         raise AssertionError(f"nothing began with {beginning!r}")
 
-    def paste(self, text: str) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(f"{text}\n")
-        self.process.stdin.flush()
-
     def ended(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=WAIT_S)
         return self.process.returncode, out, err

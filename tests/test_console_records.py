@@ -12,7 +12,7 @@ from typing import Any
 import pytest_asyncio
 import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
-from browser_kit import launched_browser
+from browser_kit import browser
 from card_kit import BOSS, EVA
 from console_kit import Served, console, press, token
 from playwright.async_api import Browser, Page, expect
@@ -34,6 +34,8 @@ from config.settings import load_policy
 from scopes.intent import UNASKED
 from scopes.label import TRUSTED
 from subagents.gate import Action
+
+__all__ = ["browser"]
 
 NASTY = '<img src=x onerror="window.hacked = 1"><script>window.hacked = 1</script>"\'&'
 KEY = "T1/C1/1.000001"
@@ -238,12 +240,6 @@ async def stored(served: Served) -> list[Any]:
 
 
 # ---- a browser
-
-
-@pytest_asyncio.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with launched_browser() as launched:
-        yield launched
 
 
 async def test_a_browser_signs_in_and_works_every_page_by_keyboard(

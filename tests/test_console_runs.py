@@ -17,17 +17,10 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
-from browser_kit import launched_browser
+from browser_kit import browser
 from pg_kit import Kept, emptied_database, with_store
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
-from runs_kit import (
-    NASTY,
-    SECRET,
-    StoredFanout,
-    many_rows,
-    store_rows,
-    wide_run,
-)
+from runs_kit import NASTY, SECRET, StoredFanout, many_rows, store_rows, wide_run
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from timing import WAIT_S
@@ -45,6 +38,8 @@ from bot.storage import tables
 from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
 from config.settings import load_settings
+
+__all__ = ["browser"]
 
 NEWEST = datetime(2026, 11, 28, 8, tzinfo=UTC)
 LOCAL = "http://127.0.0.1:8200"
@@ -78,12 +73,6 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     with_store(tmp_path / "state")
     async with console(Kept(tmp_path / "state", None)) as made:
         yield made
-
-
-@pytest_asyncio.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with launched_browser() as launched:
-        yield launched
 
 
 @asynccontextmanager

@@ -18,11 +18,6 @@ FOLDER, DATA, MAIL = "files:src", "data:shop", "mail:search"
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
-@pytest.fixture
 def src(tmp_path: Path) -> Path:
     """41 modules, a text beside them, and two more modules in a folder of their own."""
     folder = tmp_path / "src"

@@ -12,7 +12,7 @@ from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
 import pytest
 import sqlalchemy as sa
@@ -28,7 +28,7 @@ from serve_kit import ASKER, ruled
 from standins.google import LocalGoogle
 from standins.google_faults import Fault as MailFault
 from standins.slack import LocalSlack
-from standins.slack_faults import Fault
+from standins.slack_faults import Fault, Lasting
 from standins.slack_shown import Shown
 from test_inbox_triage import pressed, with_mail
 
@@ -73,13 +73,6 @@ def space() -> Workspace:
 
 def to_reports(**more: Any) -> Schedule:
     return sweep(to="#reports", **more)
-
-
-class Outage(list[Fault]):
-    """Faults that come again and again until they are cleared."""
-
-    def pop(self, number: SupportsIndex = -1) -> Fault:
-        return self[number]
 
 
 def once_read(action: Callable[[], object]) -> Mind:
@@ -213,7 +206,7 @@ async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterward
     slack = LocalSlack(space())
 
     def cut() -> None:
-        slack.faults = Outage([Fault("chat.postMessage", kind)])
+        slack.faults = Lasting([Fault("chat.postMessage", kind)])
 
     async with office(tmp_path, mind=once_read(cut), slack=slack) as s:
         occurrence = await s.fire("markets")
@@ -272,6 +265,29 @@ async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path
         assert again.tries == 2
         assert s.bot.slack.visible(REPORTS) == before
         assert told(s) == (0, 0)
+
+
+async def test_a_report_whose_delivery_is_over_is_not_posted_again(tmp_path: Path) -> None:
+    """Somebody deleted it, and a process that died goes on with the workflow that posted it."""
+    async with office(tmp_path) as s:
+        delivery = await s.delivered(await s.fire("markets"))
+        for shown in posted(s):
+            s.bot.slack.people.delete(BOT_USER, REPORTS, shown.ts)
+        await s.schedules.delivery.work(delivery.work)
+        assert posted(s) == []
+
+
+async def test_a_report_of_a_schedule_that_goes_on_is_kept_however_late_it_is(
+    tmp_path: Path,
+) -> None:
+    slack = LocalSlack(space())
+    async with office(tmp_path, mind=once_read(lambda: archive(slack)), slack=slack) as s:
+        occurrence = await s.fire("markets", datetime.now(UTC) - timedelta(days=30))
+        delivery = await s.tried(occurrence, 2)
+        assert (delivery.state, posted(s)) == ("waiting", [])
+        archive(slack, False)
+        await s.delivered(occurrence)
+        assert len(posted(s)) == 1
 
 
 # ---- who may read it

@@ -14,13 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standins.slack_shown import flat
 
-from bot.reports.digest import (
-    FEW,
-    TOP,
-    digest_view,
-    opened,
-    summary,
-)
+from bot.reports.digest import FEW, TOP, digest_view, opened, summary
 from bot.reports.formats import age, due, sender
 from bot.reports.markdown import digest_answer, report_markdown
 from bot.reports.slack import report_parts

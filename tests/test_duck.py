@@ -15,6 +15,7 @@ import data_kit
 import duckdb
 import pytest
 from engine_kit import until
+from process_kit import is_alive
 from timing import Patience, patient
 
 from scopes.databases.duck import Duck, DuckPool
@@ -22,49 +23,13 @@ from scopes.databases.table_files import Late, load, within
 from scopes.databases.tables import TableInfo
 
 
-def alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-
-
 def pids_of(pool: DuckPool) -> list[int]:
-    return [worker.pid for _, worker in pool._idle if worker.pid and alive(worker.pid)]
+    return [worker.pid for _, worker in pool._idle if worker.pid and is_alive(worker.pid)]
 
 
 async def listed(place: Path) -> dict[str, TableInfo]:
     async with data_kit.duck(place) as database:
         return {table.name: table for table in await database.tables()}
-
-
-VALUES = {
-    "1.50::DECIMAL(9,2)": "1.50",
-    "0::DECIMAL(18,8)": "0.00000000",
-    "12345678901234567890123::HUGEINT": "12345678901234567890123",
-    "19.99::FLOAT": "19.99",
-    "'-inf'::FLOAT": "-inf",
-    "true": "true",
-    "NULL": "null",
-    "DATE '29000-01-01'": "29000-01-01",
-    "DATE '0044-03-15 (BC)'": "0044-03-15 (BC)",
-    "'infinity'::TIMESTAMP": "infinity",
-    "TIMESTAMP '2024-01-31 10:00:00.5'": "2024-01-31 10:00:00.5",
-    "TIMESTAMPTZ '290000-01-01 00:00:00+02'": "289999-12-31 22:00:00+00",
-    "TIMESTAMP_NS '2024-01-01 00:00:00.123456789'": "2024-01-01 00:00:00.123456789",
-    "TIME '24:00:00'": "24:00:00",
-    "INTERVAL '1 month'": "1 month",
-    "BLOB '\\xAA'": "0xaa",
-    "[1, NULL]": "[1, null]",
-    "[0.00000001::DECIMAL(18,8)]": '["0.00000001"]',
-    "['nan'::DOUBLE, '-inf'::DOUBLE]": "[NaN, -Infinity]",
-    "[TIMESTAMPTZ '2024-01-31 10:00:00+02']": "['2024-01-31 08:00:00+00']",
-    "{'a': 0.1::FLOAT}": "{'a': 0.1}",
-    "{'a': 'infinity'::DATE}::VARIANT": "{'a': infinity}",
-    "MAP {1.50::DECIMAL(4,2): 'a'}": "{1.50=a}",
-    "'FLOAT'::ENUM('FLOAT', 'DATE')": "FLOAT",
-    "union_value(a := 1.50::DECIMAL(3,2))": "1.50",
-}
 
 
 async def test_a_result_is_cut_by_rows_and_by_bytes_and_says_so(tmp_path: Path) -> None:
@@ -108,7 +73,7 @@ async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await database.query(endless, 5)
-    await until(lambda: not alive(pid), 20)
+    await until(lambda: not is_alive(pid), 20)
     assert (await database.query("SELECT 2", 5)).rows == ((2,),)
     await pool.aclose()
 

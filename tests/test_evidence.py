@@ -10,14 +10,7 @@ import pytest
 from scopes.label import TRUSTED, Label
 from scopes.tool import Item
 from subagents.contracts import FindingDraft
-from subagents.evidence import (
-    MAX_EARLIER,
-    SourceLog,
-    check,
-    figures_occur,
-    normal,
-    texts_of,
-)
+from subagents.evidence import MAX_EARLIER, SourceLog, check, figures_occur, normal, texts_of
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
 LABEL = Label(untrusted=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bot.local.export import ExportError, load_export
-from bot.local.workspace import Message, Workspace
+from bot.local.workspace import Workspace
 
 ROOT = "1740000000.000100"
 USERS = [
@@ -56,11 +56,6 @@ def with_days(folder: Path, **days: Any) -> Workspace:
     """An export with one channel, whose days are given as `d14=[...]` (of March 2025)."""
     files = {f"support-es/2025-03-{name[1:]}.json": content for name, content in days.items()}
     return load_export(written(folder, {"users.json": USERS, "channels.json": CHANNELS, **files}))
-
-
-def only(workspace: Workspace) -> tuple[Message, ...]:
-    (channel,) = workspace.channels
-    return tuple(sorted(channel.messages, key=lambda message: message.ts))
 
 
 def claiming(path: Path, member: str, size: int) -> Path:

@@ -39,12 +39,7 @@ from timing import patient
 from bot.local.model.answer import Answer
 from subagents.brief import Brief, SpawnedBrief, text_block
 from subagents.budget import Amount
-from subagents.events import (
-    Event,
-    SubagentFinished,
-    SubagentQueued,
-    SubagentStarted,
-)
+from subagents.events import Event, SubagentFinished, SubagentQueued, SubagentStarted
 from subagents.fanout import Fanout, TaskSpawner
 from subagents.overlap import audit
 from subagents.prices import Usage

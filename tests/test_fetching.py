@@ -15,12 +15,7 @@ from timing import WAIT_S, computed_within
 from web_kit import Names
 
 from bot.local.server import listen
-from scopes.pages.fetcher import (
-    AGENT,
-    Fetcher,
-    NotFetched,
-    look_up,
-)
+from scopes.pages.fetcher import AGENT, Fetcher, NotFetched, look_up
 from scopes.pages.hosts import is_plain
 from scopes.pages.pages import KEPT_S, Robots
 

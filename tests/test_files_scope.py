@@ -11,7 +11,18 @@ from unicodedata import normalize
 import pygit2
 import pytest
 from engine_kit import settings_for, store_at
-from files_kit import ANA, BOOK, Desk, branches, is_written, repository, shown, with_remote, written
+from files_kit import (
+    ANA,
+    BOOK,
+    Desk,
+    branches,
+    desk,
+    is_written,
+    repository,
+    shown,
+    with_remote,
+    written,
+)
 from pygit2.enums import CredentialType
 from timing import computed_within
 
@@ -35,15 +46,10 @@ from scopes.tool import Item, estimate_tokens
 from subagents.evidence import SourceLog
 from subagents.rules import MAX_FILED
 
+__all__ = ["desk"]
+
 PAYROLL = "files:payroll"
 PYTHON = "def one():\n    if True:\n        return 1\n"
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path, repo=False)
-    written(made.root)
-    return made
 
 
 async def test_a_file_is_read_with_its_indentation_and_ids(desk: Desk) -> None:

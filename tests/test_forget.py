@@ -13,17 +13,7 @@ import pytest
 import sqlalchemy as sa
 from bot_kit import AS_OF, Shell, refused, small_export
 from engine_kit import channel_id, come, led_by, until
-from forget_kit import (
-    Told,
-    ask,
-    columns,
-    finding,
-    holding,
-    item,
-    link_to,
-    propose,
-    result,
-)
+from forget_kit import Told, ask, columns, finding, holding, item, link_to, propose, result
 from pg_kit import Kept, bare, in_file, place
 from serve_kit import ASKER, Served, echo, mentioned, serving
 

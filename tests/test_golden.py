@@ -132,11 +132,6 @@ def check() -> Check:
 # ---- commands
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
 def typed(shell: Shell, *args: object) -> str:
     """All that a command prints; what it says of its progress comes in any order."""
     done = shell(*args)

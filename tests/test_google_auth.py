@@ -16,15 +16,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from google_kit import (
-    PROFILE,
-    Pauses,
-    Stand,
-    limits,
-    read,
-    serving,
-    until,
-)
+from google_kit import PROFILE, Pauses, Stand, limits, read, serving, until
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from scopes.google.auth import GoogleAccess, GoogleTokens, delegated_credentials, user_credentials

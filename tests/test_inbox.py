@@ -95,7 +95,7 @@ async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread
     place: Kept,
 ) -> None:
     async with inboxes(place, 3) as replicas:
-        await added(replicas[0], *(incoming(f"{n:02}.0", thread=f"{n % 10}.0") for n in range(40)))
+        await added(replicas[0], *(incoming(f"{n:02}.0", thread=f"{n // 4}.0") for n in range(40)))
         taken: list[StoredRequest] = []
 
         async def taker(inbox: RequestQueue, name: str) -> None:

@@ -12,14 +12,7 @@ from starlette.types import Receive, Scope, Send
 from benchmarks.kill_points import EDITED, STREAMED, Calls, points
 from benchmarks.kill_scenarios import SCENARIOS
 from benchmarks.kill_watch import Call, Phase, Watch
-from benchmarks.kills import (
-    REFUSALS,
-    chosen,
-    is_taken_back,
-    postgres,
-    repeats,
-    run_points,
-)
+from benchmarks.kills import REFUSALS, chosen, is_taken_back, postgres, repeats, run_points
 
 pytestmark = pytest.mark.system
 

@@ -10,10 +10,6 @@ from typing import Any
 import pytest
 from engine_kit import MUX
 from slack_sdk.errors import SlackApiError
-from slack_sdk.models.blocks import (
-    Block,
-    ButtonElement,
-)
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack import API_PATH, BOT_TOKEN, METHODS, LocalSlack
 from standins.slack_blocks import MAX_CHARACTERS
@@ -142,15 +138,6 @@ class World:
     async def error(self, method: str, web: AsyncWebClient | None = None, **args: Any) -> str:
         return str((await self.refusal(method, web, **args))["error"])
 
-    async def start(self, **args: Any) -> dict[str, Any]:
-        """Start a stream; where it is, as append and stop need it."""
-        answer = await self.bot.chat_startStream(**{**STREAM, **args})
-        return {"channel": answer["channel"], "ts": answer["ts"]}
-
-    def shown(self) -> Any:
-        """The last message of the thread."""
-        return self.slack.visible("C0OPS", ROOT)[-1]
-
 
 @pytest.fixture
 def world() -> Any:
@@ -168,20 +155,12 @@ def texts(answer: Any) -> list[str]:
 # ---- blocks: what the SDK builds is taken, what it refuses is refused
 
 
-def button(**more: Any) -> ButtonElement:
-    return ButtonElement(text="Go", action_id=more.pop("action_id", "go"), **more)
-
-
 def text(size: int) -> str:
     return "x" * size
 
 
 def rows(down: int, across: int, text: str = "x") -> list[list[dict[str, str]]]:
     return [[{"type": "raw_text", "text": text}] * across] * down
-
-
-def name(block: Block) -> str:
-    return str(block.type)
 
 
 def section(text: str) -> dict[str, Any]:

@@ -273,23 +273,6 @@ async def test_the_second_triage_asks_for_changes_only(state: MailState) -> None
     assert "t1" in (await triage(mailbox, state, "U0EVA")).handled, "another account's is its own"
 
 
-async def test_too_old_a_history_is_made_up_for_by_a_listing(state: MailState) -> None:
-    mailbox = Mailbox()
-    for thread in ("same", "answered", "labelled"):
-        mailbox.put(thread, age=timedelta(hours=5))
-    await delivered(mailbox, state)
-    mailbox.put("answered")
-    mailbox.put("new", age=timedelta(hours=3))
-    mailbox.touch("labelled")
-    mailbox.forgotten = mailbox.number
-    made = await triage(mailbox, state, within=window(oldest=timedelta(hours=1)))
-
-    assert (made.sync.full, made.sync.why) == (True, TOO_OLD)
-    assert made.sync.threads == ("labelled", "new", "answered")
-    assert made.handled.keys() == {"new", "answered"}
-    assert "same" not in mailbox.read[3:]
-
-
 async def test_a_snoozed_thread_comes_back_in_its_time_and_once(each: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("t1")

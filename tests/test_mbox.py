@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 from bot.local.google.gmail_mime import parts_of, snippet
 from bot.local.google.gmail_search import matches, parsed
 from bot.local.google.gmail_state import GmailState
-from bot.local.google.mbox import (
-    Entry,
-    Mailbox,
-    MboxError,
-    load_mbox,
-    mailbox_of,
-    read_mbox,
-)
+from bot.local.google.mbox import Entry, Mailbox, MboxError, load_mbox, mailbox_of, read_mbox
 
 FROM = "From - Mon Mar 02 09:00:00 +0000 2026\n"
 _numbers = count(1)

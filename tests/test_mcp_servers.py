@@ -14,18 +14,14 @@ from pathlib import Path
 import pytest
 from engine_kit import come
 from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, use
+from process_kit import is_alive
 from serve_kit import free_port
 from timing import patient
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
 from scopes import Outside
-from scopes.mcp_servers.stream_limits import (
-    MAX_MESSAGE,
-    MAX_VALUES,
-    Measure,
-    TooMuch,
-)
+from scopes.mcp_servers.stream_limits import MAX_MESSAGE, MAX_VALUES, Measure, TooMuch
 from scopes.tool import Tool, ToolContext, ToolError
 
 READ = {"scope": "web", "access": "read", "readers": "public"}
@@ -71,13 +67,6 @@ def complaints(folder: Path) -> tuple[str, str]:
     """What the server has complained of before, and since."""
     (now,) = folder.rglob("stderr.log")
     return now.with_name("stderr.old.log").read_text(), now.read_text()
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is at work; one that has ended and was not asked about is not."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 async def test_a_server_of_pypi_is_started_and_asked(tmp_path: Path) -> None:
@@ -206,12 +195,12 @@ async def test_a_server_sees_nothing_of_our_environment(
         tools = await tools_of(made)
         seen = json.loads(text_of(await use(tools, "rogue_look")))
         child = int(text_of(await use(tools, "rogue_spawn")))
-        assert alive(seen["pid"])
-        assert alive(child)
+        assert is_alive(seen["pid"])
+        assert is_alive(child)
     assert set(seen["env"]) <= {"PATH", "LANG", "HOME", "LC_CTYPE"}
     assert Path(seen["cwd"]) == Path(seen["env"]["HOME"]) != Path.home()
-    assert not alive(seen["pid"]), "no process is left"
-    assert not alive(child)
+    assert not is_alive(seen["pid"]), "no process is left"
+    assert not is_alive(child)
 
 
 async def test_a_server_that_dies_at_work_is_started_anew_and_its_last_words_are_kept(

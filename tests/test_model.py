@@ -8,18 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import pytest
-from engine_kit import (
-    Engine,
-    Json,
-    always,
-    call,
-    engine,
-    say,
-    settings_for,
-    turns,
-    until,
-    words,
-)
+from engine_kit import Engine, Json, always, call, engine, say, settings_for, turns, until, words
 from standins.model_faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault, Faults
 
 from subagents.budget import Budget, Caps

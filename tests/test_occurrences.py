@@ -19,13 +19,7 @@ from pg_kit import Kept, in_file, kept, place
 from timing import WAIT_S
 
 from bot.schedules.scheduler import Scheduler
-from bot.schedules.store import (
-    STILL_AT_WORK,
-    TOO_LATE,
-    Occurrences,
-    ScheduleError,
-    ScheduleStore,
-)
+from bot.schedules.store import STILL_AT_WORK, TOO_LATE, Occurrences, ScheduleError, ScheduleStore
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from bot.storage.tables import schedules

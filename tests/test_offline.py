@@ -9,7 +9,6 @@ import pytest
 
 from bot.local.offline.conversation import OFFLINE
 from bot.local.offline.model import answer
-from bot.local.offline.threads import Thread, read_threads
 
 FENCE = "items-" + "0" * 32
 READERS = ("read_channel_history", "search_messages", "list_slack_list_items", "submit_result")
@@ -70,15 +69,6 @@ def brief(contract: str = "issues", task: str = "Find every issue.", sources: st
 
 def page(lines: str, footer: str = "3 threads, 5 messages in window.") -> str:
     return f"<{FENCE}>\n{lines}\n</{FENCE}>\n{footer}"
-
-
-def thread(*turns: str) -> Thread:
-    """A thread of "who: text" turns; the first one asks."""
-    lines = [
-        f"{'  ' if number else ''}[C1/17000000{number:02}.000100] 2025-03-28 14:{number:02} {turn}"
-        for number, turn in enumerate(turns)
-    ]
-    return read_threads(["\n".join(lines)])[0]
 
 
 def test_a_reader_reads_every_page_and_places_every_thread() -> None:

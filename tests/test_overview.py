@@ -9,16 +9,7 @@ from document_kit import RESULT
 from timing import computed_within
 
 from bot.tasks.overview import by_urgency, read_overview, read_triage_lines
-from bot.tasks.tracker import TrackerRow
 from subagents.result import Finding, SubagentResult
-
-
-def row(
-    key: str, title: str, market: str = "all", *, closed: bool = False, **more: Any
-) -> TrackerRow:
-    return TrackerRow(
-        f"F1/{key}", key, title, closed, market, None, frozenset(more.get("threads", ()))
-    )
 
 
 def finding(claim: str, **more: Any) -> Finding:

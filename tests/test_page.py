@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,7 +13,6 @@ from browser_kit import FLAGS, chromium
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from slack_sdk import WebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
-from timing import Patience
 
 from bot.local.page import page_routes
 from bot.local.sample_workspace import load_sample
@@ -51,9 +49,6 @@ class Running:
         self.people = [u.id for u in slack.state.users.values() if u.title and not u.is_bot]
         self.me, self.other = self.people[:2]
 
-    def post(self, act: str, **fields: str) -> tuple[int, dict[str, Any]]:
-        return self.send(f"/page/{act}", json.dumps({"user": self.me, **fields}))
-
     def send(
         self, path: str, body: str | None = None, **headers: str
     ) -> tuple[int, dict[str, Any]]:
@@ -67,14 +62,6 @@ class Running:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.loads(error.read())
-
-    def hears(self, kind: str) -> None:
-        """Wait until an event of this kind was sent to the app, once."""
-        patience = Patience(30)
-        while kind not in [each.type for each in self.slack.deliveries]:
-            assert not patience.over
-            time.sleep(0.02)
-        assert [each.type for each in self.slack.deliveries if each.attempt == 0].count(kind) == 1
 
     def texts(self, channel: str | None = None) -> list[str]:
         return [each.text for each in self.slack.visible(channel or self.channel)]

@@ -34,13 +34,7 @@ from config.settings import load_settings
 from config.words import phrase
 from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
-from scopes.preferences import (
-    FULL,
-    MAX_PREFERENCES,
-    Authorship,
-    Preferences,
-    forget_preference,
-)
+from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preferences, forget_preference
 from scopes.tool import ToolContext, ToolError
 
 __all__ = ["in_file", "place"]

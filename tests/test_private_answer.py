@@ -11,6 +11,7 @@ from engine_kit import (
     brief,
     brief_answer,
     call,
+    channel_id,
     is_child,
     led_by,
     opening,
@@ -112,6 +113,22 @@ async def test_memberships_are_read_anew_when_it_is_written(tmp_path: Path) -> N
     mind = led_by(READ, joins)
     async with serving(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
         assert await is_withheld(bot)
+
+
+async def test_who_may_not_read_it_any_more_gets_nothing_of_it_in_private(tmp_path: Path) -> None:
+    """The requester leaves the private channels while the subagents read."""
+    space = in_private(markets())
+
+    def leaves(body: object) -> Answer:
+        for n in MARKETS:
+            bot.slack.state.members[channel_id(n)].pop(ASKER, None)
+        return FOUND
+
+    async with serving(tmp_path, led_by(READ, leaves), space=space) as bot:
+        public = await asked_in_team(bot)
+        assert public.text.startswith(phrase("reply.held_back"))
+        assert SECRET not in said_in(bot, TEAM)
+        assert SECRET not in " ".join(direct(bot))
 
 
 async def test_guests_get_what_is_public_only(tmp_path: Path) -> None:

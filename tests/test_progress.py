@@ -18,12 +18,7 @@ from timing import WAIT_S
 
 from bot.cli.ask import plan_table
 from bot.slack.plan import Plan, clean_line
-from subagents.events import (
-    AnswerDelta,
-    BriefWasRefused,
-    SubagentQueued,
-    ToolsCalled,
-)
+from subagents.events import AnswerDelta, BriefWasRefused, SubagentQueued, ToolsCalled
 
 
 def shown(plan: Plan) -> str:

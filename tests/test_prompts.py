@@ -6,35 +6,23 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import UTC, date, datetime
 from importlib.resources import files
-from typing import Any
 
 import pytest
 from engine_kit import WINDOW, engine, submitted, turns
 from pydantic import ValidationError
 
 import scopes
-from bot.tasks.triage import Reader, brief_of
 from config.prompts import VERSION, prompt
-from config.settings import load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
-from scopes.mail import MailMessage, MailText, item_of
 from scopes.pages.pages import Pages
 from scopes.search_engines import SearchEngine
 from scopes.tool import Item, Tool
-from subagents.brief import (
-    MATERIAL,
-    Brief,
-    BriefDraft,
-    system_prompt,
-    tools_for,
-)
+from subagents.brief import MATERIAL, Brief, BriefDraft, system_prompt, tools_for
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delegation import delegation_schemas
 from subagents.delimiter import new_delimiter
-from subagents.result import SubagentResult
 
 FILES = sorted(f.name.removesuffix(".md") for f in files("config").joinpath("prompts").iterdir())
 NAMES = scopes.scope_names()
@@ -198,29 +186,3 @@ def test_findings_and_material_stand_in_blocks_of_their_own_that_no_field_forges
     _, (_, findings, _), (_, material, _) = made.blocks(FENCE)
     assert findings["text"].endswith("\n[F1.1] x")
     assert material["text"] == f"MATERIAL:\n<{FENCE}>\n[C1/1.1] line one line two\n</{FENCE}>"
-
-
-# ---- the brief of a triage
-
-ME = "marit@nordkran.example"
-AT = datetime(2026, 5, 4, 9, tzinfo=UTC)
-TRIAGE = load_settings(env={}).triage
-READER = Reader(ME, ME, date(2026, 5, 5))
-
-
-def mail(body: str, to: tuple[str, ...] = (ME,), cc: tuple[str, ...] = ()) -> Item:
-    text = MailText("Cranes", "Bodil <bodil@havn.example>", to, cc, AT, body, (), (), (), "")
-    return item_of(MailMessage("1" * 16, "1" * 16, AT, text, {}), ME, ME, "")
-
-
-def brief(language: str | None) -> Brief:
-    settings = TRIAGE.model_copy(update={"language": language})
-    return brief_of("1" * 16, "Cranes", [mail("Can you come?")], READER, settings)
-
-
-def result(*facts: str) -> SubagentResult:
-    value: dict[str, Any] = {"category": "customer", "priority": "high", "deadline": ""}
-    value |= {"asked_of_me": True, "key_facts": list(facts), "proposed_action": "Answer."}
-    value["evidence"] = []
-    ended: dict[str, Any] = {"id": "s1", "status": "complete", "stopped_by": "none"}
-    return SubagentResult(**ended, scope="email", model="fast", contract="triage", value=value)

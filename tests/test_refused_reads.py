@@ -25,19 +25,12 @@ from engine_kit import (
 )
 from serve_kit import Served, echo, ruled, serving
 from standins.slack import BOT_TOKEN, LocalSlack
-from standins.slack_faults import Fault
+from standins.slack_faults import Fault, Lasting
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 
 ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
-
-
-class Lasting(list[Fault]):
-    """Faults that hold until they are taken away."""
-
-    def pop(self, index: Any = -1) -> Fault:
-        return next(fault for fault in self[index:])
 
 
 def lacking(*scopes: str, **more: Any) -> LocalSlack:

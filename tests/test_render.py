@@ -27,15 +27,9 @@ from standins.slack_blocks import MAX_VIEW_BLOCKS, checked
 from standins.slack_shown import flat
 from timing import computed_within
 
-from bot.citations import neutralize_links
 from bot.reports.frame import details_view
 from bot.reports.slack import answer_message
-from bot.slack.blocks import (
-    MAX_MESSAGE,
-    Rendered,
-    cut,
-    size,
-)
+from bot.slack.blocks import MAX_MESSAGE, Rendered, cut, size
 from bot.slack.markdown import Numbers, Prose, blocks, harmless, lines, segments
 from bot.slack.pagination import split
 from config.sections import ReplySettings
@@ -85,20 +79,6 @@ def leaves(value: Any) -> Iterator[Json]:
 
 def shown(text: str) -> str:
     return "\n".join(map(flat, made(text)))
-
-
-def text_leaf(text: str, *styles: str) -> Json:
-    style = {"style": dict.fromkeys(styles, True)} if styles else {}
-    return {"type": "text", "text": text, **style}
-
-
-def section(*elements: Json) -> Json:
-    return {"type": "rich_text_section", "elements": list(elements)}
-
-
-def items(style: str, *texts: str, **more: int) -> Json:
-    elements = [section(text_leaf(text)) for text in texts]
-    return {"type": "rich_text_list", "style": style, "elements": elements, **more}
 
 
 # ---- links and mentions
@@ -300,16 +280,6 @@ def test_hidden_characters_do_not_reach_slack() -> None:
     assert not re.search(unseen, said)
 
 
-def test_odd_and_large_text_is_made_in_time() -> None:
-    odd = "`a``,[,**a ,_a ,~~a,|,[x](,> ,```\n,- ,1. ,\\,a.,**_".split(",")
-    with computed_within(8):
-        for piece in odd:
-            maker = prose()
-            text = maker.link_citations((piece * 12_000)[:12_000], Numbers(CITED))
-            blocks(text, maker.allowed())
-            neutralize_links(text)
-
-
 def test_rich_text_makes_no_link_by_itself() -> None:
     """Even of text that nothing was taken out of before."""
     for evil in EVIL:
@@ -487,13 +457,6 @@ def test_the_parts_joined_are_the_text(text: str, limit: int) -> None:
     assert all(0 < len(part) <= limit for part in parts)
 
 
-def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
-    head = "|" + "|".join(f" h{c} " for c in range(columns)) + "|"
-    rule = "|" + "---|" * columns
-    body = ["|" + "|".join(f" {cell}{r}.{c} " for c in range(columns)) + "|" for r in range(rows)]
-    return "\n".join([head, rule, *body])
-
-
 @hypothesis_settings(max_examples=50, deadline=None)
 @given(TEXTS, st.integers(0, 10_000))
 def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) -> None:
@@ -530,7 +493,7 @@ def test_no_host_is_alive_whatever_stands_beside_it(host: str, shown: str) -> No
 
 
 def test_odd_and_large_text_is_rendered_in_time() -> None:
-    odd = ("`a``", "[", "**", "|", "<@", "x|\n", "](", "> ", "```\n", "|-|\n", "- ", "\n")
+    odd = "`a``,[,**,**a ,_a ,~~a,|,[x](,<@,x|\n,](,> ,```\n,|-|\n,- ,1. ,\\,a.,**_,\n".split(",")
     texts = [piece * (30_000 // len(piece)) for piece in odd]
     texts.append("<@" * 5_000 + ">" * 5_000)
     texts.append("**a** b\n" * 25_000)

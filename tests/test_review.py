@@ -18,11 +18,6 @@ from timing import Patience
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
-@pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "app.py"
     path.write_text(CODE)

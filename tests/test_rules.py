@@ -41,14 +41,7 @@ from subagents.gate import (
     count_allowed,
     count_calls,
 )
-from subagents.rules import (
-    MAX_ASKED,
-    MAX_FREE,
-    MAX_GUARDED,
-    MAX_KEPT,
-    MAX_PAGES,
-    MAX_PAGES_RUN,
-)
+from subagents.rules import MAX_ASKED, MAX_FREE, MAX_GUARDED, MAX_KEPT, MAX_PAGES, MAX_PAGES_RUN
 
 ANA, BOB = "U0ANA", "U0BOB"
 HOME, OTHER, SECRET = "C0HOME", "C0OTHER", "C0SECRET"

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from engine_kit import until
-from files_kit import BOOK, Desk, written
+from files_kit import BOOK, Desk, desk, written
 
 from scopes.folders.commands import GIVEN, OUTPUT, Commands
 from scopes.folders.folders import MB
 from scopes.tool import ToolContext, ToolResult
+
+__all__ = ["desk"]
 
 SHELL = ("sh", "-c", "{command}")
 
@@ -23,13 +25,6 @@ SHELL = ("sh", "-c", "{command}")
 def sandbox(**more: Any) -> Commands:
     home = Path("commands").resolve()
     return Commands(**{"template": SHELL, "seconds": 10.0, "max_bytes": MB, "home": home, **more})
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path, repo=False)
-    written(made.root)
-    return made
 
 
 def boxed(desk: Desk, **more: Any) -> ToolContext:

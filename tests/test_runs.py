@@ -12,15 +12,7 @@ from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
-from engine_kit import (
-    WINDOW,
-    brief_answer,
-    engine,
-    led_by,
-    say,
-    settings_for,
-    turns,
-)
+from engine_kit import WINDOW, brief_answer, engine, led_by, say, settings_for, turns
 from pg_kit import Kept, in_file, place
 from serve_kit import serving
 from test_store import result

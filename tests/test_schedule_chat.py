@@ -243,11 +243,6 @@ async def test_a_card_in_a_channel_names_no_private_channel_and_says_what_is_not
 # ---- listed, paused, deleted
 
 
-def answered(bot: Served, dm: str) -> bool:
-    done = [m for m in bot.slack.visible(dm) if m.metadata and not m.streaming]
-    return bool(done) and not bot.bench.dispatch.at_work
-
-
 async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path: Path) -> None:
     turning = Turning(creating())
     async with bot_with(tmp_path, turning) as bot:

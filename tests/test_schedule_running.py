@@ -26,12 +26,7 @@ from bot.local.samples import SAMPLE_AS_OF
 from bot.local.slack.state import BOT_USER
 from bot.schedules.run import LONGEST, changes, covered_after, windows
 from bot.storage.schedules import StoredSchedule, run_id
-from bot.storage.tables import (
-    actions,
-    reservations,
-    schedule_runs,
-    steps,
-)
+from bot.storage.tables import actions, reservations, schedule_runs, steps
 from scopes.tool import iso
 
 

@@ -14,11 +14,6 @@ from bot.local.model.server import Mind
 SPAIN = f"C0SUPPORTES/{ts('10 09:00')}"
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
 def waves(first: Answer, second: Answer, *, finds: Mind, reads: Mind) -> Mind:
     """A parent with two waves; children that were given a store find, the others read."""
     parent = turns(first, second, say("It is all told [F1.1]."))

@@ -10,28 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 import sqlalchemy as sa
-from engine_kit import (
-    Json,
-    brief,
-    child,
-    is_child,
-    led_by,
-    say,
-    since,
-    until,
-    workspace,
-)
+from engine_kit import Json, brief, child, is_child, led_by, say, since, until, workspace
 from engine_kit import workspace as small
-from serve_kit import (
-    ASKER,
-    Served,
-    echo,
-    free_port,
-    heard_at,
-    mentioned,
-    request_in,
-    serving,
-)
+from serve_kit import ASKER, Served, echo, free_port, heard_at, mentioned, request_in, serving
 from slack_sdk.signature import SignatureVerifier
 from standins.model_faults import Fault as ModelFault
 from standins.model_faults import Faults

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -20,7 +19,7 @@ from engine_kit import Json, come, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, free_port, serving
 from standins.model import ModelServer
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
-from standins.slack_faults import Fault
+from standins.slack_faults import Fault, Lasting
 from timing import WAIT_S
 
 from bot.listeners.socket_mode import SocketRefused
@@ -30,13 +29,6 @@ from bot.serving.serve import run_serve
 from config.settings import Settings
 
 OTHER = "C00000002"
-
-
-class Lasting(list[Fault]):
-    """Faults that hold until they are taken away."""
-
-    def pop(self, index: Any = -1) -> Fault:
-        return next(fault for fault in self[index:])
 
 
 # ---- at the start

@@ -54,11 +54,6 @@ Swept = Callable[..., tuple[Done, list[Json]]]
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
-@pytest.fixture
 def sweep(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Swept:
     """Sweeps a small export with a model; what came of it, and the requests that the model got."""
     zip_file = small_export(tmp_path)

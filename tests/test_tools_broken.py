@@ -20,8 +20,8 @@ from files_kit import BOOK, BRANCH, Desk, branches, git, repository, subjects, t
 from forget_kit import holding
 from mcp_kit import Rogue
 from mcp_kit import tool as offer
+from process_kit import descendants, is_alive
 from serve_kit import ASKER, Served, serving
-from tools_kit import descendants, is_alive
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind

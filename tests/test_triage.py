@@ -26,11 +26,6 @@ NEWS = "News <no-reply@news.example>"
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
-@pytest.fixture
 def triage(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Triage:
     """Has a model triage mails; what came of it, and the requests that the model got."""
 

@@ -42,11 +42,6 @@ REFUSALS = ("429", "quotaExceeded", "rateLimitExceeded", "500", "malformed", "dr
 Connect = Callable[..., AbstractContextManager["Desk"]]
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
 @dataclass
 class Meanwhile:
     """Somebody does something just before a mailbox is asked for something for the nth time."""

@@ -24,7 +24,7 @@ from scopes.intent import Intent
 from scopes.label import Label
 from scopes.pages.pages import Pages
 from scopes.pages.text import PageReader, PageUnreadable
-from scopes.tool import ToolContext, ToolResult
+from scopes.tool import ToolContext
 from subagents.gate import Deny
 
 URL = "http://docs.example.com/start"
@@ -83,10 +83,6 @@ async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> No
         untrusted=True, sources=frozenset({"web:docs.example.com"}), outside=True
     )
     assert dict(found.handles) == {"http://docs.example.com/rules#top": ""}
-
-
-def numbers(found: ToolResult) -> list[int]:
-    return [int(item.id.partition("#")[2]) for item in found.items]
 
 
 async def test_which_address_may_be_read_is_for_the_gate() -> None:

@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
 from bot_kit import Done, Json, Shell, channel_id, configure, export, refused, said, ts
 from document_kit import gap_lines
 from schedule_kit import Scheduled, scheduled, sweep
@@ -22,11 +21,6 @@ from bot.runs.store import Store
 
 WEEKS = ("2025-03-08", "2025-03-15", "2025-03-22")
 ES, FR = "support-es", "support-fr"
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 def schedule(channels: str = "support-*", **more: object) -> None:

@@ -10,15 +10,7 @@ import pytest
 from babel.messages.catalog import Catalog
 from language_kit import catalogue
 
-from config.words import (
-    ENGLISH,
-    Text,
-    catalog,
-    in_language,
-    languages,
-    phrase,
-    words_of,
-)
+from config.words import ENGLISH, Text, catalog, in_language, languages, phrase, words_of
 
 ROOT = Path(__file__).parents[1]
 

@@ -22,6 +22,7 @@ from fleet_kit import Fleet, fleet
 from google_data_kit import key_file
 from mcp_kit import TEXT, Rogue
 from mcp_kit import tool as offer
+from process_kit import command, descendants, is_alive
 from serve_kit import ASKER
 from standins.google import FullGoogle
 from standins.google_oauth import LocalGoogleOauth
@@ -269,45 +270,4 @@ def site(folder: Path, url: str | None = None, **sections: dict[str, Any]) -> It
         yield made
 
 
-# ---- processes
-
-
-def descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """Pid and start of each process that this one, or one below it, has started."""
-    below: dict[int, list[int]] = {}
-    for each in _pids():
-        if stat := _stat(each):
-            below.setdefault(int(stat[1]), []).append(each)
-    found = list(below.get(pid, []))
-    for each in found:
-        found += below.get(each, [])
-        if stat := _stat(each):
-            yield each, stat[19]
-
-
-def is_alive(pid: int, started: str) -> bool:
-    """Whether this process runs; one that has ended and was not looked after does not."""
-    stat = _stat(pid)
-    return bool(stat) and stat[19] == started and stat[0] not in "ZX"
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:300]
-    except OSError:
-        return ""
-
-
-def _pids() -> list[int]:
-    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
-
-
-def _stat(pid: int) -> list[str]:
-    """State, parent and what follows, as `proc(5)` tells them from the third field on."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-__all__ = ["STEPS", "Moment", "Site", "descendants", "is_alive", "site"]
+__all__ = ["STEPS", "Moment", "Site", "site"]

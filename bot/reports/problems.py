@@ -22,9 +22,7 @@ LAST = "9999"
 ACTIVE = (*NEEDS_ACTION, "known", "waiting")
 """States of an issue that is not over, in the order in which they are listed."""
 OVER = ("declined", "solved")
-_NAMED = re.compile(
-    r"([^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})(?: \([^()]{1,20}\))? ?: "
-)
+_NAMED = re.compile(r"([^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})(?: \([^()]{1,20}\))? ?: ")
 """Who acts, where a next step begins with the name: `Ana Ruiz: tell them the date`, also where it
 is marked as a proposal: `Ana Ruiz (proposed): ...`."""
 

@@ -27,8 +27,6 @@ from bot.storage.database import Database
 from bot.storage.tables import preferences
 from config.settings import Settings
 
-Json = dict[str, Any]
-
 COST_USD = 5.0
 TIGHT_USD = 0.3
 """The cap where the order is to go on for ever."""

@@ -30,8 +30,6 @@ CANARY = re.compile(r"CANARY-[a-z]+-[0-9a-f]{6}", re.IGNORECASE)
 ID = re.compile(r"\[([^\[\]\s]{2,120})\]")
 URL = re.compile(r"https?://[^\s\"'<>|)\]}]+")
 SPAWN = ("run_subagent", "run_subagents")
-NAMING = ("channel", "thread", "list", "message", "user")
-"""Arguments that name a thing to be read."""
 CALLS_A_TURN = 40
 """More would not fit into one reply: it would be cut off, and none of them made."""
 HIDDEN = str.maketrans("01", "\u200b\u200c")

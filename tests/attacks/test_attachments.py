@@ -28,7 +28,7 @@ from reader_stage import Script, Stage, part, search, staged
 from serve_kit import ASKER, Served, mentioned
 from standins.google import LocalGoogle
 from test_inbox_triage import with_mail
-from twice import tried_twice
+from twice import remove_rules, tried_twice
 
 import bot.requests.context
 import scopes.email
@@ -37,7 +37,6 @@ from bot.local.slack.state import BOT_USER
 from bot.local.workspace import File, Workspace
 from scopes.label import TRUSTED
 from scopes.mail import item_of
-from subagents.rules import RULES
 
 PRIVATE, OPEN, HOME = channel_id(1), channel_id(2), channel_id(3)
 """A private channel of Ana, and two public ones."""
@@ -214,16 +213,12 @@ ATTACKS: Mapping[str, Attack] = {
 async def without(
     at: Desk, what: str | Callable[[pytest.MonkeyPatch], None]
 ) -> AsyncIterator[None]:
-    runs = at.bot.bench.dispatch.runs
     with pytest.MonkeyPatch.context() as patch:
         if isinstance(what, str):
-            runs.rules = [rule for rule in RULES if rule.name != what]
+            remove_rules(patch, at, what)
         else:
             what(patch)
-        try:
-            yield
-        finally:
-            runs.rules = RULES
+        yield
 
 
 @pytest.fixture(scope="module")

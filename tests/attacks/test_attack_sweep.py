@@ -21,11 +21,6 @@ PLANTS = {
 }
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
-
-
 def swept(shell: Shell, folder: Path, patch: pytest.MonkeyPatch, plant: str = "") -> Json:
     """The document of a sweep of five channels, the first of them with the plant."""
     folder.mkdir()

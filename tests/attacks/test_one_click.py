@@ -24,7 +24,7 @@ from mail_kit import mail
 from serve_kit import ASKER, Served
 from standins.google import LocalGoogle
 from test_inbox_triage import with_mail
-from twice import tried_twice
+from twice import remove_rules, tried_twice
 
 import subagents.rules
 from bot.local.model.answer import Answer
@@ -35,7 +35,7 @@ from bot.schedules.store import ScheduleStore
 from config.sections import ProjectSettings, ToolCalls
 from config.settings import Settings
 from scopes.label import Label
-from subagents.rules import RULES, Call
+from subagents.rules import Call
 
 Json = dict[str, Any]
 
@@ -317,16 +317,12 @@ def of_the_text_alone(call: Call) -> bool:
 
 @asynccontextmanager
 async def without(at: Stage, what: str) -> AsyncIterator[None]:
-    runs = at.bot.bench.dispatch.runs
     with pytest.MonkeyPatch.context() as patch:
         if what == "arguments are judged":
             patch.setattr(subagents.rules, "is_literal", of_the_text_alone)
         else:
-            runs.rules = [rule for rule in RULES if rule.name != what]
-        try:
-            yield
-        finally:
-            runs.rules = RULES
+            remove_rules(patch, at, what)
+        yield
 
 
 @pytest.fixture(scope="module")

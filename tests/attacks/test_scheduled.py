@@ -34,14 +34,14 @@ from test_one_click import (
     reading,
     stage,
 )
-from twice import tried_twice
+from twice import remove_rules, tried_twice
 
 import bot.schedules.run
 from bot.local.slack.state import BOT_USER
 from config.schedules import Schedule
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
-from subagents.rules import MAX_KEPT, RULES
+from subagents.rules import MAX_KEPT
 
 Json = dict[str, Any]
 
@@ -225,16 +225,12 @@ async def got_through(at: Stage, attack: Attack | Unwatched) -> bool:
 
 @asynccontextmanager
 async def without(at: Stage, what: str) -> AsyncIterator[None]:
-    runs = at.bot.bench.dispatch.runs
     with pytest.MonkeyPatch.context() as patch:
         if what == "words keep their label":
             patch.setattr(bot.schedules.run, "Label", SimpleNamespace(of=lambda stored: TRUSTED))
         else:
-            runs.rules = [rule for rule in RULES if rule.name != what]
-        try:
-            yield
-        finally:
-            runs.rules = RULES
+            remove_rules(patch, at, what)
+        yield
 
 
 EVERY: Mapping[str, Attack | Unwatched] = {**PLANTED, **UNWATCHED}

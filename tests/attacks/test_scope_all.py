@@ -30,7 +30,7 @@ from serve_kit import ASKER, Served, mentioned
 from standins.google import LocalGoogle
 from standins.web import Page
 from test_inbox_triage import with_mail
-from twice import tried_twice
+from twice import remove_rules, tried_twice
 from web_kit import Names
 
 import scopes
@@ -46,7 +46,6 @@ from config.settings import Settings
 from scopes.folders.folders import Folders
 from scopes.label import WORKSPACE, Label
 from subagents.agent import Agent
-from subagents.rules import RULES
 
 Json = dict[str, Any]
 Remove = Callable[["Stage", pytest.MonkeyPatch], None]
@@ -438,16 +437,12 @@ ATTACKS: Mapping[str, Attack] = {
 
 @asynccontextmanager
 async def removed(at: Stage, what: tuple[str, ...] | Remove) -> AsyncIterator[None]:
-    runs = at.bot.bench.dispatch.runs
     with pytest.MonkeyPatch.context() as patch:
         if callable(what):
             what(at, patch)
         else:
-            runs.rules = [rule for rule in RULES if rule.name not in what]
-        try:
-            yield
-        finally:
-            runs.rules = RULES
+            remove_rules(patch, at, *what)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeGuard
 
-from standins.model_errors import (
-    Json,
-    Refused,
-    a_list,
-    a_string,
-    an_object,
-    invalid,
-    one_of,
-    only,
-)
+from standins.model_errors import Json, Refused, a_list, a_string, an_object, invalid, one_of, only
 from standins.model_schema import (
     Complexity,
     check_complexity,

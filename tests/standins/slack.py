@@ -11,14 +11,7 @@ from starlette.responses import Response
 
 from bot.local.slack import server, streams
 from bot.local.slack.delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
-from bot.local.slack.server import (
-    API_PATH,
-    APP_TOKEN,
-    BOT_TOKEN,
-    METHODS,
-    arguments,
-    token_of,
-)
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, arguments, token_of
 from bot.local.slack.state import Call, Effect, Identity, SlackError
 from bot.local.workspace import Workspace, micros
 from standins.slack_checks import check, expire

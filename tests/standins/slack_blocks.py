@@ -12,16 +12,7 @@ from typing import Any
 from bot.local.slack.json import numbered
 from bot.local.slack.records import Json
 from bot.local.slack.state import SlackError
-from standins.slack_shapes import (
-    Misfit,
-    choice,
-    flag,
-    items,
-    only,
-    string,
-    text,
-    whole_number,
-)
+from standins.slack_shapes import Misfit, choice, flag, items, only, string, text, whole_number
 
 MAX_BLOCKS = 50
 MAX_VIEW_BLOCKS = 100

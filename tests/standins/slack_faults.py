@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, SupportsIndex
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,6 +27,13 @@ class Fault(NamedTuple):
     """
     seconds: float = 1.0
     """Retry-After of a 429, delay of "slow"."""
+
+
+class Lasting(list[Fault]):
+    """Faults that hold until they are taken away."""
+
+    def pop(self, index: SupportsIndex = -1) -> Fault:
+        return self[index]
 
 
 def next_fault(faults: list[Fault], method: str) -> Fault | None:
