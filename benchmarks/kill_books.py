@@ -15,20 +15,24 @@ import sqlalchemy as sa
 
 from bot.memory import PreferenceStore
 from bot.runs.store import Store
+from bot.storage.tables import METADATA
 from subagents.overlap import AuditReport, audit
 
 T = TypeVar("T")
 
+WORKFLOWS = "workflows.sqlite"
 OPEN_WORK = "select count(*) from workflow_status where status in ('PENDING', 'ENQUEUED')"
 OPEN_REQUESTS = "select count(*) from inbox where state in ('new', 'running', 'waiting')"
 LATEST = "select run, state from inbox order by received desc limit 1"
 
 
 class Books:
-    """The rows of one data directory, or of one Postgres database."""
+    """The rows of one data directory, or of one Postgres database; of several, a team's."""
 
-    def __init__(self, data_dir: Path, url: str | None) -> None:
-        self._data_dir, self._url = data_dir, url
+    def __init__(self, data_dir: Path, url: str | None, team: str = "") -> None:
+        self._common_dir, self._url = data_dir, url
+        self._data_dir = data_dir / "teams" / team if team else data_dir
+        self._schema = f"assistant_{team.lower()}" if team else "assistant"
         self._server: psycopg.Connection[Any] | None = None
 
     def close(self) -> None:
@@ -39,12 +43,12 @@ class Books:
         """Nothing where there are no tables yet."""
         if self._url:
             if self._server is None:
-                options = "-csearch_path=assistant,dbos"
+                options = f"-csearch_path={self._schema},dbos"
                 self._server = psycopg.connect(self._url, autocommit=True, options=options)
             with suppress(psycopg.errors.UndefinedTable):
                 return self._server.execute(query).fetchall()
             return []
-        path = self._data_dir / file
+        path = (self._common_dir if file == WORKFLOWS else self._data_dir) / file
         if not path.exists():
             return []
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
@@ -70,7 +74,7 @@ class Books:
     def open_work(self) -> int:
         """Requests and workflows that have not ended."""
         requests = self.rows(OPEN_REQUESTS) or [(0,)]
-        workflows = self.rows(OPEN_WORK, "workflows.sqlite") or [(0,)]
+        workflows = self.rows(OPEN_WORK, WORKFLOWS) or [(0,)]
         return int(requests[0][0]) + int(workflows[0][0])
 
     def idle(self) -> bool:
@@ -129,11 +133,24 @@ class Books:
 
         return self._with_store(look)
 
+    def texts(self) -> str:
+        """All that is stored, opened: each column of each table."""
+
+        async def look(store: Store) -> str:
+            found = [await store.database.read(sa.select(t)) for t in METADATA.sorted_tables]
+            return str([tuple(row) for rows in found for row in rows])
+
+        return self._with_store(look)
+
     def _with_store(self, look: Callable[[Store], Awaitable[T]]) -> T:
         """What is stored encrypted, opened by the product itself."""
 
         async def looked() -> T:
-            store = await Store.open(self._data_dir, self._url)
+            url = sa.make_url(self._url) if self._url else None
+            if url and self._schema != "assistant":
+                url = url.set(query={"options": f"-csearch_path={self._schema}"})
+            address = url.render_as_string(hide_password=False) if url else None
+            store = await Store.open(self._data_dir, address)
             try:
                 return await look(store)
             finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bot.local.model.answer import Answer
@@ -37,6 +39,42 @@ PREFERENCES = ("answer me in Portuguese", "call the customer Acme")
 INSTRUCTIONS = "Keep it to three bullets"
 
 
+TWINS = dict(
+    zip(
+        ["support", "office", *WORDS],
+        """helpdesk bureau arnica borage cypress daisy elder fuchsia ginger heather indium
+        jasmine kale laurel""".split(),
+        strict=True,
+    )
+)
+"""Word -> what stands for it in a second workspace, whose ids are all the same."""
+
+
+def twin(text: str, *, back: bool = False) -> str:
+    """Return a text of the first workspace in the words of the second, or the other way round."""
+    words = {new: old for old, new in TWINS.items()} if back else TWINS
+    return re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[0]], text)
+
+
+def is_twin(text: str) -> bool:
+    """Return whether a text has a word of the second workspace."""
+    return twin(text, back=True) != text
+
+
+def twin_workspace(team: Team) -> Workspace:
+    """Return the second workspace: the same people and channels, other words."""
+    first = workspace()
+    channels = tuple(
+        replace(
+            channel,
+            name=twin(channel.name),
+            messages=tuple(replace(m, text=twin(m.text)) for m in channel.messages),
+        )
+        for channel in first.channels
+    )
+    return replace(first, team=team, channels=channels)
+
+
 def workspace() -> Workspace:
     """Twelve channels with one open question each, asked yesterday, and one to ask the bot in."""
     askers = tuple(User(asker(n), f"ana{n}", f"Ana Ruiz {n}") for n in range(ASKERS))
@@ -67,6 +105,9 @@ def _question(number: int, at: int) -> Message:
 def mind(body: Json) -> Answer:
     """Answer as the script of the request says; each subagent reads its channel and submits a
     finding."""
+    if is_twin(str(body["messages"][0])):
+        first = mind(json.loads(twin(json.dumps(body), back=True)))
+        return replace(first, content=json.loads(twin(json.dumps(first.content))))
     name, turn = call_of(body)
     if name in SCRIPTS:
         return SCRIPTS[name](turn, body)
@@ -120,7 +161,7 @@ def _waves(turn: int, body: Json) -> Answer:
     if turn == 2:
         return Answer([_brief(n) for n in few])
     if turn == 3:
-        template = {"task": f"{READ_ON} {{item}}", "scope": "slack"}
+        template = {"task": f"{READ_ON}, in support: {{item}}", "scope": "slack"}
         return Answer([_use("run_subagents", items=[f"F{n}.1" for n in few], template=template)])
     lines = [f"- {found_in(n)} [F{n + FEW}.1]." for n in few]
     return _say("\n".join(["These are open:", "", *lines, "", f"{MARK}."]))

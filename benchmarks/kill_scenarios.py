@@ -74,7 +74,6 @@ SCENARIOS = {
         "send the report",
         ((NEEDED,), (QUESTION, f"{OPTIONS[1]} Chosen by <@{{user}}>"), _cited(FEW)),
         (1, 1 + FEW),
-        answers=2,
         press="action_choose_1",
         rows=((_DONE, 1), (_ACTIONS, 1)),
     ),

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import yaml
 from standins.model import ModelServer
@@ -25,14 +25,14 @@ from benchmarks.kill_books import Books
 from benchmarks.kill_mind import CUSTOMER, OFFICE, asker, mind, workspace
 from benchmarks.kill_points import Kill
 from benchmarks.kill_scenarios import CHANNELS_READ, Scenario
-from benchmarks.kill_watch import Phase, Watch
+from benchmarks.kill_watch import CALLER, Phase, Watch
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
 
 LATENCY_S = 0.1
 CAP_USD = 1.0
 """Of a request; each kill costs what the calls under way may cost at most."""
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "limits": {"cost_usd": CAP_USD},
     "slack": {"timeout_s": 5},
     "serve": {"port": 0, "log_format": "text"},
@@ -43,6 +43,10 @@ UNPACED = {**SETTINGS, "slack": {"timeout_s": 5, "paced": False}}
 """Every update of the message is shown, so that each point is reached; chat.update is the only
 call then, and Slack's rate would leave most of them out."""
 OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
+SOCKETS = 2
+"""Of a process: the default of `slack.sockets`."""
+DELIVERED: dict[str, Any] = {"ack_s": 1.0, "retries_s": (0.1, 1.0, 2.0, 4.0)}
+"""How Slack tells of events."""
 STEP_S = 0.0005
 """How long the process may run between two looks at its database."""
 PATIENCE_S = 120.0
@@ -55,12 +59,66 @@ class NotReached(Exception):
     """What was waited for did not happen."""
 
 
+class Lives:
+    """The process of the bot, or replicas of it, in their lives."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str], replicas: int = 1) -> None:
+        """`env` goes over the environment; `{replica}` in it is the number of the process."""
+        self.folder, self.replicas = folder, replicas
+        self.kills_all = True
+        """Whether a kill ends every replica, not only the one whose call it waited for."""
+        self._env = env
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.started: dict[int, float] = {}
+        """Number of each process, and when its life began."""
+
+    @property
+    def alive(self) -> dict[int, subprocess.Popen[bytes]]:
+        """Those that run, by number."""
+        return {n: each for n, each in self._processes.items() if each.poll() is None}
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.alive) == self.replicas
+
+    def start(self) -> None:
+        """Begin a life of each that does not run; returns at once."""
+        with (self.folder / "bot.log").open("ab") as said:
+            for replica in range(self.replicas):
+                if replica not in self.alive:
+                    said.write(f"--- {replica} started at {time.time():.3f}\n".encode())
+                    said.flush()
+                    self.started[replica] = time.time()
+                    self._processes[replica] = self.command("serve", said=said, replica=replica)
+
+    def command(self, *command: str, said: IO[bytes], replica: int = 0) -> subprocess.Popen[bytes]:
+        outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+        given = {name: value.format(replica=replica) for name, value in self._env.items()}
+        return subprocess.Popen(
+            [sys.executable, "-m", "bot", *command],
+            env={**outside, **given},
+            cwd=self.folder,
+            stdout=said,
+            stderr=said,
+        )
+
+    def victims(self) -> list[subprocess.Popen[bytes]]:
+        """Those that die of what the one does whose call is being answered."""
+        alive = self.alive
+        return list(alive.values()) if self.kills_all else [alive[CALLER.get()]]
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+
 @dataclass
 class Trap:
     """Kills the process at one point."""
 
     kill: Kill
-    process: subprocess.Popen[bytes]
+    lives: Lives
     books: Books
     is_counting: bool = False
     seen: int = 0
@@ -79,48 +137,42 @@ class Trap:
         self.seen += 1
         if self.seen != self.kill.nth:
             return False
+        victims = self.lives.victims()
         if self.kill.stored:
-            threading.Thread(target=self._step_by_step, daemon=True).start()
+            threading.Thread(target=self._step_by_step, args=[victims], daemon=True).start()
             return False
-        self._strike()
+        self._strike(victims)
         return True
 
-    def _strike(self) -> None:
+    def _strike(self, victims: Sequence[subprocess.Popen[bytes]]) -> None:
         at = time.time()
-        self.process.kill()
-        self.process.wait()
+        for process in victims:
+            process.kill()
+        for process in victims:
+            process.wait()
         self.at = at
 
-    def _step_by_step(self) -> None:
+    def _step_by_step(self, victims: Sequence[subprocess.Popen[bytes]]) -> None:
         """Look at the database while the process stands still, so that it runs no further."""
         until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until and self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP)
+        while time.monotonic() < until and all(each.poll() is None for each in victims):
+            for process in victims:
+                process.send_signal(signal.SIGSTOP)
             if self.books.holds(self.kill.stored):
-                self._strike()
+                self._strike(victims)
                 return
-            self.process.send_signal(signal.SIGCONT)
+            for process in victims:
+                process.send_signal(signal.SIGCONT)
             time.sleep(STEP_S)
 
 
 class Stage:
-    """Slack and the model, and the process of the bot in its lives."""
+    """A workspace in Slack and what is stored of it, and the bot in its lives."""
 
-    def __init__(
-        self, folder: Path, url: str | None, streams_refused: StreamsRefused | None = None
-    ) -> None:
-        """`folder` holds the bot's data and what it says; `url` is its Postgres database;
-        `streams_refused` is how Slack refuses streams.
-        """
-        self.folder, self.url = folder, url
-        self.slack = LocalSlack(
-            workspace(),
-            ack_s=1.0,
-            retries_s=(0.1, 1.0, 2.0, 4.0),
-            streams_refused=streams_refused,
-        )
-        self.watch = Watch(self._moment)
-        self.books = Books(folder / "data", url)
+    def __init__(self, lives: Lives, slack: LocalSlack, books: Books, team: str = "") -> None:
+        """`team` is the workspace where the bot serves several."""
+        self.lives, self.slack, self.books, self.team = lives, slack, books, team
+        self.watch = Watch(self._moment, team)
         self.trap: Trap | None = None
         self.asked = 0
         self.scenario = CHANNELS_READ
@@ -130,65 +182,24 @@ class Stage:
         """Runs before it."""
         self._pressed = 0.0
         self._has_run_schedule = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Stage:
-        server = ModelServer(mind, latency_s=LATENCY_S)
-        watch, enter = self.watch, self._stack.enter_context
-        self._slack_url = enter(LocalServer(watch.slack(self.slack.app), "slack")).url + API_PATH
-        self._model_url = enter(LocalServer(watch.model(server.app), "model")).url
-        self.folder.mkdir(parents=True, exist_ok=True)
-        settings = SETTINGS if self.slack.streams_refused is None else UNPACED
-        (self.folder / "assistant.yaml").write_text(yaml.safe_dump(settings))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-        self._stack.close()
-        self.books.close()
-
-    def start(self) -> None:
-        """Begin a life of the bot; returns at once."""
-        self.watch.is_starting = True
-        with (self.folder / "bot.log").open("ab") as said:
-            said.write(f"--- started at {time.time():.3f}\n".encode())
-            said.flush()
-            self._process = self._command("serve", said=said)
-
-    def _command(self, *command: str, said: IO[bytes]) -> subprocess.Popen[bytes]:
-        outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
-        given = {
-            "SLACK_BOT_TOKEN": BOT_TOKEN,
-            "SLACK_APP_TOKEN": APP_TOKEN,
-            "SLACK_API_URL": self._slack_url,
-            "ANTHROPIC_BASE_URL": self._model_url,
-            "ANTHROPIC_API_KEY": "kills",
-            "ASSISTANT_DATA_DIR": str(self.folder / "data"),
-            "ASSISTANT_CONFIG": str(self.folder / "assistant.yaml"),
-            **({"DATABASE_URL": self.url} if self.url else {}),
-        }
-        return subprocess.Popen(
-            [sys.executable, "-m", "bot", *command],
-            env={**outside, **given},
-            cwd=self.folder,
-            stdout=said,
-            stderr=said,
-        )
 
     @property
     def is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return bool(self.lives.alive)
 
     def ready(self) -> None:
         """Start the bot where it does not run; returns when it hears, and has nothing to do."""
-        if not self.is_alive:
-            until(lambda: not self.slack.sockets.count, "the old sockets to close")
-            self.start()
-        until(lambda: self.slack.sockets.count == 2 or not self.is_alive, "the bot to connect")
-        if not self.is_alive:
+        lives, sockets = self.lives, self.slack.sockets
+        self.watch.is_starting = False
+        if not lives.is_whole:
+            until(lambda: sockets.count == SOCKETS * len(lives.alive), "the old sockets to close")
+            lives.start()
+        wanted = SOCKETS * lives.replicas
+        until(
+            lambda: (self._is_greeted() and sockets.count == wanted) or not lives.is_whole,
+            "the bot to connect",
+        )
+        if not lives.is_whole:
             raise NotReached("the bot ended by itself")
         until(lambda: self.books.idle() and self._quiet(0.3), "the bot to come to rest")
 
@@ -203,7 +214,8 @@ class Stage:
         self._pressed, self._has_run_schedule = 0.0, False
         text, root = f"<@{BOT_USER}> {self.filled(scenario.text)}", None
         if scenario.in_thread:
-            root = people.say(CUSTOMER, OFFICE, "Somebody should look at all support channels.")
+            look = self.filled("Somebody should look at all support channels.")
+            root = people.say(CUSTOMER, OFFICE, look)
         said = people.say(self.asker, OFFICE, text, root)
         self.thread = root or said
 
@@ -217,10 +229,9 @@ class Stage:
         return text.format(n=self.asked, user=self.asker, schedule=schedule)
 
     def set_trap(self, kill: Kill) -> None:
-        assert self._process
         if kill.hold:
             self.watch.holds[kill.hold] = threading.Event()
-        self.trap = Trap(kill, self._process, self.books)
+        self.trap = Trap(kill, self.lives, self.books)
 
     def killed(self) -> float:
         """Wait until the trap has killed the process; when it did. Raises NotReached."""
@@ -235,6 +246,10 @@ class Stage:
             hold.set()
         self.watch.holds.clear()
         return trap.at
+
+    def foreign(self) -> Iterator[str]:
+        """Return where words of another workspace are found; there is none here."""
+        yield from ()
 
     def told(self) -> list[Shown]:
         """Return what the bot has said since it was asked: in the channel, then to who asked."""
@@ -270,7 +285,7 @@ class Stage:
         return at
 
     def said(self) -> str:
-        return (self.folder / "bot.log").read_text("utf-8", "replace")
+        return (self.lives.folder / "bot.log").read_text("utf-8", "replace")
 
     def _until(self, condition: Callable[[], object], what: str) -> None:
         """Wait, while people do what they do."""
@@ -293,8 +308,9 @@ class Stage:
         is_set = self.books.holds(f"select 1 from schedules where id = '{name}'")
         if is_set and not self._waiting() and any(map(_is_answer, self.told())):
             self._has_run_schedule = True
-            with (self.folder / "bot.log").open("ab") as said:
-                ended = self._command("schedules", "run", name, said=said).wait()
+            with (self.lives.folder / "bot.log").open("ab") as said:
+                of_team = ("--team", self.team) if self.team else ()
+                ended = self.lives.command(*of_team, "schedules", "run", name, said=said).wait()
             if ended:
                 raise NotReached(f"`schedules run {name}` ended with {ended}")
 
@@ -306,9 +322,55 @@ class Stage:
     def _moment(self, name: str, phase: Phase) -> bool:
         return bool(self.trap and self.trap.at is None and self.trap.moment(name, phase))
 
+    def _is_greeted(self) -> bool:
+        """Return whether each process has said its first word in this workspace."""
+        said = self.watch.greeted
+        return all(said.get(n, 0.0) > began for n, began in self.lives.started.items())
+
     def _quiet(self, seconds: float) -> bool:
         log = self.watch.log
         return not log or time.time() - log[-1][0] > seconds
+
+
+@contextmanager
+def staged(
+    folder: Path, url: str | None, streams_refused: StreamsRefused | None = None
+) -> Iterator[Stage]:
+    """One workspace, served by one process.
+
+    `folder` holds the bot's data and what it says; `url` is its Postgres database;
+    `streams_refused` is how Slack refuses streams.
+    """
+    slack = LocalSlack(workspace(), **DELIVERED, streams_refused=streams_refused)
+    env: dict[str, str] = {"SLACK_BOT_TOKEN": BOT_TOKEN}
+    lives, books = Lives(folder, env), Books(folder / "data", url)
+    stage = Stage(lives, slack, books)
+    server = ModelServer(mind, latency_s=LATENCY_S)
+    with (
+        closing(books),
+        LocalServer(stage.watch.slack(slack.app), "slack") as at,
+        LocalServer(stage.watch.model(server.app), "model") as minds,
+    ):
+        env |= environment(folder, url, at.url + API_PATH, minds.url)
+        settings = SETTINGS if streams_refused is None else UNPACED
+        (folder / "assistant.yaml").write_text(yaml.safe_dump(settings))
+        try:
+            yield stage
+        finally:
+            lives.end()
+
+
+def environment(folder: Path, url: str | None, slack: str, model: str) -> dict[str, str]:
+    """What a process is given, besides the secrets of its kind of installation."""
+    return {
+        "SLACK_APP_TOKEN": APP_TOKEN,
+        "SLACK_API_URL": slack,
+        "ANTHROPIC_BASE_URL": model,
+        "ANTHROPIC_API_KEY": "kills",
+        "ASSISTANT_DATA_DIR": str(folder / "data"),
+        "ASSISTANT_CONFIG": str(folder / "assistant.yaml"),
+        **({"DATABASE_URL": url} if url else {}),
+    }
 
 
 def _is_answer(message: Shown) -> bool:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qsl
@@ -24,6 +25,8 @@ FIRST_WORD = "auth.test"
 """What the bot calls first; what comes before it was said by the process that was killed."""
 _CARD = "action/"
 """In the key that marks the message of a card."""
+CALLER: ContextVar[int] = ContextVar("caller", default=0)
+"""Number of the replica whose call is being answered."""
 HOLD_S = 60.0
 STREAM_PAUSE_S = 0.05
 """Between two events of it, as a model takes its time to write."""
@@ -50,11 +53,15 @@ class Watch:
     """Notes every moment of a request. `on_moment` returns whether the bot is dead since."""
 
     on_moment: Callable[[str, Phase], bool]
+    team: str = ""
+    """Workspace whose events are noted; empty = there is only one."""
     log: list[tuple[float, str, Phase]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     life: int = 0
     is_starting: bool = False
     """A new life has begun, and the bot has not said a word yet."""
+    greeted: dict[int, float] = field(default_factory=dict)
+    """Number of each process, and when it said its first word."""
     holds: dict[str, threading.Event] = field(default_factory=dict)
     """Names of model calls that are answered only when it is set."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -63,9 +70,19 @@ class Watch:
     def note(self, name: str, phase: Phase) -> bool:
         with self._lock:
             self.log.append((time.time(), name, phase))
+            if name == FIRST_WORD and phase == "answered":
+                self.greeted[CALLER.get()] = time.time()
             if self.is_starting and name == FIRST_WORD:
                 self.is_starting, self.life = False, self.life + 1
             return not self.is_starting and self.on_moment(name, phase)
+
+    def end_life(self, *, is_alone: bool) -> None:
+        """A process was killed; what it has sent is of its life, where it was `is_alone`.
+
+        Where another one goes on, its calls are of the next life at once.
+        """
+        self.is_starting = is_alone
+        self.life += not is_alone
 
     def slack(self, app: ASGIApp) -> ASGIApp:
         """The local Slack, watched."""
@@ -74,7 +91,7 @@ class Watch:
             if scope["type"] == "websocket":
                 await app(scope, self._acking(receive), self._delivering(send))
                 return
-            body = await _body(receive)
+            body = await body_of(receive)
             name = _slack_name(scope, body)
             await self._passing(app, scope, body, send, name)
 
@@ -84,7 +101,7 @@ class Watch:
         """The model stand-in, watched."""
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
-            body = await _body(receive)
+            body = await body_of(receive)
             asked = json.loads(body)
             who, turn = call_of(asked)
             name = f"{who}.{turn}" if " " in who else f"{who} {turn}"
@@ -109,15 +126,19 @@ class Watch:
             return
         if call and (hold := self.holds.get(name)):
             await asyncio.to_thread(hold.wait, HOLD_S)
-        await app(scope, _replayed(body), _Answering(self, scope, send, name, call))
+        await app(scope, replayed(body), _Answering(self, scope, send, name, call))
 
     def _delivering(self, send: Send) -> Send:
         async def sending(message: Message) -> None:
             name = ack = ""
             if message["type"] == "websocket.send":
                 envelope = json.loads(message.get("text") or "{}")
-                kind = str(envelope.get("payload", {}).get("event", {}).get("type", ""))
-                if envelope.get("type") == "events_api" and kind == "app_mention":
+                payload = envelope.get("payload", {})
+                kind = str(payload.get("event", {}).get("type", ""))
+                team = payload.get("team_id") or payload.get("team", {}).get("id")
+                if self.team not in ("", team):
+                    pass
+                elif envelope.get("type") == "events_api" and kind == "app_mention":
                     name, ack = "event", "ack"
                 elif envelope.get("type") == "interactive":
                     name, ack = "click", "click ack"
@@ -181,7 +202,7 @@ class _Answering:
             await drop_connection(self.scope)
 
 
-async def _body(receive: Receive) -> bytes:
+async def body_of(receive: Receive) -> bytes:
     parts, more = [], True
     while more:
         message = await receive()
@@ -190,7 +211,7 @@ async def _body(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-def _replayed(body: bytes) -> Receive:
+def replayed(body: bytes) -> Receive:
     sent = False
 
     async def receive() -> Message:

@@ -15,8 +15,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +30,8 @@ from benchmarks.kill_books import created
 from benchmarks.kill_mind import OFFICE
 from benchmarks.kill_points import EDITED, STREAMED, Point, points
 from benchmarks.kill_scenarios import SCENARIOS, Phrases, Scenario
-from benchmarks.kill_stage import CAP_USD, NotReached, Stage
+from benchmarks.kill_stage import CAP_USD, NotReached, Stage, staged
+from benchmarks.kill_teams import OF_REPLICAS, SHORT, named, two_staged
 from benchmarks.kill_watch import Call
 from benchmarks.table import columns
 from subagents.budget import NANO
@@ -52,6 +53,8 @@ class Row:
     where: str
     """The database, and how Slack refuses streams if it does."""
     point: Point
+    workspaces: int = 1
+    """In each of which the same is asked."""
     seconds: float = 0.0
     """From the last start to the finished answer; 0 = it stood there before."""
     repeated: int = 0
@@ -69,7 +72,7 @@ class Row:
         return SCENARIOS[self.point.scenario]
 
     def cells(self) -> list[str]:
-        items = f"{self.items}/{sum(self.scenario.subagents())}"
+        items = f"{self.items}/{self.workspaces * sum(self.scenario.subagents())}"
         figures = [self.repeated, self.in_flight, self.answers, items]
         audit = "-" if self.leaks is None else f"{self.leaks} leaks"
         verdict = "FAILED" if self.faults else "ok"
@@ -80,37 +83,49 @@ class Row:
         ]
 
 
-def run_point(stage: Stage, where: str, point: Point) -> Row:
-    """Ask, kill and start again as often as the point says, and look at what came of it."""
-    row, killed = Row(where, point), list[float]()
+def run_point(where: str, point: Point, stage: Stage, *others: Stage) -> Row:
+    """Ask, kill and start again as often as the point says, and look at what came of it.
+
+    `others` are asked the same at the same time: other workspaces of the same process.
+    """
+    stages = (stage, *others)
+    row, killed = Row(where, point, len(stages)), list[float]()
     try:
-        stage.ready()
+        for each in stages:
+            each.ready()
         stage.set_trap(point.kills[0])
-        stage.ask(row.scenario)
+        for each in stages:
+            each.ask(row.scenario)
         for following in (*point.kills[1:], None):
             killed.append(stage.killed())
             began = time.time()
-            stage.start()
+            for each in stages:
+                each.watch.end_life(is_alone=not stage.is_alive)
+            if not stage.is_alive:
+                stage.lives.start()
             if following:
                 stage.set_trap(following)
         try:
-            row.seconds = max(0.0, stage.answered() - began)
+            row.seconds = max(0.0, max(each.answered() for each in stages) - began)
         except NotReached as error:
             row.faults.append(str(error))
-        _check(row, stage, killed)
+        for each in stages:
+            _check(row, each, killed)
     except NotReached as error:
         row.faults.append(str(error))
     return row
 
 
 def _check(row: Row, stage: Stage, killed: Sequence[float]) -> None:
-    """Fill in the figures, and note whatever is not as it has to be."""
+    """Add to the figures, and note whatever is not as it has to be."""
     fault, books = row.faults.append, stage.books
     shown = stage.told()
-    row.answers = len(shown)
+    row.answers += len(shown)
     messages = [tuple(map(stage.filled, each)) for each in row.scenario.messages]
     row.faults += message_faults(shown, messages)
-    row.repeated, row.in_flight, again = repeats(stage.watch.calls, killed)
+    repeated, in_flight, again = repeats(stage.watch.calls, killed)
+    row.repeated += repeated
+    row.in_flight += in_flight
     row.faults += again
     if stage.is_shown_at_work:
         fault("Slack still shows its Stop button")
@@ -122,11 +137,12 @@ def _check(row: Row, stage: Stage, killed: Sequence[float]) -> None:
     if left := books.open_work():
         fault(f"{left} requests and workflows have not ended")
     row.faults += _kept_faults(stage)
+    row.faults += stage.foreign()
     runs = stage.runs()
     if len(runs) != len(row.scenario.contexts):
         fault(f"{len(runs)} runs were stored: {runs}")
     _check_budget(row, stage, runs)
-    row.leaks = 0
+    row.leaks = row.leaks or 0
     expected = zip(row.scenario.contexts, row.scenario.subagents(), strict=True)
     for run, (contexts, subagents) in zip(runs, expected, strict=False):
         told = [each["status"] for each in books.document(run).get("subagents", ())]
@@ -205,12 +221,16 @@ def _check_budget(row: Row, stage: Stage, runs: Iterable[str]) -> None:
     paid = [call for call in stage.watch.calls if call.finished]
     least = sum(cost_nanousd(c.model, Usage.of(c.usage)) or 0 for c in paid)
     spent = sum(spent for _, spent, _ in budgets)
-    row.spent_usd = spent / NANO
+    row.spent_usd += spent / NANO
     if least > spent:
         row.faults.append(f"budget: spent {spent}, least {least}")
     for cap, spent, reserved in budgets:
         if spent > cap or reserved or cap != round(CAP_USD * NANO):
             row.faults.append(f"budget: spent {spent}, reserved {reserved}, cap {cap}")
+
+
+Staged = Callable[[Path, str | None], AbstractContextManager[Sequence[Stage]]]
+"""Makes what is killed, in a folder and perhaps a Postgres database."""
 
 
 def run_points(
@@ -219,18 +239,44 @@ def run_points(
     points: Iterable[Point],
     streams_refused: StreamsRefused | None = None,
 ) -> Iterator[Row]:
+    """Run the points with one workspace."""
+
+    @contextmanager
+    def one(folder: Path, url: str | None) -> Iterator[Sequence[Stage]]:
+        with staged(folder, url, streams_refused) as stage:
+            yield [stage]
+
+    where = f"{database}, streams {streams_refused}" if streams_refused else database
+    yield from _run(where, server, points, one)
+
+
+def run_team_points(
+    database: str, server: str | None, points: Iterable[Point], replicas: int = 1, dying: int = 1
+) -> Iterator[Row]:
+    """Run the points with two workspaces on so many processes, of which so many die."""
+
+    @contextmanager
+    def two(folder: Path, url: str | None) -> Iterator[Sequence[Stage]]:
+        with two_staged(folder, url, replicas) as stages:
+            stages[0].lives.kills_all = dying == replicas
+            yield stages
+
+    of = f" of {replicas}" if replicas > 1 else ""
+    yield from _run(f"{database}, two teams, {dying}{of} killed", server, points, two)
+
+
+def _run(where: str, server: str | None, points: Iterable[Point], make: Staged) -> Iterator[Row]:
     """One row after another; a failed one is followed by a new stage, the last one's log kept."""
     left = list(points)
-    where = f"{database}, streams {streams_refused}" if streams_refused else database
     while left:
         with ExitStack() as stack:
             url = stack.enter_context(created(server)) if server else None
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kills-")))
-            stage = stack.enter_context(Stage(folder, url, streams_refused))
+            stages = stack.enter_context(make(folder, url))
             while left:
-                row = run_point(stage, where, left.pop(0))
+                row = run_point(where, left.pop(0), *stages)
                 if row.faults:
-                    row.faults.append(f"log: {kept(stage, row)}")
+                    row.faults.append(f"log: {kept(stages[0], row)}")
                 yield row
                 if row.faults:
                     break
@@ -285,6 +331,17 @@ def matrix(
             yield from run_points(database, server, chosen(short, database, only, refused), refused)
 
 
+def team_matrix(databases: Sequence[str]) -> Iterator[Row]:
+    """Two workspaces: on one process, and on two replicas of which one dies, or both do."""
+    for database in databases:
+        server = postgres() if database == "postgres" else None
+        if database == "postgres" and server is None:
+            sys.exit("No Postgres answers: set TEST_DATABASE_URL, or take --database sqlite.")
+        yield from run_team_points(database, server, named(SHORT[database]))
+        for dying in (1, 2) if server else ():
+            yield from run_team_points(database, server, named(OF_REPLICAS), 2, dying)
+
+
 def main() -> int:
     """Print a line as each point is done, then the table; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -294,12 +351,14 @@ def main() -> int:
         "--streams", choices=("all", *STREAMS), default="all", help="what Slack does with streams"
     )
     parser.add_argument("--only", help="points whose name holds this (a regular expression)")
+    parser.add_argument("--teams", action="store_true", help="two workspaces, in the short form")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the bot is ended, what we made goes
     databases = ["sqlite", "postgres"] if given.database == "both" else [given.database]
     streams = list(STREAMS) if given.streams == "all" else [given.streams]
     rows = []
-    for row in matrix(databases, streams, given.short, given.only):
+    of_teams = team_matrix(databases)
+    for row in of_teams if given.teams else matrix(databases, streams, given.short, given.only):
         rows.append(row)
         print(" ".join(row.cells()), *row.faults, sep="\n    ", file=sys.stderr, flush=True)
     print(columns(HEAD, [row.cells() for row in rows]))

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,11 @@ from serve_kit import ASKER, CENTURY_DAYS, echo, free_port, heard_at, mentioned,
 from standins.model import Mind, ModelServer
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
 from standins.slack_shown import Shown
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from standins.slack_teams import CLIENT_ID, CLIENT_SECRET, COMPANY, SeveralSlacks, token_of
 from timing import WAIT_S
 
 from bot.local.server import LocalServer
-from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from bot.local.workspace import Team
 from bot.serving.workspaces import Workspaces, run_workspaces
 from bot.slack.plan import Plan, short_heading
@@ -33,53 +31,7 @@ from config.settings import Settings
 from subagents.model import ModelClient
 
 ACME, BETA = "T0ACME", "T0BETA"
-CLIENT_ID, CLIENT_SECRET = "1.2", "client-secret"
 PUBLIC = "https://bot.example.com"
-
-
-def token_of(team: str) -> str:
-    return f"xoxb-of-{team}"
-
-
-@dataclass
-class TwoSlacks:
-    """Both workspaces behind one address: each call goes to the workspace of its token."""
-
-    slacks: dict[str, LocalSlack]
-    calls: list[tuple[str, str]] = field(default_factory=list)
-    """Team and method of each call; no team where the token is of none."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        method = scope["path"].rpartition("/")[2]
-        if method == "oauth.v2.access":
-            await self._access(request)(scope, receive, send)
-            return
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        team = bearer.removeprefix("xoxb-of-")
-        self.calls.append((team if team in self.slacks else "", method))
-        app: ASGIApp = self.slacks.get(team, self.slacks[ACME]).app
-        await app(scope, receive, send)
-
-    def _access(self, request: Request) -> Any:
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            form = await Request(scope, receive).form()
-            team = str(form.get("code")).removeprefix("code-of-")
-            known = team in self.slacks
-            body = {
-                "ok": True,
-                "app_id": APP_ID,
-                "access_token": token_of(team),
-                "token_type": "bot",
-                "scope": "chat:write",
-                "bot_user_id": BOT_USER,
-                "team": {"id": team, "name": team},
-                "authed_user": {"id": ASKER},
-            }
-            response = JSONResponse(body if known else {"ok": False, "error": "invalid_code"})
-            await response(scope, receive, send)
-
-        return answer
 
 
 @dataclass
@@ -127,7 +79,7 @@ class Two:
     """A process, or several, that serve both workspaces."""
 
     folder: Path
-    router: TwoSlacks
+    router: SeveralSlacks
     model: ModelServer
     settings: Settings
     acme: Place
@@ -158,7 +110,8 @@ class Two:
         path = f"/slack/oauth_redirect?code=code-of-{team}&state={state}"
         status, text, _ = await self.visit(path, cookie)
         assert (status, "The assistant is installed" in text) == (200, True), text
-        if serving := self.serving:
+        serving = self.serving
+        if serving and team != COMPANY:
             await until(lambda: team in serving.servers, WAIT_S)
 
 
@@ -171,20 +124,31 @@ def two_slacks(
     teams: Mapping[str, Mapping[str, Any]] | None = None,
     front: str = "",
     latency_s: float = 0.0,
+    mode: str = "http",
+    company: str = "",
     **sections: Any,
 ) -> Iterator[Two]:
-    """Nothing serves them yet. `teams` are the settings of each; `front` hears the events."""
+    """Nothing serves them yet. `teams` are the settings of each; `front` hears the events.
+
+    In `mode` "socket" both are heard through the sockets of the first; `company` owns both.
+    """
     port = free_port()
     at = front or f"http://127.0.0.1:{port}"
     space = workspace(2)
     spaces = {ACME: space, BETA: replace(space, team=Team(BETA, "Beta", "beta"))}
-    slacks = {}
+    slacks: dict[str, LocalSlack] = {}
     for team, each in spaces.items():
         heard = f"{front}/slack/events" if front else heard_at(port)
-        slacks[team] = LocalSlack(each, retries_s=(0.0, 0.3, 1.0, 2.0, 4.0), request_url=heard)
+        slacks[team] = LocalSlack(
+            each,
+            retries_s=(0.0, 0.3, 1.0, 2.0, 4.0),
+            request_url=heard if mode == "http" else None,
+            sockets=slacks[ACME].sockets if slacks else None,
+            company=company,
+        )
         slacks[team].tokens.clear()
-        slacks[team].tokens[token_of(team)] = Identity(BOT_USER, BOT_ID)
-    router = TwoSlacks(slacks)
+        slacks[team].tokens[token_of(company or team)] = Identity(BOT_USER, BOT_ID)
+    router = SeveralSlacks(slacks)
     model = ModelServer(mind, record=True, latency_s=latency_s)
     for team, own in (teams or {}).items():
         (folder / "teams").mkdir(exist_ok=True)
@@ -192,7 +156,7 @@ def two_slacks(
     with LocalServer(router, "slack") as slack, LocalServer(model.app, "model") as minds:
         sections["slack"] = {"client_id": CLIENT_ID, **sections.get("slack", {})}
         sections["serve"] = {"public_url": PUBLIC, **sections.get("serve", {})}
-        given: dict[str, Any] = {"mode": "http", "port": port, "url": url, **sections}
+        given: dict[str, Any] = {"mode": mode, "port": port, "url": url, **sections}
         settings = serve_settings(folder / "data", slack.url + API_PATH, **given)
         secret = {"slack_bot_token": None, "slack_client_secret": CLIENT_SECRET}
         secrets = type(settings.secrets)(**{**dict(settings.secrets), **secret})

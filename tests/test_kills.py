@@ -11,8 +11,17 @@ from starlette.types import Receive, Scope, Send
 
 from benchmarks.kill_points import EDITED, STREAMED, Calls, points
 from benchmarks.kill_scenarios import SCENARIOS
+from benchmarks.kill_teams import OF_REPLICAS, SHORT, named
 from benchmarks.kill_watch import Call, Phase, Watch
-from benchmarks.kills import REFUSALS, chosen, is_taken_back, postgres, repeats, run_points
+from benchmarks.kills import (
+    REFUSALS,
+    chosen,
+    is_taken_back,
+    postgres,
+    repeats,
+    run_points,
+    run_team_points,
+)
 
 pytestmark = pytest.mark.system
 
@@ -34,6 +43,25 @@ def test_a_killed_request_ends_in_one_whole_answer_and_pays_nothing_twice(
         assert (row.answers, row.items, row.leaks) == wanted
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("database", "replicas", "dying"),
+    [("sqlite", 1, 1), ("postgres", 1, 1), ("postgres", 2, 1), ("postgres", 2, 2)],
+)
+def test_two_workspaces_get_each_answer_once_from_their_own_data(
+    database: str, replicas: int, dying: int
+) -> None:
+    server = postgres() if database == "postgres" else None
+    if database == "postgres" and server is None:
+        pytest.skip("no Postgres answers: set TEST_DATABASE_URL")
+    these = named(OF_REPLICAS if replicas > 1 else SHORT[database])
+    rows = list(run_team_points(database, server, these, replicas, dying))
+    assert {row.point.name: row.faults for row in rows} == {p.name: [] for p in these}
+    for row in rows:
+        wanted = 2 * len(row.scenario.messages), 2 * sum(row.scenario.subagents()), 0
+        assert (row.answers, row.items, row.leaks) == wanted
+
+
 TWO = ("", "choice")
 """Scenarios in which it matters how a reply is written."""
 
@@ -50,6 +78,8 @@ def test_the_short_form_has_the_points_that_it_promises() -> None:
     databases = ("sqlite", "postgres")
     assert [len(chosen(True, d)) for d in databases] == [7, 2]
     assert [len(chosen(True, d, None, "404")) for d in databases] == [2, 1]
+    of_teams = (*SHORT.values(), OF_REPLICAS)
+    assert [len(named(names)) for names in of_teams] == list(map(len, of_teams)) == [8, 3, 3]
 
 
 def call(name: str, life: int, finished: float | None, body: bytes = b"{}") -> Call:

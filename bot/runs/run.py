@@ -285,11 +285,12 @@ class Subagents:
     async def work(self, run: str, child: str) -> dict[str, Any]:
         async with self.slots, self.runs.at_work(run) as live:
             frozen = live.frozen.pop(child, None)
-            if frozen is None:
+            if frozen is None or self.store.database.shared:  # another process may have begun it
                 row = await self.store.subagent(run, child)
                 if row.status != WAITING:  # it ended just before a crash
                     return {"id": child, "status": row.status}
-                frozen = brief_of(row.brief, await self.store.template(row.template))
+                if frozen is None:
+                    frozen = brief_of(row.brief, await self.store.template(row.template))
                 await live.steps.load(f"{run}/{child}/")
             await self.runs.check_stop(live)  # it may have waited for its turn
             result = await run_subagent(live.run, frozen)

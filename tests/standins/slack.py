@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -41,6 +42,43 @@ FORM_ONLY = frozenset({"files.getUploadURLExternal"})
 """Methods that read no JSON: docs.slack.dev/reference/methods/files.getUploadURLExternal."""
 
 
+class OfCompany(Deliveries):
+    """What an app hears that a whole organization installed: api.slack.com/enterprise/apps.
+
+    Bolt says of `team` that it can be none: slack_bolt/request/internals.py, extract_team_id.
+    """
+
+    def __init__(self, company: str, *args: Any, **kwargs: Any) -> None:
+        self._company = company
+        super().__init__(*args, **kwargs)
+
+    def put(
+        self,
+        kind: str,
+        id: str,
+        type: str,
+        payload: Mapping[str, Any],
+        answered: Callable[[Any], None] | None = None,
+    ) -> None:
+        told: dict[str, Any]
+        if kind == "events_api":
+            granted = [
+                {**each, "team_id": None, "enterprise_id": self._company}
+                | {"is_enterprise_install": True}
+                for each in payload["authorizations"]
+            ]
+            told = {"enterprise_id": self._company, "context_enterprise_id": self._company}
+            payload = {**payload, **told, "authorizations": granted}
+        elif kind == "interactive":
+            named = {"id": self._company, "name": "Grid"}
+            told = {"enterprise": named, "team": None, "is_enterprise_install": True}
+            payload = {**payload, **told}
+        else:
+            told = {"enterprise_id": self._company, "is_enterprise_install": "true"}
+            payload = {**payload, **told}
+        super().put(kind, id, type, payload, answered)
+
+
 class LocalSlack(server.LocalSlack):
     """A local Slack that refuses what Slack refuses, and fails where a test says so.
 
@@ -64,6 +102,8 @@ class LocalSlack(server.LocalSlack):
         ack_s: float = ACK_S,
         stream_ttl_s: float = 300.0,
         streams_refused: StreamsRefused | None = None,
+        sockets: Sockets | None = None,
+        company: str = "",
     ) -> None:
         """Serve a workspace; `tokens` adds to the default ones or replaces them.
 
@@ -72,7 +112,8 @@ class LocalSlack(server.LocalSlack):
         within `ack_s` is sent again after each of `retries_s`, then it is lost. A stream ends
         `stream_ttl_s` after its start (github.com/slackapi/python-slack-sdk/issues/1859).
         `streams_refused` makes this a Slack without streams: it is how every call of a method that
-        streams fails.
+        streams fails. `sockets` are those of the app, where it serves another workspace, too.
+        `company` is the Enterprise Grid organization that installed the app.
         """
         super().__init__(workspace, invite_bot=invite_bot, now=now)
         self.tokens |= tokens or {}
@@ -86,10 +127,11 @@ class LocalSlack(server.LocalSlack):
         self._app_token = app_token
         self._stream_ttl_s = stream_ttl_s
         self._limits = RateLimits(limits)
-        self.sockets: Sockets = Sockets(app_token, ack_s)
+        self.sockets: Sockets = sockets or Sockets(app_token, ack_s)
         self.requests = Requests(request_url, signing_secret, ack_s) if request_url else None
         carrier: Carrier = self.requests or self.sockets
-        self.events = Deliveries(self.state, carrier, retries_s)
+        deliveries = partial(OfCompany, company) if company else Deliveries
+        self.events = deliveries(self.state, carrier, retries_s)
         self.people: People = People(self.state, self.events)
 
     @property
