@@ -18,8 +18,9 @@ from console_kit import press, reason, to_slack, token
 from runs_kit import wide_run
 from serve_kit import ASKER
 from standins.slack_openid import SignIn
+from standins.slack_teams import CLIENT_SECRET
 from starlette.routing import Mount, Route
-from teams_kit import ACME, BETA, CLIENT_SECRET, Two, environment, served, two_slacks
+from teams_kit import ACME, BETA, Two, environment, served, two_slacks
 from timing import WAIT_S
 
 from bot.console.app import PATH

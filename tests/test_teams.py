@@ -21,7 +21,8 @@ from fleet_kit import Balancer, Fleet
 from pg_kit import database
 from serve_kit import ASKER, request_in
 from slack_sdk.web.async_client import AsyncWebClient
-from teams_kit import ACME, BETA, Place, Two, environment, served, token_of, two_slacks, two_teams
+from standins.slack_teams import token_of
+from teams_kit import ACME, BETA, Place, Two, environment, served, two_slacks, two_teams
 from timing import WAIT_S
 
 from bot.errors import SetupError

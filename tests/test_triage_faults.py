@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from bot_kit import Done, Shell, configure, model_at, refused
 from engine_kit import MUX, is_child, opening, until
 from mail_kit import ME, judging, letters, mail, mbox
 from serve_kit import ASKER, Served
-from standins.google import TOKEN, Grant, LocalGoogle, forget_history
+from standins.google import TOKEN, Grant, LocalGoogle, forget_history, remove_message
 from standins.google_faults import Fault
 from standins.google_oauth import CLIENT_ID
 from standins.model import ModelServer
@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from test_inbox_triage import with_mail
 from test_triage import threads
 
+from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import load_mbox
 from bot.local.model.answer import Answer
 from bot.reports.digest_actions import DRAFT, LABEL
@@ -235,11 +236,16 @@ def test_whatever_fails_each_thread_is_told_once_in_the_end(connect: Connect, se
 # ---- a mailbox that changes meanwhile
 
 
+def remove_all(gmail: GmailState, ids: Iterable[str]) -> None:
+    for id in list(ids):
+        remove_message(gmail, id)
+
+
 def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(connect: Connect) -> None:
     with connect(*letters(3)) as desk:
         gmail = desk.google.gmail
         (gone, held), *_ = gmail.threads.items()
-        desk.meanwhile.before(f"/threads/{gone}", lambda: list(map(gmail.remove, list(held))))
+        desk.meanwhile.before(f"/threads/{gone}", lambda: remove_all(gmail, held))
         first = desk.triage()
         assert [(each["thread_id"], each["reason"]) for each in first["unreadable"]] == [
             (gone, phrase(GONE))

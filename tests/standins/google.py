@@ -183,6 +183,17 @@ class LocalGoogle(server.LocalGoogle):
         return grant
 
 
+def remove_message(state: GmailState, id: str) -> None:
+    """Delete a message for good."""
+    with state.lock:
+        held = state.messages[id]
+        state._changed("messagesDeleted", held)
+        del state.messages[id]
+        state.threads[held.thread].remove(id)
+        if not state.threads[held.thread]:
+            del state.threads[held.thread]
+
+
 def forget_history(state: GmailState) -> None:
     """Make every history id that was given so far too old, as Gmail does after a week or so."""
     with state.lock:
