@@ -65,12 +65,12 @@ class People(people.People):
             told = events.reacted(self.state, place, message, user, name)
         self.tell(channel, told)
 
-    def join(self, user: str, channel: str, inviter: str = "") -> None:
+    def join(self, user: str, channel: str) -> None:
         """Also the bot's own joining, when somebody invites it."""
         with self.state.lock:
             place = self.state.channels[channel]
             self.state.members[channel][user] = None
-            told = events.joined(self.state, place, user, inviter)
+            told = events.joined(self.state, place, user, "")
         self.tell(channel, told)
 
     def leave(self, user: str, channel: str) -> None:
