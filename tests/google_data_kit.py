@@ -71,13 +71,13 @@ def client(url: str, **changes: Any) -> GoogleClient:
 
 @asynccontextmanager
 async def bigquery(
-    state: BigQueryState, dataset: str = DATASET, **options: Any
+    state: BigQueryState, **options: Any
 ) -> AsyncIterator[tuple[BigQuery, FullGoogle]]:
     """The product's client of a dataset; all that it sends is held to the document."""
     served = FullGoogle(bigquery=state)
     try:
         with LocalServer(served.app, "google") as server:
-            made = BigQuery(client(server.url), PROJECT, dataset, **options)
+            made = BigQuery(client(server.url), PROJECT, DATASET, **options)
             try:
                 yield made, served
                 assert asked_wrongly(served, "bigquery.v2") == []

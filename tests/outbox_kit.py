@@ -74,9 +74,9 @@ async def desk(slack: LocalSlack | None = None, **settings: Any) -> AsyncIterato
             yield made
 
 
-def rendered(text: str, *more: str, foot: str = "1 subagent") -> Rendered:
+def rendered(text: str, *more: str) -> Rendered:
     """An answer in parts, made as bot.slack.blocks makes them."""
     parts = [MessagePart(each, ({"type": "markdown", "text": each},)) for each in (text, *more)]
-    said = {"type": "context", "elements": [{"type": "mrkdwn", "text": foot}]}
+    said = {"type": "context", "elements": [{"type": "mrkdwn", "text": "1 subagent"}]}
     parts[-1] = MessagePart(parts[-1].text, (*parts[-1].blocks, said))
     return Rendered(tuple(parts), text, () if more else (said,))

@@ -41,7 +41,6 @@ def pdf(
     *pages: bytes,
     flate: bool = False,
     password: bytes | None = None,
-    font: bytes = HELVETICA,
     resources: bytes = b"",
     more: Sequence[bytes] = (),
 ) -> bytes:
@@ -50,7 +49,7 @@ def pdf(
     `more` are the objects behind the pages' own; a password is asked for where it is not empty.
     """
     kids = b" ".join(b"%d 0 R" % (4 + 2 * n) for n in range(len(pages)))
-    objects = [CATALOG, b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(pages)), font]
+    objects = [CATALOG, b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(pages)), HELVETICA]
     key, trailer = b"", b""
     if password is not None:
         key, trailer = _locked(password)

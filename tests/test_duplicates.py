@@ -19,8 +19,8 @@ def found(id: str, state: str = "known", claim: str = "It fails", **more: Any) -
     return Finding.model_validate({"id": id, "claim": claim, "state": state, **made})
 
 
-def ids(*findings: Finding, keys: dict[str, list[str]] | None = None) -> list[list[str]]:
-    return [[f.id, *others] for f, others in join_duplicates(findings, keys or {})]
+def ids(*findings: Finding) -> list[list[str]]:
+    return [[f.id, *others] for f, others in join_duplicates(findings, {})]
 
 
 def test_a_known_bug_stands_once_with_all_who_wait_for_it() -> None:

@@ -43,13 +43,11 @@ def with_font(more: bytes = b"") -> bytes:
     return b"/Resources << /Font << /F1 3 0 R >> %s>> " % more
 
 
-def one_page(
-    contents: bytes, page: bytes = b"", catalog: bytes = b"", more: Sequence[bytes] = ()
-) -> bytes:
+def one_page(contents: bytes, page: bytes = b"", more: Sequence[bytes] = ()) -> bytes:
     """A PDF of one page with these facts; the first of `more` is object 6."""
     facts = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R %s >>" % page
     objects = [
-        CATALOG.replace(b">>", catalog + b">>"),
+        CATALOG,
         b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
     ]
     return written([*objects, HELVETICA, facts, contents, *more])

@@ -25,8 +25,8 @@ LIMIT_MB = 64
 
 
 @asynccontextmanager
-async def sandbox(seconds: float = 1.0, megabytes: int = LIMIT_MB) -> AsyncIterator[Sandbox]:
-    made = Sandbox(seconds, megabytes)
+async def sandbox(seconds: float = 1.0) -> AsyncIterator[Sandbox]:
+    made = Sandbox(seconds, LIMIT_MB)
     try:
         yield made
     finally:

@@ -237,7 +237,7 @@ async def test_an_app_token_that_is_revoked_ends_it_when_a_socket_is_needed(tmp_
         async with serving(tmp_path, led_by(echo)) as bot:
             bot.slack.faults = Lasting([Fault("apps.connections.open", "error:token_revoked")])
             bot.slack.sockets.drop("link_disabled")
-            await asyncio.sleep(20)
+            await asyncio.sleep(WAIT_S)
 
     with pytest.raises(SocketRefused, match="token_revoked"):
         await revoke()

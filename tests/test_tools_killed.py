@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from engine_kit import until, use
 from pg_kit import kept
+from process_kit import descendants
 from serve_kit import ASKER
 from tools_kit import STEPS, Moment, Site, site
 
@@ -79,7 +80,7 @@ async def test_no_process_outlives_a_bot_that_was_killed_with_all_of_them_at_wor
         await asked(work)
         bot = work.bots.bots[0].process
         await until(lambda: len(work.bots.calls(of_children=True)) == 3, 40)
-        await asyncio.sleep(1.5)
+        await until(lambda: len([*descendants(bot.pid)]) >= 4)
         work.kill()
         assert len(work.orphans) >= 4
         bot.wait()

@@ -1,7 +1,6 @@
 """Scripted faults of the stand-in: which request fails, and how it looks on the wire."""
 
-import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from bot.local.model.answer import Answer, sse
@@ -69,11 +68,6 @@ class Faults:
         else:
             steps = iter(plan)
             self._choose = lambda index, body: next(steps, None)
-
-    @classmethod
-    def random(cls, seed: int, rate: float, kinds: Iterable[Choice] = KINDS) -> "Faults":
-        """Each request fails with probability `rate`, in one of `kinds`; the same for one seed."""
-        return cls(_draws(random.Random(seed), rate, tuple(kinds)))
 
     def next(self, index: int, body: Json) -> Fault | None:
         """The fault of this request; None lets it pass."""
@@ -177,13 +171,6 @@ def _hidden(content: list[Json], thinking: Json) -> list[Json]:
     if thinking.get("display") == "summarized" or thinking.get("type") == "between_tools":
         return content
     return [{**b, "thinking": ""} if b["type"] == "thinking" else b for b in content]
-
-
-def _draws(dice: random.Random, rate: float, kinds: tuple[Choice, ...]) -> Iterator[Choice]:
-    while True:
-        failed = dice.random() < rate
-        kind = dice.choice(kinds)
-        yield kind if failed else None
 
 
 def _up_to_call(content: list[Json]) -> list[Json]:

@@ -69,7 +69,7 @@ class People(people.People):
             told = events.reacted(self.state, place, message, user, name)
         self.tell(channel, told)
 
-    def join(self, user: str, channel: str, inviter: str = "") -> None:
+    def join(self, user: str, channel: str) -> None:
         """Also the bot's own joining, when somebody invites it."""
         with self.state.lock:
             place = self.state.channels[channel]
@@ -80,7 +80,6 @@ class People(people.People):
                 "channel": channel,
                 "channel_type": "C" if place.kind == "public_channel" else "G",
                 "team": self.state.team.id,
-                **({"inviter": inviter} if inviter else {}),
                 "event_ts": events.now_ts(self.state),
             }
         self.tell(channel, told)
