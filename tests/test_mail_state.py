@@ -14,7 +14,7 @@ from pg_kit import Kept, in_file
 from timing import computed_within
 
 from bot.mailbox.actions import GIVEN_UP_AFTER, Correction, UnderWay, sentences_about
-from bot.mailbox.sync import Cursor, MailState
+from bot.mailbox.sync import Cursor, HandledMail, MailState
 from bot.privacy.forget import Forget, Forgotten
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
@@ -55,7 +55,10 @@ def cursor(mailbox: str = "ana@x.example", line: str = "l1") -> str:
 async def used(state: MailState, account: str = ANA) -> None:
     """A digest was delivered, and clicked on."""
     threads = {"t1": ["m1"], "t2": ["m2", "m3"]}
-    await state.record_delivery(account, "r1", cursor(f"{account}@x.example"), threads, ["t3"])
+    reached = cursor(f"{account}@x.example")
+    await state.record_delivery(
+        HandledMail(account=account, run="r1", cursor=reached, threads=threads, left=["t3"])
+    )
     await state.corrections.add(account, "t1", BO, "priority", "low")
     await state.corrections.add(account, "t2", "eve@shop.example", "category", "invoice")
     await state.snooze(account, "t2", NOW + timedelta(days=999))
@@ -157,8 +160,11 @@ async def test_what_failed_is_done_by_the_next_click(store: Store, state: MailSt
 
 async def test_a_delivery_is_stored_whole_or_not_at_all(state: MailState) -> None:
     broken: Any = {"t1": ["m1"], "t2": object()}
+    done = HandledMail.model_construct(
+        account=ANA, run="r1", cursor=cursor(), threads=broken, left=["t3"]
+    )
     with pytest.raises(TypeError):
-        await state.record_delivery(ANA, "r1", cursor(), broken, ["t3"])
+        await state.record_delivery(done)
 
     assert await state.cursor(ANA) is None
     assert await state.find_handled(ANA, {"t1", "t2"}) == {}

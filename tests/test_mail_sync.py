@@ -24,6 +24,7 @@ from bot.mailbox.sync import (
     PAST,
     RESTARTED,
     TOO_OLD,
+    HandledMail,
     MailState,
     Sync,
     new_threads,
@@ -128,7 +129,15 @@ class Triage:
 
     async def deliver(self, state: MailState, account: str = ME) -> None:
         done = {**self.handled, **self.unchanged}
-        await state.record_delivery(account, "r1", self.sync.cursor, done, self.left)
+        await state.record_delivery(
+            HandledMail(
+                account=account,
+                run="r1",
+                cursor=self.sync.cursor,
+                threads=done,
+                left=self.left,
+            )
+        )
 
 
 SYNC = TypeAdapter(Sync)
@@ -368,7 +377,9 @@ async def test_gmail_and_its_search_tell_what_a_sync_asks_for(state: MailState) 
             sync = await new_threads(gmail, state, ME, "in:inbox", whole)
             threads = [await gmail.thread(id) for id in sync.threads]
             seen = {thread.id: seen_of(thread) for thread in threads}
-            await state.record_delivery(ME, "r1", sync.cursor, seen, [])
+            await state.record_delivery(
+                HandledMail(account=ME, run="r1", cursor=sync.cursor, threads=seen, left=[])
+            )
             return sync, {thread.id for thread in threads if sync.is_new(thread)}
 
         first, new = await told()

@@ -27,7 +27,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
-from bot.tasks.triage import INBOX, Reader, Triage, all_threads, record_delivery
+from bot.tasks.triage import INBOX, Reader, Triage, all_threads
 from bot.terminal import errors_reported, tell
 from bot.tooling.provider import Options
 from config.sections import LimitSettings
@@ -203,7 +203,7 @@ class InboxTriage:
                 document = await triage.work()
                 await app.finish(run, document)
                 if not box.is_file:
-                    await record_delivery(state, OPERATOR, triage)
+                    await state.record_delivery(triage.handled(OPERATOR))
                 return document
 
     def _args(self) -> dict[str, Any]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from bot.mailbox.actions import Corrections, MailActions
 from bot.storage.database import Database, chunks
@@ -82,6 +81,20 @@ def is_incoming(message: MailMessage) -> bool:
     )
 
 
+class HandledMail(BaseModel):
+    """What to record of a mailbox once a triage's digest is delivered."""
+
+    account: str
+    run: str
+    cursor: str
+    """That of its Sync; empty = the next listing begins where this one did."""
+    threads: Mapping[str, Sequence[str]]
+    """All that are done (triaged, filtered, unchanged, gone), with `seen_of` each."""
+    left: Sequence[str]
+    """Those of the Sync that it did not get to: they are listed again. A thread of the Sync that is
+    in neither is not."""
+
+
 class MailState:
     """The mailboxes of one database, by account. Its methods raise StoreError."""
 
@@ -132,44 +145,15 @@ class MailState:
         insert = self.database.upsert(mail_threads, KEY, ("until",))
         await self.database.write(insert.values(row))
 
-    async def record_delivery(
-        self,
-        account: str,
-        run: str,
-        cursor: str,
-        threads: Mapping[str, list[str]],
-        left: Iterable[str],
-    ) -> None:
-        """Record, in one transaction, that a triage's digest was delivered.
+    async def record_delivery(self, done: HandledMail) -> None:
+        """Record, in one transaction, that a triage's digest was delivered."""
+        await self.database.change(lambda connection: self.note_delivery(connection, done))
 
-        `cursor`: of its Sync; empty = the next listing begins where this one did. `threads`: all
-        that are done (triaged, filtered, unchanged, gone) with `seen_of` each. `left`: those of the
-        Sync that it did not get to; they are listed again. A thread of the Sync that is in neither
-        is not listed again.
-        """
-        await self.database.change(
-            partial(
-                self.note_delivery,
-                account=account,
-                run=run,
-                cursor=cursor,
-                threads=threads,
-                left=left,
-            )
-        )
-
-    def note_delivery(
-        self,
-        connection: sa.Connection,
-        account: str,
-        run: str,
-        cursor: str,
-        threads: Mapping[str, list[str]],
-        left: Iterable[str],
-    ) -> None:
+    def note_delivery(self, connection: sa.Connection, done: HandledMail) -> None:
         """Record a delivery in the caller's transaction."""
-        reached = Cursor.of_text(cursor) if cursor else None
-        later = sorted(set(left) - threads.keys())
+        account, run, threads = done.account, done.run, done.threads
+        reached = Cursor.of_text(done.cursor) if done.cursor else None
+        later = sorted(set(done.left) - threads.keys())
         if reached:
             self._advance(connection, account, run, reached)
         for some in chunks([*threads, *later]):

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from bot.log import about
 from bot.mailbox.accounts import how_to_connect
-from bot.mailbox.sync import MailState
+from bot.mailbox.sync import HandledMail, MailState
 from bot.memory import add_files
 from bot.policy.policy import LEAST_USD, PolicyFault, day_of
 from bot.reports.documents import (
@@ -45,7 +45,7 @@ from bot.tasks.ask import Ask
 from bot.tasks.base import NOBODY, Request, Requester
 from bot.tasks.reports import inbox_triage, triage_label
 from bot.tasks.sweep import Sweep
-from bot.tasks.triage import Triage, done_with
+from bot.tasks.triage import Triage
 from config.schedules import Kind, Schedule
 from config.sections import LimitSettings, Models, Policy
 from config.settings import Settings
@@ -452,7 +452,12 @@ def explain_nothing(document: Document) -> str:
 def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, Any] | None) -> None:
     """Record, in the transaction of its delivery, what the digest of this `extra` has handled."""
     if material := (extra or {}).get(MAIL):
-        state.note_delivery(connection, **material)
+        state.note_delivery(connection, HandledMail.model_validate(material))
+
+
+def _handled(task: Triage) -> dict[str, Any]:
+    """Return as `extra` what to record when its digest is delivered."""
+    return {MAIL: task.handled(task.reader.owner).model_dump(mode="json")}
 
 
 def pauses(seconds: float) -> Iterator[float]:
@@ -708,7 +713,7 @@ class OccurrenceRunner:
             title=plan.name,
             notes=list(plan.notes),
         )
-        extra = {MAIL: done_with(task.reader.owner, task)}
+        extra = _handled(task)
         # All threads are new, as a triage lists nothing twice.
         high = sum(verdict.priority == "high" for verdict in document.verdicts)
         figures = {"new": len(document.verdicts) + len(document.unreadable), "high": high}
@@ -743,7 +748,7 @@ class OccurrenceRunner:
         document = await ask.work()
         await add_files(live.run, document)
         task = ask.reports.task
-        extra = {MAIL: done_with(task.reader.owner, task)} if isinstance(task, Triage) else None
+        extra = _handled(task) if isinstance(task, Triage) else None
         return ScheduledReport(document, extra, None, is_passing(document))
 
     async def _remind(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:

@@ -243,10 +243,10 @@ class Reports:
         if isinstance(self.task, Panel) and isinstance(self.report, PanelReport):
             await self.task.record_delivery(self.report)
         if self.task and isinstance(self.report, TriageReport) and self.app.mail:
-            from bot.tasks.triage import Triage, record_delivery
+            from bot.tasks.triage import Triage
 
             assert isinstance(self.task, Triage)
-            await record_delivery(self.app.mail, self.task.reader.owner, self.task)
+            await self.app.mail.record_delivery(self.task.handled(self.task.reader.owner))
 
     def _only_one(self) -> None:
         if self.task:

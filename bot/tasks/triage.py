@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from bot.mailbox.actions import Correction, sentences_about
-from bot.mailbox.sync import MailState, Sync, seen_of
+from bot.mailbox.sync import HandledMail, Sync, seen_of
 from bot.reports.documents import (
     EarlierDigest,
     FilteredThread,
@@ -300,11 +300,15 @@ class Triage(ReportTask):
         self.looked: list[ThreadRead] = []
         self.sync = Sync((), "", full=True, why="")
 
-    def handled_threads(self) -> dict[str, list[str]]:
-        """Return the threads that the digest has handled, and the messages seen of each."""
+    def handled(self, account: str) -> HandledMail:
+        """Return what to record of an account once the digest is delivered."""
         done = (t for t in self.looked if t.filtered or t.fault == GONE or t.lasting)
         over = [*done, *(t for t in self.looked if self._value(t))]
-        return {t.id: list(t.seen) for t in over}
+        threads = {t.id: list(t.seen) for t in over}
+        left = [ref.id for ref in self.sync.refs if ref.id not in threads]
+        return HandledMail(
+            account=account, run=self.run.id, cursor=self.sync.cursor, threads=threads, left=left
+        )
 
     async def work(self) -> TriageReport:
         """Have the sources read by subagents, and the first lines written; return the report."""
@@ -476,19 +480,3 @@ class Triage(ReportTask):
         found = count_statuses([r.status for r in results], missing)
         unreached = left if self.run.stop else None
         return found.model_copy(update={"left_out": asked, "unreached": unreached})
-
-
-async def record_delivery(state: MailState, account: str, triage: Triage) -> None:
-    """Record that a digest was delivered; what it did not reach is listed again.
-
-    May be called again. Raises StoreError.
-    """
-    await state.record_delivery(**done_with(account, triage))
-
-
-def done_with(account: str, triage: Triage) -> dict[str, Any]:
-    """Return as JSON what to record when the digest is delivered."""
-    handled = triage.handled_threads()
-    left = [ref.id for ref in triage.sync.refs if ref.id not in handled]
-    read = {"cursor": triage.sync.cursor, "threads": handled, "left": left}
-    return {"account": account, "run": triage.run.id, **read}
