@@ -227,7 +227,7 @@ def manifest(settings: Settings, url: str | None = None) -> Manifest:
         "_metadata": {"major_version": 2, "minor_version": 1},
         "display_information": {"name": NAME, "description": DESCRIPTION},
         "features": _features({"url": address} if address else {}),
-        "oauth_config": {**_redirects(settings), "scopes": _scopes(settings)},
+        "oauth_config": {**_redirects(settings, url), "scopes": _scopes(settings)},
         "settings": {
             "event_subscriptions": {**there, "bot_events": bot_events(settings)},
             "interactivity": {"is_enabled": True, **there},
@@ -238,11 +238,12 @@ def manifest(settings: Settings, url: str | None = None) -> Manifest:
     }
 
 
-def _redirects(settings: Settings) -> Manifest:
+def _redirects(settings: Settings, url: str | None) -> Manifest:
     """Return where Slack sends browsers back: after an installation, and after a sign-in."""
     urls = []
     if settings.slack.client_id:
-        urls.append((settings.serve.public_url or PLACEHOLDER).rstrip("/") + REDIRECT_PATH)
+        public = settings.serve.public_url or url or PLACEHOLDER
+        urls.append(public.rstrip("/") + REDIRECT_PATH)
     if console := settings.console.public_url:
         urls.append(console.rstrip("/") + SIGN_IN_PATH)
     return {"redirect_urls": urls} if urls else {}

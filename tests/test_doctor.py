@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -23,8 +24,10 @@ from bot_kit import Done, Shell, configure, model_at
 from engine_kit import MUX, channel_of, say
 from serve_kit import free_port
 from slack_sdk import WebClient
+from slack_sdk.oauth.installation_store import Installation
 from standins.slack import API_PATH, LocalSlack
 from standins.slack_faults import Fault
+from standins.slack_teams import CLIENT_SECRET, SeveralSlacks, token_of
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from websockets.sync.client import connect
@@ -33,6 +36,8 @@ from bot.__main__ import main
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Team, User, Workspace
+from bot.slack.installations import Installations
+from bot.storage.database import Database
 from bot.terminal import INCOMPLETE, WRONG_USE
 
 HTTP = "slack: {mode: http}\nserve: {port: 0}\n"
@@ -531,3 +536,91 @@ def test_servers_of_tools_are_asked(doctor: Doctor) -> None:
         state, says = doctor(f"mcp: {{servers: {server}}}")["mcp"]
         assert state == "problem"
         assert says.startswith(words)
+
+
+INSTALLED = (
+    "slack: {mode: http, client_id: '1.2'}\n"
+    "serve: {port: 0, public_url: 'https://bot.example.com'}\n"
+)
+
+
+@pytest.fixture
+def several(shell: Shell, monkeypatch: pytest.MonkeyPatch, data_dir: Path) -> Iterator[LocalSlack]:
+    """A bot that one workspace installed by OAuth, and a token that Slack no longer knows."""
+    configure(INSTALLED)
+    monkeypatch.delenv("SLACK_BOT_TOKEN")
+    monkeypatch.setenv("SLACK_CLIENT_SECRET", CLIENT_SECRET)
+    made = LocalSlack(workspace())
+    made.tokens.clear()
+    made.tokens[token_of("T0LOCAL")] = Identity(BOT_USER, BOT_ID)
+    gone = Installation(team_id="T0GONE", user_id="U0ANA", bot_token="xoxb-gone")
+    kept = Installation(team_id="T0LOCAL", user_id="U0ANA", bot_token=token_of("T0LOCAL"))
+
+    async def install() -> None:
+        database = await Database.open(data_dir)
+        for each in (kept, gone):
+            await Installations(database).async_save(each)
+        await database.aclose()
+
+    asyncio.run(install())
+    with slack_served(monkeypatch, made, SeveralSlacks({"T0LOCAL": made})):
+        yield made
+
+
+def test_an_oauth_installation_is_checked_for_each_workspace(
+    several: LocalSlack, shell: Shell, data_dir: Path
+) -> None:
+    told = lines(shell("doctor"))
+    back = "https://bot.example.com/slack/oauth_redirect"
+    assert told["install"] == f"ok: the client is known, browsers come back to {back}"
+    assert told["workspaces"] == "ok: 2 installed the app"
+    assert told["T0LOCAL"].startswith("ok: @assistant in Acme; ")
+    assert str(data_dir / "teams" / "T0LOCAL") in told["T0LOCAL"]
+    assert told["T0GONE"].startswith("The token of T0GONE is not valid")
+    assert shell("--team", "T0LOCAL", "doctor").out.count("without --team") == 1
+
+
+@pytest.mark.parametrize(
+    ("secret", "settings", "says"),
+    [
+        (None, INSTALLED, "SLACK_CLIENT_SECRET is not set"),
+        ("wrong", INSTALLED, "SLACK_CLIENT_SECRET is not the secret of slack.client_id"),
+        (CLIENT_SECRET, INSTALLED.replace("1.2", "9.9"), "slack.client_id is of no app"),
+        (CLIENT_SECRET, "slack: {mode: http, client_id: '1.2'}\n", "serve.public_url is not set"),
+        (
+            CLIENT_SECRET,
+            INSTALLED.replace("https://bot.example.com", "http://localhost:3000"),
+            "serve.public_url is http://localhost:3000, where Slack sends nobody back",
+        ),
+        (
+            CLIENT_SECRET,
+            INSTALLED + "policy: {admins: [U0ANA]}\n",
+            "'policy.admins' is of one workspace",
+        ),
+    ],
+)
+def test_each_fault_of_an_oauth_installation_says_what_to_do(
+    several: LocalSlack,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    secret: str | None,
+    settings: str,
+    says: str,
+) -> None:
+    configure(settings)
+    if secret is None:
+        monkeypatch.delenv("SLACK_CLIENT_SECRET")
+    else:
+        monkeypatch.setenv("SLACK_CLIENT_SECRET", secret)
+    done = shell("doctor")
+    assert lines(done)["install"].startswith(says)
+    assert done.code in (INCOMPLETE, WRONG_USE)
+
+
+def test_an_oauth_installation_over_http_needs_the_signing_secret(
+    several: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLACK_SIGNING_SECRET")
+    done = shell("doctor")
+    assert lines(done)["events"].startswith("SLACK_SIGNING_SECRET is not set")
+    assert done.code == WRONG_USE

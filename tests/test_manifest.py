@@ -5,6 +5,7 @@ import inspect
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -25,7 +26,10 @@ SOURCES = [
     if not path.is_relative_to(ROOT / "bot" / "local") and path.name != "manifest.py"
 ]
 TABLE = (*BOT_PERMISSIONS, *USER_PERMISSIONS, *SIGN_IN_PERMISSIONS)
-FREE_METHODS = {"auth.teams.list", "auth.test", "chat.getPermalink", "views.open", "views.publish"}
+FREE_METHODS = {
+    *("auth.teams.list", "auth.test", "chat.getPermalink", "oauth.v2.access"),
+    *("views.open", "views.publish"),
+}
 """Web API methods that need no scope."""
 APP_METHODS = {"apps.connections.open"}
 """Methods of the app-level token, which has its own scope: connections:write."""
@@ -126,3 +130,27 @@ def test_the_manifest_asks_for_what_the_settings_use_and_no_more(tmp_path: Path)
         "usergroups:read"
     }
     assert plain - scopes("reply: {max_files: 0}") == {"files:read"}
+
+
+def test_an_app_for_several_workspaces_names_where_browsers_come_back(tmp_path: Path) -> None:
+    def made(text: str, url: str | None = None) -> dict[str, Any]:
+        path = tmp_path / "assistant.yaml"
+        path.write_text(text, "utf-8")
+        return dict(manifest(load_settings(path, env={}), url))
+
+    one = "slack: {mode: http, client_id: '1.2'}\n"
+    assert made(one, "https://bot.example.com")["oauth_config"]["redirect_urls"] == [
+        "https://bot.example.com/slack/oauth_redirect"
+    ]
+    console = "console: {public_url: 'https://runs.example.com', client_id: '1.2'}\n"
+    both = made(f"{one}serve: {{public_url: 'https://bot.example.com/'}}\n{console}")
+    assert both["oauth_config"]["redirect_urls"] == [
+        "https://bot.example.com/slack/oauth_redirect",
+        "https://runs.example.com/console/sign-in/back",
+    ]
+    assert both["oauth_config"]["scopes"]["user"] == ["openid"]
+    assert both["settings"]["org_deploy_enabled"]
+    assert {"app_uninstalled", "tokens_revoked"} <= set(
+        both["settings"]["event_subscriptions"]["bot_events"]
+    )
+    assert "redirect_urls" not in made("")["oauth_config"]

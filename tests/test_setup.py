@@ -16,13 +16,15 @@ from bot_kit import Shell, configure, model_at, refused, slack_at
 from engine_kit import MUX, say
 from engine_kit import workspace as small
 from standins.model import ModelServer
-from standins.slack import LocalSlack
+from standins.slack import API_PATH, LocalSlack
+from standins.slack_teams import SeveralSlacks
 from timing import WAIT_S, Patience
 from typer.testing import CliRunner, Result
 
 from bot.__main__ import app
 from bot.cli.setup import set_variables, storable, write_env
 from bot.errors import SetupError
+from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from config.settings import load_settings
 
@@ -167,6 +169,24 @@ def test_from_env_asks_nothing(
     why = refused(shell("setup", "--from-env"), "refused")
     assert "SLACK_BOT_TOKEN is not valid" in why
     assert stored()["SLACK_BOT_TOKEN"] == "xoxb-local", "what was there stays"
+
+
+def test_an_app_for_several_workspaces_needs_its_client_secret_and_no_token(
+    slack: LocalSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure("slack: {mode: http, client_id: '1.2'}\nserve: {public_url: 'https://a.example.com'}")
+    router = SeveralSlacks({"T0ACME": slack}, secret=SECRET)
+    with LocalServer(router, "slack") as server:
+        monkeypatch.setenv("SLACK_API_URL", server.url + API_PATH)
+        ran = typed("f" * 32, SECRET, "a" * 32, "sk-ant-secret", "")
+    assert ran.exit_code == 0, ran.output
+    assert "SLACK_CLIENT_SECRET is not the secret of slack.client_id" in ran.output
+    assert "a.example.com%2Fslack%2Foauth_redirect" in ran.output
+    assert stored() == {
+        "SLACK_CLIENT_SECRET": SECRET,
+        "SLACK_SIGNING_SECRET": "a" * 32,
+        "ANTHROPIC_API_KEY": "sk-ant-secret",
+    }
 
 
 def test_a_file_that_git_tracks_is_not_written(slack: LocalSlack, shell: Shell) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 from pydantic import SecretStr
 
-from bot.doctor import services, slack
+from bot.doctor import install, services, slack
 from bot.doctor.slack import Problem
 from bot.errors import SetupError
 from bot.manifest import bot_permissions, manifest, new_app_link
@@ -136,6 +136,11 @@ async def _check_signing(settings: Settings, secret: str) -> str:
     return "noted; only an event from Slack can prove it"
 
 
+async def _client(settings: Settings, secret: str) -> str:
+    await install.known(settings, secret)
+    return "it is that of slack.client_id"
+
+
 async def _key(settings: Settings, key: str) -> str:
     return f"{await slack.model_answers(settings, key, 'fast')} answers"
 
@@ -165,6 +170,13 @@ SIGNING = Step(
     r"[0-9a-f]{32}",
     "the signing secret has 32 characters, 0-9 and a-f",
     _check_signing,
+)
+CLIENT = Step(
+    "SLACK_CLIENT_SECRET",
+    "Basic Information > App Credentials: copy the Client Secret.",
+    r"[0-9a-f]{32}",
+    "the client secret has 32 characters, 0-9 and a-f",
+    _client,
 )
 KEY = Step(
     slack.KEY,
@@ -198,9 +210,10 @@ def steps(settings: Settings) -> list[Step]:
     """Return the secrets that these settings need, in the order of the questions."""
     hears = APP if settings.slack.mode == "socket" else SIGNING
     key = OTHER_KEY if settings.endpoints.anthropic_base_url else KEY
-    if settings.models.provider == "vertex":
-        return [BOT, hears, DATABASE]
-    return [BOT, hears, BEDROCK_KEY if settings.models.provider == "bedrock" else key, DATABASE]
+    given = BEDROCK_KEY if settings.models.provider == "bedrock" else key
+    keys = [] if settings.models.provider == "vertex" else [given]
+    opens = CLIENT if settings.slack.client_id else BOT  # each installation brings its own token
+    return [opens, hears, *keys, DATABASE]
 
 
 def run_setup(from_env: bool, url: str | None) -> int:

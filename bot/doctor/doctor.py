@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic import SecretStr
 
-from bot.doctor import services, slack
+from bot.doctor import install, services, slack
 from bot.doctor.slack import Account, Hello, Missing, Problem
 from bot.manifest import Permission, bot_permissions, user_permissions
 from bot.terminal import DONE, INCOMPLETE, WRONG_USE, dump, errors_reported, say
-from config.settings import Settings, load_settings
+from config.settings import Settings, load_settings, settings_file
 from scopes.programs import WorkerProcess
 from scopes.slack_client import SlackClient, open_session
 
@@ -79,7 +79,8 @@ async def examine(settings: Settings) -> list[Verdict]:
             _judge("programs", programs()),
             *(_judge("google", check) for check in services.google_checks(settings)),
         )
-        slack, rest = await asyncio.gather(SlackChecks(settings, session).examine(), others)
+        checks = InstallChecks if settings.slack.client_id else SlackChecks
+        slack, rest = await asyncio.gather(checks(settings, session).examine(), others)
     schedules = await _judge("schedules", services.schedules(settings))  # after the database
     wanted = services.source_checks(settings)
     sources = await asyncio.gather(*(_judge(name, check) for name, check in wanted))
@@ -146,6 +147,54 @@ def _require(outcome: Outcome[T], check: str) -> T:
     return outcome
 
 
+class InstallChecks:
+    """Checks an app that several workspaces install."""
+
+    def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
+        self._settings, self._session = settings, session
+
+    async def examine(self) -> list[Verdict]:
+        if self._settings.team:
+            return [await _judge("install", self._of_all())]
+        verdicts = [
+            await _judge("install", install.client(self._settings)),
+            await _judge("events", self._events()),
+        ]
+        found = await _outcome(install.installed(self._settings))
+        verdicts.append(await _judge("workspaces", self._workspaces(found)))
+        each = [] if isinstance(found, Problem | Unchecked) else found
+        judged = (_judge(one.id, self._workspace(one)) for one in each)
+        return [*verdicts, *await asyncio.gather(*judged)]
+
+    async def _of_all(self) -> str:
+        raise Unchecked("`assistant doctor` without --team checks all installations")
+
+    async def _events(self) -> str:
+        secrets = self._settings.secrets
+        if self._settings.slack.mode == "http":
+            return await signing(self._settings)
+        if secrets.slack_app_token is None:
+            raise Missing(f"{slack.APP} is not set: run `assistant setup`.")
+        token = secrets.slack_app_token.get_secret_value()
+        await slack.hello(slack.slack(self._settings, self._session, token), self._session)
+        return "a socket was greeted"
+
+    async def _workspaces(self, found: Outcome[list[install.Installed]]) -> str:
+        if count := len(_unwrap(found)):
+            return f"{count} installed the app"
+        public = (self._settings.serve.public_url or "").rstrip("/")
+        return f"none installed the app yet: open {public}/slack/install while `serve` runs"
+
+    async def _workspace(self, one: install.Installed) -> str:
+        return await install.workspace(self._settings, settings_file(), self._session, one)
+
+
+async def signing(settings: Settings) -> str:
+    if settings.secrets.slack_signing_secret is None:
+        raise Missing("SLACK_SIGNING_SECRET is not set: run `assistant setup`.")
+    return "the signing secret is set; Slack's page of the app verifies the request URL"
+
+
 class SlackChecks:
     """Checks the app in Slack: first asks Slack, then evaluates the answers."""
 
@@ -169,7 +218,7 @@ class SlackChecks:
         if self._in_sockets:
             rows |= {"events": self._events(), "sockets": self._sockets()}
         else:
-            rows |= {"events": self._signing()}
+            rows |= {"events": signing(self._settings)}
         rows |= {"channels": self._channels(), "clock": self._clock(), "rates": self._rates()}
         return list(await asyncio.gather(*(_judge(*row) for row in rows.items())))
 
@@ -213,11 +262,6 @@ class SlackChecks:
                 "run `assistant setup` with the tokens of one app."
             )
         return "a socket was greeted"
-
-    async def _signing(self) -> str:
-        if self._settings.secrets.slack_signing_secret is None:
-            raise Missing("SLACK_SIGNING_SECRET is not set: run `assistant setup`.")
-        return "the signing secret is set; Slack's page of the app verifies the request URL"
 
     async def _sockets(self) -> str:
         others = _require(self._hello, "events").connections - 1

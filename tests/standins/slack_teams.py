@@ -36,6 +36,8 @@ class SeveralSlacks:
 
     slacks: Mapping[str, LocalSlack]
     """Team id -> workspace. The first one opens the sockets of all."""
+    secret: str = CLIENT_SECRET
+    """Of the app's client."""
     calls: list[tuple[str, str]] = field(default_factory=list)
     """Team and method of each call; no team where the token is of none."""
     approved: list[str] = field(default_factory=list)
@@ -105,7 +107,7 @@ class SeveralSlacks:
     def _access(self, code: str, client: str, secret: str) -> Mapping[str, Any]:
         if client != CLIENT_ID:
             return {"ok": False, "error": "invalid_client_id"}
-        if secret != CLIENT_SECRET:
+        if secret != self.secret:
             return {"ok": False, "error": "bad_client_secret"}
         owner = code.removeprefix("code-of-")
         if owner not in (*self.slacks, COMPANY):
