@@ -124,6 +124,8 @@ class Trap:
     seen: int = 0
     at: float | None = None
     """When it was killed, in seconds since 1970."""
+    stepping: float | None = None
+    """Since when it ran step by step."""
 
     def __post_init__(self) -> None:
         self.is_counting = not self.kill.after
@@ -154,6 +156,7 @@ class Trap:
 
     def _step_by_step(self, victims: Sequence[subprocess.Popen[bytes]]) -> None:
         """Look at the database while the process stands still, so that it runs no further."""
+        self.stepping = time.time()
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and all(each.poll() is None for each in victims):
             for process in victims:
@@ -182,6 +185,8 @@ class Stage:
         """Runs before it."""
         self._pressed = 0.0
         self._has_run_schedule = False
+        self.stepped_s = 0.0
+        """Longest time that the process ran step by step, in which it reads answers late."""
 
     @property
     def is_alive(self) -> bool:
@@ -211,7 +216,7 @@ class Stage:
         self.watch.calls.clear()
         self.watch.life = 0
         self._known = set(self.books.runs())
-        self._pressed, self._has_run_schedule = 0.0, False
+        self._pressed, self._has_run_schedule, self.stepped_s = 0.0, False, 0.0
         text, root = f"<@{BOT_USER}> {self.filled(scenario.text)}", None
         if scenario.in_thread:
             look = self.filled("Somebody should look at all support channels.")
@@ -242,6 +247,7 @@ class Stage:
         until(lambda: trap.at is not None, f"{what}: the bot ended by itself", 1.0)
         assert trap.at
         self.trap = None
+        self.stepped_s = max(self.stepped_s, trap.at - (trap.stepping or trap.at))
         for hold in self.watch.holds.values():
             hold.set()
         self.watch.holds.clear()

@@ -110,20 +110,23 @@ def run_point(where: str, point: Point, stage: Stage, *others: Stage) -> Row:
         except NotReached as error:
             row.faults.append(str(error))
         for each in stages:
-            _check(row, each, killed)
+            _check(row, each, killed, 0.0 if each is stage else stage.stepped_s)
     except NotReached as error:
         row.faults.append(str(error))
     return row
 
 
-def _check(row: Row, stage: Stage, killed: Sequence[float]) -> None:
-    """Add to the figures, and note whatever is not as it has to be."""
+def _check(row: Row, stage: Stage, killed: Sequence[float], late_s: float) -> None:
+    """Add to the figures, and note whatever is not as it has to be.
+
+    `late_s`: for so long the process may not have read an answer, for it stood still.
+    """
     fault, books = row.faults.append, stage.books
     shown = stage.told()
     row.answers += len(shown)
     messages = [tuple(map(stage.filled, each)) for each in row.scenario.messages]
     row.faults += message_faults(shown, messages)
-    repeated, in_flight, again = repeats(stage.watch.calls, killed)
+    repeated, in_flight, again = repeats(stage.watch.calls, killed, late_s)
     row.repeated += repeated
     row.in_flight += in_flight
     row.faults += again
@@ -194,7 +197,9 @@ def is_taken_back(log: Iterable[tuple[float, str, str]]) -> bool:
     return False
 
 
-def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, list[str]]:
+def repeats(
+    calls: Iterable[Call], killed: Sequence[float], late_s: float = 0.0
+) -> tuple[int, int, list[str]]:
     """Superfluous calls, calls under way at the kills, and the repeats that should not be."""
     by_name: dict[str, list[Call]] = {}
     for call in calls:
@@ -207,7 +212,7 @@ def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, l
             faults.append(f"{name} was repeated with another request")
         for number, call in enumerate(made, 1):
             end = killed[call.life] if call.life < len(killed) else None
-            stored_by = None if call.finished is None else call.finished + IN_FLIGHT_S
+            stored_by = None if call.finished is None else call.finished + IN_FLIGHT_S + late_s
             open_at_end = end is not None and (stored_by is None or stored_by > end)
             in_flight += open_at_end
             if number < len(made) and not open_at_end:
