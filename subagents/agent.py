@@ -294,7 +294,14 @@ class Agent:
         self.cost_usd = sum_usd(self.cost_usd, reply.cost_usd)
         return await self._follow(reply.content, reply.stop_reason)
 
-    async def _step(self, name: str, kind: type[S], fn: Callable[[], Awaitable[S]]) -> S:
+    async def _step(
+        self,
+        name: str,
+        kind: type[S],
+        fn: Callable[[], Awaitable[S]],
+        *,
+        repeatable: bool = False,
+    ) -> S:
         """Return what a step gives, or gave before a restart."""
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
@@ -304,7 +311,7 @@ class Agent:
             out = await fn()
         except LimitReached as reached:
             out = kind(limit=str(reached))
-        return await self.run_.record(key, kind, out)
+        return await self.run_.record(key, kind, out, repeatable=repeatable)
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""
@@ -368,7 +375,12 @@ class Agent:
         ordinary = [c for c in calls if c.name not in self.workflow_names]
         ctx = replace(self.ctx, label=self.reading.label, turn=self._seq)
         if ordinary:
-            out = await self._step("tools", ToolsStep, lambda: self._steps.tools(ctx, ordinary))
+            out = await self._step(
+                "tools",
+                ToolsStep,
+                lambda: self._steps.tools(ctx, ordinary),
+                repeatable=self.toolbox.only_reads(ordinary),
+            )
             self._close(out.limit)
             for call, found in zip(ordinary, out.outcomes, strict=False):  # none at a limit
                 answers[call.id] = self._absorb(call, found, ctx.label)

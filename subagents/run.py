@@ -48,6 +48,9 @@ class Checkpoint(Protocol):
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         """Store what a step returned."""
 
+    def note(self, key: str, body: dict[str, Any]) -> None:
+        """Store it with the next step or result of the run: a crash before that repeats it."""
+
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         """Store a brief with the checked result of its subagent."""
 
@@ -59,6 +62,9 @@ class PassThrough:
         return None
 
     async def keep(self, key: str, body: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def note(self, key: str, body: dict[str, Any]) -> None:
         """Do nothing."""
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
@@ -143,8 +149,14 @@ class Run:
         known = self.recorded(key, kind)
         return await self.record(key, kind, await work()) if known is None else known
 
-    async def record(self, key: str, kind: type[T], value: T) -> T:
-        """Store the value that a step gave; return it as a replay would read it from its JSON."""
+    async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:
+        """Store the value that a step gave; return it as a replay would read it from its JSON.
+
+        A step is repeatable if doing it again costs nothing and changes nothing.
+        """
         body = {"value": _adapter(cast(Any, kind)).dump_python(value, mode="json")}
-        await self.checkpoint.keep(key, body)
+        if repeatable:
+            self.checkpoint.note(key, body)
+        else:
+            await self.checkpoint.keep(key, body)
         return step_value(kind, body)

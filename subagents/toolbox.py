@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scopes.effects import Access, Effect
 from scopes.label import TRUSTED, Label
 from scopes.tool import SourceFailed, Tool, ToolContext, ToolError, ToolResult, one_line
 from subagents.delimiter import RESERVE, render
@@ -47,6 +48,11 @@ class Toolbox:
     gate: Gate
     timeout_s: float
     delimiter: str
+
+    def only_reads(self, calls: Sequence[ToolCall]) -> bool:
+        """Return whether all of these calls change nothing, here and outside."""
+        used = [self.tools[call.name] for call in calls if call.name in self.tools]
+        return all(tool.access is Access.READ and tool.effect is Effect.NONE for tool in used)
 
     async def batch(
         self, context: str, ctx: ToolContext, calls: Sequence[ToolCall], max_tokens: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -328,10 +329,11 @@ async def test_what_a_persons_reviews_found_is_forgotten_with_the_person(tmp_pat
 
 async def test_a_panel_that_is_stopped_judges_nothing_more_and_says_so(tmp_path: Path) -> None:
     running: list[Run] = []
+    loop = asyncio.get_running_loop()  # the model answers on a thread of its own
 
     def stopping(body: Json) -> Answer:
         if specialist(body) == "quality":
-            running[0].stop.set()
+            loop.call_soon_threadsafe(running[0].stop.set)
         return review(point(1))
 
     async with panel(Minds(stopping), tmp_path) as (e, task):

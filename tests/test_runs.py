@@ -12,12 +12,26 @@ from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
-from engine_kit import WINDOW, brief_answer, engine, led_by, say, settings_for, turns
+from engine_kit import (
+    WINDOW,
+    brief_answer,
+    call,
+    engine,
+    led_by,
+    look,
+    run_agent,
+    say,
+    settings_for,
+    submitted,
+    turns,
+    use,
+)
 from pg_kit import Kept, in_file, place
 from serve_kit import serving
 from test_store import result
 
 from bot.errors import StoreError
+from bot.local.model.answer import Answer
 from bot.metrics import Metrics
 from bot.runs.checkpoint import StepLog, StoreSink
 from bot.runs.durable import Durable, WorkflowLost
@@ -27,11 +41,12 @@ from bot.storage.database import RETRY_S, Database, RetryingDatabase
 from bot.storage.tables import budgets, reservations, stops, subagents, templates
 from scopes.handles import Handles
 from scopes.label import Label
-from scopes.tool import Item, Window
+from scopes.tool import Access, Item, ToolContext, ToolResult, Window, tool
 from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of, brief_to_json
 from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
 from subagents.result import SubagentResult
+from subagents.run import PassThrough
 
 __all__ = ["in_file", "place"]
 
@@ -101,6 +116,48 @@ async def test_a_workflow_waits_until_its_step_can_be_stored(
         assert later.known("k") == {"paid": True}
         assert RETRY_S <= took < RETRY_S + 2
         assert "has no space left" in caplog.text
+
+
+async def test_what_can_be_done_again_is_stored_with_the_next_step(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        log = log_of(store)
+        log.note("r1/s1/1/tools", {"read": True})
+        assert await store.steps("r1") == {}
+        await log.keep("r1/s2/0/model", {"paid": True})
+
+        assert await store.steps("r1") == {
+            "r1/s1/1/tools": {"read": True},
+            "r1/s2/0/model": {"paid": True},
+        }
+
+
+@tool(Access.WRITE)
+async def jot(ctx: ToolContext) -> ToolResult:
+    """Keep a note."""
+    return ToolResult()
+
+
+class Order(PassThrough):
+    """Notes which steps are stored at once, and which later."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, str]] = []
+
+    async def keep(self, key: str, body: dict[str, Any]) -> None:
+        self.steps.append(("kept", key.rpartition("/")[2]))
+
+    def note(self, key: str, body: dict[str, Any]) -> None:
+        self.steps.append(("noted", key.rpartition("/")[2]))
+
+
+async def test_only_a_read_waits_to_be_stored() -> None:
+    both = Answer([use("look", word="a"), use("jot")])
+    async with engine(turns(call("look", word="a"), both, submitted())) as e:
+        order = e.run.checkpoint = Order()
+        await run_agent(e.agent(tools=[look, jot]))
+
+    model, read, write = ("kept", "model"), ("noted", "tools"), ("kept", "tools")
+    assert order.steps == [model, read, model, write, model]
 
 
 # ---- frozen briefs

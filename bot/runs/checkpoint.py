@@ -74,8 +74,12 @@ class StoreSink:
 
     async def keep(self, run: str, key: str, body: Mapping[str, Any]) -> None:
         """Store what a step returned, with everything recorded so far."""
-        self._pending.steps.append({"run": run, "key": key, "body": body})
+        self.step(run, key, body)
         await self.flush()
+
+    def step(self, run: str, key: str, body: Mapping[str, Any]) -> None:
+        """Record what a step returned."""
+        self._pending.steps.append({"run": run, "key": key, "body": body})
 
     async def keep_result(
         self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
@@ -127,6 +131,9 @@ class StepLog:
 
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         await self._stored(self._sink.keep(self._run, key, body))
+
+    def note(self, key: str, body: dict[str, Any]) -> None:
+        self._sink.step(self._run, key, body)
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         brief, value = brief_to_json(frozen), result.model_dump(mode="json")

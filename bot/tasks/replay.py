@@ -434,6 +434,9 @@ class ReplaySteps:
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         """Store nothing."""
 
+    def note(self, key: str, body: dict[str, Any]) -> None:
+        """Store nothing."""
+
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         """Store nothing."""
 
