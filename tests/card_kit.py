@@ -20,6 +20,26 @@ from bot.local.slack.records import View
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import User, Workspace
 from config.settings import Settings
+from scopes.effects import Access, Effect, Said
+from scopes.tool import ToolContext, ToolResult, tool
+
+
+@tool(Access.EGRESS, Effect.SEND)
+async def send_mail(
+    ctx: ToolContext, subject: str, text: Said, to: list[str], cc: list[str] | None = None
+) -> ToolResult:
+    """Send a mail."""
+    return ToolResult(note=f"Sent to {', '.join(to)}.")
+
+
+@tool(Access.EGRESS, Effect.CHANGE)
+async def append_rows(ctx: ToolContext, rows: list[list[str]], sheet: str) -> ToolResult:
+    """Append rows to a sheet."""
+    return ToolResult(note="Appended.")
+
+
+TOOLS = (send_mail, append_rows)
+"""Of a scope that exists in tests only: tests/test_cards.py takes this module for one."""
 
 LUIS, EVA, BOSS, GUEST = "U0LUIS", "U0EVA", "U0BOSS", "U0GUEST"
 THERE = channel_id(2)
