@@ -69,6 +69,8 @@ SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
 MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 10, 10
 """How many are shown of each; the rest is counted, or stands on one line each."""
+FEW_FIRST = 7
+"""Up to so many problems, what is not urgent is among what to do first, too."""
 MOST_LINES = 40
 """Lines of a table."""
 MOST_FINDINGS = 300
@@ -109,8 +111,9 @@ def ordered(document: SweepReport) -> list[SweepProblem]:
     """
     active = [problem for problem in problems_of(document) if problem.active]
     lines = lines_of(document, active)
-    pressing = [p.id for p in active if p.open and (p.is_urgent or p.id in lines)]
-    first = set(pressing[:MOST_FIRST])
+    urgent = [p.id for p in active if p.open and p.is_urgent][:MOST_FIRST]
+    others = [p.id for p in active if p.open and not p.is_urgent and p.id in lines]
+    first = {*urgent, *others[: max(0, FEW_FIRST - len(urgent))]}
     return sorted(
         active, key=lambda p: (p.id not in first, not p.open, not (p.open or _is_shared(p)))
     )
@@ -314,8 +317,9 @@ class _Sweep:
 
     def _is_first(self, number: int, problem: SweepProblem) -> bool:
         """Return whether a problem is among what to do first."""
-        is_pressing = problem.is_urgent or number in self.lines
-        return number <= MOST_FIRST and bool(problem.open) and is_pressing
+        if problem.is_urgent:
+            return number <= MOST_FIRST and bool(problem.open)
+        return number <= FEW_FIRST and bool(problem.open) and number in self.lines
 
     def _size(self, problem: SweepProblem) -> str:
         """Return who waits, many by their number, how many without an owner, and how long."""
@@ -524,7 +528,7 @@ class _Sweep:
     def _table(self, number: int, problem: SweepProblem) -> EntryTable:
         """Return the customers of a problem, each once, urgent ones first, what is over last."""
         words, wrote = self.words, self._wrote_again(problem)
-        is_told = self._is_first(number, problem) and len(problem.open) == 1
+        is_told = len(problem.open) == 1  # its step stands with the title, or above
         rows, told, left = list[Row](), set[str](), 0
         for member in sorted(problem.members, key=lambda member: member.order):
             cases = [case for case in member.cases() if case.customer not in told]
