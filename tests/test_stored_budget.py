@@ -43,6 +43,10 @@ async def budget(
     return await StoredBudget.open(store.database, run, caps, clock, owner)
 
 
+async def budget_of(database: Database, owner: str) -> StoredBudget:
+    return await StoredBudget.open(database, "r1", CAPS, asyncio.get_running_loop().time, owner)
+
+
 @asynccontextmanager
 async def shared(place: Kept, count: int = 2) -> AsyncIterator[list[StoredBudget]]:
     """One budget as several processes have it; of one file there is one process at a time."""
@@ -174,6 +178,22 @@ async def test_what_was_held_is_free_and_what_was_sent_is_paid_after_a_crash(pla
         assert reserved == (all_of(10) if place.shared else Amount())
         await RequestQueue(database).adopt("p0", "p1")
         assert await books(database) == (spent, reserved)
+
+
+async def test_a_call_of_a_dead_process_is_paid_when_another_one_makes_it_again_first(
+    place: Kept,
+) -> None:
+    async with shared(place) as sharing:
+        database, dead = sharing[0]._database, sharing[0]
+        await dead.reserve("call", all_of(20))
+        await dead.hold({"next": all_of(30)})
+        heir = sharing[-1] if place.shared else await budget_of(database, "p1")
+        await heir.reserve("call", all_of(15))
+        assert await books(database) == (all_of(20), all_of(45))
+        await heir.settle("call", all_of(5))
+        await RequestQueue(database).adopt("p0", "p1")
+
+        assert await books(database) == (all_of(25), Amount())
 
 
 async def test_a_call_that_is_made_again_is_paid_again(in_file: Kept) -> None:

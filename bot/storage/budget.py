@@ -165,6 +165,8 @@ class _Rows:
     totals: BudgetQueue
     stored: dict[str, Reservation | Amount] = field(default_factory=dict)
     """State of the rows that were read: a reservation, or an amount that was settled."""
+    lost: set[str] = field(default_factory=set)
+    """Calls in progress, by key, of another process."""
     _all: bool = False
 
     def load(self, keys: Collection[str]) -> None:
@@ -186,10 +188,18 @@ class _Rows:
             else:
                 held = Reservation(amount, State(row.state))
                 self.stored[key] = self.totals.held[key] = held
+                if held.state is State.SENT and row.owner != self.owner:
+                    self.lost.add(key)
 
     def reopen(self, keys: Iterable[str]) -> None:
-        """Reopen calls that were settled before a crash and are made again."""
+        """Reopen calls that were settled before a crash and are made again.
+
+        One that is in progress in another process died with it, even if nobody has settled its
+        calls yet: it counts as paid at its maximum.
+        """
         for key in keys:
+            if key in self.lost and key in self.totals.held:
+                self.totals.settle(key, self.totals.held[key].amount)
             if self.totals.settled.get(key, NOTHING) != NOTHING:
                 self.save()
                 _rename(self.connection, self.run, key)
