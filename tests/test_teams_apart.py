@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from pathlib import Path
 
 import pytest
 from engine_kit import Json, say, turn, until, use
 from serve_kit import ASKER, request_in
-from teams_kit import ACME, BETA, Place, two_teams
+from teams_kit import ACME, BETA, Place, Two, environment, two_teams
 from timing import WAIT_S
 
 from bot.local.model.answer import Answer
@@ -69,3 +71,47 @@ async def test_metrics_name_no_workspace_and_no_person(tmp_path: Path) -> None:
         assert (status, "assistant_" in measured) == (200, True)
         for hidden in (ACME, BETA, "red-apple", "blue-pear", ASKER):
             assert hidden not in measured
+
+
+LISTS = (
+    ("runs",),
+    ("runs", "--json"),
+    ("feedback", "--json"),
+    ("approvals", "--json"),
+    ("schedules", "--json"),
+    ("review-briefs", "--json"),
+)
+OF_A_RUN = ("show", "audit", "replay", "decisions")
+
+
+async def command(two: Two, *words: str) -> tuple[int, str]:
+    """Exit code and all output of a command on the stored state of one workspace."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bot", *words),
+        cwd=two.folder,
+        env=environment(two),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        await answer(two.acme, "What of the red-apple?")
+        await answer(two.beta, "What of the blue-pear?")
+    _, listed = await command(two, "--team", ACME, "runs", "--json")
+    (run,) = [each["id"] for each in json.loads(listed)]
+
+    assert "red-apple" in listed
+    for words in LISTS:
+        code, out = await command(two, "--team", BETA, *words)
+        assert (code, "red-apple" in out, run in out) == (0, False, False), out
+    for name in OF_A_RUN:
+        code, out = await command(two, "--team", BETA, name, run)
+        assert (code != 0, "red-apple" in out) == (True, False), out
+    _, own = await command(two, "--team", BETA, "runs")
+    assert "blue-pear" in own
