@@ -99,8 +99,8 @@ class Gap(DocumentPart):
     stopped_by: str | None = None
     """Why that subagent found no more; null: it told of the gap itself."""
 
-    def of(self, source: str) -> Gap:
-        """Return it with what it is about."""
+    def about(self, source: str) -> Gap:
+        """Return it with the name of what it is about."""
         return self.model_copy(update={"source": source})
 
 

@@ -180,6 +180,12 @@ class _Sweep:
         self.problems = ordered(document)
         self.numbers = number_findings(document)
         self.closed = self._closed_names()
+        tables = {f.id for p in self.problems if _is_shared(p) for f in p.findings}
+        self.closed_apart = {
+            market: {name: finding for name, finding in names.items() if finding.id not in tables}
+            for market, names in self.closed.items()
+        }
+        """Of these, who stands in the table of no problem."""
         self.team = team(document)
         lines = lines_of(document, self.problems)
         self.lines = {self.numbers[id]: prose(line.text, LINE) for id, line in lines.items()}
@@ -485,7 +491,7 @@ class _Sweep:
             title = words("open" if is_open else "resting")
             yield ReportSection(title, (self._group(list(run)),), is_apart=True)
         yield from self._quiet()
-        if n := sum(len(self._apart(market)) for market in self.closed):
+        if n := sum(map(len, self.closed_apart.values())):
             is_rest = n < sum(map(len, self.closed.values()))
             over = words("also_over" if is_rest else "over", n=n)
             yield ReportSection(over, (Group(tuple(self._done())),), is_apart=not self.open)
@@ -796,7 +802,7 @@ class _Sweep:
     def _done(self) -> Iterator[Entry]:
         """Yield for each market who was helped with what stands in no table above."""
         for section in self._markets():
-            names = self._apart(section.item)
+            names = self.closed_apart.get(section.item, {})
             if not names:
                 continue
             changes = list(filter(None, map(self._change, names.values())))
@@ -807,12 +813,6 @@ class _Sweep:
             lines = [": ".join(filter(None, (", ".join(n), told))) for told, n in subjects.items()]
             told = "".join(f"\n{line}" for line in lines)
             yield Entry((Bold(f"#{_name(section)}"), f" ({len(names)}){mark}{told}"))
-
-    def _apart(self, market: str) -> dict[str, SweepFinding]:
-        """Return who was helped in a market, without those in the table of a problem."""
-        tables = {f.id for p in self.problems if _is_shared(p) for f in p.findings}
-        names = self.closed.get(market, {})
-        return {name: finding for name, finding in names.items() if finding.id not in tables}
 
     def _subject(self, finding: SweepFinding) -> str:
         """Return with what somebody was helped, and the bug in the tracker; empty where the claim

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import sqlalchemy as sa
@@ -726,7 +726,7 @@ class OccurrenceRunner:
         """
         said, reply, label = plan.spec.request, self.settings.reply, Label.of(plan.label)
         own = "" if label.untrusted else said
-        preferences: Preferences = live.run.clients[Preferences]  # type: ignore[assignment]
+        preferences = cast(Preferences, live.run.clients[Preferences])  # by its type, as registered
 
         async def listed() -> list[str]:
             return [each.text for each in await preferences.listed(plan.spec.owner)]

@@ -556,7 +556,7 @@ class Ask:
         missing = found.not_covered
         if len(results) > 1:
             subjects = self.delegation.subjects
-            missing = [gap.of(subjects.get(gap.subagent or "", "")) for gap in missing]
+            missing = [gap.about(subjects.get(gap.subagent or "", "")) for gap in missing]
         gaps = list(dict.fromkeys((*told, *missing, *problems)))
         update = {"not_covered": gaps, "looked_up": len(self.reading.seen_items())}
         return found.model_copy(update=update)
