@@ -105,6 +105,8 @@ class TrackedRow(Contract):
     status: Literal["open", "closed"]
     market: Line = ""
     closed: Day = ""
+    stage: Line = ""
+    owner: Line = ""
 
 
 class TrackerContract(Submission):

@@ -169,6 +169,10 @@ class CustomerCase(BaseModel):
     """When the first thread that names them was opened (ISO 8601, UTC)."""
     waits_since: str | None = None
     """As in the finding, of these threads."""
+    answered: str | None = None
+    """When a person who did not open these threads last wrote there (ISO 8601, UTC)."""
+    answered_by: str = ""
+    """Name of that person."""
     amount: str = ""
     """The first amount of money that is named with them, as written."""
     link: str | None = None
@@ -208,8 +212,8 @@ class Finding(IssueDraft):
     """When the one of them who has waited longest wrote first since a person last answered them
     (ISO 8601, UTC)."""
     cases: list[CustomerCase] = Field(default_factory=list, exclude_if=_is_empty)
-    """Each customer with `since`, `waits_since`, `amount` (as written) and `link` of the threads
-    that name them."""
+    """Each customer with `since`, `waits_since`, `answered`, `answered_by`, `amount` (as written)
+    and `link` of the threads that name them."""
 
 
 class SubagentResult(BaseModel):
@@ -338,7 +342,11 @@ def _inside(item: Item) -> bool:
 
 def _is_answered(thread: Sequence[Item]) -> bool:
     """Return whether a person other than the one who opened it has replied."""
-    return any(i.author != thread[0].author and _is_person(i) for i in thread[1:])
+    return bool(_answers(thread))
+
+
+def _answers(thread: Sequence[Item]) -> list[Item]:
+    return [i for i in thread[1:] if i.author != thread[0].author and _is_person(i)]
 
 
 def _is_person(item: Item) -> bool:
@@ -401,11 +409,15 @@ def _cases(customers: Sequence[str], threads: Sequence[Sequence[Item]]) -> Itera
         opened = [at for thread, _ in own if (at := thread[0].at)]
         waited = [at for thread, _ in own if (at := _wait_of(thread))]
         amounts = (_amount(name, thread, len(here) == 1) for thread, here in own)
+        answers = [(at, i) for thread, _ in own for i in _answers(thread) if (at := i.at)]
+        last = max(answers, key=lambda pair: pair[0], default=None)
         if own:
             yield CustomerCase(
                 customer=name,
                 since=iso(min(opened)) if opened else None,
                 waits_since=iso(min(waited)) if waited else None,
+                answered=iso(last[0]) if last else None,
+                answered_by=one_line(last[1].by or "") if last else "",
                 amount=next(filter(None, amounts), ""),
                 link=next((t[0].link for t, _ in own if t[0].link), None),
             )

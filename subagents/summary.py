@@ -31,8 +31,11 @@ def rank(finding: Finding) -> tuple[int, bool, str, int, int]:
     return (state, finding.severity != "high", since, -finding.people, -finding.messages)
 
 
-def parent_view(result: SubagentResult, max_tokens: int) -> str:
-    """Return a result within `max_tokens`, with the ids of the findings that did not fit."""
+def parent_view(result: SubagentResult, max_tokens: int, with_reporters: bool = False) -> str:
+    """Return a result within `max_tokens`, with the ids of the findings that did not fit.
+
+    `with_reporters`: say who opened the threads of each issue.
+    """
     foot = _foot(result)
     room = max_tokens - _size(foot) - FRAME_TOKENS
     whole = room if _is_verdict(result) else room // 2
@@ -42,7 +45,7 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
     ranked = [] if _is_verdict(result) else sorted(result.findings, key=rank)
     tracked, cells = _rows(result), _cells(result)
     rows = [*map(row_line, tracked), *cells]
-    told = [*map(finding_line, ranked)]
+    told = [finding_line(f) + (_reported(f) if with_reporters else "") for f in ranked]
     about = fitting_lines(told, room // 2) if cells else []  # say what the rows are
     kept = fitting_lines(rows, room - sum(map(_size, about)))
     lines = fitting_lines(told, room - sum(map(_size, kept)))
@@ -323,6 +326,12 @@ def finding_line(finding: Finding) -> str:
     parts += [f"owner: {one_line(finding.owner)}"] if finding.owner else []
     parts += [f"next: {one_line(finding.next_step)}"] if finding.next_step else []
     return " | ".join(parts)
+
+
+def _reported(finding: Finding) -> str:
+    """Return who opened the threads of an issue, for the parent to name whom to turn to."""
+    names = ", ".join(map(one_line, finding.waits[:3]))
+    return f" | reported by: {names}" if names and finding.state != "none" else ""
 
 
 def _size(line: str) -> int:

@@ -35,9 +35,12 @@ def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
         "TRACKED: [F1.1] = BUG-2\n"
         "- TRACKED: [F1.2] [F2.1] = **BUG-4**.\n"
         "TRACKED: [F9.9] = BUG-2\n"
+        "DECIDE: Whether the bank fee is paid [F2.1]\n"
+        "DECIDE: Something that no finding says\n"
         "All clear!",
         CHANNELS,
     )
+    assert [s.text for s in overview.decisions] == ["Whether the bank fee is paid"]
     assert [s.text for s in overview.first] == ["Refund the double charges"]
     assert [each.to_json() for each in overview.shared_patterns(CHANNELS)] == [
         {

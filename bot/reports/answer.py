@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from io import StringIO
@@ -38,8 +39,6 @@ from scopes.tool import counted, one_line, size_of
 
 MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
-FEW_GAPS = 2
-"""Things that were not covered, in the line below an answer; the record of its run has all."""
 NO_LIMIT = 1_000_000
 """Characters of a text: a terminal takes any."""
 BULLETS = ("•", "◦", "▪")
@@ -170,22 +169,26 @@ def _source(document: AnswerDocument, number: int, source: Source, whole: bool) 
 
 
 def _who(document: AnswerDocument, source: Source) -> str:
-    """Return who wrote a message, and on which day."""
+    """Return who wrote a message, on which day, and until when its thread was read."""
     if not source.at:
         return source.author
-    at = datetime.fromisoformat(source.at).astimezone(ZoneInfo(document.zone))
-    years = {at.year, *(datetime.fromisoformat(w.latest).year for w in document.windows)}
-    day = current().date(at.date(), "MMMd" if len(years) == 1 else "yMMMd")
-    return " ".join(filter(None, (one_line(source.author), day)))
+    zone = ZoneInfo(document.zone)
+    given = filter(None, (source.at, source.until))
+    days = [datetime.fromisoformat(each).astimezone(zone).date() for each in given]
+    years = {day.year for day in days}
+    years |= {datetime.fromisoformat(w.latest).year for w in document.windows}
+    skeleton = "MMMd" if len(years) == 1 else "yMMMd"
+    period = current().interval(min(days), max(days), skeleton)
+    return " ".join(filter(None, (one_line(source.author), period)))
 
 
 def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     """Yield one line on sources, days and cost, and what was not covered."""
     missing = _gaps(document)
     if missing:
-        most = FEW_GAPS if sources and not whole else MOST_GAPS
-        shown = [one_line(each) for each in missing[:most]]
-        if (more := len(missing) - most) > 0:
+        room = NO_LIMIT if whole or len(missing) == 1 else WIDTH - 2
+        shown = [textwrap.shorten(each, room, placeholder=" …") for each in missing[:MOST_GAPS]]
+        if (more := len(missing) - MOST_GAPS) > 0:
             shown.append(phrase("more", n=more))
         if len(shown) == 1:
             yield from wrap(f"{phrase('gaps')}: {shown[0]}")

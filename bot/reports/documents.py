@@ -155,6 +155,10 @@ class TrackerEntry(DocumentPart):
     """`untracked`, `tracked` or `closed` (in the tracker, but still reported)."""
     key: str = ""
     title: str = ""
+    stage: str = ""
+    """Its status as written in the tracker, such as `in progress`; empty where it has none."""
+    owner: str = ""
+    """Who has it in the tracker, as written there."""
     link: str | None = None
 
 
@@ -318,6 +322,8 @@ class SweepReport(DocumentPart):
     top_lines: list[TopLine] = []
     """What to do first, each with `text`, `findings` (ids), `links` (the first one of each
     finding), and `customers` and `messages` of those findings together, counted by code."""
+    decisions: list[TopLine] = []
+    """What only the reader can decide, in the form of `top_lines`."""
     patterns: list[SharedPattern] = []
     """Problems that several findings share: `text`, `findings` (ids), `markets` (names of
     channels)."""

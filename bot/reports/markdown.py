@@ -95,8 +95,9 @@ class _Markdown:
         yield from _section(words("first"), first)
         yield from _section(words("to_know"), [f"- {plain(note)}" for note in view.notes])
         yield from _section(words("gaps"), [f"- {plain(gap)}" for gap in view.gaps])
-        overview = [f"- {self._line(line)}".replace("  ", " ") for line in view.overview]
-        yield from _section(words("markets"), overview)
+        for title, rows in (("people", view.people), ("markets", view.overview)):
+            shown = [f"- {self._line(row)}".replace("  ", " ") for row in rows]
+            yield from _section(words(title), shown)
         for section in view.sections:
             yield from ("", f"## {_label(section.title)}")
             for group in section.groups:

@@ -107,7 +107,8 @@ def lead_message(
 class HeadLimits(NamedTuple):
     """Maximum lines of each kind in the first message, and references beside a line."""
 
-    markets: int
+    rows: int
+    """Of people, and of markets."""
     references: int
     first: int
 
@@ -253,10 +254,11 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     if view.notes:
         notes = [paragraph(each) for each in view.notes[:MOST_NOTES]]
         yield rich(_heading(words("to_know")), bullet_list(notes))
-    if limits.markets and view.overview:
-        rows = [paragraph(*_parts(line)) for line in view.overview[: limits.markets]]
-        rows += map(paragraph, _rest(view.overview, limits.markets, words))
-        yield rich(_heading(words("markets")), bullet_list(rows))
+    for title, lines in (("people", view.people), ("markets", view.overview)):
+        if limits.rows and lines:
+            rows = [paragraph(*_parts(line)) for line in lines[: limits.rows]]
+            rows += map(paragraph, _rest(lines, limits.rows, words))
+            yield rich(_heading(words(title)), bullet_list(rows))
 
 
 def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from bot.reports.documents import AnswerDocument
 from bot.reports.formats import sender
 from bot.slack.markdown import Numbers, address
 from config.words import current, phrase
-from scopes.tool import one_line
+from scopes.tool import iso, one_line
 from subagents.result import Finding
 
 MAX_FILTERS = 3
 """Columns named by which a statement filters."""
+MESSAGE = re.compile(r"/archives/\w+/p(\d{16})\b")
+"""Time of a message of Slack in its link, in microseconds."""
 TABLE = "t-"
 """Beginning of the ids of tables as they were listed (`scopes/data.py`)."""
 
@@ -29,7 +33,9 @@ class Source:
     """Name of the channel that the link leads to."""
     author: str = ""
     at: str = ""
-    """ISO 8601, UTC."""
+    """When that was written (ISO 8601, UTC)."""
+    until: str = ""
+    """When the last message of the thread was written on which it rests, too (ISO 8601, UTC)."""
     statement: str = ""
     """The whole statement in SQL that found its rows."""
 
@@ -106,7 +112,9 @@ def _linked(document: AnswerDocument, finding: Finding | None, link: str) -> Sou
         return Source(link=link)
     author = sender(finding.author)
     place = place or (phrase("source.mail") if "@" in author.address else "")
-    return Source("", link, place, author.name, finding.at or "")
+    cited = [float(f"{t[:-6]}.{t[-6:]}") for t in MESSAGE.findall(" ".join(finding.links))]
+    until = iso(datetime.fromtimestamp(max(cited), UTC)) if cited and finding.at else ""
+    return Source("", link, place, author.name, finding.at or "", until)
 
 
 def _rows(document: AnswerDocument, numbers: Numbers) -> dict[str, set[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from bot.reports.documents import (
     SweepReport,
     SweepSection,
     TopLine,
+    TrackerEntry,
     TrackerSummary,
 )
 from bot.reports.formats import clean_text, due, prose
@@ -22,6 +24,7 @@ from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
     LAST,
     OVER,
+    URGENT,
     Member,
     SweepProblem,
     actor,
@@ -68,6 +71,7 @@ FEW_WORDS = 60
 SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
 MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 10, 10
+MOST_HARMED, MOST_NAMES = 6, 6
 """How many are shown of each; the rest is counted, or stands on one line each."""
 FEW_FIRST = 7
 """Up to so many problems, what is not urgent is among what to do first, too."""
@@ -131,7 +135,15 @@ def lines_of(document: SweepReport, problems: Sequence[SweepProblem]) -> dict[st
 
 
 def _is_shared(problem: SweepProblem) -> bool:
-    return len(problem.active) > 1
+    """Return whether several issues have one cause; one of them may be over."""
+    return len(problem.members) > 1
+
+
+def _is_fault(problem: SweepProblem) -> bool:
+    """Return whether the team has to mend something: it is open and no mere question, or a known
+    bug."""
+    states = {(f.state, f.severity) for f in problem.findings}
+    return any(s == "known" or (s in NEEDS_ACTION and grade != "low") for s, grade in states)
 
 
 def slack_link(links: Sequence[str | None]) -> str:
@@ -192,8 +204,18 @@ class _Sweep:
         """What the parent says to do about a problem, by its number."""
         pairs = list(enumerate(self.problems, 1))
         self.open = [(number, problem) for number, problem in pairs if problem.open]
-        self.actors = {n: proposed(p, self.team, self.lines.get(n, "")) for n, p in pairs}
-        """Who acts for each problem, by its number; empty = nobody."""
+        likeliest = self._likeliest()
+        self.actors = {
+            n: proposed(p, self.team, self.lines.get(n, ""))
+            or likeliest.get(p.members[0].market, "")
+            for n, p in pairs
+        }
+        """Who acts for each problem, by its number, if only as a proposal; empty = nobody."""
+        self.places: dict[str, list[int]] = {}
+        """The numbers of the problems in which each customer waits."""
+        for number, problem in pairs:
+            for name in customers_of(problem.active):
+                self.places.setdefault(clean_text(name, NAME), []).append(number)
 
     def view(self) -> ReportView:
         document, words = self.document, self.words
@@ -209,11 +231,32 @@ class _Sweep:
             first=tuple(self._first())[:MOST_FIRST],
             notes=tuple(self._notes()),
             gaps=_sentences(gaps(document)),
+            people=tuple(self._people()),
             overview=tuple(map(self._market, self._markets())),
             sections=tuple(self._sections()),
             sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in self._markets()),
             foot=tuple(self._foot()),
         )
+
+    def _likeliest(self) -> dict[str, str]:
+        """Return for each channel who of the team acts for most of its problems, and of several
+        who acts for fewest channels."""
+        acts = {
+            (m.market, name, each.id)
+            for each in self.problems
+            for m in each.active
+            if (name := actor(m.finding, self.team)) in self.team
+        }
+        problems = Counter((market, name) for market, name, _ in acts)
+        markets = Counter(name for _, name in problems)
+        found: dict[str, str] = {}
+        for name in self.team:
+            for market in (market for market, by in problems if by == name):
+                best = found.setdefault(market, name)
+                ranks = ((problems[market, each], -markets[each]) for each in (name, best))
+                if next(ranks) > next(ranks):
+                    found[market] = name
+        return found
 
     # ---- the head
 
@@ -272,7 +315,7 @@ class _Sweep:
 
     def _open(self, numbers: Iterable[int], quiet: Sequence[KnownIssue]) -> str:
         """Count what is open of the problems with these numbers and of issues without news."""
-        words, open_ones = self.words, [p for n in numbers if (p := self.problems[n - 1]).open]
+        words, open_ones = self.words, [p for n in numbers if (p := self._at(n)).open]
         urgent = sum(problem.is_urgent for problem in open_ones)
         urgent += sum(is_urgent(issue, self.at) for issue in quiet)
         return words("open_problems", n=len(open_ones) + len(quiet)) + (
@@ -285,7 +328,9 @@ class _Sweep:
         if start == end:
             start, end = (words.minute(each) for each in (window.oldest, window.latest))
         read = self._total([section.coverage for section in document.sections])
-        yield f"{words('period', start=start, end=end)} · {channels} · {read}"
+        without = words("no_issue", n=n) if (n := self._without_issue()) else ""
+        told = words("period", start=start, end=end), channels, read, without
+        yield " · ".join(filter(None, told))
         yield self._ended()
         yield words("offline") if document.model == "offline" else ""
         yield from (words("order"), words("marks")) if self.problems else ()
@@ -301,6 +346,11 @@ class _Sweep:
         messages = self.words("messages", n=sum(cover.messages_read for cover in covers))
         threads = self.words("threads", n=sum(cover.threads_read for cover in covers))
         return self.words("read", messages=messages, threads=threads)
+
+    def _without_issue(self) -> int:
+        """Count the threads that hold no issue of a customer, as their readers say."""
+        values = [each.value or {} for each in self.document.subagents]
+        return len({id for value in values for id in value.get("no_issue", ())})
 
     def _read(self, section: SweepSection) -> str:
         """Format how much was read, and the status if it is incomplete."""
@@ -327,13 +377,13 @@ class _Sweep:
             return number <= MOST_FIRST and bool(problem.open)
         return number <= FEW_FIRST and bool(problem.open) and number in self.lines
 
-    def _size(self, problem: SweepProblem) -> str:
+    def _size(self, number: int, problem: SweepProblem) -> str:
         """Return who waits, many by their number, how many without an owner, and how long."""
         words = self.words
         waiting = [m for m in problem.active if m.finding.state != "waiting"]
         unnamed = [m for m in waiting if not any(case.customer for case in m.cases())]
         names = customers_of(m for m in waiting if m not in unnamed)
-        told = ", ".join(clean_text(name, NAME) for name in names)
+        told = ", ".join(self._also(clean_text(name, NAME), number) for name in names)
         if unnamed or len(names) > MOST_CUSTOMERS:
             n = len(names) + sum(m.finding.people for m in unnamed)
             told = words("customers_wait", n=n)
@@ -342,28 +392,76 @@ class _Sweep:
             told += f" ({words('without_owner', n=n)})"
         since = min(member.since for member in problem.open)
         days = words("days", n=days_since(since, self.at)) if since != LAST else ""
+        if days and (unnamed or len(names) > 1):
+            days = words("oldest", days=days)
         return ", ".join(filter(None, (told, days)))
 
     def _highlight(self, number: int, problem: SweepProblem) -> Highlight:
         first = problem.open[0]
         title = problem.title if _is_shared(problem) else first.finding.claim
         url = slack_link(first.finding.links)
-        told = self._days(problem), self._act(number, problem)
+        told = self._harm(problem), self._days(problem), self._act(number, problem)
         return Highlight(
-            size=self._size(problem),
+            size=self._size(number, problem),
             text=first_clause(prose(title, CLAIM)).rstrip(".") or NOTHING,
             references=(Reference(str(number), url),),
             details=tuple(filter(None, told)),
             findings=tuple(member.finding.id for member in problem.open),
         )
 
+    def _harm(self, problem: SweepProblem) -> str:
+        """Return whom a problem of several harms most, and how; empty if that is not severe."""
+        if not _is_shared(problem):
+            return ""
+        severe = [m.finding for m in problem.open if m.finding.severity == "high"]
+        told = []
+        for finding in severe[:MOST_HARMED]:
+            reason = prose(finding.severity_reason or finding.wants, SENTENCE)
+            what = first_clause(reason, SUBJECT).rstrip(".")
+            names = self._some([clean_text(n, NAME) for n in finding.customers], MOST_NAMES)
+            is_named = any(name in what for name in finding.customers) and not finding.customers[1:]
+            told.append(": ".join(filter(None, ("" if is_named else names, what))))
+        more = len(severe) - MOST_HARMED
+        return "; ".join(told) + (f"; {self.words('more', n=more)}" if more > 0 else "")
+
+    def _people(self) -> Iterator[Line]:
+        """Yield each person with what waits for them, in the order of the problems."""
+        words, tasks = self.words, dict[str, dict[int, list[Member]]]()
+        for number, problem in enumerate(self.problems, 1):
+            for member in problem.active:
+                if member.finding.state == "waiting":
+                    continue
+                who = actor(member.finding, self.team) or self.actors[number]
+                for name in filter(None, (clean_text(each, NAME) for each in who.split(","))):
+                    tasks.setdefault(name, {}).setdefault(number, []).append(member)
+        for name, problems in tasks.items():
+            told = (self._task(number, members) for number, members in problems.items())
+            yield Bold(name), f"  {' · '.join(told)}"
+        if lost := [number for number, _ in self.open if not self.actors[number]]:
+            yield Bold(words("nobody_yet")), f"  {self._numbers(lost)}"
+
+    def _task(self, number: int, members: Sequence[Member]) -> str:
+        """Return a problem with how many customers of it somebody has, and how many by proposal;
+        what is not among the first lines says what it is about."""
+        words, all = self.words, len(customers_of(members))
+        unsure = [m for m in members if not actor(m.finding, self.team)]
+        n = len(customers_of(unsure))
+        count = words("customers", n=all) if all > 1 else ""
+        proposal = words("only_proposed") if n == all else words("proposed_ones", n=n) if n else ""
+        told = [f"[{number}]", count, f"({proposal})" if proposal else ""]
+        if not self._is_first(number, self._at(number)):
+            finding = members[0].finding
+            what = first_clause(prose(finding.wants, SENTENCE) or self._claim(finding), SUBJECT)
+            told.append(self._whose(finding, what).rstrip("."))
+        return " ".join(filter(None, told))
+
     def _notes(self) -> Iterator[str]:
         document, words = self.document, self.words
         if rest := [(n, p) for n, p in self.open if p.is_urgent and not self._is_first(n, p)]:
             told = [self._missed(number, problem) for number, problem in rest]
             yield words("also_urgent", issues=self._some(told, MOST_CUSTOMERS, "; "))
-        if lost := [n for n, _ in self.open if not self.actors[n]]:
-            yield words("ownerless", numbers=self._numbers(lost))
+        yield from self._decisions()
+        yield from self._owners()
         if document.tracker:
             yield self._tracker(document.tracker)
         for key, names in (("added", document.channels_added), ("gone", document.channels_gone)):
@@ -371,6 +469,23 @@ class _Sweep:
                 shown = clean_text(", ".join(f"#{each}" for each in names), SENTENCE)
                 yield words(key, names=shown)
         yield from _sentences(document.notes)
+
+    def _decisions(self) -> Iterator[str]:
+        """Yield what only the reader can decide, with the numbers of its problems."""
+        for line in self.document.decisions:
+            numbers = sorted({self.numbers[id] for id in line.findings if id in self.numbers})
+            if text := prose(line.text, LINE).rstrip("."):
+                yield self.words("decide", what=text, numbers=self._numbers(numbers)).rstrip()
+
+    def _owners(self) -> Iterator[str]:
+        """Yield which problems have an owner only by proposal."""
+        unsure = [
+            number
+            for number, problem in self.open
+            if self.actors[number] and not all(actor(m.finding, self.team) for m in problem.open)
+        ]
+        if unsure:
+            yield self.words("unconfirmed", numbers=self._numbers(unsure))
 
     def _missed(self, number: int, problem: SweepProblem) -> str:
         """Return an urgent problem in one clause: whose it is, what, and who is missing."""
@@ -389,7 +504,7 @@ class _Sweep:
         head = words("tracker") + (f" ({named})" if named else "")
         if tracker.status not in ("complete", "partial"):
             return f"{head}: {words('unread', why=why)}"
-        missing = [n for n, p in self.open if p.is_untracked]
+        missing = [n for n, p in enumerate(self.problems, 1) if p.is_untracked and _is_fault(p)]
         there, closed = sum(p.is_tracked for _, p in self.open), self._closed()
         shown = (
             words("tracked_ones", n=there) if there or missing else "",
@@ -449,7 +564,7 @@ class _Sweep:
         words, findings, document = self.words, section.findings, self.document
         old = [issue for issue in document.still_open if issue.item == section.item]
         numbers = sorted({self.numbers[f.id] for f in findings if f.state in NEEDS_ACTION})
-        problems = [self.problems[number - 1] for number in numbers]
+        problems = list(map(self._at, numbers))
         dots = {self._dot(problem.open[0].finding) for problem in problems}
         dots |= set(map(self._dot, old))
         dot = next((each for each in DOTS.values() if each in dots), NOTHING)
@@ -459,14 +574,23 @@ class _Sweep:
             count = changes.count({"new"}) if self.has_changes else 0
             new = words("new_ones", n=count) if count else ""
             open_line = ", ".join(filter(None, (self._open(numbers, old), new)))
-        cases = [(n, m) for n in numbers for m in self.problems[n - 1].open]
+        cases = [(n, m) for n in numbers for m in self._at(n).open]
         here = [case for case in cases if case[1].market == section.item]
-        worst = [self._worst(*min(here, key=lambda case: case[1].tier))] if here else []
+        lower = [(n, m) for n, m in here if m.tier < URGENT and not self._is_first(n, self._at(n))]
+        worst = [self._worst(*min(lower, key=lambda case: case[1].tier))] if lower else []
         status = "" if section.status == "complete" else words(section.status)
         found = first_clause(prose(section.summary, CLAIM)) if status or not here else ""
+        rest = {self.numbers[f.id] for f in findings if f.state in ("known", "waiting")}
+        others = sorted(rest - {*numbers})
         told = " ".join(filter(None, (open_line, self._numbers(numbers))))
-        shown = filter(None, (*worst, told, status, found))
+        if others:
+            resting = words("waits_too", numbers=self._numbers(others))
+            told = " · ".join(filter(None, (told, resting)))
+        shown = filter(None, (told, *worst, status, found))
         return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
+
+    def _at(self, number: int) -> SweepProblem:
+        return self.problems[number - 1]
 
     def _worst(self, number: int, member: Member) -> str:
         """Return whose an issue is, and why it is severe or what they want."""
@@ -510,8 +634,7 @@ class _Sweep:
         places = self._places(problem.members, MANY_MARKETS)
         details: list[str | Bold | Link] = [f"\n{self._states(problem.members, f', {places}')}"]
         if problem.tracker:
-            link = slack_link([problem.tracker.link])
-            details += [" · ", Link(words(problem.tracker.status), link)]
+            details += [" · ", self._tracker_link(problem.tracker, "")]
         elif problem.is_untracked:
             details.append(f" · {words('untracked')}")
         details.append(self._below(number, problem))
@@ -533,18 +656,28 @@ class _Sweep:
 
     def _table(self, number: int, problem: SweepProblem) -> EntryTable:
         """Return the customers of a problem, each once, urgent ones first, what is over last."""
-        words, wrote = self.words, self._wrote_again(problem)
+        words, since = self.words, _unanswered(problem)
         is_told = len(problem.open) == 1  # its step stands with the title, or above
-        rows, told, left = list[Row](), set[str](), 0
+        placed, row_of, left = list[tuple[Member, list[CustomerCase]]](), dict[str, int](), 0
+        moved: dict[int, list[Link]] = {}
         for member in sorted(problem.members, key=lambda member: member.order):
-            cases = [case for case in member.cases() if case.customer not in told]
+            cases = [case for case in member.cases() if case.customer not in row_of]
+            again = [case for case in member.cases() if case not in cases] if cases else []
             cases = cases or list(member.cases())
-            if rows and len(told) + len(cases) > MOST_LINES:
+            if placed and len(row_of) + len(cases) > MOST_LINES:
                 left += len(cases)
                 continue
-            told |= {case.customer for case in cases}
-            rows.append(self._table_row(member, cases, wrote, is_told and member in problem.open))
-        columns = ["customer", "market", "opened", "again", "amount"]
+            for case in filter(lambda case: slack_link([case.link]), again):
+                link = Link(clean_text(case.customer, NAME), slack_link([case.link]))
+                moved.setdefault(row_of[case.customer], []).append(link)
+            row_of |= {case.customer: len(placed) for case in cases}
+            placed.append((member, cases))
+        rows = []
+        for place, (member, cases) in enumerate(placed):
+            note = self._note(member.finding, is_told and member in problem.open)
+            links = (*thread_links(member.finding), *moved.get(place, ()))
+            rows.append(Row(self._cells(number, member, cases, since), note, links))
+        columns = ["customer", "market", "opened", "unanswered", "amount"]
         lines = [line for row in rows for line in row.cells]
         markets = {line[1] for line in lines}
         has_later, has_amounts = (any(line[n] for line in lines) for n in (3, 4))
@@ -558,38 +691,30 @@ class _Sweep:
             more=words("more", n=left) if left else "",
         )
 
-    def _wrote_again(self, problem: SweepProblem) -> dict[str, str]:
-        """Return when each customer last wrote after the first day of their problem, unanswered."""
-        opened, wrote = _opened(problem), dict[str, str]()
-        for member in problem.open:
-            for case in member.cases():
-                since = opened.get(case.customer, case.since)
-                if self._again(member.finding.state, since, case.waits_since):
-                    newest = max(case.waits_since or "", wrote.get(case.customer, ""))
-                    wrote[case.customer] = newest
-        return wrote
+    def _cells(
+        self, number: int, member: Member, cases: Sequence[CustomerCase], since: dict[str, str]
+    ) -> tuple[tuple[str, ...], ...]:
+        """Return the line of each of these customers.
 
-    def _table_row(
-        self, member: Member, cases: Sequence[CustomerCase], wrote: dict[str, str], is_told: bool
-    ) -> Row:
-        """Return the lines of an issue for these customers, who wrote last first.
-
-        `wrote`: when each wrote again. `is_told`: its step stands above.
+        `since`: from when on each of them has had no reply.
         """
-        finding, dot = member.finding, self._dot(member.finding)
         market = f"#{clean_text(member.market, NAME)}"
-        again = wrote if member.finding.state in NEEDS_ACTION else {}
-        newest = sorted(cases, key=lambda case: again.get(case.customer, ""), reverse=True)
+        waiting = since if member.finding.state in NEEDS_ACTION else {}
         cells = []
-        for case in newest[:MOST_LINES]:
-            name = clean_text(case.customer, NAME) or NOTHING
+        for case in cases[:MOST_LINES]:
+            name = self._also(clean_text(case.customer, NAME), number) or NOTHING
             opened = self._day(case.since) if case.since else NOTHING
-            at = again.get(case.customer)
+            at = waiting.get(case.customer)
             day, amount = self._day(at) if at else "", clean_text(case.amount, AMOUNT)
-            cells.append((f"{dot} {name}", market, opened, day, amount))
-        alone = again.get(cases[0].customer, "") if len(cases) == 1 else ""
-        note = self._note(finding, alone, is_told)  # of several, a column tells who wrote again
-        return Row(tuple(cells), note, thread_links(finding))
+            cells.append((f"{self._dot(member.finding)} {name}", market, opened, day, amount))
+        return tuple(cells)
+
+    def _also(self, name: str, number: int) -> str:
+        """Return the name of a customer, and in which other problems they wait."""
+        others = [each for each in self.places.get(name, ()) if each != number]
+        if not others:
+            return name
+        return self.words("also_in", name=name, numbers=self._numbers(others))
 
     def _again(self, state: State, since: str | None, waits_since: str | None) -> str:
         """Return on which later day somebody wrote again, after an answer and before the next one;
@@ -599,7 +724,7 @@ class _Sweep:
         again = self._day(waits_since)
         return again if not since or again != self._day(since) else ""
 
-    def _note(self, finding: SweepFinding, again: str, is_told: bool) -> str:
+    def _note(self, finding: SweepFinding, is_told: bool) -> str:
         """Return where an issue of a table stands, what it is about, and the next step."""
         wants, gone = prose(finding.wants, SENTENCE), self._gone(finding)
         state, is_open = self._state(finding), finding.state in NEEDS_ACTION
@@ -607,8 +732,6 @@ class _Sweep:
             reason = first_clause(prose(finding.severity_reason, SENTENCE), FEW_WORDS).rstrip(".")
             reason = reason if finding.severity == "high" or not wants else ""
             wants = " · ".join(dict.fromkeys(filter(None, (reason, wants))))
-        if again:
-            state = f"{self.words('again', day=self._day(again))}, {self.words('unanswered')}"
         is_over = is_open and self._is_over(finding)
         told = (
             self.words("was_due", day=self._date_of(finding)) if is_over and not gone else "",
@@ -629,7 +752,14 @@ class _Sweep:
         return claim
 
     def _state(self, finding: SweepFinding) -> str:
-        return self.words(finding.state)
+        """Return where an issue stands; of what waits for the customer, who asked them and when."""
+        state = self.words(finding.state)
+        answers = [(each.answered, each.answered_by) for each in finding.cases if each.answered]
+        if finding.state != "waiting" or not answers:
+            return state
+        at, by = max(answers)
+        who = clean_text(by, NAME)
+        return self.words("asked", state=state, who=who, day=self._day(at)) if at and who else state
 
     def _alone(self, number: int, problem: SweepProblem) -> Entry:
         """Return an issue that stands alone: who waits, since when, who acts next."""
@@ -640,10 +770,13 @@ class _Sweep:
         claim = claim if is_pressing else first_clause(claim)
         said = finding.quotes[-MOST_QUOTES:] if is_pressing else []
         quotes = (clean_text(each, QUOTE) for each in said)
-        details: list[str | Bold | Link] = [f"\n{self._who(problem)} · {self._state(finding)}"]
-        if tracked := self._tracked(finding):
-            link = slack_link([finding.tracker.link] if finding.tracker else [])
-            details += [" · ", Link(tracked, link)]
+        details: list[str | Bold | Link] = [
+            f"\n{self._who(number, problem.active[0])} · {self._state(finding)}"
+        ]
+        if finding.tracker:
+            named = (clean_text(x, NAME) for x in (finding.tracker.key, finding.tracker.title))
+            name = " ".join(filter(None, named))
+            details += [" · ", self._tracker_link(finding.tracker, name)]
         days = "" if self._is_first(number, problem) else self._days(problem)
         details += [f"\n{days}" if days else "", self._below(number, problem)]
         return Entry(
@@ -656,21 +789,18 @@ class _Sweep:
             details=tuple(details),
         )
 
-    def _who(self, problem: SweepProblem) -> str:
+    def _who(self, number: int, member: Member) -> str:
         """Return who waits where, since when, and for how much."""
-        words, ranked = self.words, sorted(problem.open or problem.active, key=lambda m: m.order)
-        cases = [case for member in ranked for case in member.cases()]
-        found = (clean_text(case.customer, NAME) for case in cases)
-        names = list(dict.fromkeys(filter(None, found)))
-        everybody = {c.customer for m in problem.active for c in m.cases() if c.customer}
-        more = max(len(everybody), len(names)) - MOST_CUSTOMERS
-        named = ", ".join(names[:MOST_CUSTOMERS]) + (f" +{more}" if more > 0 else "")
-        if not names:
-            named = words("customers", n=sum(m.finding.people for m in ranked))
+        cases, finding = member.cases(), member.finding
+        found = filter(None, (clean_text(case.customer, NAME) for case in cases))
+        names = [self._also(name, number) for name in dict.fromkeys(found)]
+        more = f" +{len(names) - MOST_CUSTOMERS}" if names[MOST_CUSTOMERS:] else ""
+        named = ", ".join(names[:MOST_CUSTOMERS]) + more
+        named = named or self.words("customers", n=finding.people)
         amounts = [clean_text(c.amount, AMOUNT) for c in cases] if len(cases) == 1 else []
-        longest = min(ranked, key=lambda member: member.since[:10])
-        whose = _longest(longest) if len(names) > 1 else ""
-        told = named, self._places(ranked), self._waits(longest.finding, whose), *amounts
+        whose = clean_text(cases[0].customer, NAME) if len(names) > 1 else ""
+        place = f"#{clean_text(member.market, NAME)}"
+        told = named, place, self._waits(finding, whose), *amounts
         return " · ".join(filter(None, told))
 
     def _waits(self, finding: SweepFinding, whose: str) -> str:
@@ -684,12 +814,25 @@ class _Sweep:
         return f"{opened}, {self.words('again', day=again)}" if again and not whose else opened
 
     def _days(self, problem: SweepProblem) -> str:
-        """Return which days have passed, and which are near, each with whose it is and for what."""
+        """Return which days have passed, and which are near or promised, each with whose it is and
+        for what."""
         findings = [m.finding for m in sorted(problem.open, key=_deadline) if m.finding.deadline]
         passed = [self._date_of(f) + self._wish(f) for f in findings if self._is_over(f)]
         coming = [self._due(f) + self._wish(f) for f in findings if not self._is_over(f)]
         told = self.words("passed", days=self._some(passed, MOST_CUSTOMERS)) if passed else ""
-        return " · ".join(filter(None, (told, *coming[:MOST_CUSTOMERS])))
+        promised = self._promised(problem)
+        return " · ".join(filter(None, (told, *coming[:MOST_CUSTOMERS], *promised)))
+
+    def _promised(self, problem: SweepProblem) -> Iterator[str]:
+        """Yield each coming day on which something is promised to those who wait for a fix."""
+        known = [m for m in problem.active if m.finding.state == "known" and m.finding.deadline]
+        for _, members in groupby(sorted(known, key=_deadline), key=_deadline):
+            group = list(members)
+            first, n = group[0].finding, len(customers_of(group))
+            if not self._is_over(first):
+                wish, *_ = prose(first.wants, FEW_WORDS).split(";")
+                told = self.words("customers", n=n), wish
+                yield f"{self._due(first)} ({': '.join(filter(None, told))})"
 
     def _wish(self, finding: SweepFinding) -> str:
         """Return in brackets whose a day is, and for what."""
@@ -728,10 +871,8 @@ class _Sweep:
         return " ".join(filter(None, (", ".join(filter(None, gone[:MOST_CUSTOMERS])), act)))
 
     def _below(self, number: int, problem: SweepProblem) -> str:
-        """Return what to do on a line of its own, or that it stands in the first lines already."""
-        if self._is_first(number, problem):
-            return f" · {self.words('step_above')}"
-        return f"\n{self._act(number, problem)}"
+        """Return what to do on a line of its own; empty if it stands in the first lines already."""
+        return "" if self._is_first(number, problem) else f"\n{self._act(number, problem)}"
 
     def _step(self, finding: SweepFinding) -> str:
         """Return the next step with who takes it before it, unless it begins with the name.
@@ -776,14 +917,12 @@ class _Sweep:
             return self.words("still_open", days=self.words("days", n=finding.age_days or 0))
         return self.words("is_solved" if finding.change == "solved" else finding.change)
 
-    def _tracked(self, finding: SweepFinding) -> str:
-        """Return what a tracker says of it; empty if none was read."""
-        tracker = finding.tracker
-        if tracker is None or tracker.status not in ("untracked", "tracked", "closed"):
-            return ""
-        named = (clean_text(each, NAME) for each in (tracker.key, tracker.title))
-        name, status = " ".join(filter(None, named)), self.words(tracker.status)
-        return f"{name} ({status})" if name else status
+    def _tracker_link(self, entry: TrackerEntry, name: str) -> Link:
+        """Return what a tracker says of an issue, with a link to its row."""
+        stage = (clean_text(each, NAME) for each in (entry.stage, entry.owner))
+        told = ", ".join(filter(None, stage)) if entry.status == "tracked" else ""
+        status = ": ".join(filter(None, (self.words(entry.status), told)))
+        return Link(f"{name} ({status})" if name else status, slack_link([entry.link]))
 
     # ---- what is over, and what has no news
 
@@ -851,22 +990,17 @@ def _sentences(sentences: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, (clean_text(each, SENTENCE) for each in sentences)))
 
 
-def _opened(problem: SweepProblem) -> dict[str, str]:
-    """Return when each customer of a problem opened the first of their threads."""
-    opened: dict[str, str] = {}
-    for case in (case for member in problem.active for case in member.cases()):
-        if case.customer and case.since:
-            opened[case.customer] = min(case.since, opened.get(case.customer, case.since))
-    return opened
+def _unanswered(problem: SweepProblem) -> dict[str, str]:
+    """Return since when each customer of a problem has had no reply, of those who wait for one."""
+    since: dict[str, str] = {}
+    for case in (case for member in problem.open for case in member.cases()):
+        if case.waits_since:
+            since[case.customer] = max(case.waits_since, since.get(case.customer, ""))
+    return since
 
 
 def _deadline(member: Member) -> str:
     return member.finding.deadline
-
-
-def _longest(member: Member) -> str:
-    """Return the name of its customer who waits longest."""
-    return clean_text(member.cases()[0].customer, NAME)
 
 
 def _name(market: SweepSection | KnownIssue) -> str:

@@ -19,7 +19,7 @@ from subagents.result import SubagentResult
 WIDTH = 92
 INDENT = " " * 6
 NOTE = " " * 4
-MAX_CELL = 34
+MAX_CELL = 38
 """Characters of a cell of a table."""
 MOST_GAPS = 10
 """Gaps that are shown; the rest is counted."""
@@ -41,6 +41,7 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     for number, first in enumerate(view.first, 1):
         lines += wrap(f"{number}. {_highlight(first, links, number)}", "   ")
         lines += [line for detail in first.details for line in wrap(f"   {detail}", "     ")]
+    lines += _list(words("people"), map(_flat, view.people))
     lines += _list(words("markets"), map(_flat, view.overview))
     lines += _list(words("to_know"), [f"· {note}" for note in view.notes])
     more = len(view.gaps) - MOST_GAPS

@@ -179,6 +179,8 @@ class ReportView:
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     """What it does not cover."""
+    people: tuple[Line, ...] = ()
+    """A line for each person who has something to do."""
     overview: tuple[Line, ...] = ()
     """A line for each market."""
     sources: tuple[str, ...] = ()

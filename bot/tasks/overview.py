@@ -16,7 +16,9 @@ from subagents.summary import SEVERITIES
 
 MAX_FIRST: Final = 10
 MAX_PROBLEMS: Final = 20
+MAX_DECISIONS: Final = 3
 _PROBLEM: Final = re.compile(r"[\s>*•_-]*PROBLEM\W*?:\**\s*(.*)", re.IGNORECASE)
+_DECIDE: Final = re.compile(r"[\s>*•_-]*DECIDE\W*?:\**\s*(.*)", re.IGNORECASE)
 _TRACKED: Final = re.compile(r"[\s>*•_-]*TRACKED\W*?:\**\s*(.*)", re.IGNORECASE)
 _PAIR: Final = re.compile(r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])")
 """One step of `F1.1, [F2.3] = row`; anything else ends a list of ids."""
@@ -29,6 +31,8 @@ class Overview:
     first: tuple[Statement, ...] = ()
     problems: tuple[Statement, ...] = ()
     """Each cites at least two findings, and none is in two of them."""
+    decisions: tuple[Statement, ...] = ()
+    """What only the reader can decide."""
     pairs: tuple[tuple[str, str], ...] = ()
     """Id of a finding, and the key or id of the row that it is said to match."""
 
@@ -47,6 +51,7 @@ class Overview:
 def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     """Parse the lines that rest on findings; `channels`: id of a finding -> its channel."""
     rest: list[str] = []
+    decided: list[str] = []
     problems: list[Statement] = []
     placed: set[str] = set()
     pairs: list[tuple[str, str]] = []
@@ -57,10 +62,20 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
                 placed.update(problem.findings)
         elif tracked := _TRACKED.match(line):
             pairs += _pairs(tracked[1], channels)
+        elif decision := _DECIDE.match(line):
+            decided.append(decision[1])
         else:
             rest.append(line)
-    first = [s for s in statements("\n".join(rest), channels) if s.findings]
-    return Overview(tuple(first[:MAX_FIRST]), tuple(problems[:MAX_PROBLEMS]), tuple(pairs))
+    first, decisions = (
+        [s for s in statements("\n".join(lines), channels) if s.findings]
+        for lines in (rest, decided)
+    )
+    return Overview(
+        tuple(first[:MAX_FIRST]),
+        tuple(problems[:MAX_PROBLEMS]),
+        tuple(decisions[:MAX_DECISIONS]),
+        tuple(pairs),
+    )
 
 
 def _problem(said: str, known: Collection[str]) -> list[Statement]:

@@ -512,6 +512,7 @@ class Sweep(ReportTask):
             coverage=coverage,
             counts=counts_of(found, [], self.request.window.latest),
             top_lines=[top_line(s, findings) for s in overview.first],
+            decisions=[top_line(s, findings) for s in overview.decisions],
             patterns=overview.shared_patterns(self._channels()),
             tracker=tracker,
             sections=sections,

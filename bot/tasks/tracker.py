@@ -64,6 +64,9 @@ class TrackerRow:
     link: str | None
     threads: frozenset[str]
     """Ids of the linked messages."""
+    stage: str = ""
+    """Its status as written, such as `in progress`."""
+    owner: str = ""
 
     @property
     def name(self) -> str:
@@ -73,16 +76,19 @@ class TrackerRow:
 def rows_of(results: Iterable[SubagentResult], items: Mapping[str, Item]) -> list[TrackerRow]:
     """Return the rows that were returned and exist, each once.
 
-    A key or title that its row does not contain is not used.
+    What its row does not contain (key, title, stage, owner) is not used.
     """
     found: dict[str, TrackerRow] = {}
     for told in (row for r in results for row in tracked_rows(r)):
         if item := items.get(told.id):
             text = normal(item.text)
-            key, title = (v if normal(v) in text else "" for v in (told.key, told.title))
+            said = (told.key, told.title, told.stage, told.owner)
+            key, title, stage, owner = (v if normal(v) in text else "" for v in said)
             linked = frozenset(f"{c}/{s}.{part}" for c, s, part in LINK.findall(item.text))
             title, closed = title or item.text[:120], told.status == "closed"
-            row = TrackerRow(item.id, key, title, closed, told.market, item.link, linked)
+            row = TrackerRow(
+                item.id, key, title, closed, told.market, item.link, linked, stage, owner
+            )
             found.setdefault(item.id, row)
     return list(found.values())
 
@@ -202,7 +208,14 @@ def tracker_entry(row: TrackerRow | None, finding: Finding, whole: bool) -> Trac
     if row is None:
         return TrackerEntry(status="untracked") if whole and finding.state in OPEN_STATES else None
     status = "closed" if row.closed and finding.state in OPEN_STATES else "tracked"
-    return TrackerEntry(status=status, key=row.name, title=row.title, link=row.link)
+    return TrackerEntry(
+        status=status,
+        key=row.name,
+        title=row.title,
+        stage=row.stage,
+        owner=row.owner,
+        link=row.link,
+    )
 
 
 MOST_ROWS = 80

@@ -92,9 +92,9 @@ class Words:
         """Format a day; the skeleton names its parts (unicode.org/reports/tr35, `yMMMEd`)."""
         return str(format_skeleton(skeleton, day, locale=self.locale))
 
-    def interval(self, first: dt.date, last: dt.date) -> str:
+    def interval(self, first: dt.date, last: dt.date, skeleton: str = "yMMMd") -> str:
         """Format the days from the first to the last one: `3–14 Mar 2025`."""
-        told = str(format_interval(first, last, "yMMMd", locale=self.locale))
+        told = str(format_interval(first, last, skeleton, locale=self.locale))
         return told.replace("\N{THIN SPACE}", " ")
 
     def day(self, at: str) -> str:

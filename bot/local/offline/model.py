@@ -77,4 +77,6 @@ def _tracker_row(id: str, text: str) -> dict[str, str]:
         "status": "closed" if status in _CLOSED or (day and not status) else "open",
         "market": cells.get("market", ""),
         "closed": day[0] if day else "",
+        "stage": cells.get("status", ""),
+        "owner": cells.get("owner", ""),
     }
