@@ -103,10 +103,10 @@ def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> s
     if len(results) * LEAST_TOKENS > max_tokens:
         return _together(results, max_tokens)
     room = min(max_tokens, sum(room_for(result, each) for result in results))
-    whole = [parent_view(result, room) for result in results]
+    whole = [parent_view(result, room, True) for result in results]
     level = _level([_size(view) + 1 for view in whole], room)
     views = [
-        view if _size(view) < level else parent_view(result, level - 2)
+        view if _size(view) < level else parent_view(result, level - 2, True)
         for view, result in zip(whole, results, strict=True)
     ]
     return "\n\n".join(views)
@@ -138,7 +138,7 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     if read:
         room -= sum(map(_size, shown))
         most = room // MIN_VIEW_TOKENS  # of the others only the ids are shown
-        views = {r.id: parent_view(r, LEAST_TOKENS) for r in read[:most]}
+        views = {r.id: parent_view(r, LEAST_TOKENS, True) for r in read[:most]}
         lines.insert(0, fit_views({**dict.fromkeys((r.id for r in read), ""), **views}, room))
     return shorten("\n".join([*shown, *lines]), max_tokens)
 

@@ -95,9 +95,9 @@ class _Markdown:
         yield from _section(words("first"), first)
         yield from _section(words("to_know"), [f"- {plain(note)}" for note in view.notes])
         yield from _section(words("gaps"), [f"- {plain(gap)}" for gap in view.gaps])
-        for title, rows in (("people", view.people), ("markets", view.overview)):
-            shown = [f"- {self._line(row)}".replace("  ", " ") for row in rows]
-            yield from _section(words(title), shown)
+        for each in view.lists:
+            shown = [f"- {self._line(line)}".replace("  ", " ") for line in each.lines]
+            yield from _section(each.title, shown)
         for section in view.sections:
             yield from ("", f"## {_label(section.title)}")
             for group in section.groups:
@@ -178,6 +178,17 @@ def _highlight(line: Highlight) -> str:
     ]
     text = f"**{plain(line.text)}**" if line.details else plain(line.text)
     more = f" +{line.more}" if line.more else ""
-    return " · ".join(
-        [text + "".join(named) + more, *map(plain, filter(None, (line.size, *line.details)))]
+    size = [plain(line.size)] if line.size else []
+    return " · ".join([text + "".join(named) + more, *size, *map(_marked, line.details)])
+
+
+def _marked(line: Line) -> str:
+    """Return a line with its links."""
+    return "".join(
+        f" [{plain(part.text)}]({part.url})" if isinstance(part, Link) else plain(_text(part))
+        for part in line
     )
+
+
+def _text(part: str | Bold | Code | Link) -> str:
+    return part if isinstance(part, str) else part.text

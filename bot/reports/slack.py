@@ -108,7 +108,7 @@ class HeadLimits(NamedTuple):
     """Maximum lines of each kind in the first message, and references beside a line."""
 
     rows: int
-    """Of people, and of markets."""
+    """Of each list."""
     references: int
     first: int
 
@@ -254,11 +254,10 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     if view.notes:
         notes = [paragraph(each) for each in view.notes[:MOST_NOTES]]
         yield rich(_heading(words("to_know")), bullet_list(notes))
-    for title, lines in (("people", view.people), ("markets", view.overview)):
-        if limits.rows and lines:
-            rows = [paragraph(*_parts(line)) for line in lines[: limits.rows]]
-            rows += map(paragraph, _rest(lines, limits.rows, words))
-            yield rich(_heading(words(title)), bullet_list(rows))
+    for each in view.lists if limits.rows else ():
+        rows = [paragraph(*_parts(line)) for line in each.lines[: limits.rows]]
+        rows += map(paragraph, _rest(each.lines, limits.rows, words))
+        yield rich(_heading(each.title), bullet_list(rows))
 
 
 def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
@@ -271,9 +270,9 @@ def _highlight(line: Highlight, limits: HeadLimits) -> Element:
     for each in shown:
         parts += [each.before, link_to(each.url, f"[{each.label}]") or f"[{each.label}]"]
     more = line.more + len(line.references) - len(shown)
-    below = "".join(f"\n{detail}" for detail in line.details)
     size = f" · {line.size}" if line.size else ""
-    return paragraph(*parts, f" +{more}" if more else "", size, below)
+    below = [part for detail in line.details for part in ("\n", *_parts(detail))]
+    return paragraph(*parts, f" +{more}" if more else "", size, *below)
 
 
 def _heading(title: str) -> Element:

@@ -45,6 +45,7 @@ from bot.reports.view import (
     Group,
     Highlight,
     Line,
+    LineList,
     Link,
     Reference,
     ReportSection,
@@ -71,7 +72,7 @@ FEW_WORDS = 60
 SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
 MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 10, 10
-MOST_HARMED, MOST_NAMES = 6, 6
+MOST_CALLS, MOST_NAMES = 8, 6
 """How many are shown of each; the rest is counted, or stands on one line each."""
 FEW_FIRST = 7
 """Up to so many problems, what is not urgent is among what to do first, too."""
@@ -231,8 +232,7 @@ class _Sweep:
             first=tuple(self._first())[:MOST_FIRST],
             notes=tuple(self._notes()),
             gaps=_sentences(gaps(document)),
-            people=tuple(self._people()),
-            overview=tuple(map(self._market, self._markets())),
+            lists=tuple(self._lists()),
             sections=tuple(self._sections()),
             sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in self._markets()),
             foot=tuple(self._foot()),
@@ -400,45 +400,103 @@ class _Sweep:
         first = problem.open[0]
         title = problem.title if _is_shared(problem) else first.finding.claim
         url = slack_link(first.finding.links)
-        told = self._harm(problem), self._days(problem), self._act(number, problem)
+        told = (self._act(number, problem), *self._calls(number, problem), self._coming(problem))
         return Highlight(
             size=self._size(number, problem),
             text=first_clause(prose(title, CLAIM)).rstrip(".") or NOTHING,
             references=(Reference(str(number), url),),
-            details=tuple(filter(None, told)),
+            details=tuple((each,) if isinstance(each, str) else each for each in told if each),
             findings=tuple(member.finding.id for member in problem.open),
         )
 
-    def _harm(self, problem: SweepProblem) -> str:
-        """Return whom a problem of several harms most, and how; empty if that is not severe."""
-        if not _is_shared(problem):
-            return ""
-        severe = [m.finding for m in problem.open if m.finding.severity == "high"]
-        told = []
-        for finding in severe[:MOST_HARMED]:
-            reason = prose(finding.severity_reason or finding.wants, SENTENCE)
-            what = first_clause(reason, SUBJECT).rstrip(".")
-            names = self._some([clean_text(n, NAME) for n in finding.customers], MOST_NAMES)
-            is_named = any(name in what for name in finding.customers) and not finding.customers[1:]
-            told.append(": ".join(filter(None, ("" if is_named else names, what))))
-        more = len(severe) - MOST_HARMED
-        return "; ".join(told) + (f"; {self.words('more', n=more)}" if more > 0 else "")
+    def _calls(self, number: int, problem: SweepProblem) -> Iterator[Line]:
+        """Yield each urgent issue of a problem: whose it is, how it hurts, its day, the next step,
+        and its link; of a single one what the other lines do not say."""
+        urgent = [m.finding for m in sorted(problem.open, key=_by_tier) if m.tier < URGENT]
+        for finding in urgent[:MOST_CALLS]:
+            names = [clean_text(name, NAME) for name in finding.customers]
+            reason = finding.severity_reason if finding.severity == "high" else finding.wants
+            what = first_clause(prose(reason, SENTENCE), SUBJECT).rstrip(".")
+            day = self._due(finding)
+            if self._is_over(finding):
+                day = self.words("was_due", day=self._date_of(finding))
+            told = day, what
+            whose = self._some(names, MOST_NAMES) if _is_shared(problem) else ""
+            said = ": ".join(filter(None, (whose, " · ".join(filter(None, told)))))
+            step = self._own_step(number, finding) if urgent[1:] else ""
+            line = " → ".join(filter(None, (said, step)))
+            url = slack_link(finding.links)
+            if _is_shared(problem) or day:
+                yield (f"· {line}", Link("↗", url)) if url and urgent[1:] else (f"· {line}",)
+        if more := len(urgent) - MOST_CALLS:
+            yield (self.words("more", n=more),) if more > 0 else ()
+
+    def _own_step(self, number: int, finding: SweepFinding) -> str:
+        """Return the next step of an issue, without who acts for the whole problem."""
+        step = self._step(finding).removeprefix("→ ")
+        name = self.actors[number]
+        alone = (f"{name}: ", f"{self.words('proposed', who=name)}: ")
+        return next((step.removeprefix(own) for own in alone if step.startswith(own)), step)
+
+    def _coming(self, problem: SweepProblem) -> str:
+        """Return what is promised for which days."""
+        return " · ".join(self._promised(problem))
+
+    def _lists(self) -> Iterator[LineList]:
+        words = self.words
+        lists = (
+            ("decide", self._decisions()),
+            ("people", self._people()),
+            ("markets", map(self._market, self._markets())),
+        )
+        for title, lines in lists:
+            if shown := tuple(lines):
+                yield LineList(words(title), shown)
 
     def _people(self) -> Iterator[Line]:
-        """Yield each person with what waits for them, in the order of the problems."""
-        words, tasks = self.words, dict[str, dict[int, list[Member]]]()
-        for number, problem in enumerate(self.problems, 1):
-            for member in problem.active:
-                if member.finding.state == "waiting":
-                    continue
-                who = actor(member.finding, self.team) or self.actors[number]
-                for name in filter(None, (clean_text(each, NAME) for each in who.split(","))):
-                    tasks.setdefault(name, {}).setdefault(number, []).append(member)
-        for name, problems in tasks.items():
-            told = (self._task(number, members) for number, members in problems.items())
-            yield Bold(name), f"  {' · '.join(told)}"
+        """Yield each person with what waits for them, in the order of the problems: what to do,
+        which bug of the tracker is theirs, whom they asked and may have to remind."""
+        words, tasks, told = self.words, self._tasks(), dict[str, list[str]]()
+        for (name, number), members in tasks.items():
+            told.setdefault(name, []).append(self._task(number, members))
+        for number, problem in self.open:
+            bug = problem.tracker
+            owner = clean_text(bug.owner, NAME) if bug and bug.status == "tracked" else ""
+            if bug and owner and (owner, number) not in tasks:
+                told.setdefault(owner, []).append(words("has_bug", bug=bug.key, number=number))
+        for name, asked in self._asked().items():
+            names = self._some(asked, MOST_FULL)
+            told.setdefault(name, []).append(words("remind", names=names))
+        for name, parts in told.items():
+            yield Bold(name), f"  {' · '.join(parts)}"
         if lost := [number for number, _ in self.open if not self.actors[number]]:
             yield Bold(words("nobody_yet")), f"  {self._numbers(lost)}"
+
+    def _tasks(self) -> dict[tuple[str, int], list[Member]]:
+        """Return the issues of each person, by name and number of the problem."""
+        tasks: dict[tuple[str, int], list[Member]] = {}
+        active = ((n, m) for n, p in enumerate(self.problems, 1) for m in p.active)
+        for number, member in active:
+            who = actor(member.finding, self.team) or self.actors[number]
+            for name in filter(None, (clean_text(each, NAME) for each in who.split(","))):
+                if member.finding.state != "waiting":
+                    tasks.setdefault((name, number), []).append(member)
+        return tasks
+
+    def _asked(self) -> dict[str, list[str]]:
+        """Return for each person whom they asked last and have no reply from, the longest first."""
+        asked = sorted(
+            (case.answered, case.answered_by, case.customer, number)
+            for number, problem in enumerate(self.problems, 1)
+            for member in problem.active
+            for case in member.cases()
+            if member.finding.state == "waiting" and case.answered and case.answered_by
+        )
+        found: dict[str, list[str]] = {}
+        for at, by, customer, number in asked:
+            told = f"{clean_text(customer, NAME)} [{number}] ({self._day(at)})"
+            found.setdefault(clean_text(by, NAME), []).append(told)
+        return found
 
     def _task(self, number: int, members: Sequence[Member]) -> str:
         """Return a problem with how many customers of it somebody has, and how many by proposal;
@@ -460,7 +518,6 @@ class _Sweep:
         if rest := [(n, p) for n, p in self.open if p.is_urgent and not self._is_first(n, p)]:
             told = [self._missed(number, problem) for number, problem in rest]
             yield words("also_urgent", issues=self._some(told, MOST_CUSTOMERS, "; "))
-        yield from self._decisions()
         yield from self._owners()
         if document.tracker:
             yield self._tracker(document.tracker)
@@ -470,12 +527,14 @@ class _Sweep:
                 yield words(key, names=shown)
         yield from _sentences(document.notes)
 
-    def _decisions(self) -> Iterator[str]:
+    def _decisions(self) -> Iterator[Line]:
         """Yield what only the reader can decide, with the numbers of its problems."""
         for line in self.document.decisions:
             numbers = sorted({self.numbers[id] for id in line.findings if id in self.numbers})
             if text := prose(line.text, LINE).rstrip("."):
-                yield self.words("decide", what=text, numbers=self._numbers(numbers)).rstrip()
+                url = slack_link(line.links)
+                told = f"{text} {self._numbers(numbers)}".rstrip()
+                yield (told, Link("↗", url)) if url else (told,)
 
     def _owners(self) -> Iterator[str]:
         """Yield which problems have an owner only by proposal."""
@@ -997,6 +1056,10 @@ def _unanswered(problem: SweepProblem) -> dict[str, str]:
         if case.waits_since:
             since[case.customer] = max(case.waits_since, since.get(case.customer, ""))
     return since
+
+
+def _by_tier(member: Member) -> tuple[object, ...]:
+    return member.tier, member.order
 
 
 def _deadline(member: Member) -> str:

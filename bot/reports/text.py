@@ -40,9 +40,10 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     lines += ["", words("first").upper()] if view.first else []
     for number, first in enumerate(view.first, 1):
         lines += wrap(f"{number}. {_highlight(first, links, number)}", "   ")
-        lines += [line for detail in first.details for line in wrap(f"   {detail}", "     ")]
-    lines += _list(words("people"), map(_flat, view.people))
-    lines += _list(words("markets"), map(_flat, view.overview))
+        for detail in first.details:
+            lines += wrap(f"   {_marked(detail, links)}", "     ")
+    for part in view.lists:
+        lines += _list(part.title, [_marked(line, links) for line in part.lines])
     lines += _list(words("to_know"), [f"· {note}" for note in view.notes])
     more = len(view.gaps) - MOST_GAPS
     rest = [words("more", n=more)] if more > 0 else []
@@ -111,6 +112,14 @@ def _highlight(line: Highlight, links: LinkList | None, number: int = 0) -> str:
             named.append(each.before + (f"[{each.label}]" if each.label.isdigit() else each.url))
     more = f" +{line.more}" if line.more else ""
     return " · ".join(filter(None, (line.text + "".join(named) + more, line.size)))
+
+
+def _marked(line: Line, links: LinkList | None) -> str:
+    """Return a line with the numbers of its links."""
+    return "".join(
+        links.mark(Link("", part.url)) if links and isinstance(part, Link) else _flat([part])
+        for part in line
+    )
 
 
 def _flat(line: Line) -> str:

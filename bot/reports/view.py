@@ -58,10 +58,16 @@ class Highlight:
     """Who waits and how long, after the references."""
     more: int = 0
     """How many further entries it rests on."""
-    details: tuple[str, ...] = ()
+    details: tuple[Line, ...] = ()
     """Lines below the text, which is a heading then."""
     findings: tuple[str, ...] = ()
     """Ids by which an answer cites what it rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineList:
+    title: str
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +185,8 @@ class ReportView:
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     """What it does not cover."""
-    people: tuple[Line, ...] = ()
-    """A line for each person who has something to do."""
-    overview: tuple[Line, ...] = ()
-    """A line for each market."""
+    lists: tuple[LineList, ...] = ()
+    """What is to be decided, by person, by market."""
     sources: tuple[str, ...] = ()
     """What was read of each market."""
 
