@@ -27,8 +27,7 @@ from scopes.databases.allowed import (
 )
 from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load
 from scopes.databases.table_rows import quoted
-from scopes.process_limits import limit
-from scopes.programs import serve
+from scopes.programs import limit, serve
 
 OVERHEAD_MB = 256
 """Of the address space: Python, DuckDB's code, stacks."""

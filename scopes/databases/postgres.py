@@ -28,10 +28,8 @@ MAX_RUNNING = 3
 """Queries at a time, each over a connection; a role has few, and others use the server, too."""
 MAX_IDLE = 2
 """Connections kept open between queries."""
-TAKEN_S, AGAIN_S = 4.0, 0.25
-"""How long, and how often, a server is asked again that has no connection free."""
 TAKEN = re.compile("too many (connections|clients)|no more connections|slots are reserved")
-"""What it, or PgBouncer, says then: a connection that fails has no SQLSTATE."""
+"""What a server without a free connection, or PgBouncer, says: it has no SQLSTATE then."""
 MAX_CELL = 32_767
 """Characters, as in Excel; a longer cell is cut by the server."""
 ROW_CHARS = 1_000_000
@@ -191,22 +189,14 @@ class Postgres:
         return await self._new()
 
     async def _new(self) -> Connection:
-        """Open one more connection.
-
-        Raises ToolError where the server has none free for a while, SourceFailed.
-        """
-        clock = asyncio.get_running_loop().time
-        until = clock() + TAKEN_S
-        while True:
-            try:
-                return await self._opened()
-            except (psycopg.Error, OSError) as error:
-                taken = TAKEN.search(str(error))
-                if not taken or clock() > until:
-                    kind = type(error).__name__
-                    log.warning("a database of data.databases cannot be opened: %s", kind)
-                    raise (ToolError(FULL) if taken else SourceFailed(UNREACHABLE)) from None
-            await asyncio.sleep(AGAIN_S)
+        """Open one more connection. Raises ToolError where none is free, SourceFailed."""
+        try:
+            return await self._opened()
+        except (psycopg.Error, OSError) as error:
+            kind = type(error).__name__
+            log.warning("a database of data.databases cannot be opened: %s", kind)
+            taken = TAKEN.search(str(error))
+            raise (ToolError(FULL) if taken else SourceFailed(UNREACHABLE)) from None
 
     async def _opened(self) -> Connection:
         more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}
