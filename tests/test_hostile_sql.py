@@ -62,6 +62,7 @@ MACHINE = (
     "FROM pg_views", "SELECT definition FROM pg_catalog.pg_views", "SELECT prosrc FROM pg_proc",
     "FROM information_schema.views", 'SELECT * FROM system."information_schema" . "VIEWS"',
     "FROM pragma_table_info('orders')", "FROM duckdb_functions()",
+    "SELECT pg_get_viewdef(1)", "SHOW DATABASES", "FROM (SHOW DATABASES)", "FROM pg_class",
 )  # fmt: skip
 """They tell where the database lies and how it is run, and nothing of what is in it."""
 NAMES_AS_TEXTS = (
