@@ -25,8 +25,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from scopes.chart_model import Axis, Chart
 from scopes.confinement import confined
-from scopes.process_limits import limit
-from scopes.programs import serve
+from scopes.programs import limit, serve
 
 MAX_MEMORY = 2 << 30
 """Of addresses, most of which nothing is kept at."""

@@ -15,7 +15,18 @@ from scopes.effects import Access, Effect, Part, Prepared
 from scopes.label import WORKSPACE, Label, Readers
 from scopes.mcp_servers.schema import arguments_of, plain, taken_over
 from scopes.mcp_servers.servers import Connection, Offer, ServerAnswer, Unreachable
-from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, not_found, readable, under
+from scopes.tool import (
+    PART,
+    Item,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    not_found,
+    parts_of,
+    readable,
+    under,
+)
 
 KINDS: dict[str, tuple[Access, Effect]] = {
     "read": (Access.READ, Effect.NONE),
@@ -27,8 +38,6 @@ KINDS: dict[str, tuple[Access, Effect]] = {
 REPEATABLE = (Effect.NONE, Effect.SEARCH)
 NAME_CHARS = 64
 DESCRIPTION_CHARS = 300
-PIECE_CHARS = 1_500
-"""Of one item of a result."""
 RESERVED = ("submit_result", "run_subagent", "run_subagents", "challenge")
 """Names of tools that no scope has, and no server may take."""
 
@@ -154,13 +163,13 @@ def result_of(
     """Return an answer as items, all of them fenced, what a server says of a failure, too."""
     room = ctx.max_output_tokens * 3
     whole = "\n".join(answer.texts)
-    text = printable(readable(whole[: room + PIECE_CHARS]))
-    unread = len(whole[room + PIECE_CHARS :])
+    text = printable(readable(whole[: room + PART]))
+    unread = len(whole[room + PART :])
     shown = text.encode()[:room].decode(errors="ignore")
     digest = hashlib.sha256(ctx.key.encode()).hexdigest()[:8]
     id = f"{server.name}/{_safe(offer.name)[:40]}-{digest}"
     items = tuple(
-        Item(f"{id}#{n}", piece, None, server.label) for n, piece in enumerate(_pieces(shown), 1)
+        Item(f"{id}#{n}", piece, None, server.label) for n, piece in enumerate(parts_of(shown), 1)
     )
     notes = []
     if answer.failed:
@@ -171,15 +180,3 @@ def result_of(
     left, all_of_it = len(text) - len(shown) + unread, len(text) + unread
     cut = f"Left out: {left:,} of {all_of_it:,} characters. Ask for less." if left else ""
     return ToolResult(items, truncated=cut, note=" ".join(notes), label=server.label)
-
-
-def _pieces(text: str) -> list[str]:
-    """Return a text in pieces of whole lines, as far as lines are short enough."""
-    pieces = [""]
-    for line in text.split("\n"):
-        for start in range(0, len(line) or 1, PIECE_CHARS):
-            part = line[start : start + PIECE_CHARS]
-            if len(pieces[-1]) + len(part) >= PIECE_CHARS and pieces[-1]:
-                pieces.append("")
-            pieces[-1] = f"{pieces[-1]}\n{part}" if pieces[-1] else part
-    return [piece for piece in pieces if piece.strip()]

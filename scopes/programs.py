@@ -1,15 +1,19 @@
 """Programs of our own beside the bot: what they work on can take nothing down but them.
 
-Each is a module whose `main` is given numbers, limits itself (`scopes.process_limits`), and then
-answers requests (`serve`) which a `WorkerProcess` sends.
+Each is a module whose `main` is given numbers, limits itself (`limit`), and then answers requests
+(`serve`) which a `WorkerProcess` sends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import ctypes
 import gc
+import math
 import os
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,13 +23,65 @@ from pathlib import Path
 from threading import Event, Timer
 from typing import IO, Final
 
+PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies; on Linux alone.
+
+    It ends at once where the parent is not the process of this pid, which then died before the
+    kernel was told. To the kernel the thread that started it is the parent: start no process from
+    one that ends before it. A loop's `create_subprocess_exec` starts from its own.
+    """
+    if _LIBC is not None:
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent != os.getppid():
+        os._exit(1)
+
+
+def limit(
+    *,
+    memory: int | None = None,
+    seconds: int | None = None,
+    file_bytes: int | None = None,
+    files: int | None = None,
+    processes: int | None = None,
+) -> None:
+    """Hold this process to bytes of addresses, seconds of computing from now on, bytes of each file
+    that it writes, open files, and processes of all that run as this user; None = as it is.
+
+    It dumps no core. A lower limit that stands already stays.
+    """
+    for what, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_NPROC, processes),
+    ):
+        if most is not None:
+            most = _allowed(what, most)
+            resource.setrlimit(what, (most, most))
+    if seconds is not None:  # the hard limit stays, as more may be given later
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        until = _allowed(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def _allowed(what: int, most: int) -> int:
+    hard = resource.getrlimit(what)[1]
+    return most if hard == resource.RLIM_INFINITY else min(most, hard)
+
+
 PACKAGE: Final = Path(__file__).parent
 BOOT: Final = """
 import sys, types
 package = types.ModuleType("scopes")
 package.__path__ = [sys.argv[1]]
 sys.modules["scopes"] = package
-from scopes.process_limits import die_with_parent
+from scopes.programs import die_with_parent
 die_with_parent(int(sys.argv[2]))
 from importlib import import_module
 import_module(sys.argv[3]).main(*map(int, sys.argv[4:]))

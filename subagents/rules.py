@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any
 
-from scopes.databases.statement import refusal
-from scopes.databases.system_names import TELLS, tells_of_machine
+from scopes.databases.tables import Databases
 from scopes.effects import (
     MAIL_THREAD,
     NOTES,
@@ -308,11 +307,22 @@ async def statement(call: Call) -> Objection | None:
     if call.effect is Effect.CODE and not call.tool.sandboxed:
         return Objection(f"{call.tool.name} has no sandbox here, so it does not run.")
     for text in call.parts(Part.STATEMENT):
-        if why := refusal(text):
+        from scopes.databases.statement import refusal  # loads sqlglot
+
+        if why := refusal(text, _dialect(call)):
             return Objection(why)
-        if tells_of_machine(text):
-            return Objection(TELLS)
     return None
+
+
+def _dialect(call: Call) -> str:
+    """Return the dialect of the database that it is about; "" where none is known."""
+    databases = call.ctx.clients.get(Databases)
+    if not isinstance(databases, Databases):
+        return ""
+    named = [str(call.values.get(name) or "") for name in call.tool.handle_arguments]
+    found = [databases.by_handle[h] for h in named if h in databases.by_handle]
+    all_of_them = found or databases.by_handle.values()
+    return next((each.dialect for each in all_of_them), "")
 
 
 async def fetch(call: Call) -> Objection | None:

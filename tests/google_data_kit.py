@@ -22,8 +22,7 @@ from bot.local.server import LocalServer
 from config.settings import load_settings
 from scopes.databases.bigquery import BigQuery
 from scopes.google.auth import token_credentials
-from scopes.google.client import GoogleClient
-from scopes.google.quota import Quota
+from scopes.google.client import GoogleClient, Quota
 from scopes.google.spreadsheet import Spreadsheet
 
 PROJECT, DATASET = "local-project", "shop"

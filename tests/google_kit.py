@@ -31,8 +31,7 @@ from bot.local.server import LocalServer
 from config.sections import GoogleSettings as Limits
 from config.settings import load_settings
 from scopes.google.auth import GoogleAccess, token_credentials
-from scopes.google.client import GoogleClient
-from scopes.google.quota import Quota
+from scopes.google.client import GoogleClient, Quota
 
 TOKEN = "ya29.a-token-that-nobody-may-see"
 PROFILE = {"emailAddress": "ana@acme.example", "historyId": "7"}

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing import computed_within
 
-from scopes.destinations import places_to_write
-from scopes.slack_names import named_in
+from scopes.intent import named_in, places_to_write
 
 A, B, OPS = "C1AAAAAAA", "C2BBBBBBB", "C3CCCCCCC"
 BOARD, GENERAL, SUPPORT = "C4BOARDDD", "C5GENERAL", "C6SUPPORT"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from files_kit import BOOK, Desk, git, repository, shown, text_at
 
-from scopes.folders.git_ownership import ownership_problem
+from scopes.folders.git import ownership_problem
 
 SECRET = "Ana earns 100,000"
 

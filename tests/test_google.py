@@ -42,9 +42,8 @@ from starlette.responses import (
 from timing import WAIT_S
 
 from scopes.google.auth import token_credentials
-from scopes.google.client import GoogleClient
+from scopes.google.client import GoogleClient, Quota
 from scopes.google.errors import GoogleBusy, GoogleError, GoogleUnsure
-from scopes.google.quota import Quota
 
 TOO_FAST = [
     refused(429, "rateLimitExceeded"),

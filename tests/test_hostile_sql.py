@@ -12,10 +12,9 @@ import pytest
 from timing import computed_within, patient
 
 from scopes.databases.duck import Duck
-from scopes.databases.statement import refusal
+from scopes.databases.statement import refusal, sources_of
 from scopes.databases.tables import Rows, StatementFailed
-from scopes.tool import SourceFailed, ToolError
-from subagents.gate import Deny
+from scopes.tool import SourceFailed, ToolContext, ToolError, ToolResult
 
 QUERY_S = 0.6
 STOPPED_S = 3.0
@@ -63,6 +62,7 @@ MACHINE = (
     "FROM pg_views", "SELECT definition FROM pg_catalog.pg_views", "SELECT prosrc FROM pg_proc",
     "FROM information_schema.views", 'SELECT * FROM system."information_schema" . "VIEWS"',
     "FROM pragma_table_info('orders')", "FROM duckdb_functions()",
+    "SELECT pg_get_viewdef(1)", "SHOW DATABASES", "FROM (SHOW DATABASES)", "FROM pg_class",
 )  # fmt: skip
 """They tell where the database lies and how it is run, and nothing of what is in it."""
 NAMES_AS_TEXTS = (
@@ -126,7 +126,7 @@ READS = (
     "select 1 -- into\n, 2 /* into */ from t",
     "select query, glob, sleep from reads",
     "select a from t join u on coalesce(t.a, '') = u.a",
-    "select * from t, unnest(string_split(tags, ',')) as x, u where x = 'a' order by 1 desc, 'b'",
+    "select * from t, unnest(string_to_array(a, ',')) as x, u where x = 'a' order by 1 desc, 'b'",
     "select * from (values (1, 'a'), (2, 'b')) as v(n, name)",
     "select extract(year from day), 'x' as kind from t join u on t.a::text = 'y'",
     "select * from t pivot (sum(n), count(*) for kind in ('a', 'b'))",
@@ -166,21 +166,127 @@ ACTS = (
     "select $$ ' $$ into t -- '", "select 1 /* /* */ into t */", "select 'a' \1 from t",
 )  # fmt: skip
 
+NOT_OF_POSTGRESQL = ("from (desc 'x.csv')", "select 'a\\'' into outfile \"/tmp/x\" -- '")
+"""What its own parser refuses, and what is one text there."""
+PLAIN_TEXTS = (
+    "select 'a\\'' into outfile \"/tmp/x\" -- '",
+    "select 1 /*!50000 into outfile 'x' */",
+    "select $a$ ; drop table t; $a$",
+    "select 1 /* /* */ into t */",
+    "with a as (unpivot 'x.csv' on a) select 1",
+)
+"""Of those, what is a text, a comment or not looked at in DuckDB: it runs, and does nothing."""
+POSTGRESQL_READS = (
+    "select distinct on (a) a, b from t order by a desc nulls last limit 5 offset 2",
+    "select sum(b) over w from t window w as (order by d rows between 1 preceding and current row)",
+    "with recursive r(n) as (select 1 union all select n + 1 from r where n < 5) select * from r",
+    "select * from a left join b using (id) cross join lateral (select 1) x natural join c",
+    "select mode() within group (order by x) from t group by grouping sets ((a), (b)), cube (c, d)",
+    "select (array[1, 2])[1], row(1, 2), (t).a, t.*, j->'a'->>'b', j #> '{a}', j @> '{}', a ~* 'x'",
+    "select exists(select 1), a ^ b, a collate \"C\", position('a' in b), trim(both 'x' from a)",
+    "select * from jsonb_to_recordset('[]') as x(a int), generate_series(1, 2) with ordinality",
+    "select split_part(a, E'\\n', 1), E'it\\'s', b'101', U&'x', current_date, a::numeric(10, 2)",
+    "select a is distinct from b, a = all (select 1), (a, b) overlaps (c, d), a ilike any (b)",
+    "select now() at time zone 'utc' - interval '1 d', make_interval(days => 3), pg_catalog.pi()",
+    "select * from json_table('{}', '$' columns (a int path '$.a')) x fetch first 5 rows only",
+    'select glob, comment, type, user_id as "end" from only t tablesample bernoulli (10)',
+    "select table_name from information_schema.columns where data_type = 'date'",
+)
+BIGQUERY_READS = (
+    "select a, count(*) from `p.d.t` where _PARTITIONTIME > timestamp('2020-01-01') group by all",
+    "select * except (a) replace (b + 1 as b) from `p-1`.d.t qualify rank() over (order by b) = 1",
+    "select struct(1 as a).a, [1, 2][offset(0)], array<int64>[1], array(select as struct 1 as a)",
+    "select * from unnest([1, 2]) as x with offset as o, t, t.items as i",
+    "select extract(isoweek from d), safe_cast(a as int64), cast(a as string format 'YYYY') from t",
+    "select * from t for system_time as of timestamp_sub(current_timestamp(), interval 1 hour)",
+    "select * from t pivot (sum(a) for b in ('x' as x, 'y')) union distinct select 2",
+    "select any_value(a having max b), string_agg(a, ',' order by b limit 3), safe.substr(a, 0)",
+    "from t |> where a > 1 |> aggregate count(*) as n group by b |> order by n desc |> limit 5",
+    "select net.host(u), hll_count.extract(x), r'\\d', 'it\\'s', '''it's''' from `events_*`",
+)
+POSTGRESQL_ACTS = (
+    "select 1 from t for update", "select a from t for no key update skip locked",
+    "table pg_stat_activity", "select * from (table pg_authid) a", "select * from only pg_shadow",
+    "select * from rows from (pg_ls_dir('.'), unnest(a))", "select (select pg_sleep(9))",
+    "select 1 order by pg_sleep(9)", "select 1 where pg_catalog.\"pg_sleep\"(9) is null",
+    "select lower(pg_read_file('x')) over (partition by lo_import('y')) from t",
+    "select query_to_xml($$select 1$$, true, true, '')", "select E'a\\'', pg_sleep(9) -- '",
+    "select 'a' /* ' */ , pg_sleep(9) --'", "select 1 /* /* */ */, pg_sleep(9)",
+    "select current_setting('data_directory')", "show all", "select inet_server_addr(), version()",
+    "select public.lower('x')", "select mine.grow()", "select 1 into t", "values (nextval('s'))",
+    "with a as (insert into t values (1) returning *), b as (select 1) select * from b",
+    "with a as (select 1) merge into t using a on true when matched then delete",
+    "select * from information_schema.views", "select * from information_schema.routines",
+    "select * from pg_catalog.pg_class", "select * from pg_temp.x", "explain analyze delete from t",
+    "select $1", "select :a", "select * from t where a = @b", "do $$ begin perform 1; end $$",
+    "select * from u&\"pg_auth\\0069d\"", "select dblink_connect('x')", "copy t to program 'x'",
+    "select xmlparse(document pg_read_file('x'))", "select 1 union select pg_backend_pid()",
+    "select * from xmltable('/a' passing pg_read_file('x') columns b int)",
+)  # fmt: skip
+BIGQUERY_ACTS = (
+    "declare x int64; select 1", "begin select 1; end", "if true then select 1; end if",
+    "execute immediate 'drop table t'", "call p()", "create temp function f() as (1); select f()",
+    "export data options (uri = 'gs://x/*') as select 1", "load data into t from files (uris = [])",
+    "select * from external_query('c', 'select 1')", "select * from ml.predict(model m, table t)",
+    "select * from ai.forecast(table t)", "select ml.generate_text(model m, table t)",
+    "select `ml`.generate_embedding(model m, (select 1))", "select ai.generate('x')",
+    "select * from vector_search(table t, 'a', (select 1))", "select session_user()",
+    "select * from INFORMATION_SCHEMA.JOBS", "select * from d.information_schema.tables",
+    "select * from `region-us`.INFORMATION_SCHEMA.JOBS", "from `p.d.INFORMATION_SCHEMA.TABLES`",
+    "select * from `p\\x61yroll`.salaries", "select @@project_id", "select @p", "select d.f(1)",
+    "from t |> call p()", "from t |> export data options (uri = 'gs://x/*')",
+    "select keys.new_keyset('AEAD_AES_GCM_256')", "select 1; drop table t", "assert true",
+    "with a as (select 1) insert into t select * from a", "select * from `/etc/passwd`",
+)  # fmt: skip
+
 UNITS = (
     *("/*", "'a", '"', "''a", "$a$", "--", "[", "(", ", ", "x "),
     *("from ", "from a,", "from (", "from t, f(a, ", "with ", "a."),
     *("query_to_", "xml", "a_scan", "pg_"),
 )
+NESTED = ("array[", "struct(", "row(", "x(y)->", "(")
+"""What a parser that goes back at each level never ends with."""
 
 
+@pytest.mark.parametrize("dialect", ["PostgreSQL", "DuckDB"])
 @pytest.mark.parametrize("statement", READS)
-def test_a_statement_that_only_reads_passes(statement: str) -> None:
-    assert not refusal(statement)
+def test_a_statement_that_only_reads_passes(statement: str, dialect: str) -> None:
+    assert not refusal(statement, dialect)
 
 
-@pytest.mark.parametrize("statement", ACTS)
+@pytest.mark.parametrize("statement", POSTGRESQL_READS)
+def test_a_statement_of_postgresql_that_only_reads_passes(statement: str) -> None:
+    assert not refusal(statement, "PostgreSQL")
+
+
+@pytest.mark.parametrize("statement", BIGQUERY_READS)
+def test_a_statement_of_bigquery_that_only_reads_passes(statement: str) -> None:
+    assert not refusal(statement, "BigQuery")
+
+
+@pytest.mark.parametrize("statement", POSTGRESQL_ACTS)
+def test_what_may_do_more_in_postgresql_does_not_pass(statement: str) -> None:
+    assert refusal(statement, "PostgreSQL")
+
+
+@pytest.mark.parametrize("statement", BIGQUERY_ACTS)
+def test_what_may_do_more_in_bigquery_does_not_pass(statement: str) -> None:
+    assert refusal(statement, "BigQuery")
+
+
+@pytest.mark.parametrize("statement", [each for each in ACTS if each not in NOT_OF_POSTGRESQL])
 def test_what_may_do_more_than_read_does_not_pass(statement: str) -> None:
+    assert refusal(statement, "PostgreSQL")
     assert refusal(statement)
+
+
+async def test_what_may_do_more_than_read_does_nothing_in_duckdb(tmp_path: Path) -> None:
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
+        for sql in ACTS:
+            if sql not in PLAIN_TEXTS:
+                with pytest.raises(ToolError):
+                    await database.query(sql, 5)
+        assert await unhurried(database) == ((3,),)
 
 
 @pytest.mark.parametrize(
@@ -188,23 +294,33 @@ def test_what_may_do_more_than_read_does_not_pass(statement: str) -> None:
     [
         ("select 1; select 2", "Only one SELECT"),
         ("drop table t", "Only one SELECT"),
-        ("select comment from t where comment is not null and update = 1", "t.update"),
-        ("select * from duckdb_columns()", "duckdb_columns() may not be called"),
-        ("select pg_read_file ('a')", "pg_read_file() may not be called"),
-        ('select "pg_sleep"(9)', "A name in quotes"),
-        ("select * from 'a/b.csv'", "A path in quotes"),
-        ("select 'a", "Where its quotes"),
+        ("select comment from t where comment is not null and insert = 1", "needs quotes"),
+        ("select * from duckdb_columns()", "duckdb_columns() cannot be used here"),
+        ("select pg_read_file ('a')", "pg_read_file() cannot be used here"),
+        ('select "pg_sleep"(9)', "pg_sleep() cannot be used here"),
+        ("select * from pg_stat_activity", "list_tables"),
+        ('select * from "a/b.csv"', "A path in quotes"),
+        ("select a b c from t", "as PostgreSQL: line 1, column 12"),
+        ("select $a$ x $a$", "single quotes"),
         ("select 1 --" + "x" * 20_000, "20,000 characters"),
     ],
 )
 def test_what_keeps_a_statement_from_running_is_told(statement: str, told: str) -> None:
-    assert told in refusal(statement)
+    assert told in refusal(statement, "PostgreSQL")
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_it_is_looked_at_in_linear_time(unit: str) -> None:
     with computed_within(0.5):
-        refusal("select " + unit * (19_000 // len(unit)))
+        refusal("select " + unit * (19_000 // len(unit)), "PostgreSQL")
+
+
+@pytest.mark.parametrize("dialect", ["PostgreSQL", "BigQuery", "DuckDB"])
+@pytest.mark.parametrize("unit", NESTED)
+def test_a_statement_that_is_nested_deeply_is_given_up(unit: str, dialect: str) -> None:
+    for times in (40, 19_000 // len(unit)):
+        refusal("select " + unit * times, dialect)
+        sources_of("select " + unit * times)
 
 
 async def stopped(database: Duck, name: str, sql: str) -> object:
@@ -245,6 +361,17 @@ async def survives(database: Duck, name: str, sql: str) -> None:
     assert await unhurried(database) == ((3,),)
 
 
+async def is_refused(ctx: ToolContext, sql: str) -> bool:
+    """Whether the gate, the tool or the database refuses a statement."""
+    try:
+        result = await data_kit.use(ctx, "execute_query", sql=sql)
+    except ToolError:
+        return True
+    return not isinstance(result, ToolResult) or [
+        item.id.partition("#")[2] for item in result.items
+    ] == ["error"]
+
+
 async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gate(
     tmp_path: Path,
 ) -> None:
@@ -253,9 +380,10 @@ async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gat
     outside = tmp_path / "outside"
     outside.mkdir()
     async with data_kit.duck(path, query_s=QUERY_S) as database:
+        ctx = data_kit.context({"data:shop": database})
         for written in FORBIDDEN:
             sql = written.replace("{outside}", str(outside))
-            assert refusal(sql), sql
+            assert await is_refused(ctx, sql), sql
             ending = await stopped(database, sql, sql)
             assert isinstance(ending, ToolError), (sql, ending)
         assert await unhurried(database) == ((3,),)
@@ -271,7 +399,7 @@ async def test_what_tells_of_the_machine_is_refused_and_what_tells_of_the_data_i
     async with data_kit.duck(path) as database:
         ctx = data_kit.context({"data:shop": database})
         for sql in MACHINE:
-            assert isinstance(await data_kit.use(ctx, "execute_query", sql=sql), Deny), sql
+            assert await is_refused(ctx, sql), sql
         for sql in (*MACHINE, *NAMES_AS_TEXTS):
             with pytest.raises(ToolError, match="list_tables"):
                 await database.query(sql, 5)

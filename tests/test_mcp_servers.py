@@ -21,7 +21,7 @@ from timing import patient
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
 from scopes import Outside
-from scopes.mcp_servers.stream_limits import MAX_MESSAGE, MAX_VALUES, Measure, TooMuch
+from scopes.mcp_servers.transports import MAX_MESSAGE, MAX_VALUES, Measure, TooMuch
 from scopes.tool import Tool, ToolContext, ToolError
 
 READ = {"scope": "web", "access": "read", "readers": "public"}

@@ -90,7 +90,7 @@ def test_a_page_that_is_damaged_is_left_out() -> None:
 
 DAMAGED = """
 import random, sys
-from scopes.process_limits import limit
+from scopes.programs import limit
 from scopes.documents.pdf import PdfUnreadable, text_of
 limit(memory=512 << 20, seconds=60)
 good, chance, told = sys.stdin.buffer.read(), random.Random(7), set()

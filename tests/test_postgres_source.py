@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from timing import patient
 
+from scopes.databases import postgres
 from scopes.databases.postgres import Postgres
 from scopes.tool import SourceFailed, ToolError
 
@@ -93,10 +94,11 @@ OF_OTHERS = (
 
 @pytest.mark.parametrize("sql", OF_OTHERS)
 async def test_what_others_ask_for_is_not_read(source: Postgres, sql: str) -> None:
-    with pytest.raises(ToolError, match="tells of what others do"):
+    with pytest.raises(ToolError, match=r"cannot be used here|cannot be read"):
         await source.query(sql, 5)
 
 
+SLOW = "SELECT count(*), 'merger' FROM generate_series(1, 10000000000)"
 DOINGS = "CREATE VIEW doings AS SELECT query FROM pg_stat_activity WHERE usename = session_user"
 TO_ROLE = "ALTER ROLE {name} SET track_activities = off"
 TO_PARAMETER = "GRANT SET ON PARAMETER track_activities TO {name}"
@@ -110,7 +112,7 @@ async def test_a_view_may_tell_it_unless_the_server_is_told_to_keep_it_to_itself
     for statement in (DOINGS, "GRANT SELECT ON doings TO {name}", *filter(None, [kept])):
         pg_kit.execute(statement, shop[2], name=name)
     try:
-        slow = asyncio.create_task(source.query("SELECT pg_sleep(9), 'merger'", 5))
+        slow = asyncio.create_task(source.query(SLOW, 5))
         await asyncio.sleep(0.4)
         async with patient(4):  # while it is at work
             while True:
@@ -138,9 +140,10 @@ CHANGES = (
 
 
 @pytest.mark.parametrize("sql", CHANGES)
-async def test_nothing_changes_whatever_is_asked_even_without_the_gate(
-    shop: tuple[str, str, str], sql: str
+async def test_nothing_changes_whatever_is_asked_even_where_all_statements_pass(
+    shop: tuple[str, str, str], sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(postgres, "refusal", lambda sql, dialect: "")
     owner = Postgres(shop[2], None, None, 1, 1_000_000)
     with pytest.raises(ToolError):
         await owner.query(sql, 5)

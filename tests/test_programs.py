@@ -22,9 +22,7 @@ from scopes.programs import BOOT, PACKAGE, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
 MB = 1 << 20
-LIMITED = (
-    "from scopes.process_limits import die_with_parent, limit; import os, resource, sys, time; "
-)
+LIMITED = "from scopes.programs import die_with_parent, limit; import os, resource, sys, time; "
 
 
 def limited(code: str) -> subprocess.CompletedProcess[str]:

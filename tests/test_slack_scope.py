@@ -31,13 +31,12 @@ from bot.policy.directory import SlackDirectory
 from bot.slack.people import People
 from config.settings import load_settings
 from scopes.handles import Handles
-from scopes.intent import Intent
+from scopes.intent import Intent, named_in
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, page
 from scopes.slack_client import connect, open_session
 from scopes.slack_items import at_of
-from scopes.slack_names import named_in
 from scopes.slack_reader import SlackConversation, SlackReader
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, Window, estimate_tokens
 from subagents.delimiter import new_delimiter, render

@@ -33,10 +33,9 @@ from bot.tooling.provider import Options
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
 from scopes.google.auth import token_credentials
-from scopes.google.client import GoogleClient
+from scopes.google.client import GoogleClient, Quota
 from scopes.google.errors import GoogleError
 from scopes.google.gmail import Gmail
-from scopes.google.quota import Quota
 from scopes.tool import Window
 
 if TYPE_CHECKING:

@@ -35,7 +35,6 @@ from scopes.databases import tables
 from scopes.databases.tables import DATA, Databases
 from scopes.effects import SHEET
 from scopes.folders.commands import GIVEN
-from scopes.folders.git_ownership import ownership_problem
 from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import Sheets
@@ -371,6 +370,8 @@ async def _project(name: str, project: ProjectSettings) -> str:
             f"{name}: {path} may not be read and written by this user: change its rights."
         )
     in_git = (path / ".git").exists()
+    from scopes.folders.git import ownership_problem  # loads pygit2
+
     if why := ownership_problem(path):
         raise Problem(f"{name}: git cannot open {path} ({why}): fix {where}.path.")
     if project.push and not in_git:

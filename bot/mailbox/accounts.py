@@ -27,10 +27,9 @@ from scopes.google.auth import (
     token_credentials,
     user_credentials,
 )
-from scopes.google.client import GoogleClient
+from scopes.google.client import GoogleClient, Quota
 from scopes.google.errors import GoogleError
 from scopes.google.gmail import Gmail
-from scopes.google.quota import Quota
 
 log = logging.getLogger(__name__)
 

@@ -141,7 +141,7 @@ def _handle_and_statement(query: str) -> tuple[str, str]:
 
 def _statement_title(handle: str, sql: str, rows: int) -> str:
     """Return which tables of which database a statement reads, and how."""
-    from scopes.databases.statement_sources import sources_of as read_by  # loads sqlglot
+    from scopes.databases.statement import sources_of as read_by  # loads sqlglot
 
     read = read_by(sql)
     name = handle.partition(":")[2]

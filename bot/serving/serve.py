@@ -74,9 +74,9 @@ from config.settings import Settings, load_settings, settings_file, team_file
 from scopes.members import Members
 from scopes.preferences import Preferences
 from scopes.schedules import ScheduleDesk
+from scopes.slack import SlackWriter
 from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
-from scopes.slack_write import SlackWriter
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 

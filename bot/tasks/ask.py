@@ -45,9 +45,9 @@ from bot.tasks.reports import GMAIL, NOTHING_TO_ADD, Reports
 from bot.tasks.sources import seen_channels
 from config.words import current, language_name, phrase
 from scopes.clients import names_in
-from scopes.destinations import PERSON, places_to_write
 from scopes.effects import OPEN_MAIL, Access
 from scopes.handles import Handles
+from scopes.intent import PERSON, marked_in, named_in, names_any, places_to_write
 from scopes.label import Label, is_conversation
 from scopes.notes import Notes
 from scopes.preferences import TOOLS as PREFERENCE_TOOLS
@@ -55,12 +55,10 @@ from scopes.preferences import Preferences
 from scopes.questions import TOOLS as QUESTION_TOOLS
 from scopes.schedules import TOOLS as SCHEDULE_TOOLS
 from scopes.schedules import ScheduleDesk
-from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH
+from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, SlackWriter
 from scopes.slack_client import Absent
 from scopes.slack_items import name_of
-from scopes.slack_names import marked_in, named_in, names_any
 from scopes.slack_reader import ChannelInfo, SlackReader
-from scopes.slack_write import SlackWriter
 from scopes.spaces import notes_of
 from scopes.tool import Tool, ToolContext, iso, minute
 from subagents.agent import Outcome

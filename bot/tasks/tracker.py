@@ -20,9 +20,9 @@ from config.prompts import prompt
 from config.words import Text, phrase
 from scopes.clean import unified
 from scopes.handles import Handles
+from scopes.intent import LINK
 from scopes.label import TRUSTED
 from scopes.slack_client import Absent, SlackRefused
-from scopes.slack_names import LINK
 from scopes.slack_reader import SlackReader
 from scopes.tool import Item, estimate_tokens
 from subagents.brief import Brief, BriefDraft

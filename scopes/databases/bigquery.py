@@ -15,7 +15,8 @@ from datetime import time as clock_time
 from decimal import Decimal
 from typing import Any, Final
 
-from scopes.databases.statement import REFUSED
+from scopes.databases.allowed import REFUSED
+from scopes.databases.statement import refusal
 from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value, spelled
 from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError
@@ -36,11 +37,6 @@ CANCEL_S: Final = 3.0
 MOST_NAMED: Final = 50
 """Tables of a query that BigQuery names at most (jobs, JobStatistics2.referencedTables)."""
 TABLE = re.compile(r"[\w $@-]{1,300}")
-ESCAPED = re.compile(r"`[^`]*\\")
-OUTSIDE = re.compile(
-    r"\binformation_schema\b|\bexternal_query\b|\b(?:ml|ai)`?\s*\.\s*`?\w+`?\s*\(", re.IGNORECASE
-)
-"""What tells of other people's queries, asks other databases, or is billed by another measure."""
 MENDABLE: Final = frozenset(
     {"invalid", "invalidQuery", "resourcesExceeded", "responseTooLarge", "notFound"}
     | {"bytesBilledLimitExceeded", "timeout", "badRequest", "tableUnavailable"}
@@ -123,7 +119,8 @@ class BigQuery:
 
     async def query(self, sql: str, max_rows: int) -> Rows:
         """Return the first rows of one SELECT."""
-        _look(sql)
+        if why := refusal(sql, self.dialect):
+            raise ToolError(why)
         try:
             async with asyncio.timeout(self.query_s):
                 return await self._query(sql, max_rows)
@@ -260,14 +257,6 @@ class BigQuery:
 
     async def aclose(self) -> None:
         await self.google.aclose()
-
-
-def _look(sql: str) -> None:
-    if ESCAPED.search(sql) or OUTSIDE.search(sql):
-        raise ToolError(
-            "INFORMATION_SCHEMA, EXTERNAL_QUERY, ML. and AI. functions and names with escapes "
-            "cannot be used here; describe_table tells the columns."
-        )
 
 
 def _mendable(error: GoogleError) -> str:

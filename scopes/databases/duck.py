@@ -11,8 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from scopes.databases.statement import REFUSED
-from scopes.databases.system_names import TELLS
+from scopes.databases.allowed import MACHINE, REFUSED
 from scopes.databases.table_kinds import is_duckdb
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
@@ -94,7 +93,7 @@ READ: Mapping[str, Callable[[str], Value]] = {"f": float, "n": Decimal}
 """What the program's letters stand for."""
 MENDABLE = {
     "statement": REFUSED,
-    "machine": f"{TELLS} Tables come from names, and from range, unnest and generate_series.",
+    "machine": f"{MACHINE} Tables come from names, and from range, unnest and generate_series.",
     "deep": "The statement is nested too deeply: write it flatter.",
     "memory": "The query needs more memory than it may have: filter or aggregate earlier, "
     "sort less, and cut long texts.",

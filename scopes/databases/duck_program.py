@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
@@ -19,11 +19,15 @@ from typing import Any, NamedTuple
 import duckdb
 
 from scopes.confinement import confined
-from scopes.databases.system_names import tells_of_machine
+from scopes.databases.allowed import (
+    DUCKDB_HIDDEN,
+    DUCKDB_TABLE_FUNCTIONS,
+    DUCKDB_VIEWS,
+    INFORMATION_SCHEMA,
+)
 from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load
 from scopes.databases.table_rows import quoted
-from scopes.process_limits import limit
-from scopes.programs import serve
+from scopes.programs import limit, serve
 
 OVERHEAD_MB = 256
 """Of the address space: Python, DuckDB's code, stacks."""
@@ -122,7 +126,6 @@ FEW_COLUMNS = 120
 """Up to so many in all, a list of tables tells the columns too."""
 COUNTED_AT_ONCE = 50
 """Tables; one statement for each takes three times as long."""
-READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 LIST = f"""
 SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
 AND NOT temporary UNION ALL
@@ -133,11 +136,16 @@ SELECT schema_name, table_name, column_name, data_type, comment FROM {OURS}.duck
 WHERE NOT internal ORDER BY schema_name, table_name, column_index"""
 PARSED = f"SELECT {OURS}.json_serialize_sql(CAST(? AS VARCHAR))"
 FUNCTIONS = f"SELECT function_name, internal FROM {OURS}.duckdb_functions()"
-HARMLESS = frozenset(
-    "range generate_series unnest repeat repeat_row json_each json_tree summary".split()
-)
-"""All others of DuckDB read files, tell of the machine, or take the name of a table as a text, in
-which nobody sees what it is: `histogram('duckdb_' || 'databases', path)`."""
+VIEWS = f"""
+SELECT CASE schema_name WHEN 'information_schema' THEN schema_name || '.' ELSE '' END || view_name
+FROM {OURS}.duckdb_views() WHERE internal"""
+SHOWN = {
+    *(("BASE_TABLE", name) for name in DUCKDB_VIEWS),
+    *(("BASE_TABLE", f"information_schema.{name}") for name in INFORMATION_SCHEMA),
+    *(("SHOW", name) for name in ('"tables"', "__show_tables_expanded")),
+}
+"""What of DuckDB's own tells of the data, by the kinds of its parser."""
+HIDDEN = {("FUNCTION", name) for name in DUCKDB_HIDDEN}
 MAX_CELL = 32_767
 """Characters, as in Excel; a longer cell is cut."""
 INEXACT = re.compile("DATE|FLOAT|INTERVAL|MAP|TIME|VARIANT")
@@ -255,10 +263,10 @@ class Program:
     ) -> dict[str, Any]:
         """Return the rows of one statement that only reads, as far as they may go."""
         statements = duckdb.extract_statements(sql)
-        if len(statements) != 1 or statements[0].type not in READS:
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise Failed("statement")
         try:
-            if tells_of_machine(sql) or reaches_out(connection, sql):
+            if not tells_of_data(connection, sql):
                 raise Failed("machine")
         except RecursionError:
             raise Failed("deep") from None
@@ -315,9 +323,6 @@ def _run(
     connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement
 ) -> tuple[list[tuple[str, str]], duckdb.DuckDBPyConnection]:
     """Return the names and types of the columns, and a cursor over exact rows."""
-    if statement.type != duckdb.StatementType.SELECT:
-        cursor = connection.execute(statement)
-        return _columns(cursor.description), cursor
     columns = _columns(connection.sql(statement.query).description)  # bound, and not yet run
     kinds = [kind for _, kind in columns]
     if any(map(INEXACT.search, kinds)):
@@ -334,31 +339,49 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         yield from rows
 
 
-def reaches_out(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
-    """Return whether a SELECT takes tables from a function that is neither harmless nor of the
-    database.
+def tells_of_data(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
+    """Return whether a SELECT, as DuckDB reads it, takes all that it tells from the data.
 
     Raises RecursionError where it is nested too deeply to be read.
     """
     parsed = connection.execute(PARSED, [sql]).fetchone()
-    used = {name.casefold() for name in _tables_from(json.loads(parsed[0]))} if parsed else set()
-    if used <= HARMLESS:
+    tree = json.loads(parsed[0]) if parsed else {"error": True}
+    used = set(_used(tree))
+    functions = {name for kind, name in used if kind == "TABLE_FUNCTION"} - DUCKDB_TABLE_FUNCTIONS
+    views = {("BASE_TABLE", name) for (name,) in connection.execute(VIEWS).fetchall()} - SHOWN
+    if tree["error"] or used & (views | HIDDEN) or any(k == "SHOW" for k, _ in used - SHOWN):
         return False
-    all_of_them = connection.execute(FUNCTIONS).fetchall()
-    own = {name.casefold() for name, internal in all_of_them if not internal}
-    return not used <= HARMLESS | own - {n.casefold() for n, internal in all_of_them if internal}
+    if not functions:
+        return True
+    listed = connection.execute(FUNCTIONS).fetchall()
+    own = {name.casefold() for name, internal in listed if not internal}
+    return functions <= own - {name.casefold() for name, internal in listed if internal}
 
 
-def _tables_from(tree: Any) -> Iterator[str]:
+def _used(tree: Any) -> Iterator[tuple[str, str]]:
+    """Yield the kinds and names, in lower case, of what a statement tells of."""
     todo = [tree]
     while todo:
         node = todo.pop()
-        if isinstance(node, dict):
-            if node.get("type") == "TABLE_FUNCTION":
-                yield str(node["function"]["function_name"])
-            todo += node.values()
-        elif isinstance(node, list):
+        if isinstance(node, list):
             todo += node
+        if not isinstance(node, dict):
+            continue
+        todo += node.values()
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
+            schema = "information_schema." if _is_information_schema(node) else ""
+            yield kind, schema + str(node["table_name"]).casefold()
+        elif kind == "TABLE_FUNCTION":
+            yield kind, str(node["function"]["function_name"]).casefold()
+        elif kind == "FUNCTION":
+            yield kind, str(node["function_name"]).casefold()
+        elif node.get("show_type") == "SHOW_SPECIAL":
+            yield "SHOW", str(node["table_name"]).casefold()
+
+
+def _is_information_schema(table: Mapping[str, Any]) -> bool:
+    return str(table["schema_name"]).casefold() == "information_schema"
 
 
 def exactly(sql: str, kinds: Sequence[str]) -> str:

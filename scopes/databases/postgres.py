@@ -15,6 +15,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql as compose
 
+from scopes.databases.statement import refusal
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.tool import SourceFailed, ToolError
 
@@ -27,10 +28,8 @@ MAX_RUNNING = 3
 """Queries at a time, each over a connection; a role has few, and others use the server, too."""
 MAX_IDLE = 2
 """Connections kept open between queries."""
-TAKEN_S, AGAIN_S = 4.0, 0.25
-"""How long, and how often, a server is asked again that has no connection free."""
 TAKEN = re.compile("too many (connections|clients)|no more connections|slots are reserved")
-"""What it, or PgBouncer, says then: a connection that fails has no SQLSTATE."""
+"""What a server without a free connection, or PgBouncer, says: it has no SQLSTATE then."""
 MAX_CELL = 32_767
 """Characters, as in Excel; a longer cell is cut by the server."""
 ROW_CHARS = 1_000_000
@@ -46,7 +45,8 @@ READ: Final[Mapping[int, Callable[[str], Value]]] = {
 SETTINGS = """
 SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true),
 set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),
-set_config('IntervalStyle', 'postgres', true), set_config('bytea_output', 'hex', true)"""
+set_config('IntervalStyle', 'postgres', true), set_config('bytea_output', 'hex', true),
+set_config('standard_conforming_strings', 'on', true)"""
 LIST = """
 SELECT c.oid, CASE WHEN pg_table_is_visible(c.oid) THEN quote_ident(c.relname)
   ELSE quote_ident(n.nspname) || '.' || quote_ident(c.relname) END,
@@ -79,20 +79,6 @@ SENTENCES: Final = {
 }
 """By SQLSTATE (PostgreSQL, appendix A)."""
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
-
-
-OTHERS: Final = re.compile(
-    r"\bpg_(?:stat_|locks?\b|lock_|prepared_|cursors?\b|qualstats|store_plans|wait_sampling)\w*"
-    r'|\bu&"',
-    re.IGNORECASE,
-)
-"""Views and functions that show the role's other sessions and their statements (PostgreSQL,
-"Monitoring Database Activity" and "System Views"; the last three are extensions), and names that
-are written in escapes. Literals are searched, too: no name is cut in two."""
-TELLS: Final = (
-    "What tells of what others do (pg_stat_..., pg_locks, pg_prepared_..., pg_cursors) and names "
-    'written as U&"..." cannot be used here; list_tables and describe_table tell what there is.'
-)
 KEPT: Final = "SELECT set_config('track_activities', 'off', true)"
 """Keeps the statements of a transaction from others. A superuser may, and from PostgreSQL 15 on who
 was granted SET on that parameter."""
@@ -133,8 +119,8 @@ class Postgres:
         return None
 
     async def query(self, sql: str, max_rows: int) -> Rows:
-        if OTHERS.search(sql):
-            raise ToolError(TELLS)
+        if why := refusal(sql, self.dialect):
+            raise ToolError(why)
         async with self._reading() as connection:
             columns = await _described(connection, sql)
             wrapped = _wrapped(sql, columns, max_rows + 1)
@@ -203,22 +189,14 @@ class Postgres:
         return await self._new()
 
     async def _new(self) -> Connection:
-        """Open one more connection.
-
-        Raises ToolError where the server has none free for a while, SourceFailed.
-        """
-        clock = asyncio.get_running_loop().time
-        until = clock() + TAKEN_S
-        while True:
-            try:
-                return await self._opened()
-            except (psycopg.Error, OSError) as error:
-                taken = TAKEN.search(str(error))
-                if not taken or clock() > until:
-                    kind = type(error).__name__
-                    log.warning("a database of data.databases cannot be opened: %s", kind)
-                    raise (ToolError(FULL) if taken else SourceFailed(UNREACHABLE)) from None
-            await asyncio.sleep(AGAIN_S)
+        """Open one more connection. Raises ToolError where none is free, SourceFailed."""
+        try:
+            return await self._opened()
+        except (psycopg.Error, OSError) as error:
+            kind = type(error).__name__
+            log.warning("a database of data.databases cannot be opened: %s", kind)
+            taken = TAKEN.search(str(error))
+            raise (ToolError(FULL) if taken else SourceFailed(UNREACHABLE)) from None
 
     async def _opened(self) -> Connection:
         more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}

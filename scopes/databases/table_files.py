@@ -22,10 +22,17 @@ from threading import Thread
 import duckdb
 
 from scopes.clean import unified
-from scopes.databases.table_csv import csv
-from scopes.databases.table_excel import sheets
 from scopes.databases.table_kinds import CSV, EXCEL, PARQUET, SQLITE, TABLES, is_duckdb
-from scopes.databases.table_rows import OPEN, RowsPart, TableUnreadable, insert, quoted, sqlite
+from scopes.databases.table_rows import (
+    OPEN,
+    RowsPart,
+    TableUnreadable,
+    csv,
+    insert,
+    quoted,
+    sheets,
+    sqlite,
+)
 
 STARVED = 3
 LOOK_S = 0.05

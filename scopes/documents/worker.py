@@ -25,8 +25,7 @@ from scopes.documents import pdf, slides, word, workbook
 from scopes.documents.text import DocumentRefused, DocumentText, facts_of, pictures
 from scopes.extraction.characters import BOMS
 from scopes.extraction.visible import visible_text
-from scopes.process_limits import limit
-from scopes.programs import serve
+from scopes.programs import limit, serve
 
 MAX_MEMORY: Final = 512 << 20
 MAX_CPU_S: Final = 2

@@ -1,14 +1,271 @@
-"""Decide from its style whether a person sees a text (CSS 2.2, Color 4, Fonts 4)."""
+"""Decide from its style whether a person sees a text (CSS 2.2, Color 4, Fonts 4).
+
+Colours are laid over each other and compared as an eye would; boxes may leave no room for a text.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
 
-from scopes.extraction.boxes import FAINTEST, SMALLEST, hides, length, opacity, valid
-from scopes.extraction.colours import BLACK, WHITE, Colour, colour, colours_in, near, over
+import tinycss2
+from tinycss2 import color4
+
 from scopes.extraction.stylesheet import MAX_DECLARATIONS
+
+SMALLEST = 2.0  # pixels: what is no larger than this is not read
+FAR_OFF = 300.0  # pixels to the left or above: beyond any margin that designers use
+BEYOND = 5_000.0  # pixels to the right or below
+FAINTEST = 0.1  # opacity
+
+_UNITS = {
+    "": 1.0, "px": 1.0, "pt": 4 / 3, "pc": 16.0, "in": 96.0, "cm": 37.8, "mm": 3.78, "q": 0.945,
+    "rem": 16.0, "vw": 12.0, "vh": 8.0, "vmin": 8.0, "vmax": 12.0, "svh": 8.0, "dvh": 8.0,
+    "lh": 16.0, "rlh": 16.0, "deg": 1.0, "turn": 360.0, "rad": 57.3, "grad": 0.9,
+}  # fmt: skip
+_NUMBER = re.compile(r"([-+]?(?:\d{1,12}(?:\.\d{0,9})?|\.\d{1,9})(?:e[-+]?\d{1,2})?)(%|[a-z]*)")
+_FUNCTION = re.compile(r"([a-z0-9-]+)\(([^()]*)\)")
+
+_BOX_SIZES = frozenset(
+    "height width max-height max-width block-size inline-size max-block-size max-inline-size "
+    "line-height".split()
+)
+_OFFSETS = frozenset({"top", "right", "bottom", "left"})
+_MARGINS = frozenset(
+    "margin-top margin-left margin-bottom margin-right padding-left padding-top text-indent "
+    "margin-inline-start margin-block-start".split()
+)
+_WORDS = {
+    "display": "none block inline inline-block flex inline-flex grid inline-grid table table-row "
+    "table-cell table-row-group inline-table list-item contents flow-root initial unset inherit",
+    "position": "static relative absolute fixed sticky",
+    "overflow": "visible hidden clip scroll auto",
+    "overflow-x": "visible hidden clip scroll auto",
+    "overflow-y": "visible hidden clip scroll auto",
+    "content-visibility": "visible auto hidden",
+    "mso-hide": "all none screen",
+    "unicode-bidi": "normal embed isolate bidi-override isolate-override plaintext",
+}
+_FREE = frozenset(
+    "filter transform scale translate zoom clip clip-path background-clip -webkit-background-clip"
+    "".split()
+)
+
+
+@lru_cache(maxsize=4000)
+def length(value: str, em: float, whole: float = 1_000.0) -> float | None:
+    """Pixels of a length, `whole` for 100 %; of a `calc()` a rough bound; None if it is none."""
+    found = [_pixels(m[1], m[2], em, whole) for m in _NUMBER.finditer(value)]
+    known = [each for each in found if each is not None]
+    if not known or len(known) < len(found):
+        return None
+    if "(" not in value:
+        return known[0] if _NUMBER.fullmatch(value) else None
+    if "*" in value:
+        product = 1.0
+        for each in known:
+            product *= each
+        return product
+    return min(known) if value.startswith("min(") else max(known)
+
+
+def _pixels(number: str, unit: str, em: float, whole: float) -> float | None:
+    value = float(number)
+    if unit == "%":
+        return value * whole / 100
+    if unit in ("em", "ex", "ch", "cap", "ic"):
+        return value * em * (1 if unit in ("em", "ic") else 0.5)
+    return value * _UNITS[unit] if unit in _UNITS else None
+
+
+def valid(name: str, value: str) -> bool:
+    """Return whether a declaration of a property of boxes counts.
+
+    A browser keeps the one before else.
+    """
+    if name in _WORDS:
+        return bool(value) and set(value.split()) <= set(_WORDS[name].split())
+    if name in _BOX_SIZES or name in _OFFSETS or name in _MARGINS:
+        return value in ("auto", "none", "normal") or length(value, 16) is not None
+    if name == "opacity":
+        return length(value, 16, 1) is not None
+    return name in _FREE
+
+
+def opacity(box: Mapping[str, str]) -> float:
+    """Return how much of a box shows, 0 to 1."""
+    if "opacity" not in box and "filter" not in box:
+        return 1.0
+    share = length(box.get("opacity", "1"), 16, 1)
+    share = 1.0 if share is None else max(0.0, min(1.0, share))
+    for name, inside in _FUNCTION.findall(box.get("filter", "")):
+        if name == "opacity":
+            part = length(inside.strip(), 16, 1)
+            share *= 1.0 if part is None else max(0.0, min(1.0, part))
+    return share
+
+
+def hides(box: Mapping[str, str], em: float) -> bool:
+    """Return whether the box of an element shows nothing of what is in it.
+
+    `em` is its font's size.
+    """
+    return (
+        box.get("display") == "none"
+        or box.get("content-visibility") == "hidden"
+        or box.get("mso-hide") == "all"
+        or "override" in box.get("unicode-bidi", "")
+        or _closed(box, em)
+        or _off_screen(box, em)
+        or _clipped(box, em)
+        or _transformed(box, em)
+    )
+
+
+def _closed(box: Mapping[str, str], em: float) -> bool:
+    overflow = f"{box.get('overflow', '')} {box.get('overflow-x', '')} {box.get('overflow-y', '')}"
+    if not re.search("hidden|clip|scroll|auto", overflow):
+        return False
+    return any(
+        size is not None and size <= SMALLEST
+        for name in _BOX_SIZES & box.keys()
+        if (size := length(box[name], em)) is not None
+        and (name != "line-height" or box[name][-1:].isalpha() or size <= 0.1)
+    )
+
+
+def _off_screen(box: Mapping[str, str], em: float) -> bool:
+    names = _MARGINS & box.keys()
+    if box.get("position", "static") != "static":
+        names |= _OFFSETS & box.keys()
+    shifts = (length(box[name], em) for name in names)
+    return any(shift is not None and _outside(shift) for shift in shifts)
+
+
+def _outside(shift: float) -> bool:
+    return shift <= -FAR_OFF or shift >= BEYOND
+
+
+def _numbers(text: str, em: float) -> list[float]:
+    found = (_pixels(m[1], m[2], em, 1_000) for m in _NUMBER.finditer(text))
+    return [each for each in found if each is not None]
+
+
+def _clipped(box: Mapping[str, str], em: float) -> bool:
+    for name, inside in _FUNCTION.findall(box.get("clip", "")):
+        sides = _numbers(inside.replace("auto", "9999"), em)
+        if name == "rect" and len(sides) == 4:
+            top, right, bottom, left = sides
+            if bottom - top <= SMALLEST or right - left <= SMALLEST:
+                return True
+    for name, inside in _FUNCTION.findall(box.get("clip-path", "")):
+        numbers = _numbers(inside.partition("round")[0], em)
+        if name == "inset" and numbers and max(numbers) >= 490:
+            return True
+        if name in ("circle", "ellipse") and numbers and numbers[0] <= SMALLEST:
+            return True
+        if name == "polygon" and numbers:
+            wide, high = numbers[::2], numbers[1::2] or [0.0]
+            if max(wide) - min(wide) <= SMALLEST or max(high) - min(high) <= SMALLEST:
+                return True
+    return False
+
+
+def _transformed(box: Mapping[str, str], em: float) -> bool:
+    told = [*_FUNCTION.findall(box.get("transform", ""))]
+    told += [(name, box[name]) for name in ("scale", "translate", "zoom") if name in box]
+    for name, inside in told:
+        numbers = _numbers(inside, em)
+        if "%" in inside:  # of its own size: up to all of it is how designers centre and slide
+            numbers = [each / 4 for each in numbers]
+        if name.startswith(("scale", "zoom")) and any(abs(each) < 0.05 for each in numbers):
+            return True
+        if name.startswith("translate") and any(_outside(each) for each in numbers):
+            return True
+        if name in ("rotatex", "rotatey") and any(abs(each) % 180 == 90 for each in numbers):
+            return True
+    return False
+
+
+Colour = tuple[float, float, float, float]
+"""Red, green and blue of 0 to 255, and alpha of 0 to 1."""
+
+BLACK: Colour = (0, 0, 0, 1)
+WHITE: Colour = (255, 255, 255, 1)
+
+MIN_CONTRAST = 1.3  # WCAG 2 asks for 4.5; #ddd on white has 1.36 and can be made out
+MIN_DIFFERENCE = 48  # in one channel: yellow on white has next to no contrast, but is seen
+MAX_CHARS = 2_000
+
+SYSTEM: dict[str, Colour] = {
+    "canvas": WHITE, "canvastext": BLACK, "window": WHITE, "windowtext": BLACK,
+    "buttonface": (240, 240, 240, 1), "buttontext": BLACK, "linktext": (0, 0, 238, 1),
+    "highlight": (51, 144, 255, 1), "highlighttext": WHITE,
+}  # fmt: skip
+
+
+@lru_cache(maxsize=2000)
+def colours_in(value: str) -> tuple[Colour, ...]:
+    """Return every colour that a CSS value names, in its order: the stops of a gradient, one in a
+    mix.
+    """
+    return tuple(_found(tinycss2.parse_component_value_list(value[:MAX_CHARS], True)))
+
+
+def colour(value: str) -> Colour | None:
+    """Return the colour that a CSS value is; of a mix the first; None if it is none."""
+    if tinycss2.parse_one_component_value(value[:MAX_CHARS], True).type == "error":
+        return None
+    return next(iter(colours_in(value)), None)
+
+
+def _found(tokens: Sequence[Any]) -> Iterator[Colour]:
+    for token in tokens:
+        found = color4.parse_color(token) if token.type in ("ident", "hash", "function") else None
+        if isinstance(found, color4.Color):
+            yield _as_rgb(found)
+        elif token.type == "ident" and token.lower_value in SYSTEM:
+            yield SYSTEM[token.lower_value]
+        elif token.type == "function":
+            yield from _found(token.arguments)
+
+
+def _as_rgb(found: Any) -> Colour:
+    try:
+        red, green, blue = found.to("srgb").coordinates
+    except NotImplementedError:
+        # For lab and its kin the lightness will do: hardly any contrast is without it.
+        red, green, blue = found.coordinates
+        if found.space in ("lab", "lch", "oklab", "oklch"):
+            red = green = blue = red / (1 if found.space.startswith("ok") else 100)
+    red, green, blue = (255 * max(0.0, min(1.0, each or 0.0)) for each in (red, green, blue))
+    return (red, green, blue, found.alpha or 0.0)
+
+
+def over(top: Colour, ground: Colour) -> Colour:
+    """Return what is seen where `top` lies on an opaque `ground`."""
+    alpha = top[3]
+    red, green, blue = (t * alpha + g * (1 - alpha) for t, g in zip(top[:3], ground, strict=False))
+    return (red, green, blue, 1)
+
+
+def near(one: Colour, two: Colour) -> bool:
+    """Return whether text of one opaque colour on the other cannot be made out."""
+    if max(abs(a - b) for a, b in zip(one[:3], two[:3], strict=True)) > MIN_DIFFERENCE:
+        return False
+    dark, light = sorted((_luminance(one), _luminance(two)))
+    return (light + 0.05) / (dark + 0.05) < MIN_CONTRAST
+
+
+@lru_cache(maxsize=2000)
+def _luminance(of: Colour) -> float:
+    """WCAG 2's relative luminance."""
+    linear = [c / 3294.6 if c <= 10.31 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in of[:3]]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
 
 _SIZES = {
     "xx-small": 9.0, "x-small": 10.0, "small": 13.0, "medium": 16.0, "large": 18.0,

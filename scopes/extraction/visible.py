@@ -16,8 +16,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from scopes.clean import printable
 from scopes.extraction.characters import decoded, line, smuggled
-from scopes.extraction.colours import colour
-from scopes.extraction.style import Style, styled
+from scopes.extraction.style import Style, colour, styled
 from scopes.extraction.stylesheet import CssRule, CssSheet, declarations
 
 MAX_BYTES = 2_000_000

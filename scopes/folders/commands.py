@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from scopes.folders.folder import MAX_ENTRIES, FileTree, Look
 from scopes.folders.search import walk
-from scopes.process_limits import die_with_parent, limit
+from scopes.programs import die_with_parent, limit
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)

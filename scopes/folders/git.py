@@ -1,19 +1,23 @@
 """The branch that the files of a run are written on. All of it is read and made in the repository:
 no checkout, no hook, no filter, no shell and no setting of a user has a part in it.
+
+The `.git` of a folder must be its own: a packed folder may name another repository, whose files
+would then be shown as this one's.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import Any, Final
 
 import pygit2
 from pygit2.enums import ConfigLevel, RepositoryOpenFlag
@@ -31,7 +35,6 @@ from scopes.folders.folder import (
     not_a_file,
     parts_of,
 )
-from scopes.folders.git_ownership import ownership_problem
 from scopes.folders.git_trees import (
     AUTHOR,
     TreeChange,
@@ -53,6 +56,86 @@ from scopes.folders.git_trees import (
     with_file,
 )
 from scopes.tool import ToolError
+
+MAX_POINTER: Final = 4_096
+"""Bytes of a file that names a folder."""
+MAX_PART: Final = 256 << 20
+"""Bytes of a file that git reads as a whole, such as the index."""
+OPENED: Final = ("refs", "logs", "objects", "info")
+"""Folders of a repository in which git reads and writes for us."""
+CLOSED: Final = ("hooks", "fsmonitor--daemon.ipc")
+"""What may be a link, or a socket: nothing here opens it."""
+
+
+def ownership_problem(root: Path) -> str:
+    """Return why the repository of a folder is not its own; empty if it is, or if there is none.
+
+    A checkout of `git worktree` is one that its repository knows of."""
+    try:
+        return _stray(root, root / ".git")
+    except OSError:
+        return "its .git may not be read by this user"
+
+
+def _stray(root: Path, git: Path) -> str:
+    if git.is_symlink():
+        return "its .git is a link"
+    if not git.exists():
+        return ""
+    homes = [git]
+    if git.is_file():
+        inner = root / _named(git).removeprefix("gitdir:").strip()
+        homes = [inner, inner.parent.parent]
+        knows = inner.parent.name == "worktrees" and _leads(inner / "commondir", homes[1])
+        if not knows or not _leads(inner / "gitdir", git):
+            return "its .git names another repository, which does not know of this folder"
+    elif not (git / "HEAD").is_file():
+        return "its .git holds no repository"  # git would look for one in the folder itself
+    elif (git / "commondir").exists():
+        return "its .git leads to another repository"
+    if (homes[-1] / "objects/info/alternates").exists():
+        return "it borrows the objects of another repository"
+    return next(filter(None, map(_odd, homes)), "")
+
+
+def _odd(home: Path) -> str:
+    """Return what of a repository is no file or folder of its own.
+
+    Git follows links, when it writes a log or an index, too; an object that is one shows that of
+    another repository, whose name whoever made the link has to know; and who opens a pipe waits for
+    ever.
+    """
+    folders = [str(home), *(str(home / name) for name in OPENED)]
+    while folders:
+        folder = folders.pop()
+        top = folder == str(home)
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for each in entries:
+                if each.is_dir(follow_symlinks=False):
+                    folders += [] if top else [each.path]
+                elif top and each.name in CLOSED:
+                    continue
+                elif not each.is_file(follow_symlinks=False):
+                    return "parts of it are links, pipes or devices"
+                elif top and each.stat(follow_symlinks=False).st_size > MAX_PART:
+                    return f"{each.name} in it is too large"
+    return ""
+
+
+def _leads(pointer: Path, target: Path) -> bool:
+    """Return whether a file names this path."""
+    named = _named(pointer) if pointer.is_file() else ""
+    return bool(named) and (pointer.parent / named).resolve() == target.resolve()
+
+
+def _named(pointer: Path) -> str:
+    """Return the path that a file of git's names; empty where it cannot be read."""
+    try:
+        with pointer.open("rb") as file:
+            return file.read(MAX_POINTER).decode().strip()
+    except (OSError, ValueError):
+        return ""
+
 
 log = logging.getLogger(__name__)
 

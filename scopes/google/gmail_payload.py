@@ -30,8 +30,7 @@ from scopes.google.gmail_threads import (
     unread_message,
 )
 from scopes.mail import MailMessage
-from scopes.process_limits import limit
-from scopes.programs import serve
+from scopes.programs import limit, serve
 from scopes.tool import readable
 
 Json = Mapping[str, Any]

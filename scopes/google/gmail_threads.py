@@ -1,14 +1,17 @@
 """Gmail's resources in the bot's process: what to fetch of a thread, and what was read of it.
 
-Messages are read by `scopes.google.gmail_payload`, in a process of its own.
+Messages are read by `scopes.google.gmail_payload`, in a process of its own. What a message only
+repeats from earlier ones of its thread is left out; nothing is lost: a line goes only where all of
+it stands, word for word and in one piece with what surrounds it, in an earlier message.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.message import Message
 from typing import Any
@@ -17,8 +20,169 @@ from pydantic import TypeAdapter
 
 from scopes.extraction.characters import line
 from scopes.extraction.mime import MAX_HEADER
-from scopes.extraction.quotations import without_repeats
 from scopes.mail import ELSEWHERE, MailMessage, MailText, MailTextLimits, MailThread
+
+MARK = "[quoted text of earlier messages left out]"
+RUN = 8
+"""So many words in a row are a repetition and no coincidence."""
+CONTEXT = 3
+"""Lines of a quotation that stay above words of the author's own: what those answer."""
+MAX_WORDS = 100_000
+"""Of one thread that are remembered; what goes beyond is left as it is."""
+
+MAX_BODY = 300_000
+"""Characters of one message; a longer one is left as it is."""
+
+_PREFIX = re.compile(r"[>\s]*")
+_HEADER = re.compile(
+    r"\b(?:wrote|writes|schrieb|geschrieben|écrit|escribió|scritto|escreveu|schreef|skrev"
+    r"|napisał|написала?|пишет|kirjoitti)\b[^:]{0,80}:\s*\Z"
+    r"|写道[:\uff1a]\s*\Z|寫道[:\uff1a]\s*\Z"
+    r"|\A-{3,}[^-]{3,60}-{3,}\s*\Z|\A_{10,}\s*\Z"
+    r"|\A\*?(?:From|Von|De|Da|Van|Fra|Från|Od|От|发件人|寄件者|差出人)\s*\*?\s*:",
+    re.IGNORECASE,
+)
+"""The line above a quotation. One too many does no harm: the words decide."""
+_FIELD = re.compile(
+    r"\*?(?:Sent|Date|To|Cc|Subject|Gesendet|Datum|An|Betreff|Envoyé|À|Objet|Enviado|Fecha|Para"
+    r"|Asunto|Inviato|Data|A|Oggetto|Verzonden|Aan|Onderwerp|Quoting)\b[^:]{0,200}:",
+    re.IGNORECASE,
+)
+"""A line of such a header in Outlook's form: `Sent: ...`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    text: str
+    words: tuple[str, ...]
+    """Without what marks a quotation."""
+    quoted: bool
+    """Marked with `>`."""
+    below: bool
+    """Below the first line that heads a quotation."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """The words of the messages so far, and where each run of them stands last."""
+
+    words: list[str] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+
+    def add(self, words: Sequence[str]) -> None:
+        start = len(self.words)
+        self.words += [*words[: max(0, MAX_WORDS - start)], "\n"]  # no word: no run crosses it
+        for at in range(start, len(self.words) - RUN):
+            self.places[hash(tuple(self.words[at : at + RUN]))] = at
+
+    def runs(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """From and to where `words` repeat what was said, longest first from each start on."""
+        at = 0
+        while at + RUN <= len(words):
+            length = self.length(words, at)
+            if length:
+                yield at, at + length
+            at += length or 1
+
+    def length(self, words: Sequence[str], at: int) -> int:
+        place = self.places.get(hash(tuple(words[at : at + RUN])))
+        if place is None:
+            return 0
+        same = 0
+        for one, two in zip(_from(words, at), _from(self.words, place), strict=False):
+            if one != two:
+                break
+            same += 1
+        return same if same >= RUN else 0
+
+
+def _from(words: Sequence[str], at: int) -> Iterator[str]:
+    return (words[n] for n in range(at, len(words)))
+
+
+def without_repeats(bodies: Sequence[str]) -> list[str]:
+    """Return the texts of one thread's messages, oldest first, without what they quote of each
+    other.
+    """
+    heard, left = _Heard(), []
+    for body in bodies:
+        lines = list(_lines(body[:MAX_BODY]))
+        asked = heard.places and len(body) <= MAX_BODY
+        left.append(_left(lines, _repeated(lines, heard)) if asked else body)
+        heard.add([word for line in lines for word in line.words])
+    return left
+
+
+def _lines(body: str) -> Iterator[_Line]:
+    below = False
+    for text in body.split("\n"):
+        start = _PREFIX.match(text)
+        assert start is not None
+        rest = text[start.end() :]
+        words = tuple(word for word in rest.split() if word.strip(">"))
+        yield _Line(text, words, ">" in start[0], below)
+        below = below or _heads(rest[-400:])
+
+
+def _heads(text: str) -> bool:
+    """Return whether it is the line above a quotation.
+
+    Most lines are told apart without the pattern.
+    """
+    may = ":" in text or "\uff1a" in text or text.startswith(("-", "_"))
+    return may and _HEADER.search(text) is not None
+
+
+def _repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
+    """Return the numbers of the lines that stand whole in an earlier message."""
+    asked = [n for n, line in enumerate(lines) if (line.quoted or line.below) and line.words]
+    words = [word for n in asked for word in lines[n].words]
+    runs = list(heard.runs(words))
+    found, start, run = set(), 0, 0
+    for n in asked:
+        end = start + len(lines[n].words)
+        while run < len(runs) and runs[run][1] < end:
+            run += 1
+        if run < len(runs) and runs[run][0] <= start:
+            found.add(n)
+        start = end
+    return found
+
+
+def _left(lines: Sequence[_Line], repeated: set[int]) -> str:
+    """Return the lines that stay; each stretch of the others is one mark, if that is shorter."""
+    out: list[str] = []
+    gone: list[str] = []
+    for n, each in enumerate([*lines, _Line("", (), False, False)]):
+        last = n == len(lines)
+        if not last and (n in repeated or (gone and not each.text.strip("> "))):
+            gone.append(each.text)
+            continue
+        kept = gone[_end_of(gone) :] if gone and not last and _is_own(each) else []
+        _close(out, gone[: len(gone) - len(kept)])
+        out += kept if last else [*kept, each.text]
+        gone = []
+    return "\n".join(out).strip()
+
+
+def _is_own(line: _Line) -> bool:
+    """Return whether it may answer what is quoted above it."""
+    rest = line.text.strip()
+    return bool(rest and not line.quoted and not _heads(rest) and not _FIELD.match(rest))
+
+
+def _end_of(gone: Sequence[str]) -> int:
+    """Return where the last lines with words begin."""
+    full = [n for n, text in enumerate(gone) if text.strip("> ")]
+    return full[-CONTEXT:][0] if full else 0
+
+
+def _close(out: list[str], gone: Sequence[str]) -> None:
+    if len("\n".join(gone)) <= len(MARK):
+        out.extend(gone)
+    elif not out or out[-1] != MARK:
+        out.append(MARK)
+
 
 Json = Mapping[str, Any]
 

@@ -26,7 +26,7 @@ from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from scopes.mcp_servers.stream_limits import TOO_MUCH
+from scopes.mcp_servers.transports import TOO_MUCH
 
 log = logging.getLogger(__name__)
 

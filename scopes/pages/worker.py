@@ -25,8 +25,7 @@ from scopes.documents import pdf
 from scopes.extraction.characters import decoded
 from scopes.extraction.visible import source_of, visible_page
 from scopes.pages.text import PageText, PageUnreadable
-from scopes.process_limits import limit
-from scopes.programs import serve
+from scopes.programs import limit, serve
 
 MAX_MEMORY = 512 << 20
 MAX_CPU_S = 8
