@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict
 import scopes
 from config.prompts import prompt
 from config.words import phrase
-from scopes.clean import printable
 from subagents.brief import BriefDraft
 from subagents.contracts import (
     NEEDS_ACTION,
@@ -23,12 +22,11 @@ from subagents.contracts import (
     ReviewFinding,
     Verdict,
 )
-from subagents.delimiter import PATTERN
 from subagents.errors import BriefRefused
 from subagents.evidence import MIN_FOUND, normal
 from subagents.overlap import shingles
 from subagents.result import Finding
-from subagents.sanitizer import FAULTS, Material, Withheld, quotable, sanitize, source_of
+from subagents.sanitizer import Material, Withheld, quotable, sanitize, source_of
 
 GRADES: Final[tuple[Grade, ...]] = get_args(Grade)
 """Severities, the worst first."""
@@ -208,19 +206,8 @@ class Agreement(BaseModel):
     """Krippendorff's alpha of nominal verdicts; None if there is only one verdict to compare."""
 
 
-AlarmKind = Literal["own_delimiter", "other_delimiter", "instruction", "no_evidence", "yes_to_all"]
-
-
-class Alarm(BaseModel):
-    """Something that a specialist does and should not."""
-
-    model_config = ConfigDict(frozen=True)
-
-    kind: AlarmKind
-    specialist: str
-    count: int = 1
-
-
+Alarm = tuple[str, str]
+"""A kind of behaviour that is no review, and the specialist."""
 MIN_OPINIONS: Final = 5
 """Opinions from which on a judge that confirms all of them is told."""
 
@@ -355,32 +342,17 @@ class Challenge:
             alpha=_alpha(triples),
         )
 
-    def alarms(self) -> list[Alarm]:
+    def alarms(self) -> Counter[Alarm]:
         """Return judges whose verdicts lack evidence, and those that confirm everything."""
-        missing = Counter(opinion.judge for opinion in self.without_evidence)
-        found = [Alarm(kind="no_evidence", specialist=j, count=n) for j, n in missing.items()]
+        found = Counter(("no_evidence", opinion.judge) for opinion in self.without_evidence)
         given: dict[str, list[Verdict]] = {}
         for (id, judge), opinion in self.opinions.items():
             if judge != self.authors[id]:
                 given.setdefault(judge, []).append(opinion.verdict)
-        return found + [
-            Alarm(kind="yes_to_all", specialist=judge, count=len(verdicts))
-            for judge, verdicts in given.items()
-            if len(verdicts) >= MIN_OPINIONS and set(verdicts) == {"confirm"}
-        ]
-
-
-def output_alarms(
-    specialist: str, texts: Collection[str], delimiter: str, material: Material
-) -> list[Alarm]:
-    """Return what in the texts of a specialist's output is no review; `delimiter`: its own."""
-    echoed = [found for text in texts for found in PATTERN.findall(text)]
-    counts: dict[AlarmKind, int] = {
-        "own_delimiter": sum(found == delimiter for found in echoed),
-        "other_delimiter": sum(found != delimiter for found in echoed),
-        "instruction": sum(FAULTS["instruction"](printable(text), material) for text in texts),
-    }
-    return [Alarm(kind=k, specialist=specialist, count=n) for k, n in counts.items() if n]
+        for judge, verdicts in given.items():
+            if len(verdicts) >= MIN_OPINIONS and set(verdicts) == {"confirm"}:
+                found["yes_to_all", judge] = len(verdicts)
+        return found
 
 
 def _vote(opinion: Opinion) -> tuple[Verdict, str]:

@@ -7,7 +7,7 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from scopes.label import INTERNET, TRUSTED, Label, is_conversation
 from scopes.questions import ask_user
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, iso
 from subagents.directory import Directory, Obstacle, Operator
-from subagents.rules import RULES, STORES, Call, Objection, Rule, counts_of
+from subagents.rules import RULES, STORES, Call, Rule, counts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +51,13 @@ class Action:
     again with them. Empty for an action that is executed itself."""
 
     def body(self) -> str:
-        """Return the stored bytes: canonical JSON."""
-        fields = {
-            "id": self.id,
-            "run": self.run,
-            "context": self.context,
-            "tool": self.tool,
-            "scope": self.scope,
-            "args": dict(self.args),
-            "requester": self.requester,
+        """Return the stored bytes: JSON whose sets are in order, so that it has one digest."""
+        fields = asdict(self) | {
             "label": self.label.to_json(),
-            "handles": dict(self.handles),
             "intent": self.intent.to_json(),
-            "rule": self.rule,
             "made": iso(self.made),
-            "told": [list(each) for each in self.told.items()],  # in their order
-            **({"asks": list(self.asks)} if self.asks else {}),
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
 
     @property
     def digest(self) -> str:
@@ -98,8 +87,7 @@ class Action:
                 "label": Label.of(stored["label"]),
                 "intent": Intent.of(stored["intent"]),
                 "made": datetime.fromisoformat(stored["made"]).astimezone(UTC),
-                "told": dict(stored["told"]),
-                "asks": tuple(stored.get("asks", ())),
+                "asks": tuple(stored["asks"]),
             }
         )
 
@@ -265,19 +253,11 @@ class Gate:
             context=action.context,
         )
         call = self._call(action.context, ctx, tool, action.args)
-        objection = Objection(call.reason) if isinstance(call, Deny) else None
-        rule = "arguments" if objection else action.rule
-        if not isinstance(call, Deny):
-            for each in self.rules:
-                found = await each.check(call)
-                if found and not found.approvable:
-                    objection, rule = found, each.name
-                    break
-        verdict = "refused" if objection else "approved"
-        self._note(ctx, action.context, tool.name, dict(action.args), verdict, rule)
-        if objection:
-            return Deny(objection.reason, rule)
-        return await self._run(ctx, tool, action.args)
+        found = call if isinstance(call, Deny) else await self._objection(call)
+        denied = found if isinstance(found, Deny) else None
+        how, rule = ("refused", denied.rule) if denied else ("approved", action.rule)
+        self._note(ctx, action.context, tool.name, dict(action.args), how, rule)
+        return denied or await self._run(ctx, tool, action.args)
 
     async def release(
         self, context: str, ctx: ToolContext, to: str = "", *, again: bool = False
@@ -360,6 +340,17 @@ class Gate:
         call = self._call(context, ctx, tool, args, over)
         if isinstance(call, Deny):
             return call
+        found = await self._objection(call)
+        if isinstance(found, Deny):
+            return found
+        if found:
+            return await self._card(context, call, *found)
+        approved = call.is_approved
+        within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
+        return Allow(call.values, within, call.effect, approved)
+
+    async def _objection(self, call: Call) -> Deny | tuple[str, str] | None:
+        """Return the refusal of a rule, else the first rule that wants approval, and why."""
         wanted: tuple[str, str] | None = None
         for rule in self.rules:
             objection = await rule.check(call)
@@ -367,11 +358,7 @@ class Gate:
                 return Deny(objection.reason, rule.name)
             if objection and not wanted:
                 wanted = rule.name, objection.reason
-        if wanted:
-            return await self._card(context, call, *wanted)
-        approved = call.is_approved
-        within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
-        return Allow(call.values, within, call.effect, approved)
+        return wanted
 
     async def _card(self, context: str, call: Call, rule: str, reason: str) -> Card | Deny:
         ctx, tool = call.ctx, call.tool

@@ -240,34 +240,21 @@ _WORD = regex.compile(r"[\p{L}\p{M}]{3,}")
 _OF = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS}
 
 
-def _holds_delimiter(text: str, material: Material) -> bool:
-    return leaks_delimiter(text) or _FENCE.search(text) is not None
-
-
-def _claims_origin(text: str, material: Material) -> bool:
-    return bool(_HEADINGS.search(text) or _ORIGIN.search(text))
-
-
-def _is_encoded(text: str, material: Material) -> bool:
-    return bool(_BLOB.search(text) or _SPELLED.search(text))
-
-
 def _is_disguised(text: str, material: Material) -> bool:
     """Return whether a word mixes scripts, or is in another script than most of the text and
     nowhere in the material."""
     if text.isascii():
         return False
-    words = [(word, _scripts(word)) for word in _WORD.findall(text)]
+    words = [
+        (word, {name for name, letter in _OF.items() if letter.search(word)})
+        for word in _WORD.findall(text)
+    ]
     counts = {name: sum(name in used for _, used in words) for name in _SCRIPTS}
     usual = max(counts, key=lambda name: counts[name])
     return any(
         len(used) > 1 or (used and usual not in used and not material.says(word))
         for word, used in words
     )
-
-
-def _scripts(word: str) -> set[str]:
-    return {name for name, letter in _OF.items() if letter.search(word)}
 
 
 _CLAUSE = (
@@ -309,7 +296,8 @@ _INSTRUCTION = re.compile(
 A statement about code ("Handlers ignore all errors") has a subject."""
 
 
-def _is_instruction(text: str, material: Material) -> bool:
+def is_instruction(text: str) -> bool:
+    """Return whether a text holds an order."""
     return _INSTRUCTION.search(_folded(text)) is not None
 
 
@@ -319,10 +307,10 @@ def _folded(text: str) -> str:
 
 
 FAULTS: dict[Reason, Callable[[str, Material], bool]] = {
-    "delimiter": _holds_delimiter,
-    "provenance": _claims_origin,
-    "encoded": _is_encoded,
+    "delimiter": lambda text, _: leaks_delimiter(text) or bool(_FENCE.search(text)),
+    "provenance": lambda text, _: bool(_HEADINGS.search(text) or _ORIGIN.search(text)),
+    "encoded": lambda text, _: bool(_BLOB.search(text) or _SPELLED.search(text)),
     "homoglyph": _is_disguised,
-    "instruction": _is_instruction,
+    "instruction": lambda text, _: is_instruction(text),
 }
 """What a text may not hold, in the order in which it is looked for."""
