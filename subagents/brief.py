@@ -492,26 +492,20 @@ def fixed_tokens(scope: str, tools: Sequence[Tool], contract: str = "answer") ->
     return sum(map(estimate_tokens, texts))
 
 
-def is_isolable(
-    brief: Brief, limits: LimitSettings, foreign: Set[int] = frozenset()
-) -> BriefRefused | None:
-    """Return why a subagent cannot do this brief alone, or None if it can.
+def check_brief(brief: Brief, limits: LimitSettings, foreign: Set[int] = frozenset()) -> None:
+    """Raise BriefRefused if a subagent cannot do this brief alone.
 
     `foreign` are the eight-word runs (`shingles`) of the views of other subagents that the author
     of the brief has read: their text may enter only by finding id. After a refusal the caller can
     split the brief, do it directly if one look-up is enough, or hand over, in this order.
     """
-    try:
-        _check_size(brief, limits)
-        _check_words(brief, foreign)
-    except BriefRefused as refusal:
-        return refusal
+    _check_size(brief, limits)
+    _check_words(brief, foreign)
     readers = brief.label.readers
     if brief.requester and not isinstance(readers, str) and brief.requester not in readers:
-        return BriefRefused("findings", "rests on text that the requester may not read")
+        raise BriefRefused("findings", "rests on text that the requester may not read")
     if not brief.handles.titles and not brief.material and not brief.findings:
-        return BriefRefused("handles", "names no source: give the ids of what is to be read")
-    return None
+        raise BriefRefused("handles", "names no source: give the ids of what is to be read")
 
 
 def _fields(draft: BriefDraft) -> Iterable[tuple[str, str]]:

@@ -51,6 +51,12 @@ def cut(lines: Sequence[str], max_tokens: int) -> tuple[list[str], int]:
     return shown, len(lines) - len(shown)
 
 
+def first_of(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
 def shorten(text: str, max_tokens: int) -> str:
     """Return the beginning of a text within so many tokens, marked as cut."""
     if estimate_tokens(text) <= max_tokens:

@@ -13,6 +13,7 @@ from typing import Protocol
 from scopes.label import TRUSTED
 from subagents.brief import Brief, SpawnedBrief, template
 from subagents.delimiter import new_delimiter
+from subagents.errors import BriefRefused
 from subagents.events import SubagentQueued
 from subagents.result import SubagentResult, crash_result
 from subagents.run import Run
@@ -140,7 +141,7 @@ class Fanout:
         return f"{kind}{1 + self._given[kind]}"
 
     def refuse(
-        self, description: str, scope: str, contract: str, field_name: str, reason: str
+        self, description: str, scope: str, contract: str, refusal: BriefRefused
     ) -> SubagentResult:
         """Record a brief that is not run."""
         result = SubagentResult(
@@ -149,7 +150,7 @@ class Fanout:
             model="",
             status="refused",
             stopped_by="none",
-            reason=f"{field_name}: {reason}",
+            reason=str(refusal),
             contract=contract[:40],
             text=description,
             label=TRUSTED.to_json(),

@@ -31,7 +31,7 @@ from subagents.contracts import (
     prose,
 )
 from subagents.conversation import OUTPUT_CUT, Ending
-from subagents.delimiter import delimiters_in, leaks_delimiter, shorten
+from subagents.delimiter import delimiters_in, first_of, leaks_delimiter, shorten
 from subagents.evidence import (
     Coverage,
     SourceLog,
@@ -55,19 +55,14 @@ def item_at(place: str, items: Mapping[str, Item]) -> Item | None:
     place = place.strip().strip("[]")
     if place in items:
         return items[place]
-    found = _LINE.fullmatch(place)
-    if not found:
-        return None
-    line, before = int(found["line"]), None
-    for item in items.values():
-        at = _LINE.fullmatch(item.id)
-        if at and at["path"] == found["path"] and int(at["line"]) <= line:
-            before = item if before is None or _first(item) > _first(before) else before
-    return before if before and line < _first(before) + before.text.count("\n") + 1 else None
-
-
-def _first(item: Item) -> int:
-    return int(item.id.rpartition(":")[2])
+    wanted = _LINE.fullmatch(place)
+    for item in items.values() if wanted else ():
+        begins = _LINE.fullmatch(item.id)
+        if begins and wanted and begins["path"] == wanted["path"]:
+            first, line = int(begins["line"]), int(wanted["line"])
+            if first <= line <= first + item.text.count("\n"):
+                return item
+    return None
 
 
 def quotes_in(finding: ReviewFinding, items: Mapping[str, Item]) -> list[str]:
@@ -89,21 +84,21 @@ def review_faults(value: ReviewContract, reading: SourceLog) -> Iterator[str]:
         if not each.id or each.id in seen:
             yield f"Finding {name}: it has no id of its own."
         seen.add(each.id)
-        if reading.asked and each.category not in reading.asked:
-            yield f"Finding {name}: category {each.category[:SHORT]!r} is none of CATEGORIES."
-        if fault := _unsupported(each, reading.items):
-            yield f"Finding {name}: {fault}."
+        yield from (f"Finding {name}: {fault}." for fault in _point_faults(each, reading))
 
 
-def _unsupported(each: ReviewFinding, items: Mapping[str, Item]) -> str:
-    """Return why the material does not carry a finding; empty if it does."""
-    if item_at(each.place, items) is None:
-        return f"place {each.place[:SHORT]!r} is no [id] of MATERIAL"
-    if not each.quotes:
-        return "it has no quote"
-    if not quotes_in(each, items):
-        return f"{each.quotes[0][:SHORT]!r} is not in MATERIAL"
-    return "" if each.claim.strip() else "it claims nothing"
+def _point_faults(each: ReviewFinding, reading: SourceLog) -> Iterator[str]:
+    """Yield a category that is not asked for, and why the material does not carry the finding."""
+    if reading.asked and each.category not in reading.asked:
+        yield f"category {each.category[:SHORT]!r} is none of CATEGORIES"
+    if item_at(each.place, reading.items) is None:
+        yield f"place {each.place[:SHORT]!r} is no [id] of MATERIAL"
+    elif not each.quotes:
+        yield "it has no quote"
+    elif not quotes_in(each, reading.items):
+        yield f"{each.quotes[0][:SHORT]!r} is not in MATERIAL"
+    elif not each.claim.strip():
+        yield "it claims nothing"
 
 
 def supported_points(value: ReviewContract, reading: SourceLog) -> tuple[ReviewContract, list[str]]:
@@ -111,12 +106,9 @@ def supported_points(value: ReviewContract, reading: SourceLog) -> tuple[ReviewC
     dropped, in words."""
     kept, dropped = [], []
     for number, each in enumerate(value.points, 1):
-        fault = _unsupported(each, reading.items)
-        if not fault and reading.asked and each.category not in reading.asked:
-            fault = f"category {each.category[:SHORT]!r} is none that it may have"
-        item = item_at(each.place, reading.items)
-        if fault or item is None:
-            dropped.append(f"finding {number}: {fault}")
+        faults, item = list(_point_faults(each, reading)), item_at(each.place, reading.items)
+        if faults or item is None:
+            dropped.append(f"finding {number}: {faults[0]}")
             continue
         quotes = quotes_in(each, reading.items)
         lost = [quote for quote in each.quotes if quote not in quotes]
@@ -298,7 +290,7 @@ def faults(value: Submission, reading: SourceLog) -> list[str]:
             states.setdefault(root, set()).add(finding.state)
     found = []
     if answered := [r for r, s in states.items() if "unanswered" in s and _is_answered(threads[r])]:
-        found.append(f"Not unanswered, others replied: {_name_ids(answered)}.")
+        found.append(f"Not unanswered, others replied: {first_of(answered, MAX_NAMED)}.")
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
         found.append("evidence names no message that you read: give the ids in [brackets].")
@@ -306,16 +298,18 @@ def faults(value: Submission, reading: SourceLog) -> list[str]:
         {row.id for row in value.rows} if isinstance(value, TrackerContract) else set(reading.items)
     )
     if untold := [id for id in reading.items if id not in told]:
-        found.append(f"{len(untold)} rows are missing: {_name_ids(untold)}.")
+        found.append(f"{len(untold)} rows are missing: {first_of(untold, MAX_NAMED)}.")
     if not isinstance(value, IssuesContract):
         return found
     aside = _roots(value.no_issue, reading.items)
     if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
-        found.append(f"In findings of different states, place each once: {_name_ids(torn)}.")
+        found.append(
+            f"In findings of different states, place each once: {first_of(torn, MAX_NAMED)}."
+        )
     if unplaced := _find_unplaced(value, reading):
         found.append(
             f"{len(unplaced)} threads that you read are in no finding's evidence "
-            f"and not in no_issue: {_name_ids(unplaced)}."
+            f"and not in no_issue: {first_of(unplaced, MAX_NAMED)}."
         )
     return found
 
@@ -343,11 +337,6 @@ def _is_answered(thread: Sequence[Item]) -> bool:
 
 def _is_person(item: Item) -> bool:
     return "bot" not in item.notes
-
-
-def _name_ids(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
-    return ", ".join(ids[:MAX_NAMED]) + more
 
 
 def checked_findings(
@@ -482,7 +471,9 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         gaps.append(phrase("gap.messages", done=coverage.messages_read, of=reading.expected))
     not_covered = [*(value.not_covered if value else []), *gaps]
     if isinstance(value, IssuesContract) and (unplaced := _find_unplaced(value, reading)):
-        not_covered.append(phrase("gap.unjudged", n=len(unplaced), threads=_name_ids(unplaced)))
+        not_covered.append(
+            phrase("gap.unjudged", n=len(unplaced), threads=first_of(unplaced, MAX_NAMED))
+        )
     if isinstance(value, IssuesContract) and not reading.holds:
         not_covered.append(phrase("gap.no_whole"))
     if stopped_by == "cost":

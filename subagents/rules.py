@@ -28,6 +28,7 @@ from scopes.intent import UNASKED, Intent
 from scopes.label import is_conversation
 from scopes.pages.hosts import is_plain
 from scopes.tool import Tool, ToolContext, not_found
+from subagents.delimiter import first_of
 from subagents.directory import Directory, Obstacle
 
 MAX_NAMED = 20
@@ -282,9 +283,8 @@ def _threads(ctx: ToolContext, finding: str) -> list[str]:
 
 def _which(finding: str, threads: Sequence[str]) -> str:
     """Return the threads of a finding, for a tool that takes one."""
-    named = ", ".join(threads[:MAX_NAMED])
-    more = f" and {len(threads) - MAX_NAMED} more" if threads[MAX_NAMED:] else ""
-    return f"{finding} rests on {len(threads)} threads. Give the id of one: {named}{more}."
+    named = first_of(threads, MAX_NAMED)
+    return f"{finding} rests on {len(threads)} threads. Give the id of one: {named}."
 
 
 async def entitlement(call: Call) -> Objection | None:

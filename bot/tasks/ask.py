@@ -269,7 +269,8 @@ class Ask:
         self.done = ParentRun(Ending("none"))
         self.sources = ResolvedSources()
         self.intent = self.request.intent
-        self.guard.own += [self.request.text, self.request.conversation]
+        for text in (self.request.text, self.request.conversation):
+            self.guard.note_own(text)
         in_slack = self.intent.home or self.intent.scheduled
         self.own_words = self.intent.text if in_slack else self.request.text
         self.reading = SourceLog()
