@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 
 from benchmarks.workload import settings_for
 from bot.local.model.answer import Answer
-from subagents.brief import SUBMIT, template
+from scopes import scope
+from subagents.brief import SUBMIT, template, tools_for
 from subagents.prices import Usage
 from subagents.trajectory import Trajectory, rebuild
 
@@ -97,7 +98,8 @@ _HEADERS = {"x-api-key": "bench", "anthropic-version": "2023-06-01"}
 
 def _body(messages: Sequence[Json]) -> Json:
     models = settings_for(1).models
-    system, tools, _ = template("slack", "issues", models.strict_tools)
+    offered = tools_for("issues", scope("slack").tools)
+    system, tools, _ = template("slack", "issues", models.strict_tools, offered)
     mark = {"type": "ephemeral"}
     return {
         "model": models.main,

@@ -292,6 +292,11 @@ class Brief:
     def model(self) -> str:
         return self.draft.model_preference or DEFAULT_MODEL[self.draft.contract]
 
+    def tools(self, clients: Mapping[type, object]) -> tuple[Tool, ...]:
+        """Return the tools that its subagent is offered, of those that work with `clients`."""
+        offered = scopes.offered(self.draft.scope, clients, self.allowed)
+        return tools_for(self.draft.contract, offered, self.handles.titles)
+
     def key(self) -> str:
         """Return the same key for briefs that ask the same of one model about the same sources."""
         parts = [
@@ -409,24 +414,15 @@ READING = frozenset({"issues", "triage", "tracker", "review", "verdicts"})
 
 
 def tools_for(
-    scope: str,
-    contract: str,
-    clients: Mapping[type, object] | None = None,
-    allowed: Collection[str] | None = None,
-    held: Iterable[str] | None = None,
+    contract: str, tools: Iterable[Tool], held: Iterable[str] | None = None
 ) -> tuple[Tool, ...]:
-    """Return the tools that a subagent is offered, of those that work with `clients`; for `all`,
-    of the `allowed` scopes (None = every one).
+    """Return those of these tools that a subagent with this contract is offered.
 
     One that only reports what the exact ids in `held` hold gets the tools that take such ids: none
     where code gives it everything as material. `held` None = whatever it holds.
     """
-    if clients is None:
-        tools = scopes.scope(scope).tools
-    else:
-        tools = scopes.offered(scope, clients, allowed)
     if contract not in READING:
-        return tools
+        return tuple(tools)
     reads = (Effect.NONE, Effect.QUERY, Effect.FETCH, Effect.SEARCH)
     reading = tuple(t for t in tools if t.effect in reads)
     kinds = None if held is None else [_kinds_of(handle) for handle in held]
@@ -443,25 +439,23 @@ def _kinds_of(handle: str) -> frozenset[str]:
     return frozenset({"mail thread"} if scopes.scope_of(handle) == "email" else ())
 
 
+Template = tuple[list[Block], list[Block], str]
+"""System blocks, tool schemas and version of the subagents that share them."""
+
+
 def template(
     scope: str,
     contract: str,
     strict: bool,
-    clients: Mapping[type, object] | None = None,
+    offered: Sequence[Tool],
     held: Iterable[str] | None = None,
-    allowed: Collection[str] | None = None,
-) -> tuple[list[Block], list[Block], str]:
-    """Return system blocks, tool schemas and version shared by subagents of one scope and contract.
+) -> Template:
+    """Return what subagents share that have one scope, one contract and these tools.
 
-    For the scope `all`, they are shared by subagents whose sources have the same scopes, and where
-    tools depend on what is held (`tools_for`), by those that hold the same kinds. Only tools that
-    work with `clients` are included; without clients, all tools of the scope. `held` are handles;
-    None = of every scope. `allowed`: as for `tools_for`.
+    For the scope `all` they also hold handles of the same scopes; `held` None = of every scope.
     """
-    held = None if held is None else list(held)
-    all_of = tools_for(scope, contract, clients, allowed, held)
     of = None if held is None or scope != scopes.ALL else frozenset(map(scopes.scope_of, held))
-    return _template(scope, contract, strict, all_of, of, prompt_folder())
+    return _template(scope, contract, strict, tuple(offered), of, prompt_folder())
 
 
 @lru_cache(maxsize=64)
@@ -470,13 +464,12 @@ def _template(
     contract: str,
     strict: bool,
     offered: tuple[Tool, ...],
-    held: frozenset[str] | None = None,
-    prompts: Path | None = None,
-) -> tuple[list[Block], list[Block], str]:
+    held: frozenset[str] | None,
+    prompts: Path | None,
+) -> Template:
     """Return the template; `prompts` is the folder whose prompts come first."""
-    told = system_prompt(scope, offered, held)
     general = "\n".join(_lines(prompt("subagent"), {TOOLS} if offered else ()))
-    parts = [general, told, prompt(f"contract_{contract}")]
+    parts = [general, system_prompt(scope, offered, held), prompt(f"contract_{contract}")]
     text = "\n\n".join(filter(None, parts))
     tools = [t.schema() for t in offered]
     tools.append(tool_schema(SUBMIT, prompt("submit_result"), CONTRACTS[contract], strict=strict))
@@ -486,7 +479,7 @@ def _template(
 
 def fixed_tokens(scope: str, tools: Sequence[Tool], contract: str = "answer") -> int:
     """Estimate the fixed prompt tokens of a subagent: its tools, prompt and contract."""
-    system, schemas, _ = _template(scope, contract, True, tuple(tools))
+    system, schemas, _ = template(scope, contract, True, tools)
     texts = [block["text"] for block in system]
     texts += [json.dumps(each, separators=(",", ":")) for each in schemas]
     return sum(map(estimate_tokens, texts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -189,15 +189,9 @@ class Fanout:
         return SpawnValues(delimiters, left, datetime.now(UTC))
 
     def _frozen(self, id: str, brief: Brief, delimiter: str, made: SpawnValues) -> SpawnedBrief:
-        strict = self.run.model.models.strict_tools
-        system, tools, version = template(
-            brief.draft.scope,
-            brief.draft.contract,
-            strict,
-            self.run.clients,
-            brief.handles.titles,
-            brief.allowed,
-        )
+        draft, strict = brief.draft, self.run.model.models.strict_tools
+        offered, held = brief.tools(self.run.clients), brief.handles.titles
+        system, tools, version = template(draft.scope, draft.contract, strict, offered, held)
         return SpawnedBrief(
             id=id,
             brief=brief,
@@ -224,28 +218,25 @@ class Fanout:
             for brief in briefs:
                 keys.append(brief.key())
                 await asyncio.sleep(0)  # a thousand of them take longer than others may wait
-            copies = _copies(keys)
-            chosen = self._missing(keys, copies, 0)
+            chosen = self._missing(keys, found)
             frozen = await self.freeze([briefs[i] for i in chosen])
-        for number in (0, 1):
-            if number:
-                chosen = self._missing(keys, copies, number)
+        for again in (False, True):
+            if again:
+                chosen = self._missing(keys, found)
                 frozen = await self.freeze([briefs[i] for i in chosen])
             found |= dict(zip(chosen, await self._run(frozen), strict=True))
-            self._complete |= {
-                keys[i]: found[i].id for i in chosen if found[i].status == "complete"
-            }
+            ended = ((keys[i], found[i]) for i in chosen)
+            self._complete |= {key: r.id for key, r in ended if r.status == "complete"}
         latest = {keys[i]: found[i] for i in sorted(found)}
         return [
             found.get(i) or self.results.get(self._complete.get(key, "")) or latest[key]
             for i, key in enumerate(keys)
         ]
 
-    def _missing(self, keys: Sequence[str], copies: Sequence[int], number: int) -> list[int]:
-        """Return the places of the copies of this number (from 0) that nobody has completed."""
-        return [
-            i for i, key in enumerate(keys) if key not in self._complete and copies[i] == number
-        ]
+    def _missing(self, keys: Sequence[str], found: Container[int]) -> list[int]:
+        """Return for each key that nobody has completed the first place that is not in `found`."""
+        left = [i for i, key in enumerate(keys) if i not in found and key not in self._complete]
+        return sorted({keys[i]: i for i in reversed(left)}.values())
 
     async def _run(self, frozen: Sequence[SpawnedBrief]) -> list[SubagentResult]:
         if not frozen:
@@ -276,16 +267,6 @@ class Fanout:
             log.exception("%s of %s was lost", frozen.id, self.run.id)
             reason = crash_text("its run", error)
         return crash_result(frozen, reason)
-
-
-def _copies(keys: Iterable[str]) -> list[int]:
-    """Return for each place how many places before it hold the same key."""
-    seen = Counter[str]()
-    found = []
-    for key in keys:
-        found.append(seen[key])
-        seen[key] += 1
-    return found
 
 
 def _placeholder(frozen: SpawnedBrief) -> SubagentResult:
