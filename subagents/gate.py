@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -286,7 +287,6 @@ class Gate:
 
     async def _run(self, ctx: ToolContext, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
         """Run it; keep only the items that the requester may read."""
-
         ctx = self._with_readers(ctx)
         found = _with_source(await tool.run(ctx, **args), tool)
         if tool.access is not Access.READ or ctx.requester is None:
@@ -300,11 +300,7 @@ class Gate:
 
     def _with_readers(self, ctx: ToolContext) -> ToolContext:
         """Return the context with a check of what the requester may read."""
-
-        async def may_read(thing: str) -> bool:
-            return await self.may_read(ctx.requester, thing)
-
-        return replace(ctx, may_read=may_read)
+        return replace(ctx, may_read=partial(self.may_read, ctx.requester))
 
     def _over(self, context: str, turn: int | None) -> str:
         """Count a call; return why it is one too many, or "". Calls by code are not counted."""

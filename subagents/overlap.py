@@ -222,22 +222,29 @@ class Overlap:
         self._hits: dict[str, set[int]] = {}
 
     @cached_property
-    def _reader(self) -> dict[int, str]:
-        """Map each shingle of source text to the first subagent that read it."""
-        readers: dict[int, str] = {}
-        for context in self._index.subagents():
-            read: set[int] = set()
-            for digest in self._index.held(context.id, *SOURCE):
-                read |= self._read(digest)
-            readers.update(dict.fromkeys(read.difference(readers), context.id))
-        return readers
+    def _first(self) -> dict[int, tuple[int, str]]:
+        """Map each shingle of source text to the ledger position where a subagent first read it,
+        and that subagent."""
+        read = sorted(
+            (min(entry.order for entry in entries), context.id, digest)
+            for context in self._index.subagents()
+            for digest, entries in self._index.held(context.id, *SOURCE).items()
+        )
+        first: dict[int, tuple[int, str]] = {}
+        for order, context, digest in read:
+            first.update(dict.fromkeys(self._read(digest).difference(first), (order, context)))
+        return first
+
+    def _reader(self, shingle: int) -> str:
+        """Return the first subagent that read a shingle."""
+        return self._first[shingle][1]
 
     def leaks(self, context: Context) -> Iterator[Leak]:
         """Yield what this context was sent, or wrote, of what only others have read."""
         foreign: dict[str, set[int]] = {}
         for digest in self._seen_texts(context.id):
             hits = self._hit(digest)
-            if strange := {s for s in hits if self._reader[s] != context.id}:
+            if strange := {s for s in hits if self._reader(s) != context.id}:
                 foreign[digest] = strange
         left = set().union(*foreign.values())
         for excuse in (self._own, self._delivered_shingles, self._earlier, self._foreseen):
@@ -246,9 +253,7 @@ class Overlap:
             left -= excuse(context.id, left)
         own = self._own_runs(context.id) if left else set()
         for digest, strange in foreign.items():
-            yield from self._report(
-                context.id, digest, strange & left, self._reader.__getitem__, own
-            )
+            yield from self._report(context.id, digest, strange & left, self._reader, own)
 
     def _own_runs(self, context: str) -> set[int]:
         """Return the runs of `OWN` words that the context has read itself."""
@@ -365,8 +370,7 @@ class Overlap:
     def _before_reading(self, held: Iterable[_Held], wanted: Set[int]) -> Set[int]:
         """Return the shingles of these blocks that were recorded before any subagent read them."""
         since = self._since(held, wanted)
-        read = self._first_read(since.keys()) if since else {}
-        return {shingle for shingle, order in since.items() if order < read[shingle]}
+        return {shingle for shingle, order in since.items() if order < self._first[shingle][0]}
 
     def _since(self, held: Iterable[_Held], wanted: Set[int]) -> dict[int, int]:
         """Map each shingle to the ledger position of the first of these blocks that holds it."""
@@ -380,16 +384,6 @@ class Overlap:
 
     def _parent(self, context: str) -> str:
         return self._index.contexts[context].parent or ""
-
-    def _first_read(self, wanted: Set[int]) -> dict[int, int]:
-        """Map each shingle to the ledger position where a subagent first read it."""
-        found: dict[int, int] = {}
-        for context in self._index.subagents():
-            for digest, entries in self._index.held(context.id, *SOURCE).items():
-                order = min(entry.order for entry in entries)
-                for shingle in self._read(digest) & wanted:
-                    found[shingle] = min(order, found.get(shingle, order))
-        return found
 
     def _seen_texts(self, context: str) -> set[str]:
         """Return everything that the context was sent or wrote, except what it has read itself."""
@@ -406,7 +400,7 @@ class Overlap:
         """Return the shingles of a block that are source text of some subagent."""
         if digest not in self._hits:
             found = self._of(digest)
-            self._hits[digest] = found - found.difference(self._reader)
+            self._hits[digest] = found - found.difference(self._first)
         return self._hits[digest]
 
     def _union(self, digests: Iterable[str]) -> set[int]:
