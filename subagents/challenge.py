@@ -42,14 +42,13 @@ class Opinion(OpinionDraft):
 # ---- who judges what
 
 JUDGES: Final = 2
-"""Minimum judges of a finding."""
+"""Judges of a finding; a profile has at least so many specialists besides its author."""
 
 
 def route(
     findings: Iterable[ReviewFinding],
     authors: Mapping[str, str],
     affinities: Mapping[str, Mapping[str, float]],
-    judges: int = JUDGES,
     found_by: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, list[str]]:
     """Map each specialist to the ids of the findings that it judges.
@@ -57,22 +56,20 @@ def route(
     `authors`: id of a finding -> its author, who never judges it. `affinities`: specialist ->
     category -> 0 to 1, an advice: a specialist with more than its share of findings gets no more
     as long as others can judge. `found_by`: id -> all who found it, who judge it only if nobody
-    else can. Raises ValueError where a finding has fewer possible judges.
+    else can.
     """
     ranked = sorted(findings, key=lambda f: (GRADES.index(f.severity), -f.confidence, f.id))
     routed: dict[str, list[str]] = {name: [] for name in affinities}
-    share = -(-judges * len(ranked) // max(1, len(routed)))
+    share = -(-JUDGES * len(ranked) // max(1, len(routed)))
     for finding in ranked:
         able = [name for name in routed if name != authors[finding.id]]
-        if len(able) < judges:
-            raise ValueError(f"{finding.id} has {len(able)} possible judges, {judges} are needed")
 
         def order(name: str, finding: ReviewFinding = finding) -> tuple[float, ...]:
             held, affinity = len(routed[name]), affinities[name].get(finding.category, 0.0)
             shared = name in found_by.get(finding.id, ())
             return (shared, max(0, held - share + 1), -affinity, held)
 
-        for name in sorted(able, key=order)[:judges]:
+        for name in sorted(able, key=order)[:JUDGES]:
             routed[name].append(finding.id)
     return routed
 
@@ -313,11 +310,8 @@ class Challenge:
                 named[id] = targets.most_common(1)[0][0]
         found: dict[str, str] = {}
         for id in sorted(named, key=self._rank, reverse=True):  # of a circle the worst stays
-            target = named[id]
-            while target in found:
-                target = found[target]
-            if target != id:
-                found[id] = target
+            if _last(found, named[id]) != id:
+                found[id] = named[id]
         return {id: _last(found, target) for id, target in found.items()}
 
     def _rank(self, id: str) -> tuple[int, float, str]:

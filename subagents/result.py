@@ -281,37 +281,33 @@ def _faults(value: Submission, reading: SourceLog) -> Iterable[str]:
     return faults(value, reading)
 
 
-def faults(value: Submission, reading: SourceLog) -> list[str]:
+def faults(value: Submission, reading: SourceLog) -> Iterator[str]:
     """Yield what code can find wrong with a well-formed submission."""
     threads = reading.threads()
     states: dict[str, set[str]] = {}
     for finding in value.drafts():
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
-    found = []
     if answered := [r for r, s in states.items() if "unanswered" in s and _is_answered(threads[r])]:
-        found.append(f"Not unanswered, others replied: {first_of(answered, MAX_NAMED)}.")
+        yield f"Not unanswered, others replied: {first_of(answered, MAX_NAMED)}."
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
-        found.append("evidence names no message that you read: give the ids in [brackets].")
-    told = (
-        {row.id for row in value.rows} if isinstance(value, TrackerContract) else set(reading.items)
-    )
-    if untold := [id for id in reading.items if id not in told]:
-        found.append(f"{len(untold)} rows are missing: {first_of(untold, MAX_NAMED)}.")
+        yield "evidence names no message that you read: give the ids in [brackets]."
+    if isinstance(value, TrackerContract):
+        told = {row.id for row in value.rows}
+        if untold := [id for id in reading.items if id not in told]:
+            yield f"{len(untold)} rows are missing: {first_of(untold, MAX_NAMED)}."
     if not isinstance(value, IssuesContract):
-        return found
+        return
     aside = _roots(value.no_issue, reading.items)
     if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
-        found.append(
-            f"In findings of different states, place each once: {first_of(torn, MAX_NAMED)}."
-        )
+        named = first_of(torn, MAX_NAMED)
+        yield f"In findings of different states, place each once: {named}."
     if unplaced := _find_unplaced(value, reading):
-        found.append(
+        yield (
             f"{len(unplaced)} threads that you read are in no finding's evidence "
             f"and not in no_issue: {first_of(unplaced, MAX_NAMED)}."
         )
-    return found
 
 
 def _find_unplaced(value: IssuesContract, reading: SourceLog) -> list[str]:
@@ -353,8 +349,7 @@ def checked_findings(
         roots = [r for r in threads if r in rests_on]
         inside = [i for r in roots for i in threads[r] if _inside(i)]
         openers = {threads[r][0].author for r in roots}
-        opened = [at for r in roots if (at := threads[r][0].at)]
-        waited = [at for r in roots if (at := _wait_of(threads[r]))]
+        since, waits_since = _since([threads[r] for r in roots])
         cited = [reading.items[e] for e in draft.evidence]
         linked = [i for i in sorted(cited, key=lambda i: i.at is None) if i.link]  # messages first
         made.append(
@@ -369,9 +364,9 @@ def checked_findings(
                 sources=list(dict.fromkeys(filter(None, map(_source, cited)))),
                 messages=len(inside),
                 people=len(distinct(draft.customers)) or len(openers),
-                since=iso(min(opened)) if opened else None,
+                since=since,
+                waits_since=waits_since,
                 waits=list(dict.fromkeys(filter(None, (threads[r][0].by for r in roots)))),
-                waits_since=iso(min(waited)) if waited else None,
                 cases=list(_cases(draft.customers, [threads[r] for r in roots])),
             )
         )
@@ -387,17 +382,23 @@ def _cases(customers: Sequence[str], threads: Sequence[Sequence[Item]]) -> Itera
     ]
     for name in customers:
         own = [(t, here) for t, here in zip(threads, named, strict=True) if name in here]
-        opened = [at for thread, _ in own if (at := thread[0].at)]
-        waited = [at for thread, _ in own if (at := _wait_of(thread))]
+        since, waits_since = _since([thread for thread, _ in own])
         amounts = (_amount(name, thread, len(here) == 1) for thread, here in own)
         if own:
             yield CustomerCase(
                 customer=name,
-                since=iso(min(opened)) if opened else None,
-                waits_since=iso(min(waited)) if waited else None,
+                since=since,
+                waits_since=waits_since,
                 amount=next(filter(None, amounts), ""),
                 link=next((t[0].link for t, _ in own if t[0].link), None),
             )
+
+
+def _since(threads: Sequence[Sequence[Item]]) -> tuple[str | None, str | None]:
+    """Return when the first of these threads was opened, and since when somebody waits."""
+    opened = min(filter(None, (thread[0].at for thread in threads)), default=None)
+    waited = min(filter(None, map(_wait_of, threads)), default=None)
+    return iso(opened) if opened else None, iso(waited) if waited else None
 
 
 def _amount(name: str, thread: Sequence[Item], is_alone: bool) -> str:

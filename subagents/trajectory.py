@@ -15,21 +15,6 @@ from typing import Any, Protocol, cast
 Seen = tuple[str, str | None]
 """Id of an item, and the id of its author; None if the source has none."""
 
-
-class Sightings(Protocol):
-    """Records which items a run has seen; does no I/O."""
-
-    def saw(self, run: str, items: Iterable[Seen]) -> None:
-        """Note that the run holds text of these items from now on."""
-
-
-class NoSightings:
-    """For a recording that is not stored."""
-
-    def saw(self, run: str, items: Iterable[Seen]) -> None:
-        """Do nothing: the recording ends with this process."""
-
-
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 _encode_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -137,8 +122,11 @@ class Trajectory:
     """Block hash -> canonical JSON of the block."""
 
 
-class TrajectorySink(Sightings, Protocol):
+class TrajectorySink(Protocol):
     """Records for the engine; all calls except `flush` do no I/O."""
+
+    def saw(self, run: str, items: Iterable[Seen]) -> None:
+        """Note that the run holds text of these items from now on."""
 
     def context(self, context: Context) -> None: ...
 
@@ -241,8 +229,11 @@ class Recording:
         return digest
 
 
-class MemorySink(Recording, NoSightings):
+class MemorySink(Recording):
     """A sink that keeps everything in memory."""
+
+    def saw(self, run: str, items: Iterable[Seen]) -> None:
+        """Do nothing: the recording ends with this process."""
 
     async def flush(self) -> None:
         """Do nothing: everything is already in memory."""
