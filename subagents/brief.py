@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -26,7 +25,7 @@ from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delimiter import leaks_delimiter, wrap
 from subagents.errors import BriefRefused
 from subagents.overlap import shingles
-from subagents.trajectory import Origin
+from subagents.trajectory import Origin, digest_of
 
 FORMS = "write YYYY-MM-DD, or YYYY-MM-DDTHH:MM"
 
@@ -210,11 +209,7 @@ class Passage:
 
     @classmethod
     def of(cls, finding: str, text: str, author: str, sources: Iterable[str]) -> Passage:
-        return cls(finding, text, author, tuple(dict.fromkeys(sources)), _digest(text))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        return cls(finding, text, author, tuple(dict.fromkeys(sources)), digest_of(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +237,7 @@ class PanelBrief:
     def check(self) -> None:
         """Raise BriefRefused if a passage may not be handed to this specialist."""
         for each in self.passages:
-            if each.digest != _digest(each.text):
+            if each.digest != digest_of(each.text):
                 raise BriefRefused("passages", f"{each.finding} was changed after it was made")
             if not each.sources or (each.author == self.name) is not self.defends:
                 raise BriefRefused("passages", f"{each.finding} is not for this specialist")
@@ -309,7 +304,7 @@ class Brief:
             [i.id for i in self.material],
             self.panel and [self.panel.name, self.panel.draw, self.panel.passages],
         ]
-        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+        return digest_of(json.dumps(parts, default=str))
 
     def text(self, delimiter: str) -> str:
         """The instructions as the subagent reads them; empty sections are left out."""
@@ -473,7 +468,7 @@ def _template(
     text = "\n\n".join(filter(None, parts))
     tools = [t.schema() for t in offered]
     tools.append(tool_schema(SUBMIT, prompt("submit_result"), CONTRACTS[contract], strict=strict))
-    digest = hashlib.sha256(json.dumps([text, tools]).encode()).hexdigest()[:8]
+    digest = digest_of(json.dumps([text, tools]))[:8]
     return [text_block(text)], tools, f"{scope}/{contract}@{digest}"
 
 

@@ -39,8 +39,6 @@ class Opinion(OpinionDraft):
     place: str = ""
 
 
-# ---- who judges what
-
 JUDGES: Final = 2
 """Judges of a finding; a profile has at least so many specialists besides its author."""
 
@@ -73,8 +71,6 @@ def route(
             routed[name].append(finding.id)
     return routed
 
-
-# ---- which findings are the same
 
 NEAR: Final = 3
 """Lines that a finding may move without a common quote."""
@@ -170,8 +166,6 @@ def _overlap(one: str, other: str) -> bool:
     short, long = sorted((one, other), key=len)
     return one == other or (len(short) >= MIN_FOUND and short in long)
 
-
-# ---- what the verdicts make of the findings
 
 Outcome = Literal["confirmed", "disputed", "dropped", "merged", "unjudged"]
 

@@ -458,9 +458,7 @@ def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
             "task": task if item in task else f"{task} ({item})",
             "description": _title(template.description.replace("{item}", title or item)),
             "questions": tuple(map(put, template.questions)),
-            "known": put(template.known),
-            "output": put(template.output),
-            "out_of_scope": put(template.out_of_scope),
+            **{name: put(getattr(template, name)) for name in ("known", "output", "out_of_scope")},
             "handles": tuple(dict.fromkeys((*others, item))),
         }
     )

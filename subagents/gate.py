@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections import Counter
@@ -23,6 +22,7 @@ from scopes.questions import ask_user
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, iso
 from subagents.directory import Directory, Obstacle, Operator
 from subagents.rules import RULES, STORES, Call, Rule, counts_of
+from subagents.trajectory import digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,6 @@ class Action:
 
 def new_id() -> str:
     return secrets.token_hex(16)
-
-
-def digest_of(body: str) -> str:
-    return hashlib.sha256(body.encode(errors="replace")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,20 +395,9 @@ class Gate:
     def _note(
         self, ctx: ToolContext, context: str, tool: str, args: Any, verdict: str, rule: str
     ) -> None:
-        digest = hashlib.sha256(json.dumps(args, sort_keys=True, default=str).encode()).hexdigest()
-        self.log(
-            Decision(
-                ctx.run,
-                context,
-                tool,
-                digest[:16],
-                verdict,
-                rule,
-                datetime.now(UTC),
-                ctx.requester,
-                _summary(ctx.label),
-            )
-        )
+        hashed = digest_of(json.dumps(args, sort_keys=True, default=str))[:16]
+        now, label = datetime.now(UTC), _summary(ctx.label)
+        self.log(Decision(ctx.run, context, tool, hashed, verdict, rule, now, ctx.requester, label))
 
 
 def count_allowed(log: Iterable[Decision]) -> Counter[str]:

@@ -59,15 +59,15 @@ class Call:
     context: str = ""
     over: str = ""
     """Why it is one call too many; empty if it is not."""
-    given: dict[str, str] = field(default_factory=dict)
-    """The handle arguments as given, before they were resolved."""
 
     def __post_init__(self) -> None:
         fields = self.tool.input_model.model_fields
-        for name in self.tool.handle_arguments:
-            value = self.values.get(name)
-            if value or fields[name].is_required():
-                self.given[name] = str(value)
+        self.given = {
+            name: str(self.values.get(name))
+            for name in self.tool.handle_arguments
+            if self.values.get(name) or fields[name].is_required()
+        }
+        """The handle arguments as given, before they were resolved."""
 
     @property
     def effect(self) -> Effect:

@@ -203,8 +203,6 @@ def without_markup(text: str) -> str:
     return one_line(_ADDRESS.sub("(address)", text).translate(_MARKUP))
 
 
-# ---- what no claim may hold
-
 _FENCE = re.compile(
     r"(?ix) \bitems-[0-9a-f]{6,} | <\s*/?\s*(?:items|material|findings?|claims?|quotes?|documents?"
     r"|system|user|assistant|human|instructions?|tool)\b | <\|[^|]*\|> | \[/?(?:INST|SYS)\]"

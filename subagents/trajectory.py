@@ -264,8 +264,8 @@ def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> byt
 
 
 def digest_of(text: str) -> str:
-    """Return the SHA-256 (hex) of a block's canonical JSON."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return the SHA-256 (hex) of a text, such as a block's canonical JSON."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def canonical(block: Mapping[str, Any]) -> str:

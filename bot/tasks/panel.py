@@ -278,8 +278,6 @@ class Panel(ReportTask):
         """Store the findings for the next panel on this material. Raises StoreError."""
         await save_findings(self.app.database, self._key, report)
 
-    # ---- the budget of a phase
-
     async def _start(self) -> PanelStart:
         """Return what is fixed at the start; it may spend what the run has left."""
         caps, spent = self.run.budget.caps, self.run.budget.spent
@@ -345,8 +343,6 @@ class Panel(ReportTask):
         elif (total(done, Usage(), 0.0)[1] or 0.0) > NEAR * phase.share_usd > 0:
             phase.stopped = "budget"
         return not phase.stopped
-
-    # ---- phase 1: each alone
 
     async def _read(self, phase: PanelPhase) -> None:
         """Have each specialist read until two rounds found the same; two are needed, so that the
@@ -420,8 +416,6 @@ class Panel(ReportTask):
         best.finding = best.finding.model_copy(update={"severity": severity})
         best.shown = replace(best.clean, severity=severity)
         return best
-
-    # ---- phase 2: findings are judged by others
 
     async def _judge(self, phase: PanelPhase) -> None:
         """Have findings judged until no verdict changes; authors defend once what is contested."""
@@ -558,8 +552,6 @@ class Panel(ReportTask):
                 references=reading.references,
             ),
         )
-
-    # ---- phase 3: the report
 
     async def _overview(self, phase: PanelPhase) -> None:
         """Write what to repair first: by the model as far as it cites findings, else by code."""
