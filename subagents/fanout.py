@@ -15,7 +15,7 @@ from subagents.brief import Brief, SpawnedBrief, template
 from subagents.delimiter import new_delimiter
 from subagents.errors import BriefRefused
 from subagents.events import SubagentQueued
-from subagents.result import SubagentResult, crash_result
+from subagents.result import SubagentResult, crash_result, placeholder
 from subagents.run import Run
 from subagents.subagent import run_subagent
 from subagents.toolbox import crash_text
@@ -173,7 +173,7 @@ class Fanout:
             numbered = enumerate(zip(briefs, made.delimiters, strict=True), first)
             for number, (brief, delimiter) in numbered:
                 one = self._frozen(f"s{number}", brief, delimiter, made)
-                self.results[one.id] = _placeholder(one)
+                self.results[one.id] = placeholder(one)
                 self._given["s"] += 1
                 frozen.append(one)
                 await asyncio.sleep(0)
@@ -267,16 +267,3 @@ class Fanout:
             log.exception("%s of %s was lost", frozen.id, self.run.id)
             reason = crash_text("its run", error)
         return crash_result(frozen, reason)
-
-
-def _placeholder(frozen: SpawnedBrief) -> SubagentResult:
-    """Return the placeholder result of a subagent that has not ended."""
-    return SubagentResult(
-        id=frozen.id,
-        scope=frozen.brief.draft.scope,
-        model=frozen.model,
-        status="cancelled",
-        stopped_by="user",
-        reason="it had not ended",
-        contract=frozen.brief.draft.contract,
-    )

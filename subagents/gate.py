@@ -221,13 +221,13 @@ class Gate:
 
     async def decide(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
         """Decide whether this call may run, and with which arguments."""
-        over = self._over(context, ctx.turn)
-        verdict = await self._verdict(context, ctx, tool, args, over)
+        ctx = replace(ctx, context=context)
+        verdict = await self._verdict(ctx, tool, args)
         if isinstance(verdict, Allow):  # nothing was awaited since the last rule looked
             guarded = ctx.label.is_guarded and not verdict.approved
             self.counts.update(counts_of(verdict.effect, context, guarded=guarded))
         name = type(verdict).__name__.lower()  # one of VERDICTS
-        self._note(ctx, context, tool.name, args, name, verdict.rule)
+        self._note(ctx, tool.name, args, name, verdict.rule)
         return verdict
 
     async def call(
@@ -249,11 +249,11 @@ class Gate:
             handles=action.held,
             context=action.context,
         )
-        call = self._call(action.context, ctx, tool, action.args)
+        call = self._call(ctx, tool, action.args)
         found = call if isinstance(call, Deny) else await self._objection(call)
         denied = found if isinstance(found, Deny) else None
         how, rule = ("refused", denied.rule) if denied else ("approved", action.rule)
-        self._note(ctx, action.context, tool.name, dict(action.args), how, rule)
+        self._note(ctx, tool.name, dict(action.args), how, rule)
         return denied or await self._run(ctx, tool, action.args)
 
     async def release(
@@ -268,7 +268,7 @@ class Gate:
         release = Release(obstacles)
         how = "allow" if release.public else "deny"
         if not again:
-            self._note(ctx, context, ANSWER, {"to": place}, how, "audience")
+            self._note(replace(ctx, context=context), ANSWER, {"to": place}, how, "audience")
         return release
 
     async def may_read(self, requester: str | None, thing: str) -> bool:
@@ -298,13 +298,13 @@ class Gate:
         """Return the context with a check of what the requester may read."""
         return replace(ctx, may_read=partial(self.may_read, ctx.requester))
 
-    def _over(self, context: str, turn: int | None) -> str:
+    def _over(self, ctx: ToolContext) -> str:
         """Count a call; return why it is one too many, or "". Calls by code are not counted."""
-        if self.limits is None or turn is None:
+        if self.limits is None or ctx.turn is None:
             return ""
         places = {
-            f"{context}/{turn}": (self.limits.turn, "turn"),
-            context: (self.limits.context, "context"),
+            f"{ctx.context}/{ctx.turn}": (self.limits.turn, "turn"),
+            ctx.context: (self.limits.context, "context"),
             "": (self.limits.request, "request"),
         }
         self.asked.update(places.keys())
@@ -315,28 +315,24 @@ class Gate:
         )
         return next(said, "")
 
-    def _call(
-        self, context: str, ctx: ToolContext, tool: Tool, args: Any, over: str = ""
-    ) -> Call | Deny:
+    def _call(self, ctx: ToolContext, tool: Tool, args: Any, over: str = "") -> Call | Deny:
         try:
             values = tool.input_model.model_validate(args).model_dump()
         except ValidationError as error:
             if self.holds("arguments") or not isinstance(args, dict):
                 return Deny(explain(error), "arguments")
             values = args
-        return Call(ctx, tool, values, self.directory, self.counts, context, over)
+        return Call(ctx, tool, values, self.directory, self.counts, over)
 
-    async def _verdict(
-        self, context: str, ctx: ToolContext, tool: Tool, args: Any, over: str
-    ) -> Verdict:
-        call = self._call(context, ctx, tool, args, over)
+    async def _verdict(self, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
+        call = self._call(ctx, tool, args, self._over(ctx))
         if isinstance(call, Deny):
             return call
         found = await self._objection(call)
         if isinstance(found, Deny):
             return found
         if found:
-            return await self._card(context, call, *found)
+            return await self._card(call, *found)
         approved = call.is_approved
         within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
         return Allow(call.values, within, call.effect, approved)
@@ -352,7 +348,7 @@ class Gate:
                 wanted = rule.name, objection.reason
         return wanted
 
-    async def _card(self, context: str, call: Call, rule: str, reason: str) -> Card | Deny:
+    async def _card(self, call: Call, rule: str, reason: str) -> Card | Deny:
         ctx, tool = call.ctx, call.tool
         intent = ctx.intent
         if self.propose is None or not ctx.requester or not intent.home or intent.scheduled:
@@ -375,7 +371,7 @@ class Gate:
         action = Action(
             id=new_id(),
             run=ctx.run,
-            context=context,
+            context=ctx.context,
             tool=tool.name,
             scope=ctx.scope,
             args=call.values,
@@ -392,12 +388,11 @@ class Gate:
         self.propose(action)
         return Card(action, rule)
 
-    def _note(
-        self, ctx: ToolContext, context: str, tool: str, args: Any, verdict: str, rule: str
-    ) -> None:
+    def _note(self, ctx: ToolContext, tool: str, args: Any, verdict: str, rule: str) -> None:
         hashed = digest_of(json.dumps(args, sort_keys=True, default=str))[:16]
+        place, who = (ctx.run, ctx.context), ctx.requester
         now, label = datetime.now(UTC), _summary(ctx.label)
-        self.log(Decision(ctx.run, context, tool, hashed, verdict, rule, now, ctx.requester, label))
+        self.log(Decision(*place, tool, hashed, verdict, rule, now, who, label))
 
 
 def count_allowed(log: Iterable[Decision]) -> Counter[str]:

@@ -301,9 +301,7 @@ class Overlap:
     def _own(self, contexts: Iterable[str], wanted: Set[int]) -> set[int]:
         """Return the shingles that these contexts have read themselves."""
         read = (digest for context in contexts for digest in self._index.read(context))
-        return (
-            set().union(*(self._compute(digest) & wanted for digest in read))
-        )
+        return set().union(*(self._compute(digest) & wanted for digest in read))
 
     def _delivered(self, context: str, wanted: Set[int]) -> Set[int]:
         """Return shingles delivered by views, findings, handoffs and a brief, if permitted.

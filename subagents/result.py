@@ -490,7 +490,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         "status": status,
         "stopped_by": stopped_by,
         "reason": one_line(reason)[:500],
-        "value": _keep(value),
+        "value": value.model_dump(mode="json", exclude={"findings"}) if value else None,
         "text": text,
         "findings": findings,
         "not_covered": not_covered,
@@ -511,10 +511,6 @@ def drop_unsupported(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVe
     return value.model_copy(update={"key_facts": facts}), dropped
 
 
-def _keep(value: Submission | None) -> dict[str, Any] | None:
-    return value.model_dump(mode="json", exclude={"findings"}) if value else None
-
-
 def join_labels(results: Iterable[SubagentResult]) -> Label:
     """Return the label of what results rest on; it stays untrusted whatever they say."""
     label = TRUSTED
@@ -523,21 +519,24 @@ def join_labels(results: Iterable[SubagentResult]) -> Label:
     return label
 
 
-def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
-    """Return a placeholder result for a subagent whose own end is unknown."""
-    draft = frozen.brief.draft
+def placeholder(frozen: SpawnedBrief) -> SubagentResult:
+    """Return the result of a subagent that has not ended."""
     return SubagentResult(
         id=frozen.id,
-        scope=draft.scope,
+        scope=frozen.brief.draft.scope,
         model=frozen.model,
-        status="failed",
-        stopped_by="tool_error",
-        reason=reason,
-        contract=draft.contract,
-        text="It failed.",
-        coverage=Coverage().model_dump(mode="json"),
-        label=TRUSTED.to_json(),
+        status="cancelled",
+        stopped_by="user",
+        reason="it had not ended",
+        contract=frozen.brief.draft.contract,
     )
+
+
+def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
+    """Return the result of a subagent whose own end is unknown."""
+    ended = {"status": "failed", "stopped_by": "tool_error", "reason": reason, "text": "It failed."}
+    read = {"coverage": Coverage().model_dump(mode="json"), "label": TRUSTED.to_json()}
+    return placeholder(frozen).model_copy(update=ended | read)
 
 
 def salvage(ending: Ending, reading: SourceLog) -> str:

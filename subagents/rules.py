@@ -56,7 +56,6 @@ class Call:
     directory: Directory
     counts: Mapping[str, int] = field(default_factory=dict)
     """Calls that were allowed in this run so far, by `counts_of`."""
-    context: str = ""
     over: str = ""
     """Why it is one call too many; empty if it is not."""
 
@@ -453,7 +452,7 @@ async def draft(call: Call) -> Objection | None:
 
 async def flood(call: Call) -> Objection | None:
     """Keep a model from flooding a channel or a store, however often it is told to."""
-    counted = counts_of(call.effect, call.context)
+    counted = counts_of(call.effect, call.ctx.context)
     done = call.counts.get(counted[0], 0)
     if call.effect in (Effect.KEEP, Effect.DRAFT, Effect.REMIND) and done >= MAX_KEPT:
         return Objection(f"{MAX_KEPT} things were stored here already. Sum up instead.")
@@ -467,7 +466,7 @@ async def flood(call: Call) -> Objection | None:
 def _too_many(call: Call) -> Objection | None:
     """Limit the outside look-ups of a run: more are allowed if it can disclose nothing."""
     label, done = call.ctx.label, call.counts
-    run, context = counts_of(call.effect, call.context)
+    run, context = counts_of(call.effect, call.ctx.context)
     if done.get(context, 0) >= MAX_PAGES or done.get(run, 0) >= MAX_PAGES_RUN:
         return Objection("So many pages and searches are enough. Hand in what you have.")
     most = MAX_GUARDED if label.is_open else MAX_ASKED

@@ -63,7 +63,7 @@ from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.slack_write import SlackWriter
 from scopes.spaces import notes_of
 from scopes.tool import Tool, ToolContext, iso, minute
-from subagents.agent import Outcome
+from subagents.agent import Agent, Outcome
 from subagents.brief import Block, parent_prompt, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegation import DELEGATING, Delegation, SpawnGuard, delegation_schemas
@@ -311,22 +311,15 @@ class Ask:
         return [*self._direct(), *self._reports()]
 
     async def _answer(self, handles: Handles) -> ParentRun:
-        return await run_parent(
-            self.run,
-            self._spec(handles),
-            Toolbox(
-                self._direct(),
-                self.run.gate,
-                self.run.limits.tool_timeout_s,
-                self.sources.delimiter,
-            ),
-            self._context(handles),
-            self.request.text,
-            self._workflow,
-            DELEGATING | self._reports().keys(),
-            self.delegation,
-            self.reading,
-        )
+        run, names = self.run, DELEGATING | self._reports().keys()
+        timeout_s, delimiter = run.limits.tool_timeout_s, self.sources.delimiter
+        toolbox = Toolbox(self._direct(), run.gate, timeout_s, delimiter)
+
+        def opened(spec: Spec, ctx: ToolContext) -> Agent:
+            return Agent(run, spec, toolbox, ctx, self._workflow, names, self.reading)
+
+        spec, ctx = self._spec(handles), self._context(handles)
+        return await run_parent(opened, spec, ctx, self.request.text, self.delegation)
 
     async def _workflow(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         """Run the calls of one turn that start subagents; one outcome a call, in order."""
