@@ -684,25 +684,24 @@ class Panel(ReportTask):
         whole = whole and not any(phase.stopped for phase in self.phases)
         return "complete" if whole else "partial"
 
+    def _unread(self, reading: Reading) -> str:
+        """Return how many parts of the material a specialist has not read, and why."""
+        left, of = len(self.parts) - len(reading.read), len(self.parts)
+        why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
+        return phrase("panel.unread", left=left, of=of) + why if left else ""
+
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         cover = coverage_of(results)
         missing = [Gap(reason=each) for each in (*self.material.missing, *self.app.problems)]
-        unread: dict[str, list[str]] = {}
-        undecided: dict[str, list[Gap]] = {}
         for reading in self.readings:
-            name = reading.specialist.name
-            for gap in dict.fromkeys(reading.gaps):
-                undecided.setdefault(normal(gap), []).append(Gap(source=name, reason=gap))
-            if left := len(self.parts) - len(reading.read):
-                why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
-                text = phrase("panel.unread", left=left, of=len(self.parts))
-                unread.setdefault(f"{text}{why}", []).append(name)
             left_out = (phrase("panel.reference", name=each) for each in reading.left_out)
-            missing += [Gap(source=name, reason=each) for each in left_out]
-        missing += [Gap(source=", ".join(names), reason=text) for text, names in unread.items()]
-        for same in undecided.values():  # what several say is told once
-            names = ", ".join(dict.fromkeys(gap.source for gap in same))
-            missing.append(same[0].model_copy(update={"source": names}))
+            missing += [Gap(source=reading.specialist.name, reason=each) for each in left_out]
+        unread = [(self._unread(each), each) for each in self.readings if self._unread(each)]
+        undecided = [(gap, each) for each in self.readings for gap in dict.fromkeys(each.gaps)]
+        told: dict[str, tuple[str, dict[str, None]]] = {}
+        for reason, reading in (*unread, *undecided):  # what several say is told once
+            told.setdefault(normal(reason), (reason, {}))[1][reading.specialist.name] = None
+        missing += [Gap(source=", ".join(names), reason=reason) for reason, names in told.values()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
 
 

@@ -45,7 +45,7 @@ from subagents.fanout import TaskSpawner
 from subagents.gate import Card, Deny, Gate
 from subagents.model import ModelCall, ModelClient, ModelReply
 from subagents.rate_limiter import RateLimiter
-from subagents.run import PassThrough, Run, step_value
+from subagents.run import Checkpoint, Run, step_value
 from subagents.toolbox import ToolOutcome
 from subagents.trajectory import MemorySink, Origin, Recording, Trajectory, TrajectorySink
 
@@ -373,7 +373,7 @@ class ReplayedRun(Run):
 
 
 @dataclass
-class ReplaySteps(PassThrough):
+class ReplaySteps(Checkpoint):
     """The checkpoint of a replay: it returns what steps returned, and stores nothing."""
 
     replay: Replay
