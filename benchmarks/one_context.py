@@ -16,7 +16,7 @@ from bot.local.model.answer import Answer
 from scopes import scope
 from subagents.brief import SUBMIT, template, tools_for
 from subagents.prices import Usage
-from subagents.trajectory import Trajectory, rebuild
+from subagents.trajectory import Trajectory, messages_of
 
 Json = dict[str, Any]
 MAX_TOKENS = 64_000
@@ -42,8 +42,8 @@ class Reading:
 
     @classmethod
     def of(cls, trajectory: Trajectory, child: str) -> Reading:
-        last = max(r.seq for r in trajectory.requests if r.context == child)
-        messages = rebuild(trajectory, child, last)["messages"]
+        own = (each for each in trajectory.requests if each.context == child)
+        messages = messages_of(trajectory, max(own, key=lambda each: each.seq))
         _, material = (block["text"] for block in messages[0]["content"])
         call = {
             "type": "tool_use",

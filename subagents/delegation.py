@@ -233,7 +233,8 @@ class Delegation:
         for finding in findings:
             self._known[finding.id] = finding
             self.threads[finding.id] = finding.threads
-            self._found.update(filter(_is_thing, finding.sources))
+            web = ("http:", "https:")  # no whole store, as other handles with a colon are
+            self._found.update(s for s in finding.sources if ":" not in s or s.startswith(web))
 
     def _outcome(self, results: Sequence[SubagentResult], share: int, note: str) -> Outcome:
         refused = [r for r in results if r.status == "refused"]
@@ -401,11 +402,6 @@ class Delegation:
 
 
 NOT_OF_SCOPE = "{} rests on nothing that a subagent of the scope {} can read"
-
-
-def _is_thing(handle: str) -> bool:
-    """Return whether a handle is one thread, mail, page or list, not a whole store."""
-    return ":" not in handle or handle.startswith(("http:", "https:"))
 
 
 def _says(text: str, name: str) -> bool:

@@ -368,6 +368,8 @@ class Gate:
             return Deny("One question of this request waits already.", rule)
         if len(self._proposed) >= MAX_PROPOSED:
             return Deny(f"{MAX_PROPOSED} things wait for approval already.", rule)
+        used = (str(call.values.get(name) or "") for name in tool.handle_arguments)
+        needed = [*used, tool.needs or ""]
         action = Action(
             id=new_id(),
             run=ctx.run,
@@ -377,7 +379,7 @@ class Gate:
             args=call.values,
             requester=ctx.requester,
             label=ctx.label,
-            handles={h: ctx.handles.titles.get(h, "") for h in _needed_handles(call)},
+            handles={h: ctx.handles.titles.get(h, "") for h in needed if h},
             intent=ctx.intent,
             rule=rule,
             made=datetime.now(UTC),
@@ -444,13 +446,6 @@ def _with_source(found: ToolResult, tool: Tool) -> ToolResult:
         return replace(found, label=named(found.label))
     items = tuple(replace(i, label=named(i.label)) for i in found.items)
     return replace(found, items=items, label=named(found.label))
-
-
-def _needed_handles(call: Call) -> list[str]:
-    """Return the handles that a stored call needs when it is executed."""
-    values = (call.values.get(name) for name in call.tool.handle_arguments)
-    needs = [call.tool.needs] if call.tool.needs else []
-    return [str(v) for v in values if v] + needs
 
 
 def _is_for(item: Item, requester: str, hidden: set[str]) -> bool:

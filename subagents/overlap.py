@@ -168,12 +168,12 @@ def _day_words() -> frozenset[str]:
 
 
 def _says_something(window: tuple[str, ...]) -> bool:
-    plain = sum(1 for token in window if _is_plain(token))
+    """Return whether at least half of it are words, not figures, ids, times or addresses."""
+    plain = sum(
+        _weight(token) < 4 or bool(_PLAIN.search(token) and not _CODED.match(token))
+        for token in window
+    )
     return 2 * plain >= len(window)
-
-
-def _is_plain(token: str) -> bool:
-    return _weight(token) < 4 or bool(_PLAIN.search(token) and not _CODED.match(token))
 
 
 def _join(tokens: list[str], unspaced: bool) -> str:

@@ -7,7 +7,7 @@ the context has read, what the requester wrote, and what the services say about 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -259,7 +259,9 @@ async def handles(call: Call) -> Objection | None:
         reads = kind == THREAD and call.tool.access is Access.READ
         if reads and (threads := _threads(call.ctx, value)):
             if len(threads) > 1:
-                return Objection(_which(value, threads))
+                rests = f"{value} rests on {len(threads)} threads"
+                ids = first_of(threads, MAX_NAMED)
+                return Objection(f"{rests}. Give the id of one: {ids}.")
             value = threads[0]
         person = kind == "person"
         oneself = person and value in (ME, call.ctx.requester)
@@ -278,12 +280,6 @@ async def handles(call: Call) -> Objection | None:
 def _threads(ctx: ToolContext, finding: str) -> list[str]:
     """Return the threads that the finding with this id rests on, of those in its handles."""
     return [t for t in ctx.findings.get(finding.strip("[]"), ()) if ctx.handles.resolve(t)]
-
-
-def _which(finding: str, threads: Sequence[str]) -> str:
-    """Return the threads of a finding, for a tool that takes one."""
-    named = first_of(threads, MAX_NAMED)
-    return f"{finding} rests on {len(threads)} threads. Give the id of one: {named}."
 
 
 async def entitlement(call: Call) -> Objection | None:

@@ -126,7 +126,12 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     What is not shown is counted, and named as far as there is room.
     """
     found = [r for r in results if r.findings and not verdict(r)]
-    read = _made_results(results) if found else results
+    made = ("table", "draft")  # their value is shown although it is not a finding
+    read = [
+        r
+        for r in results
+        if not found or verdict(r) or (r.value and not r.findings and r.contract in made)
+    ]
     named = max_tokens // NAMED_SHARE
     lines = _describe_unfinished(results, named)
     told = {r.id for r in (*found, *read)}
@@ -145,15 +150,6 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
         views = {r.id: parent_view(r, LEAST_TOKENS) for r in read[:most]}
         lines.insert(0, fit_views({**dict.fromkeys((r.id for r in read), ""), **views}, room))
     return shorten("\n".join([*shown, *lines]), max_tokens)
-
-
-def _made_results(results: Sequence[SubagentResult]) -> list[SubagentResult]:
-    """Return those whose value is shown although it is not a finding."""
-    return [
-        r
-        for r in results
-        if r.value and (verdict(r) or (not r.findings and r.contract in ("table", "draft")))
-    ]
 
 
 def _findings(found: Sequence[SubagentResult], room: int) -> tuple[list[str], list[Finding]]:

@@ -290,28 +290,20 @@ def _said(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield message["role"], block
 
 
-def rebuild(trajectory: Trajectory, context: str, seq: int, attempt: int = 1) -> dict[str, Any]:
-    """Return the blocks of a recorded request, as `{system, tools, messages}`.
+def messages_of(trajectory: Trajectory, request: RecordedRequest) -> list[dict[str, Any]]:
+    """Return the messages of a recorded request.
 
     Neighboring messages of one role come back as one message, as the API merges them; cache marks
-    are not recorded. Raises KeyError if there is no such request.
+    are not recorded.
     """
-    for request in trajectory.requests:
-        if (request.context, request.seq, request.attempt) == (context, seq, attempt):
-            break
-    else:
-        raise KeyError(f"no request {seq}.{attempt} of {context}")
-    body: dict[str, Any] = {"system": [], "tools": [], "messages": []}
-    messages = body["messages"]
+    messages: list[dict[str, Any]] = []
     for place, digest in request.parts:
-        block = json.loads(trajectory.blocks[digest])
         if place in ("system", "tool"):
-            body["system" if place == "system" else "tools"].append(block)
             continue
         if not messages or messages[-1]["role"] != place:
             messages.append({"role": place, "content": []})
-        messages[-1]["content"].append(block)
-    return body
+        messages[-1]["content"].append(json.loads(trajectory.blocks[digest]))
+    return messages
 
 
 def _blocks(content: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

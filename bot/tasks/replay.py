@@ -252,12 +252,10 @@ class Replay:
 
     def unmade(self) -> None:
         """Note the first recorded request that was not made again."""
-        for call in self.record.requests:
-            if call not in self.compared and not self.is_live(*call):
-                detail = "it is recorded, and is not made any more."
-                departure = Departure(call[0], self.record.numbers[call], "order", detail)
-                self.departures.append(departure)
-                return
+        calls = (c for c in self.record.requests if c not in self.compared and not self.is_live(*c))
+        if call := next(calls, None):
+            detail = "it is recorded, and is not made any more."
+            self.departures.append(Departure(call[0], self.record.numbers[call], "order", detail))
 
     async def run(self) -> Document | None:
         """Work again; return the document, or None where the record did not hold enough."""
