@@ -43,7 +43,8 @@ class Reading:
     @classmethod
     def of(cls, trajectory: Trajectory, child: str) -> Reading:
         own = (each for each in trajectory.requests if each.context == child)
-        messages = messages_of(trajectory, max(own, key=lambda each: each.seq))
+        last = max(own, key=lambda each: each.seq)
+        messages = messages_of(trajectory, last)
         _, material = (block["text"] for block in messages[0]["content"])
         call = {
             "type": "tool_use",
@@ -53,7 +54,7 @@ class Reading:
         }
         read = {"type": "tool_result", "tool_use_id": call["id"], "content": material}
         turns = [Turn([call], [read])]
-        (final,) = [r for r in trajectory.replies if (r.context, r.seq) == (child, last)]
+        (final,) = [r for r in trajectory.replies if (r.context, r.seq) == (child, last.seq)]
         blocks = [json.loads(trajectory.blocks[digest]) for digest in final.blocks]
         (submission,) = [b["input"] for b in blocks if b.get("name") == SUBMIT]
         return cls(messages[0]["content"][0]["text"], turns, submission)
