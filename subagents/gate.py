@@ -165,17 +165,6 @@ class Decision:
     """Label of the context then: `untrusted`, `readers` (public, or a count), `sources`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The decision on showing an answer where it was requested."""
-
-    obstacles: tuple[Obstacle, ...] = ()
-
-    @property
-    def public(self) -> bool:
-        return not self.obstacles
-
-
 VERDICTS = ("allow", "card", "deny")
 """Verdicts on a call in the log."""
 ANSWER = "answer"
@@ -256,20 +245,21 @@ class Gate:
         self._note(ctx, tool.name, dict(action.args), how, rule)
         return denied or await self._run(ctx, tool, action.args)
 
-    async def release(
+    async def obstacles(
         self, context: str, ctx: ToolContext, to: str = "", *, again: bool = False
-    ) -> Release:
-        """Decide whether what a context of this label writes may be shown where it was
-        requested, or to the person `to`. `again` = the same was asked before and is not
-        logged again."""
-        place, obstacles = to or ctx.intent.home, tuple[Obstacle, ...]()
+    ) -> tuple[Obstacle, ...]:
+        """Decide whether what a context of this label writes may be shown where it was requested,
+        or to the person `to`; return what keeps it from there, if anything.
+
+        `again` = the same was asked before and is not logged again.
+        """
+        place, found = to or ctx.intent.home, tuple[Obstacle, ...]()
         if place and self.holds("audience"):
-            obstacles = await self.directory.obstacles(ctx.label, place)
-        release = Release(obstacles)
-        how = "allow" if release.public else "deny"
+            found = await self.directory.obstacles(ctx.label, place)
         if not again:
+            how = "deny" if found else "allow"
             self._note(replace(ctx, context=context), ANSWER, {"to": place}, how, "audience")
-        return release
+        return found
 
     async def may_read(self, requester: str | None, thing: str) -> bool:
         """Return whether a thing exists for this requester."""
