@@ -26,7 +26,7 @@ from subagents.errors import BriefRefused
 from subagents.evidence import MIN_FOUND, normal
 from subagents.overlap import shingles
 from subagents.result import Finding
-from subagents.sanitizer import Material, Withheld, quotable, sanitize, source_of
+from subagents.sanitizer import CleanFinding, Material, quotable, sanitize, source_of
 
 GRADES: Final[tuple[Grade, ...]] = get_args(Grade)
 """Severities, the worst first."""
@@ -426,7 +426,7 @@ def claims(pair: Pair) -> tuple[str, ...]:
         # Its quotes were found in what it read: they stand for it here.
         material = Material({place: "\n".join(finding.quotes)})
         clean = sanitize(draft, material, [finding.state])
-        if isinstance(clean, Withheld):
-            raise BriefRefused("results", f"{finding.id} is not handed on ({clean.reason})")
+        if not isinstance(clean, CleanFinding):
+            raise BriefRefused("results", f"{finding.id} is not handed on ({clean})")
         found.append(clean.line())
     return tuple(found)

@@ -39,14 +39,6 @@ Reason = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
-    """A finding that no other context reads."""
-
-    id: str
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
 class CleanFinding:
     """The fields of a finding that other contexts read; nothing tells who wrote it."""
 
@@ -155,7 +147,7 @@ def source_of(place: str) -> tuple[str, int | None]:
 
 def sanitize(
     finding: ReviewFinding, material: Material, categories: Collection[str]
-) -> CleanFinding | Withheld:
+) -> CleanFinding | Reason:
     """Return what others may read of a finding, or why they may read nothing of it.
 
     Its id is one that code gave. A quote that is not in the material, or that holds what no claim
@@ -167,13 +159,13 @@ def sanitize(
     bare = without_markup(claim)  # its words, where marks stood between their letters
     for text in (claim, bare, place):
         if reason := fault(text, material):
-            return Withheld(finding.id, reason)
+            return reason
     if not (claim := shortened(bare)):
-        return Withheld(finding.id, "empty")
+        return "empty"
     if finding.category not in categories:
-        return Withheld(finding.id, "category")
+        return "category"
     if not place:
-        return Withheld(finding.id, "evidence")
+        return "evidence"
     quotes = (quotable(span, material) for span in spans)
     kept = tuple(dict.fromkeys(filter(None, quotes)))[:MAX_QUOTES]
     return CleanFinding(finding.id, finding.category, finding.severity, claim, place, kept)

@@ -18,7 +18,7 @@ from subagents.challenge import (
     route,
 )
 from subagents.contracts import ReviewFinding
-from subagents.sanitizer import CleanFinding, Material, Withheld, is_instruction, sanitize
+from subagents.sanitizer import CleanFinding, Material, is_instruction, sanitize
 
 PAY = "def pay(sum):\n    check(sum)\n    return eval(sum)\n"
 MATERIAL = Material(
@@ -91,7 +91,7 @@ def test_the_place_is_one_of_the_material(place: str, quote: str, expected: str)
     ],
 )
 def test_a_finding_that_lacks_something_is_withheld(more: dict[str, Any], reason: str) -> None:
-    assert sanitize(found(**more), MATERIAL, NAMES) == Withheld("R1", reason)  # type: ignore[arg-type]
+    assert sanitize(found(**more), MATERIAL, NAMES) == reason
 
 
 def test_a_quote_imitates_no_other_part_of_a_line() -> None:

@@ -71,7 +71,7 @@ from subagents.result import SubagentResult, item_at, join_labels
 from subagents.sanitizer import (
     CleanFinding,
     Material,
-    Withheld,
+    Reason,
     is_instruction,
     sanitize,
     without_markup,
@@ -97,7 +97,7 @@ class SpecialistFinding:
     """A finding of one specialist, over all its rounds."""
 
     finding: ReviewFinding
-    shown: CleanFinding | Withheld
+    shown: CleanFinding | Reason
     """What others read of it, or why they read nothing."""
     sources: list[str]
     """Ids of the contexts that found it."""
@@ -395,7 +395,7 @@ class Panel(ReportTask):
             same = dict(compare([each.finding for each in own], others).remaining)
             for each in own:
                 groups.setdefault(same.get(each.finding.id, each.finding.id), []).append(each)
-            withheld = (each for each in reading.found if isinstance(each.shown, Withheld))
+            withheld = (each for each in reading.found if not isinstance(each.shown, CleanFinding))
             self.found |= {each.finding.id: each for each in withheld}
         kept = (self._joined(group) for group in groups.values())
         self.found |= {each.finding.id: each for each in kept}
@@ -592,7 +592,7 @@ class Panel(ReportTask):
     def _finding(self, id: str, judged: Judged | None) -> PanelFinding:
         found, finding = self.found[id], self.found[id].finding
         clean = found.shown if isinstance(found.shown, CleanFinding) else None
-        withheld = found.shown if isinstance(found.shown, Withheld) else None
+        withheld = "" if isinstance(found.shown, CleanFinding) else found.shown
         opinions = [
             PanelVerdict(
                 specialist=o.judge,
@@ -604,7 +604,7 @@ class Panel(ReportTask):
         return PanelFinding(
             id=id,
             outcome="withheld" if withheld else judged.outcome if judged else "unjudged",
-            reason=withheld.reason if withheld else judged.into if judged else "",
+            reason=withheld or (judged.into if judged else ""),
             category=finding.category,
             severity=judged.severity if judged else finding.severity,
             confidence=round(found.confidence, 2),

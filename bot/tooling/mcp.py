@@ -173,12 +173,11 @@ class McpTools(ToolProvider):
         ]
         found = await asyncio.gather(*(self._offer(server) for server in mine))
         by_scope: dict[str, tuple[Tool, ...]] = {}
+        handles: dict[str, str] = {}
         for server, tools in zip(mine, found, strict=True):
             if tools:
                 by_scope[server.scope] = (*by_scope.get(server.scope, ()), *tools)
-        handles = {
-            s.handle: f"scope {s.scope}" for s, tools in zip(mine, found, strict=True) if tools
-        }
+                handles[server.handle] = f"scope {server.scope}"
         return OpenedTools({Outside: Outside(by_scope)} if by_scope else {}, handles)
 
     async def _offer(self, server: ServerTools) -> Sequence[Tool]:
