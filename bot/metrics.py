@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -110,15 +109,12 @@ R = TypeVar("R")
 
 
 def time_calls(
-    call: Callable[[T], Awaitable[R]], tell: Callable[[float], None]
+    call: Callable[[T], Awaitable[R]], seconds: Histogram
 ) -> Callable[[T], Awaitable[R]]:
-    """Wrap an async callable so that `tell` receives the seconds of each call."""
+    """Wrap an async callable so that the seconds of each call are observed."""
 
     async def measured(argument: T) -> R:
-        began = time.perf_counter()
-        try:
+        with seconds.time():
             return await call(argument)
-        finally:
-            tell(time.perf_counter() - began)
 
     return measured

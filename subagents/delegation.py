@@ -20,7 +20,7 @@ from subagents.agent import Outcome
 from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, check_brief
 from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import DEFAULT_MODEL, OFFERED
-from subagents.delimiter import first_of
+from subagents.delimiter import clip, first_of
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
 from subagents.evidence import Coverage
@@ -339,7 +339,7 @@ class Delegation:
         """Return a draft with the title and the sources that it leaves out."""
         changes: dict[str, Any] = {}
         if not draft.description:
-            changes["description"] = _title(one_line(draft.task))
+            changes["description"] = clip(one_line(draft.task), MAX_TITLE)
         if not (draft.handles or draft.findings):
             changes["handles"] = self._meant(draft, held)
         return draft.model_copy(update=changes)
@@ -395,7 +395,7 @@ class Delegation:
 
     def _refuse(self, given: Any, refusal: BriefRefused) -> SubagentResult:
         data: Mapping[str, Any] = given if isinstance(given, dict) else {}
-        title = _title(str(data.get("description") or data.get("task") or "a brief"))
+        title = clip(str(data.get("description") or data.get("task") or "a brief"), MAX_TITLE)
         self.fanout.run.emit(BriefWasRefused(title, refusal.field, refusal.reason))
         scope, contract = str(data.get("scope", "")), str(data.get("contract", "answer"))
         return self.fanout.refuse(title, scope, contract, refusal)
@@ -434,11 +434,6 @@ def refusals(results: Sequence[SubagentResult]) -> str:
     return "\n".join(lines)
 
 
-def _title(text: str) -> str:
-    """Shorten a title to the length that a brief accepts."""
-    return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1].rstrip()}…"
-
-
 def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
     """Return the template's brief for one item, with the item among its handles."""
     title = held.titles.get(held.resolve(item) or "", "")
@@ -452,7 +447,7 @@ def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
     return template.model_copy(
         update={
             "task": task if item in task else f"{task} ({item})",
-            "description": _title(template.description.replace("{item}", title or item)),
+            "description": clip(template.description.replace("{item}", title or item), MAX_TITLE),
             "questions": tuple(map(put, template.questions)),
             **{name: put(getattr(template, name)) for name in ("known", "output", "out_of_scope")},
             "handles": tuple(dict.fromkeys((*others, item))),

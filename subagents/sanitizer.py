@@ -18,7 +18,7 @@ import regex
 from scopes.clean import printable, unified
 from scopes.tool import Item, one_line
 from subagents.contracts import Grade, ReviewFinding
-from subagents.delimiter import leaks_delimiter
+from subagents.delimiter import clip, leaks_delimiter
 
 MAX_CLAIM: Final = 300
 """Characters of a claim that others read."""
@@ -183,7 +183,7 @@ def fault(text: str, material: Material) -> Reason | None:
 
 
 def shortened(claim: str) -> str:
-    return claim if len(claim) <= MAX_CLAIM else f"{claim[: MAX_CLAIM - 1].rstrip()}…"
+    return clip(claim, MAX_CLAIM)
 
 
 _ADDRESS = re.compile(r"\(?(?:https?://|www\.|mailto:)\S+", re.IGNORECASE)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scopes.tool import counted, estimate_tokens, one_line
 from subagents.contracts import NEEDS_ACTION, RESTING, TableContract, TrackedRow, TriageVerdict
-from subagents.delimiter import shorten
+from subagents.delimiter import fitting_lines, shorten
 from subagents.evidence import Coverage
 from subagents.result import Finding, SubagentResult, tracked_rows, verdict
 
@@ -59,17 +59,6 @@ def room_for(result: SubagentResult, usual: int) -> int:
     """Return the tokens that a view may take: twice the usual for a table, as its rows are the
     answer."""
     return 2 * usual if result.contract == "table" else usual
-
-
-def fitting_lines(lines: Iterable[str], room: int) -> list[str]:
-    """Return the first lines that together fit into so many tokens."""
-    kept = []
-    for line in lines:
-        room -= _size(line)
-        if room < 0:
-            break
-        kept.append(line)
-    return kept
 
 
 MIN_VIEW_TOKENS = 60

@@ -286,10 +286,7 @@ class Ask:
         try:
             await record_task(self)
             key = f"{self.run.id}/opening"
-            sources = self.run.recorded(key, ResolvedSources)
-            if sources is None:
-                sources = await self.run.record(key, ResolvedSources, await self._resolve())
-            self.sources = sources
+            self.sources = await self.run.once(key, ResolvedSources, self._resolve)
             self.intent = replace(self.request.intent, named=frozenset(self.sources.named))
             others = {*self.request.here, *self.sources.aside}
             self.delegation.named = self.sources.handles.keys() - others
