@@ -115,8 +115,9 @@ class TableProvider(ToolProvider, Generic[S]):
         ]
 
     def missing(self) -> Mapping[str, str]:
-        lacking, sources = self.problems(), self.readers()
-        return dict.fromkeys(self.tools, lacking[0]) if len(lacking) == len(sources) else {}
+        lacking = self.problems()
+        any_open = len(lacking) < len(self.readers())
+        return {} if any_open or not lacking else dict.fromkeys(self.tools, lacking[0])
 
     async def aclose(self) -> None:
         """Close connections."""
