@@ -73,6 +73,11 @@ def shorten(text: str, max_tokens: int) -> str:
     return f"{kept} [cut]"
 
 
+def delimiters_in(text: str) -> list[str]:
+    """Return the delimiters that a text contains."""
+    return PATTERN.findall(text)
+
+
 def leaks_delimiter(text: str) -> bool:
     """Return whether a text contains a delimiter, which nothing that is read or written may do."""
     return PATTERN.search(text) is not None

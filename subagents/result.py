@@ -31,7 +31,7 @@ from subagents.contracts import (
     prose,
 )
 from subagents.conversation import OUTPUT_CUT, Ending
-from subagents.delimiter import PATTERN, first_of, leaks_delimiter, shorten
+from subagents.delimiter import delimiters_in, first_of, leaks_delimiter, shorten
 from subagents.evidence import (
     Coverage,
     SourceLog,
@@ -262,7 +262,7 @@ def read_submission(
     contract: str, data: Any, reading: SourceLog
 ) -> tuple[str, str, Submission | None]:
     """Read a submission: (kind of fault, the fault in words or empty, the value if any)."""
-    if held := PATTERN.findall(str(data)):
+    if held := delimiters_in(str(data)):
         own = all(each == reading.delimiter for each in held)
         reading.alarms.append("own_delimiter" if own else "other_delimiter")
         return "injection", "It holds the delimiter.", None
