@@ -16,7 +16,8 @@ from anthropic import AsyncAnthropic, DefaultAioHttpClient
 
 from benchmarks.ours import Sample
 from benchmarks.workload import CHANNELS, briefs, settings_for
-from subagents.brief import SUBMIT, template
+from scopes import scope
+from subagents.brief import SUBMIT, template, tools_for
 from subagents.delimiter import new_delimiter, wrap
 
 Json = dict[str, Any]
@@ -73,7 +74,8 @@ class Bare:
 async def open_bare(url: str) -> AsyncIterator[Bare]:
     models = settings_for(1).models
     role = models.roles.subagent_fast
-    system, tools, _ = template("slack", "answer", models.strict_tools)
+    offered = tools_for("answer", scope("slack").tools)
+    system, tools, _ = template("slack", "answer", models.strict_tools, offered)
     mark = {"type": "ephemeral"}
     fixed = {
         "model": models.fast,

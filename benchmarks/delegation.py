@@ -134,8 +134,8 @@ WEEK = Window(datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC)
 async def _delegate(durable: Durable, store: Store, live: Any, made: Measured) -> None:
     spawner = WorkflowSpawner(durable, store, live, f"bench/{live.run.id}")
     guard = SpawnGuard(live.run.limits)
-    guard.own.append("Which markets have a support channel?")
-    guard.delivered.append("s0 complete (slack, fast): " + "an earlier answer of some words " * 200)
+    guard.note_own("Which markets have a support channel?")
+    guard.note_view("s0 complete (slack, fast): " + "an earlier answer of some words " * 200)
     delegation = Delegation(Fanout(live.run, spawner), guard, TimeFrame(WEEK, WEEK.oldest))
     call = _call(made.size)
     ctx = ToolContext(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import scopes
 from benchmarks import memory, start
 from benchmarks.bare import Bare, open_bare
 from benchmarks.ours import Ours, Sample, open_ours
@@ -18,7 +19,7 @@ from benchmarks.table import Row
 from benchmarks.workload import IDEAL_S, LATENCY_S, settings_for
 from scopes import ALL, scope_names
 from scopes.tool import estimate_tokens
-from subagents.brief import template
+from subagents.brief import template, tools_for
 from subagents.contracts import CONTRACTS
 
 CONCURRENCY = (1, 8, 50, 200)
@@ -134,7 +135,8 @@ def fixed_rows() -> list[Row]:
 
 
 def fixed_tokens(scope: str, contract: str) -> int:
-    system, tools, _ = template(scope, contract, settings_for(1).models.strict_tools)
+    offered = tools_for(contract, scopes.scope(scope).tools)
+    system, tools, _ = template(scope, contract, settings_for(1).models.strict_tools, offered)
     parts = [json.dumps(b, ensure_ascii=False, separators=(",", ":")) for b in [*system, *tools]]
     return estimate_tokens("".join(parts))
 

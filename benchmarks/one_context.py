@@ -13,9 +13,10 @@ from starlette.testclient import TestClient
 
 from benchmarks.workload import settings_for
 from bot.local.model.answer import Answer
-from subagents.brief import SUBMIT, template
+from scopes import scope
+from subagents.brief import SUBMIT, template, tools_for
 from subagents.prices import Usage
-from subagents.trajectory import Trajectory, rebuild
+from subagents.trajectory import Trajectory, messages_of
 
 Json = dict[str, Any]
 MAX_TOKENS = 64_000
@@ -41,8 +42,9 @@ class Reading:
 
     @classmethod
     def of(cls, trajectory: Trajectory, child: str) -> Reading:
-        last = max(r.seq for r in trajectory.requests if r.context == child)
-        messages = rebuild(trajectory, child, last)["messages"]
+        own = (each for each in trajectory.requests if each.context == child)
+        last = max(own, key=lambda each: each.seq)
+        messages = messages_of(trajectory, last)
         _, material = (block["text"] for block in messages[0]["content"])
         call = {
             "type": "tool_use",
@@ -52,7 +54,7 @@ class Reading:
         }
         read = {"type": "tool_result", "tool_use_id": call["id"], "content": material}
         turns = [Turn([call], [read])]
-        (final,) = [r for r in trajectory.replies if (r.context, r.seq) == (child, last)]
+        (final,) = [r for r in trajectory.replies if (r.context, r.seq) == (child, last.seq)]
         blocks = [json.loads(trajectory.blocks[digest]) for digest in final.blocks]
         (submission,) = [b["input"] for b in blocks if b.get("name") == SUBMIT]
         return cls(messages[0]["content"][0]["text"], turns, submission)
@@ -97,7 +99,8 @@ _HEADERS = {"x-api-key": "bench", "anthropic-version": "2023-06-01"}
 
 def _body(messages: Sequence[Json]) -> Json:
     models = settings_for(1).models
-    system, tools, _ = template("slack", "issues", models.strict_tools)
+    offered = tools_for("issues", scope("slack").tools)
+    system, tools, _ = template("slack", "issues", models.strict_tools, offered)
     mark = {"type": "ephemeral"}
     return {
         "model": models.main,

@@ -21,7 +21,7 @@ from subagents.gate import Gate
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 from subagents.result import SubagentResult
-from subagents.run import PassThrough, Run
+from subagents.run import Checkpoint, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Sample:
 
 
 @dataclass
-class ResultLog(PassThrough):
+class ResultLog(Checkpoint):
     """Stores the results of subagents, and no steps."""
 
     store: Store

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from scopes.clean import printable, redacted
 from scopes.resources import NAMED
 from scopes.tool import Item, one_line
+from subagents.delimiter import clip
 from subagents.evidence import SourceLog
 from subagents.result import Finding, SubagentResult
 
@@ -268,8 +269,7 @@ def without_own(text: str) -> str:
 def beginning(item: Item) -> str:
     """Return the beginning of an item, on one line without secrets."""
     by = f"{item.by}: " if item.by else ""
-    text = one_line(redacted(printable(f"{by}{item.text}")))
-    return text if len(text) <= BEGINNING else text[: BEGINNING - 1].rstrip() + "…"
+    return clip(one_line(redacted(printable(f"{by}{item.text}"))), BEGINNING)
 
 
 @dataclass

@@ -31,8 +31,8 @@ _MOST_READ = 64_000
 """Characters of one message searched for secrets before it is cut, so that none is split."""
 _LEAST_SECRET = 6
 """Minimum characters of an exact value to search for: shorter ones occur by chance."""
-_MOST_LEARNT = 500
-"""Maximum values learned while running that are searched for: the latest."""
+_MOST_VALUES = 500
+"""Maximum exact values that are searched for: the latest."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -53,46 +53,37 @@ def about(**fields: str | None) -> Iterator[None]:
         _about.reset(token)
 
 
-class _Exact:
-    """Finds exact values, however a log spells them."""
+class Redactor:
+    """Removes secrets from text: what looks like one, the exact values given, and those learned."""
 
-    def __init__(self, values: Iterable[str] = (), most: int | None = None) -> None:
-        self._values, self._most = dict.fromkeys(values), most
-        self._pattern = self._compile()
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: dict[str, None] = {}
+        self._pattern: re.Pattern[str] | None = None
+        self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
-        """Add these values; only the latest `most` are kept."""
+        """Add exact values, however a log spells them; only the latest are kept."""
         known = dict.fromkeys([*self._values, *values])
         if len(known) > len(self._values):
-            self._values = dict.fromkeys(list(known)[-self._most :] if self._most else known)
-            self._pattern = self._compile()
+            self._values = dict.fromkeys(list(known)[-_MOST_VALUES:])
+            parts = {p for v in self._values for p in _parts(v) if len(p) >= _LEAST_SECRET}
+            longest = sorted(parts, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, longest))) if parts else None
 
     def cut(self, text: str) -> str:
-        pattern = self._pattern
-        return pattern.sub(CUT, text) if pattern else text
+        """Return a text without the exact values."""
+        return self._pattern.sub(CUT, text) if self._pattern else text
 
-    def _compile(self) -> re.Pattern[str] | None:
-        parts = {part for value in self._values for part in _parts(value)}
-        known = sorted((p for p in parts if len(p) >= _LEAST_SECRET), key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, known))) if known else None
+    def clean(self, text: str) -> str:
+        return redacted(_learnt.cut(self.cut(text)))
 
 
-_learnt = _Exact(most=_MOST_LEARNT)
+_learnt = Redactor()
 
 
 def learn(secrets: Iterable[str]) -> None:
     """Remove these values, such as a user's tokens, from everything logged from now on."""
     _learnt.add(secrets)
-
-
-class Redactor:
-    """Removes secrets from text: what looks like one, the exact values given, and those learned."""
-
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        self._exact = _Exact(values)
-
-    def clean(self, text: str) -> str:
-        return redacted(_learnt.cut(self._exact.cut(text)))
 
 
 def _parts(value: str) -> Iterator[str]:

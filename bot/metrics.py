@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -11,10 +10,6 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.process_collector import ProcessCollector
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-OTHER = "other"
-
-REQUEST_OUTCOMES = frozenset(("done", "failed", "ignored", "stopped", "waiting"))
-SUBAGENT_STATUSES = frozenset(("complete", "partial", "failed", "cancelled", "refused"))
 TOKEN_KINDS = frozenset(("input", "output", "cache_read", "cache_write"))
 
 _ACK_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
@@ -70,8 +65,8 @@ class Metrics:
         return generate_latest(self._registry)
 
     def count_request(self, outcome: str, seconds: float | None = None) -> None:
-        """Count a request; `outcome`: of REQUEST_OUTCOMES; `seconds` to its reply, if any."""
-        self._requests.labels(_known(outcome, REQUEST_OUTCOMES)).inc()
+        """Count a request; `seconds` to its reply, if any."""
+        self._requests.labels(outcome).inc()
         if seconds is not None:
             self._answer.observe(seconds)
 
@@ -83,7 +78,7 @@ class Metrics:
             self._feedback.labels(value).inc()
 
     def count_subagent(self, status: str) -> None:
-        self._subagents.labels(_known(status, SUBAGENT_STATUSES)).inc()
+        self._subagents.labels(status).inc()
 
     def count_model_call(
         self,
@@ -95,8 +90,9 @@ class Metrics:
         """Count a model call; `tokens`: by TOKEN_KINDS; `dollars` None = not known."""
         self.last_model_outcome = outcome
         self._calls.labels(model, outcome).inc()
-        for kind in TOKEN_KINDS & (tokens or {}).keys():
-            self._tokens.labels(model, kind).inc((tokens or {})[kind])
+        for kind, count in (tokens or {}).items():
+            if kind in TOKEN_KINDS:
+                self._tokens.labels(model, kind).inc(count)
         if dollars is not None:
             self._dollars.labels(model).inc(dollars)
 
@@ -108,24 +104,17 @@ class Metrics:
         self._slack.labels(method, outcome).inc(times)
 
 
-def _known(value: str, known: frozenset[str]) -> str:
-    return value if value in known else OTHER
-
-
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def time_calls(
-    call: Callable[[T], Awaitable[R]], tell: Callable[[float], None]
+    call: Callable[[T], Awaitable[R]], seconds: Histogram
 ) -> Callable[[T], Awaitable[R]]:
-    """Wrap an async callable so that `tell` receives the seconds of each call."""
+    """Wrap an async callable so that the seconds of each call are observed."""
 
     async def measured(argument: T) -> R:
-        began = time.perf_counter()
-        try:
+        with seconds.time():
             return await call(argument)
-        finally:
-            tell(time.perf_counter() - began)
 
     return measured

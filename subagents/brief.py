@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -26,7 +25,7 @@ from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delimiter import leaks_delimiter, wrap
 from subagents.errors import BriefRefused
 from subagents.overlap import shingles
-from subagents.trajectory import Origin
+from subagents.trajectory import Origin, digest_of
 
 FORMS = "write YYYY-MM-DD, or YYYY-MM-DDTHH:MM"
 
@@ -210,11 +209,7 @@ class Passage:
 
     @classmethod
     def of(cls, finding: str, text: str, author: str, sources: Iterable[str]) -> Passage:
-        return cls(finding, text, author, tuple(dict.fromkeys(sources)), _digest(text))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        return cls(finding, text, author, tuple(dict.fromkeys(sources)), digest_of(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +237,7 @@ class PanelBrief:
     def check(self) -> None:
         """Raise BriefRefused if a passage may not be handed to this specialist."""
         for each in self.passages:
-            if each.digest != _digest(each.text):
+            if each.digest != digest_of(each.text):
                 raise BriefRefused("passages", f"{each.finding} was changed after it was made")
             if not each.sources or (each.author == self.name) is not self.defends:
                 raise BriefRefused("passages", f"{each.finding} is not for this specialist")
@@ -292,6 +287,11 @@ class Brief:
     def model(self) -> str:
         return self.draft.model_preference or DEFAULT_MODEL[self.draft.contract]
 
+    def tools(self, clients: Mapping[type, object]) -> tuple[Tool, ...]:
+        """Return the tools that its subagent is offered, of those that work with `clients`."""
+        offered = scopes.offered(self.draft.scope, clients, self.allowed)
+        return tools_for(self.draft.contract, offered, self.handles.titles)
+
     def key(self) -> str:
         """Return the same key for briefs that ask the same of one model about the same sources."""
         parts = [
@@ -304,7 +304,7 @@ class Brief:
             [i.id for i in self.material],
             self.panel and [self.panel.name, self.panel.draw, self.panel.passages],
         ]
-        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+        return digest_of(json.dumps(parts, default=str))
 
     def text(self, delimiter: str) -> str:
         """The instructions as the subagent reads them; empty sections are left out."""
@@ -409,24 +409,15 @@ READING = frozenset({"issues", "triage", "tracker", "review", "verdicts"})
 
 
 def tools_for(
-    scope: str,
-    contract: str,
-    clients: Mapping[type, object] | None = None,
-    allowed: Collection[str] | None = None,
-    held: Iterable[str] | None = None,
+    contract: str, tools: Iterable[Tool], held: Iterable[str] | None = None
 ) -> tuple[Tool, ...]:
-    """Return the tools that a subagent is offered, of those that work with `clients`; for `all`,
-    of the `allowed` scopes (None = every one).
+    """Return those of these tools that a subagent with this contract is offered.
 
     One that only reports what the exact ids in `held` hold gets the tools that take such ids: none
     where code gives it everything as material. `held` None = whatever it holds.
     """
-    if clients is None:
-        tools = scopes.scope(scope).tools
-    else:
-        tools = scopes.offered(scope, clients, allowed)
     if contract not in READING:
-        return tools
+        return tuple(tools)
     reads = (Effect.NONE, Effect.QUERY, Effect.FETCH, Effect.SEARCH)
     reading = tuple(t for t in tools if t.effect in reads)
     kinds = None if held is None else [_kinds_of(handle) for handle in held]
@@ -443,25 +434,23 @@ def _kinds_of(handle: str) -> frozenset[str]:
     return frozenset({"mail thread"} if scopes.scope_of(handle) == "email" else ())
 
 
+Template = tuple[list[Block], list[Block], str]
+"""System blocks, tool schemas and version of the subagents that share them."""
+
+
 def template(
     scope: str,
     contract: str,
     strict: bool,
-    clients: Mapping[type, object] | None = None,
+    offered: Sequence[Tool],
     held: Iterable[str] | None = None,
-    allowed: Collection[str] | None = None,
-) -> tuple[list[Block], list[Block], str]:
-    """Return system blocks, tool schemas and version shared by subagents of one scope and contract.
+) -> Template:
+    """Return what subagents share that have one scope, one contract and these tools.
 
-    For the scope `all`, they are shared by subagents whose sources have the same scopes, and where
-    tools depend on what is held (`tools_for`), by those that hold the same kinds. Only tools that
-    work with `clients` are included; without clients, all tools of the scope. `held` are handles;
-    None = of every scope. `allowed`: as for `tools_for`.
+    For the scope `all` they also hold handles of the same scopes; `held` None = of every scope.
     """
-    held = None if held is None else list(held)
-    all_of = tools_for(scope, contract, clients, allowed, held)
     of = None if held is None or scope != scopes.ALL else frozenset(map(scopes.scope_of, held))
-    return _template(scope, contract, strict, all_of, of, prompt_folder())
+    return _template(scope, contract, strict, tuple(offered), of, prompt_folder())
 
 
 @lru_cache(maxsize=64)
@@ -470,48 +459,41 @@ def _template(
     contract: str,
     strict: bool,
     offered: tuple[Tool, ...],
-    held: frozenset[str] | None = None,
-    prompts: Path | None = None,
-) -> tuple[list[Block], list[Block], str]:
+    held: frozenset[str] | None,
+    prompts: Path | None,
+) -> Template:
     """Return the template; `prompts` is the folder whose prompts come first."""
-    told = system_prompt(scope, offered, held)
     general = "\n".join(_lines(prompt("subagent"), {TOOLS} if offered else ()))
-    parts = [general, told, prompt(f"contract_{contract}")]
+    parts = [general, system_prompt(scope, offered, held), prompt(f"contract_{contract}")]
     text = "\n\n".join(filter(None, parts))
     tools = [t.schema() for t in offered]
     tools.append(tool_schema(SUBMIT, prompt("submit_result"), CONTRACTS[contract], strict=strict))
-    digest = hashlib.sha256(json.dumps([text, tools]).encode()).hexdigest()[:8]
+    digest = digest_of(json.dumps([text, tools]))[:8]
     return [text_block(text)], tools, f"{scope}/{contract}@{digest}"
 
 
 def fixed_tokens(scope: str, tools: Sequence[Tool], contract: str = "answer") -> int:
     """Estimate the fixed prompt tokens of a subagent: its tools, prompt and contract."""
-    system, schemas, _ = _template(scope, contract, True, tuple(tools))
+    system, schemas, _ = template(scope, contract, True, tools)
     texts = [block["text"] for block in system]
     texts += [json.dumps(each, separators=(",", ":")) for each in schemas]
     return sum(map(estimate_tokens, texts))
 
 
-def is_isolable(
-    brief: Brief, limits: LimitSettings, foreign: Set[int] = frozenset()
-) -> BriefRefused | None:
-    """Return why a subagent cannot do this brief alone, or None if it can.
+def check_brief(brief: Brief, limits: LimitSettings, foreign: Set[int] = frozenset()) -> None:
+    """Raise BriefRefused if a subagent cannot do this brief alone.
 
     `foreign` are the eight-word runs (`shingles`) of the views of other subagents that the author
     of the brief has read: their text may enter only by finding id. After a refusal the caller can
     split the brief, do it directly if one look-up is enough, or hand over, in this order.
     """
-    try:
-        _check_size(brief, limits)
-        _check_words(brief, foreign)
-    except BriefRefused as refusal:
-        return refusal
+    _check_size(brief, limits)
+    _check_words(brief, foreign)
     readers = brief.label.readers
     if brief.requester and not isinstance(readers, str) and brief.requester not in readers:
-        return BriefRefused("findings", "rests on text that the requester may not read")
+        raise BriefRefused("findings", "rests on text that the requester may not read")
     if not brief.handles.titles and not brief.material and not brief.findings:
-        return BriefRefused("handles", "names no source: give the ids of what is to be read")
-    return None
+        raise BriefRefused("handles", "names no source: give the ids of what is to be read")
 
 
 def _fields(draft: BriefDraft) -> Iterable[tuple[str, str]]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from operator import add, le, sub
 
 from subagents.errors import BudgetExceeded
 
@@ -23,23 +24,19 @@ class Amount:
     steps: int = 0
     """Model calls."""
 
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        return self.nanousd, self.tokens, self.steps
+
     def __add__(self, other: Amount) -> Amount:
-        return Amount(
-            self.nanousd + other.nanousd, self.tokens + other.tokens, self.steps + other.steps
-        )
+        return Amount(*map(add, self.parts, other.parts))
 
     def __sub__(self, other: Amount) -> Amount:
-        return Amount(
-            self.nanousd - other.nanousd, self.tokens - other.tokens, self.steps - other.steps
-        )
+        return Amount(*map(sub, self.parts, other.parts))
 
     def within(self, other: Amount) -> bool:
         """Return whether every part of this amount is at most that of the other."""
-        return (
-            self.nanousd <= other.nanousd
-            and self.tokens <= other.tokens
-            and self.steps <= other.steps
-        )
+        return all(map(le, self.parts, other.parts))
 
     @property
     def usd(self) -> float:
@@ -223,8 +220,7 @@ class BudgetQueue:
 
     def has_room(self, wish: ReservationRequest) -> bool:
         """Return whether a request fits, and another call as large as its largest."""
-        wanted = wish.wanted.values()
-        call = Amount(*(max(getattr(each, name) for each in wanted) for name in AMOUNTS))
+        call = Amount(*map(max, zip(*(each.parts for each in wish.wanted.values()), strict=True)))
         return self._excess(wish, self._others(wish) + call) is None
 
     def _others_at_work(self, wish: ReservationRequest) -> bool:
@@ -236,11 +232,7 @@ class BudgetQueue:
         kind of which it asks for no more than it holds."""
         worst, has = self._wants(wish), self._has(wish.wanted)
         for name in AMOUNTS:
-            mine, used, limit = (
-                getattr(worst, name),
-                getattr(others, name),
-                getattr(self.caps, name),
-            )
+            mine, used, limit = (getattr(each, name) for each in (worst, others, self.caps))
             if used + mine > limit and mine > getattr(has, name):
                 return BudgetExceeded(name, used, mine, limit)
         return None

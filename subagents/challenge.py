@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict
 import scopes
 from config.prompts import prompt
 from config.words import phrase
-from scopes.clean import printable
 from subagents.brief import BriefDraft
 from subagents.contracts import (
     NEEDS_ACTION,
@@ -23,12 +22,11 @@ from subagents.contracts import (
     ReviewFinding,
     Verdict,
 )
-from subagents.delimiter import PATTERN
 from subagents.errors import BriefRefused
 from subagents.evidence import MIN_FOUND, normal
 from subagents.overlap import shingles
 from subagents.result import Finding
-from subagents.sanitizer import FAULTS, Material, Withheld, quotable, sanitize, source_of
+from subagents.sanitizer import CleanFinding, Material, quotable, sanitize, source_of
 
 GRADES: Final[tuple[Grade, ...]] = get_args(Grade)
 """Severities, the worst first."""
@@ -41,17 +39,14 @@ class Opinion(OpinionDraft):
     place: str = ""
 
 
-# ---- who judges what
-
 JUDGES: Final = 2
-"""Minimum judges of a finding."""
+"""Judges of a finding; a profile has at least so many specialists besides its author."""
 
 
 def route(
     findings: Iterable[ReviewFinding],
     authors: Mapping[str, str],
     affinities: Mapping[str, Mapping[str, float]],
-    judges: int = JUDGES,
     found_by: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, list[str]]:
     """Map each specialist to the ids of the findings that it judges.
@@ -59,27 +54,23 @@ def route(
     `authors`: id of a finding -> its author, who never judges it. `affinities`: specialist ->
     category -> 0 to 1, an advice: a specialist with more than its share of findings gets no more
     as long as others can judge. `found_by`: id -> all who found it, who judge it only if nobody
-    else can. Raises ValueError where a finding has fewer possible judges.
+    else can.
     """
     ranked = sorted(findings, key=lambda f: (GRADES.index(f.severity), -f.confidence, f.id))
     routed: dict[str, list[str]] = {name: [] for name in affinities}
-    share = -(-judges * len(ranked) // max(1, len(routed)))
+    share = -(-JUDGES * len(ranked) // max(1, len(routed)))
     for finding in ranked:
         able = [name for name in routed if name != authors[finding.id]]
-        if len(able) < judges:
-            raise ValueError(f"{finding.id} has {len(able)} possible judges, {judges} are needed")
 
         def order(name: str, finding: ReviewFinding = finding) -> tuple[float, ...]:
             held, affinity = len(routed[name]), affinities[name].get(finding.category, 0.0)
             shared = name in found_by.get(finding.id, ())
             return (shared, max(0, held - share + 1), -affinity, held)
 
-        for name in sorted(able, key=order)[:judges]:
+        for name in sorted(able, key=order)[:JUDGES]:
             routed[name].append(finding.id)
     return routed
 
-
-# ---- which findings are the same
 
 NEAR: Final = 3
 """Lines that a finding may move without a common quote."""
@@ -176,8 +167,6 @@ def _overlap(one: str, other: str) -> bool:
     return one == other or (len(short) >= MIN_FOUND and short in long)
 
 
-# ---- what the verdicts make of the findings
-
 Outcome = Literal["confirmed", "disputed", "dropped", "merged", "unjudged"]
 
 
@@ -208,19 +197,8 @@ class Agreement(BaseModel):
     """Krippendorff's alpha of nominal verdicts; None if there is only one verdict to compare."""
 
 
-AlarmKind = Literal["own_delimiter", "other_delimiter", "instruction", "no_evidence", "yes_to_all"]
-
-
-class Alarm(BaseModel):
-    """Something that a specialist does and should not."""
-
-    model_config = ConfigDict(frozen=True)
-
-    kind: AlarmKind
-    specialist: str
-    count: int = 1
-
-
+Alarm = tuple[str, str]
+"""A kind of behaviour that is no review, and the specialist."""
 MIN_OPINIONS: Final = 5
 """Opinions from which on a judge that confirms all of them is told."""
 
@@ -326,11 +304,8 @@ class Challenge:
                 named[id] = targets.most_common(1)[0][0]
         found: dict[str, str] = {}
         for id in sorted(named, key=self._rank, reverse=True):  # of a circle the worst stays
-            target = named[id]
-            while target in found:
-                target = found[target]
-            if target != id:
-                found[id] = target
+            if _last(found, named[id]) != id:
+                found[id] = named[id]
         return {id: _last(found, target) for id, target in found.items()}
 
     def _rank(self, id: str) -> tuple[int, float, str]:
@@ -355,32 +330,17 @@ class Challenge:
             alpha=_alpha(triples),
         )
 
-    def alarms(self) -> list[Alarm]:
+    def alarms(self) -> Counter[Alarm]:
         """Return judges whose verdicts lack evidence, and those that confirm everything."""
-        missing = Counter(opinion.judge for opinion in self.without_evidence)
-        found = [Alarm(kind="no_evidence", specialist=j, count=n) for j, n in missing.items()]
+        found = Counter(("no_evidence", opinion.judge) for opinion in self.without_evidence)
         given: dict[str, list[Verdict]] = {}
         for (id, judge), opinion in self.opinions.items():
             if judge != self.authors[id]:
                 given.setdefault(judge, []).append(opinion.verdict)
-        return found + [
-            Alarm(kind="yes_to_all", specialist=judge, count=len(verdicts))
-            for judge, verdicts in given.items()
-            if len(verdicts) >= MIN_OPINIONS and set(verdicts) == {"confirm"}
-        ]
-
-
-def output_alarms(
-    specialist: str, texts: Collection[str], delimiter: str, material: Material
-) -> list[Alarm]:
-    """Return what in the texts of a specialist's output is no review; `delimiter`: its own."""
-    echoed = [found for text in texts for found in PATTERN.findall(text)]
-    counts: dict[AlarmKind, int] = {
-        "own_delimiter": sum(found == delimiter for found in echoed),
-        "other_delimiter": sum(found != delimiter for found in echoed),
-        "instruction": sum(FAULTS["instruction"](printable(text), material) for text in texts),
-    }
-    return [Alarm(kind=k, specialist=specialist, count=n) for k, n in counts.items() if n]
+        for judge, verdicts in given.items():
+            if len(verdicts) >= MIN_OPINIONS and set(verdicts) == {"confirm"}:
+                found["yes_to_all", judge] = len(verdicts)
+        return found
 
 
 def _vote(opinion: Opinion) -> tuple[Verdict, str]:
@@ -466,7 +426,7 @@ def claims(pair: Pair) -> tuple[str, ...]:
         # Its quotes were found in what it read: they stand for it here.
         material = Material({place: "\n".join(finding.quotes)})
         clean = sanitize(draft, material, [finding.state])
-        if isinstance(clean, Withheld):
-            raise BriefRefused("results", f"{finding.id} is not handed on ({clean.reason})")
+        if not isinstance(clean, CleanFinding):
+            raise BriefRefused("results", f"{finding.id} is not handed on ({clean})")
         found.append(clean.line())
     return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,9 +17,10 @@ from config.sections import LimitSettings
 from scopes.handles import Handles
 from scopes.tool import ToolContext, Window, not_found, one_line, tool_schema
 from subagents.agent import Outcome
-from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, is_isolable
+from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, check_brief
 from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import DEFAULT_MODEL, OFFERED
+from subagents.delimiter import clip, first_of
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
 from subagents.evidence import Coverage
@@ -44,37 +45,25 @@ class SpawnGuard:
     """Number of subagents that the model started one by one (`run_subagent`)."""
     items: int = 0
     """Number of subagents started over a list (`run_subagents`)."""
-    delivered: list[str] = field(default_factory=list)
-    """Views that the parent has read: their text may not be retyped into a brief."""
-    own: list[str] = field(default_factory=list)
-    """Texts that the parent may use freely: the request, and the briefs that it wrote before."""
     _own: set[int] = field(default_factory=set)
+    """Eight-word runs that the parent may use freely: of the request, of briefs that it wrote."""
     _foreign: set[int] = field(default_factory=set)
-    """Eight-word runs of `delivered` without those of `own`."""
-    _hashed: list[int] = field(default_factory=lambda: [0, 0])
-    """Number of texts of `own` and of `delivered` that were hashed."""
+    """Those of views that it has read, which may not be retyped into a brief."""
 
     async def check(self, brief: Brief) -> None:
         """Raise BriefRefused if a subagent could not do this brief alone."""
-        await self._hash_new()
-        if refusal := is_isolable(brief, self.limits, self._foreign):
-            raise refusal
-        self.own.append(brief.draft.model_dump_json())
+        await asyncio.sleep(0)  # of a thousand each takes its time
+        check_brief(brief, self.limits, self._foreign)
+        self.note_own(brief.draft.model_dump_json())
 
-    async def _hash_new(self) -> None:
-        """Hash each text once, yielding to the event loop; do nothing until a view is delivered."""
-        await asyncio.sleep(0)
-        if not self.delivered:
-            return
-        for text in self.own[self._hashed[0] :]:
-            self._own |= (words := shingles(text))
-            self._foreign -= words
-            self._hashed[0] += 1
-            await asyncio.sleep(0)
-        for text in self.delivered[self._hashed[1] :]:
-            self._foreign |= shingles(text) - self._own
-            self._hashed[1] += 1
-            await asyncio.sleep(0)
+    def note_own(self, text: str) -> None:
+        """Note a text that the parent may use freely."""
+        self._own |= (words := shingles(text))
+        self._foreign -= words
+
+    def note_view(self, text: str) -> None:
+        """Note a text that the parent has read and may not retype."""
+        self._foreign |= shingles(text) - self._own
 
     def admit_one(self) -> None:
         """Admit one subagent; raise BriefRefused above `max_subagents`."""
@@ -238,13 +227,14 @@ class Delegation:
         """Note that the parent was shown `text`, the view of these results."""
         self._returned += results
         self._know(finding for result in results for finding in result.findings)
-        self.guard.delivered.append(text)
+        self.guard.note_view(text)
 
     def _know(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             self._known[finding.id] = finding
             self.threads[finding.id] = finding.threads
-            self._found.update(filter(_is_thing, finding.sources))
+            web = ("http:", "https:")  # no whole store, as other handles with a colon are
+            self._found.update(s for s in finding.sources if ":" not in s or s.startswith(web))
 
     def _outcome(self, results: Sequence[SubagentResult], share: int, note: str) -> Outcome:
         refused = [r for r in results if r.status == "refused"]
@@ -263,18 +253,27 @@ class Delegation:
                 return [await self._one(BriefDraft.model_validate(call.input), ctx)]
             if call.name == CHALLENGE:
                 pairs = self._contested(Contested.model_validate(call.input).results)
-                return [await self._check(pair, ctx) for pair in pairs]
+                return [await self._or_refused({}, self._check(pair, ctx)) for pair in pairs]
             many = ManyAlike.model_validate(call.input)
             items = self._items(many, ctx.handles)
             self.guard.admit_items(items)
-            drafts = [for_item(many.template, item, ctx.handles) for item in items]
-            planned = [await self._item(draft, ctx) for draft in drafts]
+            drafts = (for_item(many.template, item, ctx.handles) for item in items)
+            planned = [
+                await self._or_refused(draft.model_dump(), self._brief(draft, ctx))
+                for draft in drafts
+            ]
             self.guard.items -= sum(isinstance(each, SubagentResult) for each in planned)
             return planned
         except ValidationError as error:
-            return [self._refuse(call.input, "arguments", explain(error))]
+            return [self._refuse(call.input, BriefRefused("arguments", explain(error)))]
         except BriefRefused as refusal:
-            return [self._refuse(call.input, refusal.field, refusal.reason)]
+            return [self._refuse(call.input, refusal)]
+
+    async def _or_refused(self, given: Any, made: Awaitable[Brief]) -> Brief | SubagentResult:
+        try:
+            return await made
+        except BriefRefused as refusal:
+            return self._refuse(given, refusal)
 
     def _contested(self, named: Sequence[str]) -> list[Pair]:
         """Return the contradictions among these results; raise BriefRefused if there are none."""
@@ -291,24 +290,15 @@ class Delegation:
             raise BriefRefused("results", "no two of these findings contradict each other")
         return pairs
 
-    async def _check(self, pair: Pair, ctx: ToolContext) -> Brief | SubagentResult:
+    async def _check(self, pair: Pair, ctx: ToolContext) -> Brief:
         """Return the brief of a new context that reads the sources of both findings again."""
-        try:
-            lines = claims(pair)
-            return replace(await self._one(check_draft(pair), ctx), findings=lines)
-        except BriefRefused as refusal:
-            return self._refuse({"scope": ""}, refusal.field, refusal.reason)
+        lines = claims(pair)
+        return replace(await self._one(check_draft(pair), ctx), findings=lines)
 
     async def _one(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
         brief = await self._brief(draft, ctx)
         self.guard.admit_one()
         return brief
-
-    async def _item(self, draft: BriefDraft, ctx: ToolContext) -> Brief | SubagentResult:
-        try:
-            return await self._brief(draft, ctx)
-        except BriefRefused as refusal:
-            return self._refuse(draft.model_dump(), refusal.field, refusal.reason)
 
     async def _brief(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
         """Return the admitted brief; raise BriefRefused."""
@@ -349,7 +339,7 @@ class Delegation:
         """Return a draft with the title and the sources that it leaves out."""
         changes: dict[str, Any] = {}
         if not draft.description:
-            changes["description"] = _title(one_line(draft.task))
+            changes["description"] = clip(one_line(draft.task), MAX_TITLE)
         if not (draft.handles or draft.findings):
             changes["handles"] = self._meant(draft, held)
         return draft.model_copy(update=changes)
@@ -403,20 +393,15 @@ class Delegation:
             raise BriefRefused("findings", f"no finding {unknown[0][:40]!r} was returned here")
         return tuple(finding_line(self._known[i.strip("[]")]) for i in ids)
 
-    def _refuse(self, given: Any, field_name: str, reason: str) -> SubagentResult:
+    def _refuse(self, given: Any, refusal: BriefRefused) -> SubagentResult:
         data: Mapping[str, Any] = given if isinstance(given, dict) else {}
-        title = _title(str(data.get("description") or data.get("task") or "a brief"))
-        self.fanout.run.emit(BriefWasRefused(title, field_name, reason))
+        title = clip(str(data.get("description") or data.get("task") or "a brief"), MAX_TITLE)
+        self.fanout.run.emit(BriefWasRefused(title, refusal.field, refusal.reason))
         scope, contract = str(data.get("scope", "")), str(data.get("contract", "answer"))
-        return self.fanout.refuse(title, scope, contract, field_name, reason)
+        return self.fanout.refuse(title, scope, contract, refusal)
 
 
 NOT_OF_SCOPE = "{} rests on nothing that a subagent of the scope {} can read"
-
-
-def _is_thing(handle: str) -> bool:
-    """Return whether a handle is one thread, mail, page or list, not a whole store."""
-    return ":" not in handle or handle.startswith(("http:", "https:"))
 
 
 def _says(text: str, name: str) -> bool:
@@ -442,17 +427,11 @@ def refusals(results: Sequence[SubagentResult]) -> str:
         by_reason.setdefault(result.reason, []).append(result)
     lines = []
     for reason, alike in list(by_reason.items())[:MAX_NAMED]:
-        names = "; ".join(f"{r.id} ({r.text})" for r in alike[:MAX_NAMED])
-        more = f" and {len(alike) - MAX_NAMED} more" if alike[MAX_NAMED:] else ""
-        lines.append(f"refused, {reason}: {names}{more}")
+        names = first_of([f"{r.id} ({r.text})" for r in alike], MAX_NAMED, "; ")
+        lines.append(f"refused, {reason}: {names}")
     if left := len(by_reason) - len(lines):
         lines.append(f"and for {left} further reasons")
     return "\n".join(lines)
-
-
-def _title(text: str) -> str:
-    """Shorten a title to the length that a brief accepts."""
-    return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1].rstrip()}…"
 
 
 def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
@@ -464,16 +443,13 @@ def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
         return text.replace("{item}", named)
 
     task = put(template.task)
+    others = (handle for handle in template.handles if handle != "{item}")
     return template.model_copy(
         update={
             "task": task if item in task else f"{task} ({item})",
-            "description": _title(template.description.replace("{item}", title or item)),
+            "description": clip(template.description.replace("{item}", title or item), MAX_TITLE),
             "questions": tuple(map(put, template.questions)),
-            "known": put(template.known),
-            "output": put(template.output),
-            "out_of_scope": put(template.out_of_scope),
-            "handles": tuple(
-                dict.fromkeys((*(h for h in template.handles if h != "{item}"), item))
-            ),
+            **{name: put(getattr(template, name)) for name in ("known", "output", "out_of_scope")},
+            "handles": tuple(dict.fromkeys((*others, item))),
         }
     )

@@ -37,18 +37,32 @@ def render(result: ToolResult, delimiter: str, max_tokens: int) -> tuple[str, in
     return "\n".join([*parts, footer] if footer else parts), len(shown)
 
 
+def fitting_lines(lines: Iterable[str], max_tokens: int) -> list[str]:
+    """Return the first lines that together fit into so many tokens."""
+    kept = []
+    for line in lines:
+        max_tokens -= estimate_tokens(line) + 1
+        if max_tokens < 0:
+            break
+        kept.append(line)
+    return kept
+
+
 def cut(lines: Sequence[str], max_tokens: int) -> tuple[list[str], int]:
     """Return the lines that fit, the first one shortened if necessary, and how many do not."""
-    shown: list[str] = []
-    for line in lines:
-        need = estimate_tokens(line) + 1
-        if need > max_tokens:
-            if not shown:
-                shown.append(shorten(line, max_tokens))
-            break
-        shown.append(line)
-        max_tokens -= need
+    shown = fitting_lines(lines, max_tokens) or [shorten(each, max_tokens) for each in lines[:1]]
     return shown, len(lines) - len(shown)
+
+
+def clip(text: str, most: int) -> str:
+    """Return a text, or its beginning within so many characters, marked as cut."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def first_of(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def shorten(text: str, max_tokens: int) -> str:

@@ -13,6 +13,7 @@ from scopes.clean import unified
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item
 from subagents.contracts import FindingDraft
+from subagents.delimiter import first_of
 from subagents.overlap import UNSPACED
 
 _ROWS = re.compile(r"(?P<of>.+#row)(?P<first>\d{1,6})(?:-|–|\.\.)(?:(?P=of)|row)?(?P<last>\d{1,6})")
@@ -144,9 +145,8 @@ class SourceLog:
         for place, ids in self.listed.items():
             wanted = wanted_of(self.task, place, ids, self.opened)
             if left := [id for id in wanted if id not in self.opened]:
-                shown = ", ".join(id.partition(":")[2] or id for id in left[:MAX_LEFT])
-                more = f" and {len(left) - MAX_LEFT} more" if len(left) > MAX_LEFT else ""
-                found.append(f"{len(left)} of {len(wanted)} {place} were not read: {shown}{more}")
+                shown = first_of([id.partition(":")[2] or id for id in left], MAX_LEFT)
+                found.append(f"{len(left)} of {len(wanted)} {place} were not read: {shown}")
         return found
 
     def add(self, items: Iterable[Item], holds: Mapping[str, Iterable[str]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -13,8 +13,9 @@ from typing import Protocol
 from scopes.label import TRUSTED
 from subagents.brief import Brief, SpawnedBrief, template
 from subagents.delimiter import new_delimiter
+from subagents.errors import BriefRefused
 from subagents.events import SubagentQueued
-from subagents.result import SubagentResult, crash_result
+from subagents.result import SubagentResult, crash_result, placeholder
 from subagents.run import Run
 from subagents.subagent import run_subagent
 from subagents.toolbox import crash_text
@@ -140,7 +141,7 @@ class Fanout:
         return f"{kind}{1 + self._given[kind]}"
 
     def refuse(
-        self, description: str, scope: str, contract: str, field_name: str, reason: str
+        self, description: str, scope: str, contract: str, refusal: BriefRefused
     ) -> SubagentResult:
         """Record a brief that is not run."""
         result = SubagentResult(
@@ -149,7 +150,7 @@ class Fanout:
             model="",
             status="refused",
             stopped_by="none",
-            reason=f"{field_name}: {reason}",
+            reason=str(refusal),
             contract=contract[:40],
             text=description,
             label=TRUSTED.to_json(),
@@ -172,7 +173,7 @@ class Fanout:
             numbered = enumerate(zip(briefs, made.delimiters, strict=True), first)
             for number, (brief, delimiter) in numbered:
                 one = self._frozen(f"s{number}", brief, delimiter, made)
-                self.results[one.id] = _placeholder(one)
+                self.results[one.id] = placeholder(one)
                 self._given["s"] += 1
                 frozen.append(one)
                 await asyncio.sleep(0)
@@ -188,15 +189,9 @@ class Fanout:
         return SpawnValues(delimiters, left, datetime.now(UTC))
 
     def _frozen(self, id: str, brief: Brief, delimiter: str, made: SpawnValues) -> SpawnedBrief:
-        strict = self.run.model.models.strict_tools
-        system, tools, version = template(
-            brief.draft.scope,
-            brief.draft.contract,
-            strict,
-            self.run.clients,
-            brief.handles.titles,
-            brief.allowed,
-        )
+        draft, strict = brief.draft, self.run.model.models.strict_tools
+        offered, held = brief.tools(self.run.clients), brief.handles.titles
+        system, tools, version = template(draft.scope, draft.contract, strict, offered, held)
         return SpawnedBrief(
             id=id,
             brief=brief,
@@ -223,28 +218,25 @@ class Fanout:
             for brief in briefs:
                 keys.append(brief.key())
                 await asyncio.sleep(0)  # a thousand of them take longer than others may wait
-            copies = _copies(keys)
-            chosen = self._missing(keys, copies, 0)
+            chosen = self._missing(keys, found)
             frozen = await self.freeze([briefs[i] for i in chosen])
-        for number in (0, 1):
-            if number:
-                chosen = self._missing(keys, copies, number)
+        for again in (False, True):
+            if again:
+                chosen = self._missing(keys, found)
                 frozen = await self.freeze([briefs[i] for i in chosen])
             found |= dict(zip(chosen, await self._run(frozen), strict=True))
-            self._complete |= {
-                keys[i]: found[i].id for i in chosen if found[i].status == "complete"
-            }
+            ended = ((keys[i], found[i]) for i in chosen)
+            self._complete |= {key: r.id for key, r in ended if r.status == "complete"}
         latest = {keys[i]: found[i] for i in sorted(found)}
         return [
             found.get(i) or self.results.get(self._complete.get(key, "")) or latest[key]
             for i, key in enumerate(keys)
         ]
 
-    def _missing(self, keys: Sequence[str], copies: Sequence[int], number: int) -> list[int]:
-        """Return the places of the copies of this number (from 0) that nobody has completed."""
-        return [
-            i for i, key in enumerate(keys) if key not in self._complete and copies[i] == number
-        ]
+    def _missing(self, keys: Sequence[str], found: Container[int]) -> list[int]:
+        """Return for each key that nobody has completed the first place that is not in `found`."""
+        left = [i for i, key in enumerate(keys) if i not in found and key not in self._complete]
+        return sorted({keys[i]: i for i in reversed(left)}.values())
 
     async def _run(self, frozen: Sequence[SpawnedBrief]) -> list[SubagentResult]:
         if not frozen:
@@ -275,26 +267,3 @@ class Fanout:
             log.exception("%s of %s was lost", frozen.id, self.run.id)
             reason = crash_text("its run", error)
         return crash_result(frozen, reason)
-
-
-def _copies(keys: Iterable[str]) -> list[int]:
-    """Return for each place how many places before it hold the same key."""
-    seen = Counter[str]()
-    found = []
-    for key in keys:
-        found.append(seen[key])
-        seen[key] += 1
-    return found
-
-
-def _placeholder(frozen: SpawnedBrief) -> SubagentResult:
-    """Return the placeholder result of a subagent that has not ended."""
-    return SubagentResult(
-        id=frozen.id,
-        scope=frozen.brief.draft.scope,
-        model=frozen.model,
-        status="cancelled",
-        stopped_by="user",
-        reason="it had not ended",
-        contract=frozen.brief.draft.contract,
-    )

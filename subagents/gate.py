@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,7 +21,8 @@ from scopes.label import INTERNET, TRUSTED, Label, is_conversation
 from scopes.questions import ask_user
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, iso
 from subagents.directory import Directory, Obstacle, Operator
-from subagents.rules import RULES, STORES, Call, Objection, Rule, counts_of
+from subagents.rules import RULES, STORES, Call, Rule, counts_of
+from subagents.trajectory import digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +52,13 @@ class Action:
     again with them. Empty for an action that is executed itself."""
 
     def body(self) -> str:
-        """Return the stored bytes: canonical JSON."""
-        fields = {
-            "id": self.id,
-            "run": self.run,
-            "context": self.context,
-            "tool": self.tool,
-            "scope": self.scope,
-            "args": dict(self.args),
-            "requester": self.requester,
+        """Return the stored bytes: JSON whose sets are in order, so that it has one digest."""
+        fields = asdict(self) | {
             "label": self.label.to_json(),
-            "handles": dict(self.handles),
             "intent": self.intent.to_json(),
-            "rule": self.rule,
             "made": iso(self.made),
-            "told": [list(each) for each in self.told.items()],  # in their order
-            **({"asks": list(self.asks)} if self.asks else {}),
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
 
     @property
     def digest(self) -> str:
@@ -98,18 +88,13 @@ class Action:
                 "label": Label.of(stored["label"]),
                 "intent": Intent.of(stored["intent"]),
                 "made": datetime.fromisoformat(stored["made"]).astimezone(UTC),
-                "told": dict(stored["told"]),
-                "asks": tuple(stored.get("asks", ())),
+                "asks": tuple(stored["asks"]),
             }
         )
 
 
 def new_id() -> str:
     return secrets.token_hex(16)
-
-
-def digest_of(body: str) -> str:
-    return hashlib.sha256(body.encode(errors="replace")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +165,6 @@ class Decision:
     """Label of the context then: `untrusted`, `readers` (public, or a count), `sources`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The decision on showing an answer where it was requested."""
-
-    obstacles: tuple[Obstacle, ...] = ()
-
-    @property
-    def public(self) -> bool:
-        return not self.obstacles
-
-
 VERDICTS = ("allow", "card", "deny")
 """Verdicts on a call in the log."""
 ANSWER = "answer"
@@ -236,13 +210,13 @@ class Gate:
 
     async def decide(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
         """Decide whether this call may run, and with which arguments."""
-        over = self._over(context, ctx.turn)
-        verdict = await self._verdict(context, ctx, tool, args, over)
+        ctx = replace(ctx, context=context)
+        verdict = await self._verdict(ctx, tool, args)
         if isinstance(verdict, Allow):  # nothing was awaited since the last rule looked
             guarded = ctx.label.is_guarded and not verdict.approved
             self.counts.update(counts_of(verdict.effect, context, guarded=guarded))
         name = type(verdict).__name__.lower()  # one of VERDICTS
-        self._note(ctx, context, tool.name, args, name, verdict.rule)
+        self._note(ctx, tool.name, args, name, verdict.rule)
         return verdict
 
     async def call(
@@ -264,35 +238,28 @@ class Gate:
             handles=action.held,
             context=action.context,
         )
-        call = self._call(action.context, ctx, tool, action.args)
-        objection = Objection(call.reason) if isinstance(call, Deny) else None
-        rule = "arguments" if objection else action.rule
-        if not isinstance(call, Deny):
-            for each in self.rules:
-                found = await each.check(call)
-                if found and not found.approvable:
-                    objection, rule = found, each.name
-                    break
-        verdict = "refused" if objection else "approved"
-        self._note(ctx, action.context, tool.name, dict(action.args), verdict, rule)
-        if objection:
-            return Deny(objection.reason, rule)
-        return await self._run(ctx, tool, action.args)
+        call = self._call(ctx, tool, action.args)
+        found = call if isinstance(call, Deny) else await self._objection(call)
+        denied = found if isinstance(found, Deny) else None
+        how, rule = ("refused", denied.rule) if denied else ("approved", action.rule)
+        self._note(ctx, tool.name, dict(action.args), how, rule)
+        return denied or await self._run(ctx, tool, action.args)
 
-    async def release(
+    async def obstacles(
         self, context: str, ctx: ToolContext, to: str = "", *, again: bool = False
-    ) -> Release:
-        """Decide whether what a context of this label writes may be shown where it was
-        requested, or to the person `to`. `again` = the same was asked before and is not
-        logged again."""
-        place, obstacles = to or ctx.intent.home, tuple[Obstacle, ...]()
+    ) -> tuple[Obstacle, ...]:
+        """Decide whether what a context of this label writes may be shown where it was requested,
+        or to the person `to`; return what keeps it from there, if anything.
+
+        `again` = the same was asked before and is not logged again.
+        """
+        place, found = to or ctx.intent.home, tuple[Obstacle, ...]()
         if place and self.holds("audience"):
-            obstacles = await self.directory.obstacles(ctx.label, place)
-        release = Release(obstacles)
-        how = "allow" if release.public else "deny"
+            found = await self.directory.obstacles(ctx.label, place)
         if not again:
-            self._note(ctx, context, ANSWER, {"to": place}, how, "audience")
-        return release
+            how = "deny" if found else "allow"
+            self._note(replace(ctx, context=context), ANSWER, {"to": place}, how, "audience")
+        return found
 
     async def may_read(self, requester: str | None, thing: str) -> bool:
         """Return whether a thing exists for this requester."""
@@ -306,7 +273,6 @@ class Gate:
 
     async def _run(self, ctx: ToolContext, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
         """Run it; keep only the items that the requester may read."""
-
         ctx = self._with_readers(ctx)
         found = _with_source(await tool.run(ctx, **args), tool)
         if tool.access is not Access.READ or ctx.requester is None:
@@ -320,19 +286,15 @@ class Gate:
 
     def _with_readers(self, ctx: ToolContext) -> ToolContext:
         """Return the context with a check of what the requester may read."""
+        return replace(ctx, may_read=partial(self.may_read, ctx.requester))
 
-        async def may_read(thing: str) -> bool:
-            return await self.may_read(ctx.requester, thing)
-
-        return replace(ctx, may_read=may_read)
-
-    def _over(self, context: str, turn: int | None) -> str:
+    def _over(self, ctx: ToolContext) -> str:
         """Count a call; return why it is one too many, or "". Calls by code are not counted."""
-        if self.limits is None or turn is None:
+        if self.limits is None or ctx.turn is None:
             return ""
         places = {
-            f"{context}/{turn}": (self.limits.turn, "turn"),
-            context: (self.limits.context, "context"),
+            f"{ctx.context}/{ctx.turn}": (self.limits.turn, "turn"),
+            ctx.context: (self.limits.context, "context"),
             "": (self.limits.request, "request"),
         }
         self.asked.update(places.keys())
@@ -343,23 +305,30 @@ class Gate:
         )
         return next(said, "")
 
-    def _call(
-        self, context: str, ctx: ToolContext, tool: Tool, args: Any, over: str = ""
-    ) -> Call | Deny:
+    def _call(self, ctx: ToolContext, tool: Tool, args: Any, over: str = "") -> Call | Deny:
         try:
             values = tool.input_model.model_validate(args).model_dump()
         except ValidationError as error:
             if self.holds("arguments") or not isinstance(args, dict):
                 return Deny(explain(error), "arguments")
             values = args
-        return Call(ctx, tool, values, self.directory, self.counts, context, over)
+        return Call(ctx, tool, values, self.directory, self.counts, over)
 
-    async def _verdict(
-        self, context: str, ctx: ToolContext, tool: Tool, args: Any, over: str
-    ) -> Verdict:
-        call = self._call(context, ctx, tool, args, over)
+    async def _verdict(self, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
+        call = self._call(ctx, tool, args, self._over(ctx))
         if isinstance(call, Deny):
             return call
+        found = await self._objection(call)
+        if isinstance(found, Deny):
+            return found
+        if found:
+            return await self._card(call, *found)
+        approved = call.is_approved
+        within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
+        return Allow(call.values, within, call.effect, approved)
+
+    async def _objection(self, call: Call) -> Deny | tuple[str, str] | None:
+        """Return the refusal of a rule, else the first rule that wants approval, and why."""
         wanted: tuple[str, str] | None = None
         for rule in self.rules:
             objection = await rule.check(call)
@@ -367,13 +336,9 @@ class Gate:
                 return Deny(objection.reason, rule.name)
             if objection and not wanted:
                 wanted = rule.name, objection.reason
-        if wanted:
-            return await self._card(context, call, *wanted)
-        approved = call.is_approved
-        within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
-        return Allow(call.values, within, call.effect, approved)
+        return wanted
 
-    async def _card(self, context: str, call: Call, rule: str, reason: str) -> Card | Deny:
+    async def _card(self, call: Call, rule: str, reason: str) -> Card | Deny:
         ctx, tool = call.ctx, call.tool
         intent = ctx.intent
         if self.propose is None or not ctx.requester or not intent.home or intent.scheduled:
@@ -393,16 +358,18 @@ class Gate:
             return Deny("One question of this request waits already.", rule)
         if len(self._proposed) >= MAX_PROPOSED:
             return Deny(f"{MAX_PROPOSED} things wait for approval already.", rule)
+        used = (str(call.values.get(name) or "") for name in tool.handle_arguments)
+        needed = [*used, tool.needs or ""]
         action = Action(
             id=new_id(),
             run=ctx.run,
-            context=context,
+            context=ctx.context,
             tool=tool.name,
             scope=ctx.scope,
             args=call.values,
             requester=ctx.requester,
             label=ctx.label,
-            handles={h: ctx.handles.titles.get(h, "") for h in _needed_handles(call)},
+            handles={h: ctx.handles.titles.get(h, "") for h in needed if h},
             intent=ctx.intent,
             rule=rule,
             made=datetime.now(UTC),
@@ -413,23 +380,11 @@ class Gate:
         self.propose(action)
         return Card(action, rule)
 
-    def _note(
-        self, ctx: ToolContext, context: str, tool: str, args: Any, verdict: str, rule: str
-    ) -> None:
-        digest = hashlib.sha256(json.dumps(args, sort_keys=True, default=str).encode()).hexdigest()
-        self.log(
-            Decision(
-                ctx.run,
-                context,
-                tool,
-                digest[:16],
-                verdict,
-                rule,
-                datetime.now(UTC),
-                ctx.requester,
-                _summary(ctx.label),
-            )
-        )
+    def _note(self, ctx: ToolContext, tool: str, args: Any, verdict: str, rule: str) -> None:
+        hashed = digest_of(json.dumps(args, sort_keys=True, default=str))[:16]
+        place, who = (ctx.run, ctx.context), ctx.requester
+        now, label = datetime.now(UTC), _summary(ctx.label)
+        self.log(Decision(*place, tool, hashed, verdict, rule, now, who, label))
 
 
 def count_allowed(log: Iterable[Decision]) -> Counter[str]:
@@ -481,13 +436,6 @@ def _with_source(found: ToolResult, tool: Tool) -> ToolResult:
         return replace(found, label=named(found.label))
     items = tuple(replace(i, label=named(i.label)) for i in found.items)
     return replace(found, items=items, label=named(found.label))
-
-
-def _needed_handles(call: Call) -> list[str]:
-    """Return the handles that a stored call needs when it is executed."""
-    values = (call.values.get(name) for name in call.tool.handle_arguments)
-    needs = [call.tool.needs] if call.tool.needs else []
-    return [str(v) for v in values if v] + needs
 
 
 def _is_for(item: Item, requester: str, hidden: set[str]) -> bool:

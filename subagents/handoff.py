@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from config.prompts import prompt
 from scopes.label import Label
 from scopes.tool import ToolContext, estimate_tokens
-from subagents.agent import Agent, Workflow
+from subagents.agent import Agent
 from subagents.brief import Block, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegation import Delegation
 from subagents.delimiter import shorten
 from subagents.events import ParentHandedOver
-from subagents.evidence import SourceLog
 from subagents.prices import Usage, sum_usd
-from subagents.run import Run
 from subagents.summary import fit_views
-from subagents.toolbox import Toolbox
 from subagents.trajectory import Origin
 
 MAX_SESSIONS = 5
@@ -57,24 +54,18 @@ def package(
 
 
 async def run_parent(
-    run: Run,
+    opened: Callable[[Spec, ToolContext], Agent],
     spec: Spec,
-    toolbox: Toolbox,
     ctx: ToolContext,
     request: str,
-    workflow: Workflow | None,
-    names: Collection[str],
     delegation: Delegation,
-    reading: SourceLog,
 ) -> ParentRun:
-    """Run sessions until one ends by itself; each starts its subagents by `delegation`.
+    """Run sessions until one ends by itself; `opened` makes the agent of each.
 
-    `workflow` runs the calls of the tools `names`, outside any step.
-
-    `reading` takes in what its own tools return, and the label of all that the answer rests on.
-    Steps are shared: a request does not get more of them by handing over.
+    All share one log of what their tools return, and their steps: a request does not get more of
+    them by handing over.
     """
-    done = ParentRun(Ending("none"))
+    done, run = ParentRun(Ending("none")), delegation.fanout.run
     opening = spec.opening
     while True:
         done.sessions += 1
@@ -88,11 +79,12 @@ async def run_parent(
             max_steps=max(1, spec.max_steps - done.steps),
             handoff_at=spec.handoff_at if done.sessions < MAX_SESSIONS else None,
         )
-        agent = Agent(run, session, toolbox, ctx, workflow, frozenset(names), reading)
+        agent = opened(session, ctx)
         done.ending = await agent.run()
         done.usage += agent.usage
         done.cost_usd = sum_usd(done.cost_usd, agent.cost_usd)
         done.steps += agent.steps
+        reading = agent.reading
         ctx = replace(agent.ctx, label=reading.label)
         if done.ending.stopped_by != "handoff":
             return done

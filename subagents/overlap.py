@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import islice
+from itertools import chain, islice
 from textwrap import shorten
 from typing import Any
 
@@ -69,9 +69,7 @@ def texts(block: Mapping[str, Any]) -> Iterator[str]:
 
     A string that is itself JSON is parsed, so that its escapes do not hide its words.
     """
-    for key, value in block.items():
-        if key not in _SILENT:
-            yield from _strings(value)
+    yield from _strings({key: value for key, value in block.items() if key not in _SILENT})
 
 
 def shingles(text: str, words: int = WORDS) -> set[int]:
@@ -110,15 +108,9 @@ def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[s
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         inner = _json(value)
-        if inner is None:
-            yield value
-        else:
-            yield from _strings(inner)
-    elif isinstance(value, Mapping):
-        for child in value.values():
-            yield from _strings(child)
-    elif isinstance(value, list | tuple):
-        for child in value:
+        yield from [value] if inner is None else _strings(inner)
+    elif isinstance(value, Mapping | list | tuple):
+        for child in value.values() if isinstance(value, Mapping) else value:
             yield from _strings(child)
 
 
@@ -176,12 +168,12 @@ def _day_words() -> frozenset[str]:
 
 
 def _says_something(window: tuple[str, ...]) -> bool:
-    plain = sum(1 for token in window if _is_plain(token))
+    """Return whether at least half of it are words, not figures, ids, times or addresses."""
+    plain = sum(
+        _weight(token) < 4 or bool(_PLAIN.search(token) and not _CODED.match(token))
+        for token in window
+    )
     return 2 * plain >= len(window)
-
-
-def _is_plain(token: str) -> bool:
-    return _weight(token) < 4 or bool(_PLAIN.search(token) and not _CODED.match(token))
 
 
 def _join(tokens: list[str], unspaced: bool) -> str:
@@ -205,50 +197,49 @@ _SHOWN = 200
 """Characters of an excerpt that a leak quotes."""
 
 
-def content_leaks(index: ProvenanceIndex) -> Iterator[Leak]:
-    """Find excerpts of a subagent's source elsewhere, and of its answers in another's brief."""
-    overlap = Overlap(index)
-    for context in index.contexts.values():
-        yield from overlap.leaks(context)
-    yield from overlap.find_retyped()
-
-
 class Overlap:
     """The source text of all subagents by shingle, and who may hold which."""
 
     def __init__(self, index: ProvenanceIndex) -> None:
         self._index = index
-        self._shingles: dict[str, set[int]] = {}
-        self._hits: dict[str, set[int]] = {}
+        self._of = cache(self._compute)
+        """Gives the shingles of a block."""
+        self._hit = cache(self._source_text)
 
     @cached_property
-    def _reader(self) -> dict[int, str]:
-        """Map each shingle of source text to the first subagent that read it."""
-        readers: dict[int, str] = {}
-        for context in self._index.subagents():
-            read: set[int] = set()
-            for digest in self._index.held(context.id, *SOURCE):
-                read |= self._read(digest)
-            readers.update(dict.fromkeys(read.difference(readers), context.id))
-        return readers
+    def _first(self) -> dict[int, tuple[int, str]]:
+        """Map each shingle of source text to the ledger position where a subagent first read it,
+        and that subagent."""
+        read = sorted(
+            (min(entry.order for entry in entries), context.id, digest)
+            for context in self._index.subagents()
+            for digest, entries in self._index.held(context.id, *SOURCE).items()
+        )
+        first: dict[int, tuple[int, str]] = {}
+        for order, context, digest in read:
+            first.update(dict.fromkeys(self._read(digest).difference(first), (order, context)))
+        return first
+
+    def _reader(self, shingle: int) -> str:
+        """Return the first subagent that read a shingle."""
+        return self._first[shingle][1]
 
     def leaks(self, context: Context) -> Iterator[Leak]:
         """Yield what this context was sent, or wrote, of what only others have read."""
         foreign: dict[str, set[int]] = {}
         for digest in self._seen_texts(context.id):
             hits = self._hit(digest)
-            if strange := {s for s in hits if self._reader[s] != context.id}:
+            if strange := {s for s in hits if self._reader(s) != context.id}:
                 foreign[digest] = strange
         left = set().union(*foreign.values())
-        for excuse in (self._own, self._delivered_shingles, self._earlier, self._foreseen):
+        left -= self._own([context.id], left)
+        for excuse in (self._delivered, self._earlier, self._foreseen):
             if not left:
                 return
             left -= excuse(context.id, left)
         own = self._own_runs(context.id) if left else set()
         for digest, strange in foreign.items():
-            yield from self._report(
-                context.id, digest, strange & left, self._reader.__getitem__, own
-            )
+            yield from self._report(context.id, digest, strange & left, self._reader, own)
 
     def _own_runs(self, context: str) -> set[int]:
         """Return the runs of `OWN` words that the context has read itself."""
@@ -279,7 +270,7 @@ class Overlap:
 
     def _find_copies(self, author: str, reader: str, said: set[int]) -> Iterator[Leak]:
         copied_by_id = self._union(self._index.held(reader, Origin.FINDINGS, *PASSED))
-        own = set() if self._index.specialist(reader) else self._own(reader, said)
+        own = set() if self._index.specialist(reader) else self._own([reader], said)
         left = said - copied_by_id - own
         asked = self._since([self._index.held(self._parent(reader), Origin.OUTPUT)], left)
         heard = self._since([self._index.held(author, Origin.OUTPUT)], asked.keys())
@@ -307,37 +298,29 @@ class Overlap:
                 detail = f'words of {source} stand in this {name} block: "{words}"'
                 yield Leak(context, "content", detail, digest, source)
 
-    def _own(self, context: str, wanted: Set[int]) -> set[int]:
-        """Return the shingles that the context has read itself."""
-        found: set[int] = set()
-        for digest in self._index.read(context):
-            found |= self._compute(digest) & wanted
-        return found
+    def _own(self, contexts: Iterable[str], wanted: Set[int]) -> set[int]:
+        """Return the shingles that these contexts have read themselves."""
+        read = (digest for context in contexts for digest in self._index.read(context))
+        return set().union(*(self._compute(digest) & wanted for digest in read))
 
-    def _delivered_shingles(self, context: str, wanted: Set[int]) -> Set[int]:
-        """Return shingles delivered by views, findings, handoffs and a brief, if permitted."""
+    def _delivered(self, context: str, wanted: Set[int]) -> Set[int]:
+        """Return shingles delivered by views, findings, handoffs and a brief, if permitted.
+
+        A brief may hold what its author has read with its own tools, not from a subagent.
+        """
         index, found = self._index, set[int]()
-        for digest, entries in index.held(context, Origin.VIEW).items():
-            found |= self._of(digest) & self._written_shingles(r for e in entries for r in e.refs)
-        for digest, entries in index.held(context, *PASSED).items():
+        for digest, entries in index.held(context, Origin.VIEW, *PASSED).items():
             found |= self._of(digest) & self._written_shingles(r for e in entries for r in e.refs)
         siblings = [c.id for c in index.subagents() if c.id != context]
         for digest in index.held(context, Origin.FINDINGS):
             found |= self._of(digest) & self._written_shingles(siblings)
         for digest in index.held(context, Origin.BRIEF):
-            found |= self._of(digest) & self._read_by_parent(context, wanted)
+            found |= self._of(digest) & self._own(index.sessions(self._parent(context)), wanted)
         earlier = index.sessions(context) - {context}
         for digest in index.held(context, Origin.HANDOFF):
-            known = self._written_shingles(index.children(context))
-            for session in earlier:
-                known |= self._own(session, wanted)
+            known = self._written_shingles(index.children(context)) | self._own(earlier, wanted)
             found |= self._of(digest) & known
         return found & wanted
-
-    def _read_by_parent(self, context: str, wanted: Set[int]) -> set[int]:
-        """Return what the author of a brief had read with its own tools, not from a subagent."""
-        sessions = self._index.sessions(self._parent(context))
-        return set().union(*(self._own(session, wanted) for session in sessions))
 
     def _written_shingles(self, authors: Iterable[str]) -> set[int]:
         """Return source text that these subagents have put into an answer themselves."""
@@ -365,8 +348,7 @@ class Overlap:
     def _before_reading(self, held: Iterable[_Held], wanted: Set[int]) -> Set[int]:
         """Return the shingles of these blocks that were recorded before any subagent read them."""
         since = self._since(held, wanted)
-        read = self._first_read(since.keys()) if since else {}
-        return {shingle for shingle, order in since.items() if order < read[shingle]}
+        return {shingle for shingle, order in since.items() if order < self._first[shingle][0]}
 
     def _since(self, held: Iterable[_Held], wanted: Set[int]) -> dict[int, int]:
         """Map each shingle to the ledger position of the first of these blocks that holds it."""
@@ -381,16 +363,6 @@ class Overlap:
     def _parent(self, context: str) -> str:
         return self._index.contexts[context].parent or ""
 
-    def _first_read(self, wanted: Set[int]) -> dict[int, int]:
-        """Map each shingle to the ledger position where a subagent first read it."""
-        found: dict[int, int] = {}
-        for context in self._index.subagents():
-            for digest, entries in self._index.held(context.id, *SOURCE).items():
-                order = min(entry.order for entry in entries)
-                for shingle in self._read(digest) & wanted:
-                    found[shingle] = min(order, found.get(shingle, order))
-        return found
-
     def _seen_texts(self, context: str) -> set[str]:
         """Return everything that the context was sent or wrote, except what it has read itself."""
         sent = {digest for request in self._index.requests[context] for _, digest in request.parts}
@@ -402,20 +374,13 @@ class Overlap:
         sent = {d for r in requests for place, d in r.parts if place != "assistant" and wanted}
         return set().union(*(self._compute(digest) & wanted for digest in sent))
 
-    def _hit(self, digest: str) -> set[int]:
+    def _source_text(self, digest: str) -> set[int]:
         """Return the shingles of a block that are source text of some subagent."""
-        if digest not in self._hits:
-            found = self._of(digest)
-            self._hits[digest] = found - found.difference(self._reader)
-        return self._hits[digest]
+        found = self._of(digest)
+        return found - found.difference(self._first)
 
     def _union(self, digests: Iterable[str]) -> set[int]:
         return set().union(*(self._of(digest) for digest in digests))
-
-    def _of(self, digest: str) -> set[int]:
-        if digest not in self._shingles:
-            self._shingles[digest] = self._compute(digest)
-        return self._shingles[digest]
 
     def _compute(self, digest: str) -> set[int]:
         return set().union(*map(shingles, self._texts(digest)))
@@ -456,5 +421,7 @@ def audit(trajectory: Trajectory) -> AuditReport:
     """
     index = ProvenanceIndex(trajectory)
     sent = {(r.context, digest) for r in trajectory.requests for _, digest in r.parts}
-    leaks = (*provenance_leaks(index), *content_leaks(index))
+    overlap = Overlap(index)
+    copied = chain.from_iterable(map(overlap.leaks, index.contexts.values()))
+    leaks = (*provenance_leaks(index), *copied, *overlap.find_retyped())
     return AuditReport(len(index.requests), len(sent), leaks)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cache
+from operator import add
 from typing import Any
 
 from genai_prices import Usage as PricedUsage
@@ -37,7 +38,7 @@ class Usage:
 
     @property
     def total(self) -> int:
-        return self.input + self.output + self.cache_read + self.cache_write
+        return self.prompt + self.output
 
     @property
     def prompt(self) -> int:
@@ -45,21 +46,10 @@ class Usage:
         return self.input + self.cache_read + self.cache_write
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input + other.input,
-            self.output + other.output,
-            self.cache_read + other.cache_read,
-            self.cache_write + other.cache_write,
-        )
+        return Usage(*map(add, astuple(self), astuple(other)))
 
     def to_json(self) -> dict[str, int]:
-        return {
-            "input": self.input,
-            "output": self.output,
-            "cache_read": self.cache_read,
-            "cache_write": self.cache_write,
-            "total": self.total,
-        }
+        return asdict(self) | {"total": self.total}
 
     @classmethod
     def of(cls, reported: Mapping[str, Any]) -> Usage:

@@ -106,18 +106,12 @@ class ProvenanceIndex:
         return found
 
     def sessions(self, context: str) -> set[str]:
-        """Return this context and, after a handoff, the sessions that it continues.
-
-        A handoff that does not name its session continues all parent sessions before it.
-        """
-        found = {context}
-        prior = self._earlier_parents(context)
-        for entries in self.held(context, Origin.HANDOFF).values():
-            named = {ref for entry in entries for ref in entry.refs}
-            for session in prior:
-                if session in named or not named:
-                    found |= self.sessions(session)
-        return found
+        """Return this context and, after a handoff, the earlier sessions that it continues."""
+        parents = [c.id for c in self.contexts.values() if c.kind == "parent"]
+        prior = parents[: parents.index(context)] if context in parents else []
+        handoffs = self.held(context, Origin.HANDOFF).values()
+        named = {ref for entries in handoffs for entry in entries for ref in entry.refs}
+        return {context}.union(*(self.sessions(each) for each in named.intersection(prior)))
 
     def children(self, context: str) -> set[str]:
         """Ids of the subagents whose views this context may hold: its own, and those of a report
@@ -144,10 +138,6 @@ class ProvenanceIndex:
 
     def subagents(self) -> list[Context]:
         return [c for c in self.contexts.values() if c.kind == "subagent"]
-
-    def _earlier_parents(self, context: str) -> list[str]:
-        parents = [c.id for c in self.contexts.values() if c.kind == "parent"]
-        return parents[: parents.index(context)] if context in parents else []
 
 
 SUBMIT = "submit_result"

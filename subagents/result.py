@@ -31,7 +31,7 @@ from subagents.contracts import (
     prose,
 )
 from subagents.conversation import OUTPUT_CUT, Ending
-from subagents.delimiter import delimiters_in, leaks_delimiter, shorten
+from subagents.delimiter import delimiters_in, first_of, leaks_delimiter, shorten
 from subagents.evidence import (
     Coverage,
     SourceLog,
@@ -55,19 +55,14 @@ def item_at(place: str, items: Mapping[str, Item]) -> Item | None:
     place = place.strip().strip("[]")
     if place in items:
         return items[place]
-    found = _LINE.fullmatch(place)
-    if not found:
-        return None
-    line, before = int(found["line"]), None
-    for item in items.values():
-        at = _LINE.fullmatch(item.id)
-        if at and at["path"] == found["path"] and int(at["line"]) <= line:
-            before = item if before is None or _first(item) > _first(before) else before
-    return before if before and line < _first(before) + before.text.count("\n") + 1 else None
-
-
-def _first(item: Item) -> int:
-    return int(item.id.rpartition(":")[2])
+    wanted = _LINE.fullmatch(place)
+    for item in items.values() if wanted else ():
+        begins = _LINE.fullmatch(item.id)
+        if begins and wanted and begins["path"] == wanted["path"]:
+            first, line = int(begins["line"]), int(wanted["line"])
+            if first <= line <= first + item.text.count("\n"):
+                return item
+    return None
 
 
 def quotes_in(finding: ReviewFinding, items: Mapping[str, Item]) -> list[str]:
@@ -89,21 +84,21 @@ def review_faults(value: ReviewContract, reading: SourceLog) -> Iterator[str]:
         if not each.id or each.id in seen:
             yield f"Finding {name}: it has no id of its own."
         seen.add(each.id)
-        if reading.asked and each.category not in reading.asked:
-            yield f"Finding {name}: category {each.category[:SHORT]!r} is none of CATEGORIES."
-        if fault := _unsupported(each, reading.items):
-            yield f"Finding {name}: {fault}."
+        yield from (f"Finding {name}: {fault}." for fault in _point_faults(each, reading))
 
 
-def _unsupported(each: ReviewFinding, items: Mapping[str, Item]) -> str:
-    """Return why the material does not carry a finding; empty if it does."""
-    if item_at(each.place, items) is None:
-        return f"place {each.place[:SHORT]!r} is no [id] of MATERIAL"
-    if not each.quotes:
-        return "it has no quote"
-    if not quotes_in(each, items):
-        return f"{each.quotes[0][:SHORT]!r} is not in MATERIAL"
-    return "" if each.claim.strip() else "it claims nothing"
+def _point_faults(each: ReviewFinding, reading: SourceLog) -> Iterator[str]:
+    """Yield a category that is not asked for, and why the material does not carry the finding."""
+    if reading.asked and each.category not in reading.asked:
+        yield f"category {each.category[:SHORT]!r} is none of CATEGORIES"
+    if item_at(each.place, reading.items) is None:
+        yield f"place {each.place[:SHORT]!r} is no [id] of MATERIAL"
+    elif not each.quotes:
+        yield "it has no quote"
+    elif not quotes_in(each, reading.items):
+        yield f"{each.quotes[0][:SHORT]!r} is not in MATERIAL"
+    elif not each.claim.strip():
+        yield "it claims nothing"
 
 
 def supported_points(value: ReviewContract, reading: SourceLog) -> tuple[ReviewContract, list[str]]:
@@ -111,12 +106,9 @@ def supported_points(value: ReviewContract, reading: SourceLog) -> tuple[ReviewC
     dropped, in words."""
     kept, dropped = [], []
     for number, each in enumerate(value.points, 1):
-        fault = _unsupported(each, reading.items)
-        if not fault and reading.asked and each.category not in reading.asked:
-            fault = f"category {each.category[:SHORT]!r} is none that it may have"
-        item = item_at(each.place, reading.items)
-        if fault or item is None:
-            dropped.append(f"finding {number}: {fault}")
+        faults, item = list(_point_faults(each, reading)), item_at(each.place, reading.items)
+        if faults or item is None:
+            dropped.append(f"finding {number}: {faults[0]}")
             continue
         quotes = quotes_in(each, reading.items)
         lost = [quote for quote in each.quotes if quote not in quotes]
@@ -293,35 +285,33 @@ def _faults(value: Submission, reading: SourceLog) -> Iterable[str]:
     return faults(value, reading)
 
 
-def faults(value: Submission, reading: SourceLog) -> list[str]:
+def faults(value: Submission, reading: SourceLog) -> Iterator[str]:
     """Yield what code can find wrong with a well-formed submission."""
     threads = reading.threads()
     states: dict[str, set[str]] = {}
     for finding in value.drafts():
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
-    found = []
     if answered := [r for r, s in states.items() if "unanswered" in s and _is_answered(threads[r])]:
-        found.append(f"Not unanswered, others replied: {_name_ids(answered)}.")
+        yield f"Not unanswered, others replied: {first_of(answered, MAX_NAMED)}."
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
-        found.append("evidence names no message that you read: give the ids in [brackets].")
-    told = (
-        {row.id for row in value.rows} if isinstance(value, TrackerContract) else set(reading.items)
-    )
-    if untold := [id for id in reading.items if id not in told]:
-        found.append(f"{len(untold)} rows are missing: {_name_ids(untold)}.")
+        yield "evidence names no message that you read: give the ids in [brackets]."
+    if isinstance(value, TrackerContract):
+        told = {row.id for row in value.rows}
+        if untold := [id for id in reading.items if id not in told]:
+            yield f"{len(untold)} rows are missing: {first_of(untold, MAX_NAMED)}."
     if not isinstance(value, IssuesContract):
-        return found
+        return
     aside = _roots(value.no_issue, reading.items)
     if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
-        found.append(f"In findings of different states, place each once: {_name_ids(torn)}.")
+        named = first_of(torn, MAX_NAMED)
+        yield f"In findings of different states, place each once: {named}."
     if unplaced := _find_unplaced(value, reading):
-        found.append(
+        yield (
             f"{len(unplaced)} threads that you read are in no finding's evidence "
-            f"and not in no_issue: {_name_ids(unplaced)}."
+            f"and not in no_issue: {first_of(unplaced, MAX_NAMED)}."
         )
-    return found
 
 
 def _find_unplaced(value: IssuesContract, reading: SourceLog) -> list[str]:
@@ -353,11 +343,6 @@ def _is_person(item: Item) -> bool:
     return "bot" not in item.notes
 
 
-def _name_ids(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
-    return ", ".join(ids[:MAX_NAMED]) + more
-
-
 def checked_findings(
     number: int, value: Submission, reading: SourceLog
 ) -> tuple[list[Finding], list[str]]:
@@ -372,8 +357,7 @@ def checked_findings(
         roots = [r for r in threads if r in rests_on]
         inside = [i for r in roots for i in threads[r] if _inside(i)]
         openers = {threads[r][0].author for r in roots}
-        opened = [at for r in roots if (at := threads[r][0].at)]
-        waited = [at for r in roots if (at := _wait_of(threads[r]))]
+        since, waits_since = _since([threads[r] for r in roots])
         cited = [reading.items[e] for e in draft.evidence]
         linked = [i for i in sorted(cited, key=lambda i: i.at is None) if i.link]  # messages first
         made.append(
@@ -388,9 +372,9 @@ def checked_findings(
                 sources=list(dict.fromkeys(filter(None, map(_source, cited)))),
                 messages=len(inside),
                 people=len(distinct(draft.customers)) or len(openers),
-                since=iso(min(opened)) if opened else None,
+                since=since,
+                waits_since=waits_since,
                 waits=list(dict.fromkeys(filter(None, (threads[r][0].by for r in roots)))),
-                waits_since=iso(min(waited)) if waited else None,
                 cases=list(_cases(draft.customers, [threads[r] for r in roots])),
             )
         )
@@ -406,21 +390,27 @@ def _cases(customers: Sequence[str], threads: Sequence[Sequence[Item]]) -> Itera
     ]
     for name in customers:
         own = [(t, here) for t, here in zip(threads, named, strict=True) if name in here]
-        opened = [at for thread, _ in own if (at := thread[0].at)]
-        waited = [at for thread, _ in own if (at := _wait_of(thread))]
+        since, waits_since = _since([thread for thread, _ in own])
         amounts = (_amount(name, thread, len(here) == 1) for thread, here in own)
         answers = [(at, i) for thread, _ in own for i in _answers(thread) if (at := i.at)]
         last = max(answers, key=lambda pair: pair[0], default=None)
         if own:
             yield CustomerCase(
                 customer=name,
-                since=iso(min(opened)) if opened else None,
-                waits_since=iso(min(waited)) if waited else None,
+                since=since,
+                waits_since=waits_since,
                 answered=iso(last[0]) if last else None,
                 answered_by=one_line(last[1].by or "") if last else "",
                 amount=next(filter(None, amounts), ""),
                 link=next((t[0].link for t, _ in own if t[0].link), None),
             )
+
+
+def _since(threads: Sequence[Sequence[Item]]) -> tuple[str | None, str | None]:
+    """Return when the first of these threads was opened, and since when somebody waits."""
+    opened = min(filter(None, (thread[0].at for thread in threads)), default=None)
+    waited = min(filter(None, map(_wait_of, threads)), default=None)
+    return iso(opened) if opened else None, iso(waited) if waited else None
 
 
 def _amount(name: str, thread: Sequence[Item], is_alone: bool) -> str:
@@ -494,7 +484,9 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         gaps.append(phrase("gap.messages", done=coverage.messages_read, of=reading.expected))
     not_covered = [*(value.not_covered if value else []), *gaps]
     if isinstance(value, IssuesContract) and (unplaced := _find_unplaced(value, reading)):
-        not_covered.append(phrase("gap.unjudged", n=len(unplaced), threads=_name_ids(unplaced)))
+        not_covered.append(
+            phrase("gap.unjudged", n=len(unplaced), threads=first_of(unplaced, MAX_NAMED))
+        )
     if isinstance(value, IssuesContract) and not reading.holds:
         not_covered.append(phrase("gap.no_whole"))
     if stopped_by == "cost":
@@ -510,7 +502,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         "status": status,
         "stopped_by": stopped_by,
         "reason": one_line(reason)[:500],
-        "value": _keep(value),
+        "value": value.model_dump(mode="json", exclude={"findings"}) if value else None,
         "text": text,
         "findings": findings,
         "not_covered": not_covered,
@@ -531,10 +523,6 @@ def drop_unsupported(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVe
     return value.model_copy(update={"key_facts": facts}), dropped
 
 
-def _keep(value: Submission | None) -> dict[str, Any] | None:
-    return value.model_dump(mode="json", exclude={"findings"}) if value else None
-
-
 def join_labels(results: Iterable[SubagentResult]) -> Label:
     """Return the label of what results rest on; it stays untrusted whatever they say."""
     label = TRUSTED
@@ -543,21 +531,24 @@ def join_labels(results: Iterable[SubagentResult]) -> Label:
     return label
 
 
-def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
-    """Return a placeholder result for a subagent whose own end is unknown."""
-    draft = frozen.brief.draft
+def placeholder(frozen: SpawnedBrief) -> SubagentResult:
+    """Return the result of a subagent that has not ended."""
     return SubagentResult(
         id=frozen.id,
-        scope=draft.scope,
+        scope=frozen.brief.draft.scope,
         model=frozen.model,
-        status="failed",
-        stopped_by="tool_error",
-        reason=reason,
-        contract=draft.contract,
-        text="It failed.",
-        coverage=Coverage().model_dump(mode="json"),
-        label=TRUSTED.to_json(),
+        status="cancelled",
+        stopped_by="user",
+        reason="it had not ended",
+        contract=frozen.brief.draft.contract,
     )
+
+
+def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
+    """Return the result of a subagent whose own end is unknown."""
+    ended = {"status": "failed", "stopped_by": "tool_error", "reason": reason, "text": "It failed."}
+    read = {"coverage": Coverage().model_dump(mode="json"), "label": TRUSTED.to_json()}
+    return placeholder(frozen).model_copy(update=ended | read)
 
 
 def salvage(ending: Ending, reading: SourceLog) -> str:

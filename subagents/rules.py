@@ -7,7 +7,7 @@ the context has read, what the requester wrote, and what the services say about 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from scopes.intent import UNASKED, Intent
 from scopes.label import is_conversation
 from scopes.pages.hosts import is_plain
 from scopes.tool import Tool, ToolContext, not_found
+from subagents.delimiter import first_of
 from subagents.directory import Directory, Obstacle
 
 MAX_NAMED = 20
@@ -54,18 +55,17 @@ class Call:
     directory: Directory
     counts: Mapping[str, int] = field(default_factory=dict)
     """Calls that were allowed in this run so far, by `counts_of`."""
-    context: str = ""
     over: str = ""
     """Why it is one call too many; empty if it is not."""
-    given: dict[str, str] = field(default_factory=dict)
-    """The handle arguments as given, before they were resolved."""
 
     def __post_init__(self) -> None:
         fields = self.tool.input_model.model_fields
-        for name in self.tool.handle_arguments:
-            value = self.values.get(name)
-            if value or fields[name].is_required():
-                self.given[name] = str(value)
+        self.given = {
+            name: str(self.values.get(name))
+            for name in self.tool.handle_arguments
+            if self.values.get(name) or fields[name].is_required()
+        }
+        """The handle arguments as given, before they were resolved."""
 
     @property
     def effect(self) -> Effect:
@@ -258,7 +258,9 @@ async def handles(call: Call) -> Objection | None:
         reads = kind == THREAD and call.tool.access is Access.READ
         if reads and (threads := _threads(call.ctx, value)):
             if len(threads) > 1:
-                return Objection(_which(value, threads))
+                rests = f"{value} rests on {len(threads)} threads"
+                ids = first_of(threads, MAX_NAMED)
+                return Objection(f"{rests}. Give the id of one: {ids}.")
             value = threads[0]
         person = kind == "person"
         oneself = person and value in (ME, call.ctx.requester)
@@ -277,13 +279,6 @@ async def handles(call: Call) -> Objection | None:
 def _threads(ctx: ToolContext, finding: str) -> list[str]:
     """Return the threads that the finding with this id rests on, of those in its handles."""
     return [t for t in ctx.findings.get(finding.strip("[]"), ()) if ctx.handles.resolve(t)]
-
-
-def _which(finding: str, threads: Sequence[str]) -> str:
-    """Return the threads of a finding, for a tool that takes one."""
-    named = ", ".join(threads[:MAX_NAMED])
-    more = f" and {len(threads) - MAX_NAMED} more" if threads[MAX_NAMED:] else ""
-    return f"{finding} rests on {len(threads)} threads. Give the id of one: {named}{more}."
 
 
 async def entitlement(call: Call) -> Objection | None:
@@ -463,7 +458,7 @@ async def draft(call: Call) -> Objection | None:
 
 async def flood(call: Call) -> Objection | None:
     """Keep a model from flooding a channel or a store, however often it is told to."""
-    counted = counts_of(call.effect, call.context)
+    counted = counts_of(call.effect, call.ctx.context)
     done = call.counts.get(counted[0], 0)
     if call.effect in (Effect.KEEP, Effect.DRAFT, Effect.REMIND) and done >= MAX_KEPT:
         return Objection(f"{MAX_KEPT} things were stored here already. Sum up instead.")
@@ -477,7 +472,7 @@ async def flood(call: Call) -> Objection | None:
 def _too_many(call: Call) -> Objection | None:
     """Limit the outside look-ups of a run: more are allowed if it can disclose nothing."""
     label, done = call.ctx.label, call.counts
-    run, context = counts_of(call.effect, call.context)
+    run, context = counts_of(call.effect, call.ctx.context)
     if done.get(context, 0) >= MAX_PAGES or done.get(run, 0) >= MAX_PAGES_RUN:
         return Objection("So many pages and searches are enough. Hand in what you have.")
     most = MAX_GUARDED if label.is_open else MAX_ASKED

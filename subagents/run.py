@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter
 
@@ -35,15 +35,16 @@ def step_value(kind: type[T], stored: Mapping[str, Any]) -> T:
     return cast(T, _adapter(cast(Any, kind)).validate_python(stored["value"]))
 
 
-class Checkpoint(Protocol):
+class Checkpoint:
     """Keeps what steps returned: each is one model call, or one batch of ordinary tools.
 
-    A durable implementation stores it (a plain dict) and returns it again in a replay. Between
-    steps a loop is a pure function of what its steps returned.
+    This one keeps nothing: a crash ends the run. A durable one stores it (a plain dict) and returns
+    it again in a replay. Between steps a loop is a pure function of what its steps returned.
     """
 
     def known(self, key: str) -> dict[str, Any] | None:
         """Return what this step returned before; None if it has to be done."""
+        return None
 
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         """Store what a step returned."""
@@ -53,22 +54,6 @@ class Checkpoint(Protocol):
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         """Store a brief with the checked result of its subagent."""
-
-
-class PassThrough:
-    """Keeps nothing: a crash ends the run."""
-
-    def known(self, key: str) -> dict[str, Any] | None:
-        return None
-
-    async def keep(self, key: str, body: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def note(self, key: str, body: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
-        """Do nothing."""
 
 
 class StopFlag:
@@ -119,7 +104,7 @@ class Run:
     handles: Mapping[str, str] = field(default_factory=dict)
     """Handles that its parent may hand over from the start, if the requester may read them."""
     emit: Emit = ignore
-    checkpoint: Checkpoint = field(default_factory=PassThrough)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     stop: StopFlag = field(default_factory=StopFlag)
 
     def declare(

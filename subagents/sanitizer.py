@@ -18,7 +18,7 @@ import regex
 from scopes.clean import printable, unified
 from scopes.tool import Item, one_line
 from subagents.contracts import Grade, ReviewFinding
-from subagents.delimiter import leaks_delimiter
+from subagents.delimiter import clip, leaks_delimiter
 
 MAX_CLAIM: Final = 300
 """Characters of a claim that others read."""
@@ -36,14 +36,6 @@ Reason = Literal[
     "evidence",
 ]
 """Why a finding is withheld: the first five are what its claim holds, the others what it lacks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Withheld:
-    """A finding that no other context reads."""
-
-    id: str
-    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +147,7 @@ def source_of(place: str) -> tuple[str, int | None]:
 
 def sanitize(
     finding: ReviewFinding, material: Material, categories: Collection[str]
-) -> CleanFinding | Withheld:
+) -> CleanFinding | Reason:
     """Return what others may read of a finding, or why they may read nothing of it.
 
     Its id is one that code gave. A quote that is not in the material, or that holds what no claim
@@ -167,13 +159,13 @@ def sanitize(
     bare = without_markup(claim)  # its words, where marks stood between their letters
     for text in (claim, bare, place):
         if reason := fault(text, material):
-            return Withheld(finding.id, reason)
+            return reason
     if not (claim := shortened(bare)):
-        return Withheld(finding.id, "empty")
+        return "empty"
     if finding.category not in categories:
-        return Withheld(finding.id, "category")
+        return "category"
     if not place:
-        return Withheld(finding.id, "evidence")
+        return "evidence"
     quotes = (quotable(span, material) for span in spans)
     kept = tuple(dict.fromkeys(filter(None, quotes)))[:MAX_QUOTES]
     return CleanFinding(finding.id, finding.category, finding.severity, claim, place, kept)
@@ -191,7 +183,7 @@ def fault(text: str, material: Material) -> Reason | None:
 
 
 def shortened(claim: str) -> str:
-    return claim if len(claim) <= MAX_CLAIM else f"{claim[: MAX_CLAIM - 1].rstrip()}…"
+    return clip(claim, MAX_CLAIM)
 
 
 _ADDRESS = re.compile(r"\(?(?:https?://|www\.|mailto:)\S+", re.IGNORECASE)
@@ -202,8 +194,6 @@ def without_markup(text: str) -> str:
     """Return a text that no reader takes for a tag, a link, a mention or a heading."""
     return one_line(_ADDRESS.sub("(address)", text).translate(_MARKUP))
 
-
-# ---- what no claim may hold
 
 _FENCE = re.compile(
     r"(?ix) \bitems-[0-9a-f]{6,} | <\s*/?\s*(?:items|material|findings?|claims?|quotes?|documents?"
@@ -240,34 +230,21 @@ _WORD = regex.compile(r"[\p{L}\p{M}]{3,}")
 _OF = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS}
 
 
-def _holds_delimiter(text: str, material: Material) -> bool:
-    return leaks_delimiter(text) or _FENCE.search(text) is not None
-
-
-def _claims_origin(text: str, material: Material) -> bool:
-    return bool(_HEADINGS.search(text) or _ORIGIN.search(text))
-
-
-def _is_encoded(text: str, material: Material) -> bool:
-    return bool(_BLOB.search(text) or _SPELLED.search(text))
-
-
 def _is_disguised(text: str, material: Material) -> bool:
     """Return whether a word mixes scripts, or is in another script than most of the text and
     nowhere in the material."""
     if text.isascii():
         return False
-    words = [(word, _scripts(word)) for word in _WORD.findall(text)]
+    words = [
+        (word, {name for name, letter in _OF.items() if letter.search(word)})
+        for word in _WORD.findall(text)
+    ]
     counts = {name: sum(name in used for _, used in words) for name in _SCRIPTS}
     usual = max(counts, key=lambda name: counts[name])
     return any(
         len(used) > 1 or (used and usual not in used and not material.says(word))
         for word, used in words
     )
-
-
-def _scripts(word: str) -> set[str]:
-    return {name for name, letter in _OF.items() if letter.search(word)}
 
 
 _CLAUSE = (
@@ -309,7 +286,8 @@ _INSTRUCTION = re.compile(
 A statement about code ("Handlers ignore all errors") has a subject."""
 
 
-def _is_instruction(text: str, material: Material) -> bool:
+def is_instruction(text: str) -> bool:
+    """Return whether a text holds an order."""
     return _INSTRUCTION.search(_folded(text)) is not None
 
 
@@ -319,10 +297,10 @@ def _folded(text: str) -> str:
 
 
 FAULTS: dict[Reason, Callable[[str, Material], bool]] = {
-    "delimiter": _holds_delimiter,
-    "provenance": _claims_origin,
-    "encoded": _is_encoded,
+    "delimiter": lambda text, _: leaks_delimiter(text) or bool(_FENCE.search(text)),
+    "provenance": lambda text, _: bool(_HEADINGS.search(text) or _ORIGIN.search(text)),
+    "encoded": lambda text, _: bool(_BLOB.search(text) or _SPELLED.search(text)),
     "homoglyph": _is_disguised,
-    "instruction": _is_instruction,
+    "instruction": lambda text, _: is_instruction(text),
 }
 """What a text may not hold, in the order in which it is looked for."""

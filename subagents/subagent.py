@@ -8,7 +8,7 @@ from collections.abc import Callable
 from scopes.label import TRUSTED, Label
 from scopes.tool import ToolContext
 from subagents.agent import Agent
-from subagents.brief import SpawnedBrief, tools_for
+from subagents.brief import SpawnedBrief
 from subagents.conversation import Ending, Spec
 from subagents.events import SubagentFinished, SubagentStarted
 from subagents.result import SubagentResult, crash_result, settle
@@ -107,12 +107,11 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
         kind="subagent",
         parent=frozen.parent,
     )
-    draft, held = brief.draft, brief.handles.titles
-    tools = tools_for(draft.scope, draft.contract, run.clients, brief.allowed, held)
+    tools = {tool.name: tool for tool in brief.tools(run.clients)}
     agent = Agent(
         run,
         _spec(run, frozen, on_reply),
-        Toolbox({t.name: t for t in tools}, run.gate, limits.tool_timeout_s, frozen.delimiter),
+        Toolbox(tools, run.gate, limits.tool_timeout_s, frozen.delimiter),
         ToolContext(
             run=run.id,
             requester=run.requester,

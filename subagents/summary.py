@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scopes.tool import counted, estimate_tokens, one_line
 from subagents.contracts import NEEDS_ACTION, RESTING, TableContract, TrackedRow, TriageVerdict
-from subagents.delimiter import shorten
+from subagents.delimiter import fitting_lines, shorten
 from subagents.evidence import Coverage
 from subagents.result import Finding, SubagentResult, tracked_rows, verdict
 
@@ -38,11 +38,11 @@ def parent_view(result: SubagentResult, max_tokens: int, with_reporters: bool = 
     """
     foot = _foot(result)
     room = max_tokens - _size(foot) - FRAME_TOKENS
-    whole = room if _is_verdict(result) else room // 2
+    whole = room if verdict(result) else room // 2
     shown = [shorten(_head(result), max(40, whole))]
     room -= _size(shown[0])
     # A verdict is in the head as a whole: its one finding would repeat it.
-    ranked = [] if _is_verdict(result) else sorted(result.findings, key=rank)
+    ranked = [] if verdict(result) else sorted(result.findings, key=rank)
     tracked, cells = _rows(result), _cells(result)
     rows = [*map(row_line, tracked), *cells]
     told = [finding_line(f) + (_reported(f) if with_reporters else "") for f in ranked]
@@ -53,7 +53,8 @@ def parent_view(result: SubagentResult, max_tokens: int, with_reporters: bool = 
     if more := len(rows) - len(kept):
         shown.append(f"(cut: {counted(more, 'more row')}{_CLOSED if tracked else ''})")
     if left := ranked[len(lines) :]:
-        shown.append(shorten(_cut(left), FRAME_TOKENS))
+        ids = " ".join(f.id for f in left)
+        shown.append(shorten(f"(cut: {_unshown(left, 'more finding')}: {ids})", FRAME_TOKENS))
     return "\n".join([*shown, foot])
 
 
@@ -61,17 +62,6 @@ def room_for(result: SubagentResult, usual: int) -> int:
     """Return the tokens that a view may take: twice the usual for a table, as its rows are the
     answer."""
     return 2 * usual if result.contract == "table" else usual
-
-
-def fitting_lines(lines: Iterable[str], room: int) -> list[str]:
-    """Return the first lines that together fit into so many tokens."""
-    kept = []
-    for line in lines:
-        room -= _size(line)
-        if room < 0:
-            break
-        kept.append(line)
-    return kept
 
 
 MIN_VIEW_TOKENS = 60
@@ -127,29 +117,31 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
 
     What is not shown is counted, and named as far as there is room.
     """
-    found = [r for r in results if r.findings and not _is_verdict(r)]
-    read = _made_results(results) if found else results
+    found = [r for r in results if r.findings and not verdict(r)]
+    made = ("table", "draft")  # their value is shown although it is not a finding
+    read = [
+        r
+        for r in results
+        if not found or verdict(r) or (r.value and not r.findings and r.contract in made)
+    ]
     named = max_tokens // NAMED_SHARE
-    lines = [*_describe_unfinished(results, named), *_empty(results, found, read, named)]
+    lines = _describe_unfinished(results, named)
+    told = {r.id for r in (*found, *read)}
+    if empty := [r.id for r in results if r.id not in told]:
+        count = counted(len(empty), "subagent")
+        head = f"({count} found nothing; what was written is stored and in the report: "
+        lines.append(_name_some(head, empty, named))
     room = max_tokens - sum(map(_size, lines)) - named - FRAME_TOKENS
     shown, left = _findings(found, room if not read else room // 2)
     if left:
-        lines.append(_left_out(left, named))
+        head = f"(not shown: {_unshown(left, 'finding')}; {LOOK_UP}: "
+        lines.append(_name_some(head, [f.id for f in left], named))
     if read:
         room -= sum(map(_size, shown))
         most = room // MIN_VIEW_TOKENS  # of the others only the ids are shown
         views = {r.id: parent_view(r, LEAST_TOKENS, True) for r in read[:most]}
         lines.insert(0, fit_views({**dict.fromkeys((r.id for r in read), ""), **views}, room))
     return shorten("\n".join([*shown, *lines]), max_tokens)
-
-
-def _made_results(results: Sequence[SubagentResult]) -> list[SubagentResult]:
-    """Return those whose value is shown although it is not a finding."""
-    return [
-        r
-        for r in results
-        if r.value and (_is_verdict(r) or (not r.findings and r.contract in ("table", "draft")))
-    ]
 
 
 def _findings(found: Sequence[SubagentResult], room: int) -> tuple[list[str], list[Finding]]:
@@ -171,38 +163,21 @@ def _findings(found: Sequence[SubagentResult], room: int) -> tuple[list[str], li
 def _joined_line(alike: Sequence[Finding]) -> str:
     """Return one line for equal findings: the first, with the ids of the others."""
     first, *others = alike
-    if not others:
-        return finding_line(first)
     ids = " ".join(f"[{finding.id}]" for finding in others)
-    return f"{finding_line(first)} | the same: {ids} (figures: those of {first.id})"
+    more = f" | the same: {ids} (figures: those of {first.id})" if others else ""
+    return finding_line(first) + more
 
 
-def _left_out(left: Sequence[Finding], room: int) -> str:
+def _unshown(left: Sequence[Finding], noun: str) -> str:
     still = sum(f.state in NEEDS_ACTION for f in left)
-    count = counted(len(left), "finding")
-    head = f"(not shown: {count}, {still} open, stored and in the report; {LOOK_UP}: "
-    return _name_some(head, [f.id for f in left], room)
-
-
-def _empty(
-    results: Sequence[SubagentResult],
-    found: Sequence[SubagentResult],
-    read: Sequence[SubagentResult],
-    room: int,
-) -> list[str]:
-    told = {r.id for r in (*found, *read)}
-    ids = [r.id for r in results if r.id not in told]
-    count = counted(len(ids), "subagent")
-    head = f"({count} found nothing; what was written is stored and in the report: "
-    return [_name_some(head, ids, room)] if ids else []
+    return f"{counted(len(left), noun)}, {still} open, stored and in the report"
 
 
 def _describe_unfinished(results: Sequence[SubagentResult], room: int) -> list[str]:
     """Return how many ended in which way, those not complete by id, and what was not covered."""
     ends: dict[str, list[str]] = {}
     for r in results:
-        stop = "" if r.stopped_by == "none" else f", stopped by {r.stopped_by}"
-        ends.setdefault(f"{r.status}{stop}", []).append(r.id)
+        ends.setdefault(_end(r), []).append(r.id)
     told = [f"{len(ids)} {end}" for end, ids in ends.items()]
     gaps = sum(bool(r.not_covered) for r in results)
     dropped = sum(len(r.unsupported) for r in results)
@@ -221,10 +196,14 @@ def _name_some(head: str, ids: Sequence[str], room: int) -> str:
     return f"{head}{' '.join(ids[:kept])}{more})"
 
 
+def _end(result: SubagentResult) -> str:
+    stop = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
+    return f"{result.status}{stop}"
+
+
 def _head(result: SubagentResult) -> str:
-    ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
     why = f" ({one_line(result.reason)})" if result.reason else ""
-    head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model}): "
+    head = f"{result.id} {_end(result)}{why} ({result.scope}, {result.model}): "
     if found := verdict(result):
         ids = " ".join(f"[{f.id}]" for f in result.findings)
         return f"{head}{ids} {_verdict_line(found)}"
@@ -232,10 +211,6 @@ def _head(result: SubagentResult) -> str:
         return head + one_line(result.text)
     # A draft and code keep their lines; the mark keeps any of them from passing for a finding.
     return head + "".join(f"\n> {line}" for line in result.text.splitlines())
-
-
-def _is_verdict(result: SubagentResult) -> bool:
-    return result.contract == "triage" and result.value is not None
 
 
 def _verdict_line(found: TriageVerdict) -> str:
@@ -257,8 +232,7 @@ def _verdict_line(found: TriageVerdict) -> str:
 
 def _rows(result: SubagentResult) -> list[TrackedRow]:
     """Return the rows of a tracker, open ones first, then those closed last."""
-    newest = sorted(tracked_rows(result), key=lambda row: row.closed, reverse=True)
-    return sorted(newest, key=lambda row: row.status != "open")
+    return sorted(tracked_rows(result), key=lambda r: (r.status == "open", r.closed), reverse=True)
 
 
 _CLOSED = ", of which closed ones were cut first"
@@ -277,13 +251,6 @@ def row_line(row: TrackedRow) -> str:
     """Return a row of a tracker on one line, without empty parts."""
     parts = [row.key or row.id, row.status, row.market, row.title]
     return " | ".join(one_line(part) for part in parts if part)
-
-
-def _cut(left: Sequence[Finding]) -> str:
-    still = sum(f.state in NEEDS_ACTION for f in left)
-    ids = " ".join(f.id for f in left)
-    count = counted(len(left), "more finding")
-    return f"(cut: {count}, {still} open, stored and in the report: {ids})"
 
 
 def _foot(result: SubagentResult) -> str:

@@ -15,21 +15,6 @@ from typing import Any, Protocol, cast
 Seen = tuple[str, str | None]
 """Id of an item, and the id of its author; None if the source has none."""
 
-
-class Sightings(Protocol):
-    """Records which items a run has seen; does no I/O."""
-
-    def saw(self, run: str, items: Iterable[Seen]) -> None:
-        """Note that the run holds text of these items from now on."""
-
-
-class NoSightings:
-    """For a recording that is not stored."""
-
-    def saw(self, run: str, items: Iterable[Seen]) -> None:
-        """Do nothing: the recording ends with this process."""
-
-
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 _encode_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -137,8 +122,11 @@ class Trajectory:
     """Block hash -> canonical JSON of the block."""
 
 
-class TrajectorySink(Sightings, Protocol):
+class TrajectorySink(Protocol):
     """Records for the engine; all calls except `flush` do no I/O."""
+
+    def saw(self, run: str, items: Iterable[Seen]) -> None:
+        """Note that the run holds text of these items from now on."""
 
     def context(self, context: Context) -> None: ...
 
@@ -241,8 +229,11 @@ class Recording:
         return digest
 
 
-class MemorySink(Recording, NoSightings):
+class MemorySink(Recording):
     """A sink that keeps everything in memory."""
+
+    def saw(self, run: str, items: Iterable[Seen]) -> None:
+        """Do nothing: the recording ends with this process."""
 
     async def flush(self) -> None:
         """Do nothing: everything is already in memory."""
@@ -273,8 +264,8 @@ def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> byt
 
 
 def digest_of(text: str) -> str:
-    """Return the SHA-256 (hex) of a block's canonical JSON."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return the SHA-256 (hex) of a text, such as a block's canonical JSON."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def canonical(block: Mapping[str, Any]) -> str:
@@ -299,28 +290,20 @@ def _said(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield message["role"], block
 
 
-def rebuild(trajectory: Trajectory, context: str, seq: int, attempt: int = 1) -> dict[str, Any]:
-    """Return the blocks of a recorded request, as `{system, tools, messages}`.
+def messages_of(trajectory: Trajectory, request: RecordedRequest) -> list[dict[str, Any]]:
+    """Return the messages of a recorded request.
 
     Neighboring messages of one role come back as one message, as the API merges them; cache marks
-    are not recorded. Raises KeyError if there is no such request.
+    are not recorded.
     """
-    for request in trajectory.requests:
-        if (request.context, request.seq, request.attempt) == (context, seq, attempt):
-            break
-    else:
-        raise KeyError(f"no request {seq}.{attempt} of {context}")
-    body: dict[str, Any] = {"system": [], "tools": [], "messages": []}
-    messages = body["messages"]
+    messages: list[dict[str, Any]] = []
     for place, digest in request.parts:
-        block = json.loads(trajectory.blocks[digest])
         if place in ("system", "tool"):
-            body["system" if place == "system" else "tools"].append(block)
             continue
         if not messages or messages[-1]["role"] != place:
             messages.append({"role": place, "content": []})
-        messages[-1]["content"].append(block)
-    return body
+        messages[-1]["content"].append(json.loads(trajectory.blocks[digest]))
+    return messages
 
 
 def _blocks(content: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -42,7 +42,7 @@ from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.tool import estimate_tokens
-from subagents.brief import Brief, BriefDraft, TimeFrame, is_isolable
+from subagents.brief import Brief, BriefDraft, TimeFrame, check_brief
 from subagents.delegation import Delegation, SpawnGuard
 from subagents.errors import BriefRefused
 from subagents.events import ParentHandedOver
@@ -226,29 +226,28 @@ def draft(**fields: object) -> BriefDraft:
     "field", ["task", "known", "output", "out_of_scope", "description", "questions"]
 )
 def test_words_of_another_subagent_are_refused_in_every_field(field: str) -> None:
-    def refused(text: str) -> BriefRefused | None:
+    def check(text: str) -> None:
         given: object = ("Why?", text) if field == "questions" else text
         made = Brief(draft(**{field: given}), Handles({ONE: ""}), WINDOW, TRUSTED)
-        return is_isolable(made, settings_for().limits, shingles(VIEW))
+        check_brief(made, settings_for().limits, shingles(VIEW))
 
-    refusal = refused(f"Check that {COPIED}")
-    assert refusal is not None
-    assert refusal.field == field
-    assert "pass the ids of its findings" in refusal.reason
-    assert refused("Check the printer on floor two") is None
+    with pytest.raises(BriefRefused, match="pass the ids of its findings") as refused:
+        check(f"Check that {COPIED}")
+    assert refused.value.field == field
+    check("Check the printer on floor two")
 
 
 def test_a_brief_that_rests_on_what_its_requester_may_not_read_is_refused() -> None:
     secret = Label(readers=frozenset({"U0ANA"}))
 
-    def refused(requester: str) -> BriefRefused | None:
+    def check(requester: str) -> None:
         made = Brief(draft(), Handles({ONE: ""}), WINDOW, secret, requester=requester)
-        return is_isolable(made, settings_for().limits)
+        check_brief(made, settings_for().limits)
 
-    refusal = refused("U0LUIS")
-    assert refusal is not None
-    assert refusal.field == "findings"
-    assert refused("U0ANA") is None
+    with pytest.raises(BriefRefused) as refused:
+        check("U0LUIS")
+    assert refused.value.field == "findings"
+    check("U0ANA")
 
 
 async def test_a_siblings_words_are_refused_and_its_finding_goes_by_id(tmp_path: Path) -> None:

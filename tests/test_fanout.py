@@ -44,7 +44,7 @@ from subagents.fanout import Fanout, TaskSpawner
 from subagents.overlap import audit
 from subagents.prices import Usage
 from subagents.result import SubagentResult
-from subagents.run import PassThrough
+from subagents.run import Checkpoint
 from subagents.trajectory import Origin
 
 CHANNELS = 5
@@ -343,7 +343,7 @@ async def test_a_childs_raw_tool_result_in_the_parent_is_found() -> None:
 async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
     kept: list[str] = []
 
-    class Faulty(PassThrough):
+    class Faulty(Checkpoint):
         async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
             if frozen.id == "s2":
                 raise ValueError("no such column")

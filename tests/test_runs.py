@@ -46,7 +46,7 @@ from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of, brief_to_
 from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
 from subagents.result import SubagentResult
-from subagents.run import PassThrough
+from subagents.run import Checkpoint
 
 __all__ = ["in_file", "place"]
 
@@ -137,7 +137,7 @@ async def jot(ctx: ToolContext) -> ToolResult:
     return ToolResult()
 
 
-class Order(PassThrough):
+class Order(Checkpoint):
     """Notes which steps are stored at once, and which later."""
 
     def __init__(self) -> None:

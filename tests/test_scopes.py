@@ -112,17 +112,15 @@ async def test_the_api_takes_what_a_subagent_is_offered(strict: bool) -> None:
             for n, (name, contract) in enumerate(pairs)
         ]
         await e.fanout().run_all(briefs)
-        able = [
-            tools_for(*pair, e.run.clients, held=brief.handles.titles)
-            for pair, brief in zip(pairs, briefs, strict=True)
-        ]
+        able = [brief.tools(e.run.clients) for brief in briefs]
     assert len({line(sent, "TASK") for sent in e.requests}) == len(pairs)
     for sent in e.requests:
         check_message_request(sent)
         number = int(line(sent, "TASK").split()[-1])
         assert [t["name"] for t in sent["tools"]] == [t.name for t in able[number]] + [SUBMIT]
     for name, contract in pairs:
-        system, tools, _ = template(name, contract, strict)
+        offered = tools_for(contract, scopes.scope(name).tools)
+        system, tools, _ = template(name, contract, strict, offered)
         check_message_request({**e.requests[0], "system": system, "tools": tools})
         most = 5_700 if name == scopes.ALL else 3_600
         assert estimate_tokens(json.dumps([system, tools])) < most

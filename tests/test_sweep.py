@@ -45,7 +45,7 @@ from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
 from bot.tooling.provider import Options
 from config.settings import load_settings
-from subagents.run import PassThrough
+from subagents.run import Checkpoint
 
 WINDOW = ("--as-of", AS_OF, "--since", "30d")
 
@@ -645,7 +645,7 @@ def test_the_tracker_has_a_subagent_of_its_own_and_no_other_sees_it(
     assert shell("audit", document["run_id"]).code == 0
 
 
-class Recorded(PassThrough):
+class Recorded(Checkpoint):
     """A checkpoint that hands out in a second life what the steps of the first one returned."""
 
     def __init__(self) -> None:

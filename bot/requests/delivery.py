@@ -194,7 +194,7 @@ class Delivery:
 
         async def finish() -> dict[str, Any]:
             gate = live.run.gate
-            obstacles = (await gate.release("p1", ctx)).obstacles
+            obstacles = await gate.obstacles("p1", ctx)
             if not obstacles:
                 return await reply.finish(render_answer(document, request, self.settings))
             parts = render_answer(document, request, self.settings).parts
@@ -213,7 +213,7 @@ class Delivery:
 
         May be called again. A requester who may not read it (any more) gets nothing of it.
         """
-        if not (await gate.release("p1", ctx, to=request.user)).public:
+        if await gate.obstacles("p1", ctx, to=request.user):
             return None
         mark = Mark(f"{request.written_key}/private")
         try:
@@ -237,8 +237,8 @@ class Delivery:
             return
         missing = []
         for file in files[:MOST]:
-            release = await live.run.gate.release("p1", replace(ctx, label=file.label), to)
-            why = HIDDEN if release.obstacles else await self._upload(live, place, file)
+            hidden = await live.run.gate.obstacles("p1", replace(ctx, label=file.label), to)
+            why = HIDDEN if hidden else await self._upload(live, place, file)
             missing += [_format_missing(file, why)] if why else []
         left = len(files) - MOST
         missing += [phrase("file.more", n=left, most=str(MOST))] if left > 0 else []
@@ -316,7 +316,7 @@ class Delivery:
         label = Label.of(document.label)
         async with self.runs.at_work(run) as live:
             ctx = bare_context(live.run, label, Intent(home=request.channel))
-            if (await live.run.gate.release("p1", ctx)).obstacles:
+            if await live.run.gate.obstacles("p1", ctx):
                 return False
         reply = StreamingReply(self.writer, request, self.settings.reply, request.reply, run=run)
         try:
@@ -394,7 +394,7 @@ def audience_check(run: Run, home: str) -> Admits:
         until, known = seen.get(label, (0.0, False))
         if clock() >= until:
             ctx = bare_context(run, label, Intent(home=home))
-            known = (await run.gate.release("p1", ctx, again=label in seen)).public
+            known = not await run.gate.obstacles("p1", ctx, again=label in seen)
             seen[label] = (clock() + BELIEVED_S, known)
         return known
 

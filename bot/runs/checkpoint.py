@@ -13,7 +13,7 @@ from subagents.brief import SpawnedBrief, brief_to_json
 from subagents.budget import NANO, Amount
 from subagents.gate import Action, Decision
 from subagents.result import SubagentResult
-from subagents.run import step_value
+from subagents.run import Checkpoint, step_value
 from subagents.trajectory import Context, Origin, Seen
 
 OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
@@ -104,7 +104,7 @@ class StoreSink:
         await self.flush()
 
 
-class StepLog:
+class StepLog(Checkpoint):
     """The checkpoint of a durable run: stores what a step returned, and returns it in a replay."""
 
     def __init__(

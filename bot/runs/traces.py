@@ -34,7 +34,7 @@ from subagents.trajectory import (
     RecordedReply,
     RecordedRequest,
     Trajectory,
-    rebuild,
+    messages_of,
 )
 
 log = logging.getLogger(__name__)
@@ -196,8 +196,7 @@ class RunSpans:
         if reason := outcome.get("stop_reason"):
             about[gen_ai.GEN_AI_RESPONSE_FINISH_REASONS] = [reason]
         if self.traces.contents:
-            sent = rebuild(self.trajectory, context.id, request.seq)["messages"]
-            about[gen_ai.GEN_AI_INPUT_MESSAGES] = _json(sent)
+            about[gen_ai.GEN_AI_INPUT_MESSAGES] = _json(messages_of(self.trajectory, request))
             about[gen_ai.GEN_AI_OUTPUT_MESSAGES] = _json(
                 self._blocks(reply.blocks if reply else ())
             )

@@ -257,7 +257,7 @@ class ReportDelivery:
         owner, gate = stored.spec.owner, live.run.gate
         own = await self._own_addresses(stored, live) if place.mail else []
         ctx = bare_context(live.run, label, Intent(home=place.channel))
-        if hidden := (await gate.release("p1", ctx, to=owner)).obstacles:
+        if hidden := await gate.obstacles("p1", ctx, to=owner):
             names = format_obstacles(hidden, MOST_NAMED)
             raise DeliveryFailed(phrase("delivery.not_yours", owner=owner, names=names))
         if place.mail:
@@ -266,7 +266,7 @@ class ReportDelivery:
             return
         if place.channel == owner:
             return
-        if obstacles := (await gate.release("p1", ctx)).obstacles:
+        if obstacles := await gate.obstacles("p1", ctx):
             grantable = all(o.grantable for o in obstacles)
             then = phrase("delivery.asked" if grantable else "delivery.elsewhere")
             names = format_obstacles(obstacles, MOST_NAMED)
@@ -378,7 +378,7 @@ class ReportDelivery:
             return [
                 MailAttachment(each.name, each.kind, await read_file(live.run, each))
                 for each in found
-                if (await live.run.gate.release("p1", replace(ctx, label=each.label))).public
+                if not await live.run.gate.obstacles("p1", replace(ctx, label=each.label))
             ]
         if not isinstance(document, SweepReport):
             return []

@@ -261,7 +261,7 @@ async def assemble(
     )
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, cursors, client, settings.slack)
-    hear = time_calls(intake.from_socket, metrics.ack.observe)
+    hear = time_calls(intake.from_socket, metrics.ack)
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
     administrators = Administrators(bot.team, settings.console.admins, policy, people)
     seen = (health, metrics, sockets, backfill, connecting, administrators)
@@ -383,7 +383,7 @@ async def _watch(
 
 def _web(server: Server) -> Any:
     connecting = server.connecting
-    heard = time_calls(server.intake.from_http, server.metrics.ack.observe)
+    heard = time_calls(server.intake.from_http, server.metrics.ack)
     http = server.settings.slack.mode == "http"
     pages = [
         *(connect_routes(lambda state: connecting) if connecting.oauth else []),

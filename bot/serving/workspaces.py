@@ -317,7 +317,7 @@ async def run_workspaces(
             sign_in = SlackSignIn(settings, database, cipher, workspaces.administrators)
             workspaces.process = replace(process, sign_in=sign_in)
             console = routes_by_workspace(sign_in, workspaces.console)
-        heard = time_calls(workspaces.from_socket, process.metrics.ack.observe)
+        heard = time_calls(workspaces.from_socket, process.metrics.ack)
         sockets = sockets_of(settings, heard, workspaces.backfill)
         await _watch(stack, workspaces, process, health, database, sockets)
         pages = [
@@ -327,7 +327,7 @@ async def run_workspaces(
         ]
         await process.durable.open()
         stack.push_async_callback(process.durable.aclose)
-        events = time_calls(workspaces.from_http, process.metrics.ack.observe)
+        events = time_calls(workspaces.from_http, process.metrics.ack)
         app = web_app(health, process.metrics, None if sockets else events, pages=pages)
         served = serve_app(app, settings.serve.host, settings.serve.port)
         workspaces.url = await stack.enter_async_context(served)

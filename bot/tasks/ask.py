@@ -61,7 +61,7 @@ from scopes.slack_items import name_of
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.spaces import notes_of
 from scopes.tool import Tool, ToolContext, iso, minute
-from subagents.agent import Outcome
+from subagents.agent import Agent, Outcome
 from subagents.brief import Block, parent_prompt, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegation import DELEGATING, Delegation, SpawnGuard, delegation_schemas
@@ -267,7 +267,8 @@ class Ask:
         self.done = ParentRun(Ending("none"))
         self.sources = ResolvedSources()
         self.intent = self.request.intent
-        self.guard.own += [self.request.text, self.request.conversation]
+        for text in (self.request.text, self.request.conversation):
+            self.guard.note_own(text)
         in_slack = self.intent.home or self.intent.scheduled
         self.own_words = self.intent.text if in_slack else self.request.text
         self.reading = SourceLog()
@@ -283,10 +284,7 @@ class Ask:
         try:
             await record_task(self)
             key = f"{self.run.id}/opening"
-            sources = self.run.recorded(key, ResolvedSources)
-            if sources is None:
-                sources = await self.run.record(key, ResolvedSources, await self._resolve())
-            self.sources = sources
+            self.sources = await self.run.once(key, ResolvedSources, self._resolve)
             self.intent = replace(self.request.intent, named=frozenset(self.sources.named))
             others = {*self.request.here, *self.sources.aside}
             self.delegation.named = self.sources.handles.keys() - others
@@ -308,22 +306,15 @@ class Ask:
         return [*self._direct(), *self._reports()]
 
     async def _answer(self, handles: Handles) -> ParentRun:
-        return await run_parent(
-            self.run,
-            self._spec(handles),
-            Toolbox(
-                self._direct(),
-                self.run.gate,
-                self.run.limits.tool_timeout_s,
-                self.sources.delimiter,
-            ),
-            self._context(handles),
-            self.request.text,
-            self._workflow,
-            DELEGATING | self._reports().keys(),
-            self.delegation,
-            self.reading,
-        )
+        run, names = self.run, DELEGATING | self._reports().keys()
+        timeout_s, delimiter = run.limits.tool_timeout_s, self.sources.delimiter
+        toolbox = Toolbox(self._direct(), run.gate, timeout_s, delimiter)
+
+        def opened(spec: Spec, ctx: ToolContext) -> Agent:
+            return Agent(run, spec, toolbox, ctx, self._workflow, names, self.reading)
+
+        spec, ctx = self._spec(handles), self._context(handles)
+        return await run_parent(opened, spec, ctx, self.request.text, self.delegation)
 
     async def _workflow(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         """Run the calls of one turn that start subagents; one outcome a call, in order."""

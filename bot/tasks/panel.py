@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import islice
 from typing import Literal
 
@@ -47,7 +48,7 @@ from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.clean import printable
 from scopes.handles import Handles
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED, Label
 from scopes.notes import Notes, read_note
 from scopes.tool import Item, estimate_tokens, iso, tokens_of
 from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
@@ -60,15 +61,21 @@ from subagents.challenge import (
     Opinion,
     compare,
     is_stable,
-    output_alarms,
     route,
 )
 from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, VerdictsContract
 from subagents.errors import BudgetExceeded
 from subagents.evidence import normal
-from subagents.prices import sum_usd
+from subagents.prices import Usage
 from subagents.result import SubagentResult, item_at, join_labels
-from subagents.sanitizer import CleanFinding, Material, Withheld, sanitize, without_markup
+from subagents.sanitizer import (
+    CleanFinding,
+    Material,
+    Reason,
+    is_instruction,
+    sanitize,
+    without_markup,
+)
 from subagents.trajectory import Origin
 
 NEAR = 0.9
@@ -90,6 +97,8 @@ class SpecialistFinding:
     """A finding of one specialist, over all its rounds."""
 
     finding: ReviewFinding
+    shown: CleanFinding | Reason
+    """What others read of it, or why they read nothing."""
     sources: list[str]
     """Ids of the contexts that found it."""
     links: list[str]
@@ -99,6 +108,12 @@ class SpecialistFinding:
     """Ids of the contexts that judged or defended it."""
     joined: list[SpecialistFinding] = field(default_factory=list)
     """The same, as others found it."""
+
+    @property
+    def clean(self) -> CleanFinding:
+        """Return what others read of one that is not withheld."""
+        assert isinstance(self.shown, CleanFinding)
+        return self.shown
 
     @property
     def confidence(self) -> float:
@@ -133,7 +148,9 @@ class Reading:
     def is_stable(self) -> bool:
         return len(self.rounds) > 1 and is_stable(self.rounds[-1], self.rounds[-2])
 
-    def add_round(self, results: Sequence[SubagentResult], texts: Material) -> None:
+    def add_round(
+        self, results: Sequence[SubagentResult], texts: Material, categories: Collection[str]
+    ) -> None:
         """Add the results of one round, one for each part of the material; each finding is at the
         line of its first quote."""
         points: list[ReviewFinding] = []
@@ -159,10 +176,21 @@ class Reading:
             if match := by_id.get(before.get(point.id, "")):
                 match.sources += [] if source in match.sources else [source]
             else:
-                self.found.append(SpecialistFinding(point, [source], links, [self.specialist.name]))
+                shown, author = sanitize(point, texts, categories), self.specialist.name
+                self.found.append(SpecialistFinding(point, shown, [source], links, [author]))
         if self.silent == silent:
             self.rounds.append(points)
             self.gaps = [gap for result in results for gap in result.not_covered]
+
+
+@dataclass(frozen=True, slots=True)
+class PanelStart:
+    """What is fixed when a panel begins, so that it goes on with the same after a restart."""
+
+    budget: Amount
+    profile: Profile
+    notes: Mapping[str, Item]
+    known: KnownFindings
 
 
 @dataclass
@@ -186,15 +214,11 @@ class Panel(ReportTask):
         self.parts: list[tuple[Item, ...]] = []
         self.texts = Material.of(self.material.items)
         self.found: dict[str, SpecialistFinding] = {}
-        self.clean: dict[str, CleanFinding] = {}
-        self.withheld: dict[str, Withheld] = {}
-        self.places: dict[str, list[str]] = {}
-        """Id of a finding -> ids of the items that it points at or quotes."""
         self.challenge: Challenge | None = None
         self.phases: list[PanelPhase] = []
         self.used: dict[str, list[SubagentResult]] = {}
         """Name of a phase -> the results of its contexts."""
-        self.alarms: Counter[tuple[str, str]] = Counter()
+        self.alarms: Counter[Alarm] = Counter()
         self.budget = Amount()
         self.degraded = False
         self.lines: list[CitedStatement] = []
@@ -234,9 +258,8 @@ class Panel(ReportTask):
             return await self._work()
 
     async def _work(self) -> PanelReport:
-        await self._plan()
-        key, stored = f"{self.run.id}/{self.context}/known", (self.app.database, self._key)
-        known = await self.run.once(key, KnownFindings, lambda: known_findings(*stored))
+        start = await self.run.once(f"{self.run.id}/{self.context}/start", PanelStart, self._start)
+        self._plan(start)
         shares = self.settings.shares
         async with self._phase("read", shares.read, 1 - shares.read) as phase:
             await self._read(phase)
@@ -245,7 +268,7 @@ class Panel(ReportTask):
                 await self._judge(phase)
         async with self._phase("report", shares.report, 0) as phase, self.reserve():
             await self._overview(phase)
-        return compare_panel(self._document(), known, self.texts)
+        return compare_panel(self._document(), start.known, self.texts)
 
     @property
     def _key(self) -> str:
@@ -255,16 +278,19 @@ class Panel(ReportTask):
         """Store the findings for the next panel on this material. Raises StoreError."""
         await save_findings(self.app.database, self._key, report)
 
-    # ---- the budget of a phase
+    async def _start(self) -> PanelStart:
+        """Return what is fixed at the start; it may spend what the run has left."""
+        caps, spent = self.run.budget.caps, self.run.budget.spent
+        usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
+        budget = Amount(usd, caps.tokens - spent.tokens)
+        known = await known_findings(self.app.database, self._key)
+        return PanelStart(budget, self.profile, await self._notes(), known)
 
-    async def _plan(self) -> None:
-        """Fix what the panel may spend, and whether more than one context can be paid."""
-        run, key = self.run, f"{self.run.id}/{self.context}"
-        self.budget = await run.once(f"{key}/budget", Amount, self._left)
-        self.profile = await run.once(f"{key}/profile", Profile, self._given_profile)
-        notes = await run.once(f"{key}/notes", dict[str, Item], self._notes)
-        self.readings = [self._reading(each, notes) for each in self.profile.specialists]
-        limits = run.limits
+    def _plan(self, start: PanelStart) -> None:
+        """Split the material, and decide whether more than one context can be paid."""
+        run, limits = self.run, self.run.limits
+        self.budget, self.profile = start.budget, start.profile
+        self.readings = [self._reading(each, start.notes) for each in self.profile.specialists]
         room = int(PART_SHARE * limits.child_context)
         self.parts = self.material.parts(min(room, limits.max_material_tokens))
         largest = max(sum(map(tokens_of, part)) for part in self.parts)
@@ -273,15 +299,6 @@ class Panel(ReportTask):
         one = run.model.worst(role, largest + fixed, run.model.role(role).max_tokens)
         too_dear = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
         self.degraded = not limits.max_subagents or too_dear
-
-    async def _left(self) -> Amount:
-        """Return what it may spend of what the run has left."""
-        caps, spent = self.run.budget.caps, self.run.budget.spent
-        usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
-        return Amount(usd, caps.tokens - spent.tokens)
-
-    async def _given_profile(self) -> Profile:
-        return self.profile
 
     def _share(self, share: float) -> Amount:
         return Amount(int(self.budget.nanousd * share), int(self.budget.tokens * share))
@@ -301,8 +318,8 @@ class Panel(ReportTask):
         finally:
             await self.run.budget.settle(key, Amount())
         if name != "report":
-            phase.cost_usd, phase.contexts = _cost(used), len(used)
-            phase.tokens = sum(result.usage.get("total", 0) for result in used)
+            usage, phase.cost_usd = total(used, Usage(), 0.0)
+            phase.contexts, phase.tokens = len(used), usage.total
 
     async def _wave(self, phase: PanelPhase, briefs: Sequence[Brief]) -> list[SubagentResult]:
         """Run the subagents of one round of a phase."""
@@ -323,11 +340,9 @@ class Panel(ReportTask):
             phase.stopped = "user"
         elif not phase.stopped and phase.rounds >= most:
             phase.stopped = "rounds"
-        elif (_cost(done) or 0.0) > NEAR * phase.share_usd > 0:
+        elif (total(done, Usage(), 0.0)[1] or 0.0) > NEAR * phase.share_usd > 0:
             phase.stopped = "budget"
         return not phase.stopped
-
-    # ---- phase 1: each alone
 
     async def _read(self, phase: PanelPhase) -> None:
         """Have each specialist read until two rounds found the same; two are needed, so that the
@@ -346,7 +361,8 @@ class Panel(ReportTask):
             ]
             results = iter(await self._wave(phase, briefs))
             for reading, _ in plan:
-                reading.add_round(list(islice(results, len(self.parts))), self.texts)
+                own = list(islice(results, len(self.parts)))
+                reading.add_round(own, self.texts, self.profile.categories)
             draw = phase.rounds = draws[-1]
             waiting = [each for each in waiting if not each.is_stable]
         if not waiting:
@@ -361,11 +377,9 @@ class Panel(ReportTask):
             for n, r in enumerate(self.readings, 1)
         )
         task = f"{self.profile.about}\nRead it once for each of these, one after another.\n{parts}"
-        everybody = Specialist(EVERYBODY, "", "", {}, ())
-        reading = Reading(everybody)
+        reading = Reading(Specialist(EVERYBODY, "", "", {}, ()))
         brief = self._brief("review", reading, self.parts[0], PanelBrief(""), task)
-        (result,) = await self._wave(phase, [brief])
-        reading.add_round([result], self.texts)
+        reading.add_round(await self._wave(phase, [brief]), self.texts, self.profile.categories)
         self.readings = [reading]
         self._join()
 
@@ -373,27 +387,18 @@ class Panel(ReportTask):
         """Keep back what no other context may read, and join what several specialists found."""
         groups: dict[str, list[SpecialistFinding]] = {}
         for reading in self.readings:
-            name, own = reading.specialist.name, list[SpecialistFinding]()
-            texts = [f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found]
-            self._note(output_alarms(name, texts, "", self.texts))
-            for each in reading.found:
-                clean = sanitize(each.finding, self.texts, self.profile.categories)
-                if isinstance(clean, Withheld):
-                    self.withheld[clean.id] = clean
-                    self.found[clean.id] = each
-                else:
-                    own.append(each)
-                    self.clean[clean.id] = clean
+            texts = (f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found)
+            if orders := sum(is_instruction(printable(text)) for text in texts):
+                self.alarms["instruction", reading.specialist.name] += orders
+            own = [each for each in reading.found if isinstance(each.shown, CleanFinding)]
             others = [group[0].finding for group in groups.values()]
             same = dict(compare([each.finding for each in own], others).remaining)
             for each in own:
                 groups.setdefault(same.get(each.finding.id, each.finding.id), []).append(each)
-        kept = [self._joined(group) for group in groups.values()]
+            withheld = (each for each in reading.found if not isinstance(each.shown, CleanFinding))
+            self.found |= {each.finding.id: each for each in withheld}
+        kept = (self._joined(group) for group in groups.values())
         self.found |= {each.finding.id: each for each in kept}
-        self.clean = {
-            each.finding.id: replace(self.clean[each.finding.id], severity=each.finding.severity)
-            for each in kept
-        }
 
     def _joined(self, group: Sequence[SpecialistFinding]) -> SpecialistFinding:
         """Return what several found as the one of them says it who knows its category best, else
@@ -409,21 +414,17 @@ class Panel(ReportTask):
         best.found_by += [name for each in best.joined for name in each.found_by]
         severity = min((each.finding.severity for each in group), key=GRADES.index)
         best.finding = best.finding.model_copy(update={"severity": severity})
+        best.shown = replace(best.clean, severity=severity)
         return best
-
-    def _note(self, alarms: Iterable[Alarm]) -> None:
-        for each in alarms:
-            self.alarms[each.kind, each.specialist] += each.count
-
-    # ---- phase 2: findings are judged by others
 
     async def _judge(self, phase: PanelPhase) -> None:
         """Have findings judged until no verdict changes; authors defend once what is contested."""
-        findings = {id: self.found[id].finding for id in self.clean}
-        authors = {id: self.found[id].found_by[0] for id in self.clean}
+        shown = {id: f for id, f in self.found.items() if isinstance(f.shown, CleanFinding)}
+        findings = {id: each.finding for id, each in shown.items()}
+        found_by = {id: each.found_by for id, each in shown.items()}
+        authors = {id: names[0] for id, names in found_by.items()}
         self.challenge = challenge = Challenge(findings, authors, self.texts)
         affinities = {each.name: each.affinity for each in self.profile.specialists}
-        found_by = {id: self.found[id].found_by for id in findings}
         routed = route(findings.values(), authors, affinities, found_by=found_by)
         left, changed = set(findings), True
         while left and changed and self._may_go_on(phase, self.settings.challenge_rounds):
@@ -437,15 +438,15 @@ class Panel(ReportTask):
                 left = challenge.open()
         if not left or not changed:
             phase.stopped = ""
-        self._note(challenge.alarms())
+        self.alarms += challenge.alarms()
 
     async def _defend(self, phase: PanelPhase, contested: set[str]) -> None:
         """Have each author look again at its own findings, with what others object."""
         assert self.challenge
         asked: dict[str, list[str]] = {}
-        for id in self.clean:
+        for id, author in self.challenge.authors.items():
             if id in contested and self.challenge.objections(id):
-                asked.setdefault(self.found[id].found_by[0], []).append(id)
+                asked.setdefault(author, []).append(id)
         rounds = phase.rounds
         self.challenge.record(await self._opinions(phase, asked, 1, defends=True))
         phase.rounds = rounds
@@ -488,20 +489,18 @@ class Panel(ReportTask):
 
     def _places(self, id: str) -> list[str]:
         """Return the ids of the items that a finding points at or quotes."""
-        if id not in self.places:
-            finding = self.found[id].finding
-            spans = (self.texts.find(quote, finding.place) for quote in finding.quotes)
-            named = [finding.place, *(span.place for span in spans if span)]
-            items = {item.id: item for item in self.material.items}
-            found = (item_at(place, items) for place in named)
-            self.places[id] = [item.id for item in found if item]
-        return self.places[id]
+        finding = self.found[id].finding
+        spans = (self.texts.find(quote, finding.place) for quote in finding.quotes)
+        named = [finding.place, *(span.place for span in spans if span)]
+        items = {item.id: item for item in self.material.items}
+        found = (item_at(place, items) for place in named)
+        return [item.id for item in found if item]
 
     def _passage(self, id: str) -> Passage:
         """Return a finding as others read it, with objections and defence; without names."""
         assert self.challenge
-        found, lines = self.found[id], [self.clean[id].line()]
-        author = found.found_by[0]
+        found = self.found[id]
+        author, lines = found.found_by[0], [found.clean.line()]
         lines += [f"  objection: {each}" for each in self.challenge.objections(id)]
         if defence := self.challenge.opinions.get((id, author)):
             said = json.dumps(defence.evidence, ensure_ascii=False)
@@ -527,9 +526,7 @@ class Panel(ReportTask):
         ):
             task = task.replace(f"{{{name}}}", text)
         categories = self.profile.categories if contract == "review" else ()
-        label = self.run.gate.inherited_label(self.request.label)
-        for item in material:
-            label = label.join(item.label)
+        label = _join(self.run.gate.inherited_label(self.request.label), material)
         what = "defence" if panel.defends else contract
         draft = BriefDraft(
             task=task,
@@ -556,8 +553,6 @@ class Panel(ReportTask):
             ),
         )
 
-    # ---- phase 3: the report
-
     async def _overview(self, phase: PanelPhase) -> None:
         """Write what to repair first: by the model as far as it cites findings, else by code."""
         ranked = [f for f in self._findings() if f.outcome in ("confirmed", "disputed", "unjudged")]
@@ -578,11 +573,12 @@ class Panel(ReportTask):
         yield f"REVIEW of one material.\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         room = self.run.limits.max_fanout_tokens
         for each in ranked:
-            clean = replace(self.clean[each.id], severity=each.severity)
+            found = self.found[each.id]
+            clean = replace(found.clean, severity=each.severity)
             text = f"{each.outcome.upper()}: {clean.line()}"
             if (room := room - estimate_tokens(text)) < 0:
                 break
-            yield text, Origin.VIEW, " ".join(self.found[each.id].sources)
+            yield text, Origin.VIEW, " ".join(found.sources)
         yield "WRITE: first lines", Origin.REQUEST, ""
 
     def _findings(self) -> list[PanelFinding]:
@@ -594,23 +590,21 @@ class Panel(ReportTask):
         )
 
     def _finding(self, id: str, judged: Judged | None) -> PanelFinding:
-        found, clean = self.found[id], self.clean.get(id)
-        finding, author = found.finding, found.found_by[0]
+        found, finding = self.found[id], self.found[id].finding
+        clean = found.shown if isinstance(found.shown, CleanFinding) else None
+        withheld = "" if isinstance(found.shown, CleanFinding) else found.shown
         opinions = [
             PanelVerdict(
                 specialist=o.judge,
-                verdict=o.verdict,
-                evidence=o.evidence,
-                place=o.place,
                 same_as=o.duplicate_of,
+                **o.model_dump(include={"verdict", "evidence", "place"}),
             )
             for o in (judged.opinions if judged else ())
         ]
-        withheld = self.withheld.get(id)
         return PanelFinding(
             id=id,
             outcome="withheld" if withheld else judged.outcome if judged else "unjudged",
-            reason=withheld.reason if withheld else judged.into if judged else "",
+            reason=withheld or (judged.into if judged else ""),
             category=finding.category,
             severity=judged.severity if judged else finding.severity,
             confidence=round(found.confidence, 2),
@@ -621,8 +615,8 @@ class Panel(ReportTask):
             links=found.links,
             found_by=found.found_by,
             rounds=len(found.sources),
-            verdicts=[o for o in opinions if o.specialist != author],
-            defence=next((o for o in opinions if o.specialist == author), None),
+            verdicts=[o for o in opinions if o.specialist != found.found_by[0]],
+            defence=next((o for o in opinions if o.specialist == found.found_by[0]), None),
         )
 
     def _document(self) -> PanelReport:
@@ -630,9 +624,7 @@ class Panel(ReportTask):
         usage, cost = total(results, *self.spent)
         coverage = self._coverage(results)
         agreement = self.challenge.agreement() if self.challenge else None
-        label = self.request.label.join(join_labels(results))
-        for item in self.material.items:
-            label = label.join(item.label)
+        label = _join(self.request.label.join(join_labels(results)), self.material.items)
         return PanelReport(
             run_id=self.run.id,
             status=self._status(coverage),
@@ -692,36 +684,33 @@ class Panel(ReportTask):
         whole = whole and not any(phase.stopped for phase in self.phases)
         return "complete" if whole else "partial"
 
+    def _unread(self, reading: Reading) -> str:
+        """Return how many parts of the material a specialist has not read, and why."""
+        left, of = len(self.parts) - len(reading.read), len(self.parts)
+        why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
+        return phrase("panel.unread", left=left, of=of) + why if left else ""
+
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         cover = coverage_of(results)
         missing = [Gap(reason=each) for each in (*self.material.missing, *self.app.problems)]
-        unread: dict[str, list[str]] = {}
-        undecided: dict[str, list[Gap]] = {}
         for reading in self.readings:
-            name = reading.specialist.name
-            for gap in dict.fromkeys(reading.gaps):
-                undecided.setdefault(normal(gap), []).append(Gap(source=name, reason=gap))
-            if left := len(self.parts) - len(reading.read):
-                why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
-                text = phrase("panel.unread", left=left, of=len(self.parts))
-                unread.setdefault(f"{text}{why}", []).append(name)
             left_out = (phrase("panel.reference", name=each) for each in reading.left_out)
-            missing += [Gap(source=name, reason=each) for each in left_out]
-        missing += [Gap(source=", ".join(names), reason=text) for text, names in unread.items()]
-        for same in undecided.values():  # what several say is told once
-            names = ", ".join(dict.fromkeys(gap.source for gap in same))
-            missing.append(same[0].model_copy(update={"source": names}))
+            missing += [Gap(source=reading.specialist.name, reason=each) for each in left_out]
+        unread = [(self._unread(each), each) for each in self.readings if self._unread(each)]
+        undecided = [(gap, each) for each in self.readings for gap in dict.fromkeys(each.gaps)]
+        told: dict[str, tuple[str, dict[str, None]]] = {}
+        for reason, reading in (*unread, *undecided):  # what several say is told once
+            told.setdefault(normal(reason), (reason, {}))[1][reading.specialist.name] = None
+        missing += [Gap(source=", ".join(names), reason=reason) for reason, names in told.values()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
+
+
+def _join(label: Label, items: Iterable[Item]) -> Label:
+    """Return the label of a text that rests on these items, too."""
+    return reduce(Label.join, (item.label for item in items), label)
 
 
 def _why(result: SubagentResult) -> str:
     """Return why a specialist gave no result, in words for a reader."""
     needs = result.stopped_by == "needs_context"
     return result.reason if needs else why_ended(result.stopped_by)
-
-
-def _cost(results: Iterable[SubagentResult]) -> float | None:
-    cost: float | None = 0.0
-    for result in results:
-        cost = sum_usd(cost, result.cost_usd)
-    return cost

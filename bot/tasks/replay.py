@@ -38,15 +38,14 @@ from scopes.clients import Clients
 from scopes.google.gmail import Gmail
 from scopes.tool import Tool, ToolContext, ToolError, ToolResult
 from subagents.agent import ModelStep, ToolsStep
-from subagents.brief import SpawnedBrief, parent_prompt
+from subagents.brief import parent_prompt
 from subagents.budget import NANO, Amount, Budget, Caps
 from subagents.delegation import DELEGATING
 from subagents.fanout import TaskSpawner
 from subagents.gate import Card, Deny, Gate
 from subagents.model import ModelCall, ModelClient, ModelReply
 from subagents.rate_limiter import RateLimiter
-from subagents.result import SubagentResult
-from subagents.run import Run, step_value
+from subagents.run import Checkpoint, Run, step_value
 from subagents.toolbox import ToolOutcome
 from subagents.trajectory import MemorySink, Origin, Recording, Trajectory, TrajectorySink
 
@@ -110,13 +109,10 @@ class Record:
             made[context] += 1
             self.numbers[context, seq] = made[context]
 
-    def model_step(self, call: Call) -> ModelStep | None:
-        """Return what came of a model call; None if the record does not tell."""
+    def step(self, call: Call, name: str, kind: type[T]) -> T | None:
+        """Return what came of a model call or of its tools; None if the record does not tell."""
         context, seq = call
-        return self._step(f"{self.run.id}/{context}/{seq}/model", ModelStep)
-
-    def _step(self, key: str, kind: type[T]) -> T | None:
-        body = self.steps.get(key)
+        body = self.steps.get(f"{self.run.id}/{context}/{seq}/{name}")
         try:
             return None if body is None else step_value(kind, body)
         except ValidationError:  # another version recorded it in another form
@@ -125,20 +121,16 @@ class Record:
     def tool_results(self) -> dict[str, ToolOutcome]:
         """Return the results of all ordinary tool calls, by tool and arguments."""
         found: dict[str, ToolOutcome] = {}
-        for call in self.requests:
-            context, seq = call
-            made, step = self.model_step(call), f"{self.run.id}/{context}/{seq + 1}/tools"
-            done = self._step(step, ToolsStep)
-            blocks = made.reply.content if made and made.reply else []
-            calls = [b for b in blocks if b["type"] == "tool_use" and _is_ordinary(b["name"])]
-            if done:
-                keys = (_call_key(each["name"], each["input"]) for each in calls)
-                found |= dict(zip(keys, done.outcomes, strict=False))  # none at a limit
+        for context, seq in self.requests:
+            made = self.step((context, seq), "model", ModelStep)
+            done = self.step((context, seq + 1), "tools", ToolsStep)
+            calls = [
+                _call_key(block["name"], block["input"])
+                for block in (made.reply.content if made and made.reply else ())
+                if block["type"] == "tool_use" and block["name"] not in DELEGATING | REPORTS
+            ]
+            found |= dict(zip(calls, done.outcomes if done else (), strict=False))
         return found
-
-
-def _is_ordinary(tool: str) -> bool:
-    return tool not in DELEGATING and tool not in REPORTS
 
 
 def _call_key(tool: str, args: Any) -> str:
@@ -181,9 +173,8 @@ class Start:
             known = ", ".join(self.record.contexts)
             text = f"The run {self.record.run.id} has no context {self.context!r}."
             raise SetupError("no_context", text, f"Its contexts: {known}.")
-        first = [self.record.order[call] for call in self.record.order if call[0] == self.context]
-        self._first = min(first, default=0)
-        self._place = self.record.contexts[self.context]
+        own = (n for (context, _), n in self.record.order.items() if context == self.context)
+        self._first, self._place = min(own, default=0), self.record.contexts[self.context]
 
     def reaches(self, context: str, seq: int | None = None) -> bool:
         """Return whether a context, or this step of a parent of it, comes after the start."""
@@ -261,12 +252,10 @@ class Replay:
 
     def unmade(self) -> None:
         """Note the first recorded request that was not made again."""
-        for call in self.record.requests:
-            if call not in self.compared and not self.is_live(*call):
-                detail = "it is recorded, and is not made any more."
-                departure = Departure(call[0], self.record.numbers[call], "order", detail)
-                self.departures.append(departure)
-                return
+        calls = (c for c in self.record.requests if c not in self.compared and not self.is_live(*c))
+        if call := next(calls, None):
+            detail = "it is recorded, and is not made any more."
+            self.departures.append(Departure(call[0], self.record.numbers[call], "order", detail))
 
     async def run(self) -> Document | None:
         """Work again; return the document, or None where the record did not hold enough."""
@@ -353,23 +342,11 @@ class ReplayPlace:
     problems: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self.settings, self.tasks = self.replay.settings, TaskSpawner(self.run)
-
-    @property
-    def model_name(self) -> str:
-        return self.replay.record.run.model
-
-    @property
-    def lists(self) -> Mapping[str, str]:
-        return self.replay.record.task.lists
-
-    @property
-    def database(self) -> Database:
-        return self.replay.database
-
-    @property
-    def mail(self) -> MailState | None:
-        return MailState(self.database) if self.replay.record.task.connects else None
+        record = self.replay.record
+        self.settings, self.database = self.replay.settings, self.replay.database
+        self.model_name, self.lists = record.run.model, record.task.lists
+        self.mail = MailState(self.database) if record.task.connects else None
+        self.tasks = TaskSpawner(self.run)
 
     async def listing(self) -> NoReturn:
         """End the replay: what a mailbox holds is a step of the record."""
@@ -394,7 +371,7 @@ class ReplayedRun(Run):
 
 
 @dataclass
-class ReplaySteps:
+class ReplaySteps(Checkpoint):
     """The checkpoint of a replay: it returns what steps returned, and stores nothing."""
 
     replay: Replay
@@ -408,19 +385,14 @@ class ReplaySteps:
             call = context, int(path[0])
             if self.replay.is_live(*call):
                 return None
+            if path[-1] == "model" and (body is None or step_value(ModelStep, body).reply):
+                return None  # it is compared where it would be sent
             if path[-1] == "model":
-                return self._model(call, body)
+                self.replay.compared.add(call)
         if body is None:
             self.end(key, "it takes a step that is not in the record")
         if context == "opening" and self.replay.system:
             return {"value": {**body["value"], "system": self.replay.system()}}
-        return body
-
-    def _model(self, call: Call, body: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return a call that gave no reply; one that did is compared first."""
-        if body is None or step_value(ModelStep, body).reply:
-            return None
-        self.replay.compared.add(call)
         return body
 
     def end(self, key: str, why: str) -> NoReturn:
@@ -430,15 +402,6 @@ class ReplaySteps:
         known = context in self.replay.record.contexts
         call = (context, at) if known else ("p1", 0)
         self.replay.end(call[0], self.replay.number(call), f"{why} ({key.partition('/')[2]}).")
-
-    async def keep(self, key: str, body: dict[str, Any]) -> None:
-        """Store nothing."""
-
-    def note(self, key: str, body: dict[str, Any]) -> None:
-        """Store nothing."""
-
-    async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
-        """Store nothing."""
 
 
 class ReplayModel(ModelClient):
@@ -460,7 +423,7 @@ class ReplayModel(ModelClient):
             return await replay.start.model.complete(
                 call, budget=budget, rate_limiter=rate_limiter, sink=sink
             )
-        step = replay.record.model_step(at)
+        step = replay.record.step(at, "model", ModelStep)
         if at not in replay.record.requests or step is None or step.reply is None:
             replay.end(call.context, replay.number(at), "it is made now, and is not recorded.")
         replay.compare(at, self.body(call))

@@ -151,7 +151,9 @@ class McpTools(ToolProvider):
         if self.given and self.given.sample:  # sample data needs no servers
             return
         for name, config in self.settings.mcp.servers.items():
-            _check(name, config)
+            if config.scope not in (known := scopes.scope_names()):
+                why = f"assistant.yaml: 'mcp.servers.{name}.scope' is {config.scope!r}."
+                raise SetupError("bad_settings", why, f"Take one of {', '.join(known)}.")
             self.servers.append(self._server(name, config))
         for server in self.servers:
             server.connection.begin()
@@ -165,15 +167,17 @@ class McpTools(ToolProvider):
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
         """Return the tools of reachable servers; an unreachable one costs at most two seconds."""
-        mine = [s for s in self.servers if _may(s, requester)]
+        everybody = requester is None  # else the gate checks again for each call
+        mine = [
+            s for s in self.servers if everybody or s.readers == WORKSPACE or requester in s.readers
+        ]
         found = await asyncio.gather(*(self._offer(server) for server in mine))
         by_scope: dict[str, tuple[Tool, ...]] = {}
+        handles: dict[str, str] = {}
         for server, tools in zip(mine, found, strict=True):
             if tools:
                 by_scope[server.scope] = (*by_scope.get(server.scope, ()), *tools)
-        handles = {
-            s.handle: f"scope {s.scope}" for s, tools in zip(mine, found, strict=True) if tools
-        }
+                handles[server.handle] = f"scope {server.scope}"
         return OpenedTools({Outside: Outside(by_scope)} if by_scope else {}, handles)
 
     async def _offer(self, server: ServerTools) -> Sequence[Tool]:
@@ -273,13 +277,6 @@ async def _with_token(
         yield streams
 
 
-def _check(name: str, config: McpServer) -> None:
-    known = scopes.scope_names()
-    if config.scope not in known:
-        why = f"assistant.yaml: 'mcp.servers.{name}.scope' is {config.scope!r}."
-        raise SetupError("bad_settings", why, f"Take one of {', '.join(known)}.")
-
-
 def _why(state: State | None, room: int) -> str:
     """Return why a tool of this state is not offered; None = the settings do not choose it."""
     if state is None:
@@ -287,8 +284,3 @@ def _why(state: State | None, room: int) -> str:
     if state != "on":
         return f"{OFF[state]}; `assistant mcp` shows it, `assistant mcp confirm` approves of it"
     return "" if room else f"{MAX_TOOLS} of a server are offered at most; choose by `tools:`"
-
-
-def _may(server: ServerTools, requester: str | None) -> bool:
-    """Return whether the requester may use it; the gate checks again for each call."""
-    return requester is None or server.readers == WORKSPACE or requester in server.readers

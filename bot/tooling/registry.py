@@ -18,10 +18,8 @@ NO_DATABASES = (
     "No database is configured: set data.databases in assistant.yaml, or give --database FILE."
 )
 NO_SHEETS = "No sheet is configured: name one under data.sheets (docs/google.md)."
-ABSENT = {
-    **dict.fromkeys(("list_tables", "describe_table", "execute_query"), NO_DATABASES),
-    **dict.fromkeys(("read_sheet", "append_rows"), NO_SHEETS),
-}
+DATABASE_TOOLS = ("list_tables", "describe_table", "execute_query")
+SHEET_TOOLS = ("read_sheet", "append_rows")
 
 
 class MemoryTools(ToolProvider):
@@ -43,17 +41,19 @@ def toolkit_of(settings: Settings, database: Database, given: Options | None = N
     """
     parts = (settings, database, given)
     kits: list[ToolProvider] = []
-    absent = dict(ABSENT)
+    absent: dict[str, str] = {}
     if settings.data.databases or (given and given.databases):
         from bot.tooling.data import DataTools
 
         kits.append(DataTools(*parts))
-        absent = {tool: why for tool, why in absent.items() if why != NO_DATABASES}
+    else:
+        absent |= dict.fromkeys(DATABASE_TOOLS, NO_DATABASES)
     if settings.data.sheets:
         from bot.tooling.data import SheetTools
 
         kits.append(SheetTools(*parts))
-        absent = {tool: why for tool, why in absent.items() if why != NO_SHEETS}
+    else:
+        absent |= dict.fromkeys(SHEET_TOOLS, NO_SHEETS)
     kits += [WebTools(*parts), MemoryTools(*parts), FileTools(*parts)]
     if settings.mcp.servers:
         from bot.tooling.mcp import McpTools  # its client takes 0.7 s and 55 MB

@@ -45,12 +45,10 @@ class ModelSearch:
         assert self.run, "bound where the run is opened"
         run, fee = self.run, f"{key}/search"
         final = f"{key.rpartition('/')[0]}/final"  # the searching context holds it meanwhile
+        spent = Amount()
         try:
             await run.budget.reserve(fee, Amount(PRICE_NANOUSD), behind=(final,))
-        except BudgetExceeded:
-            raise ToolError("No money is left for a search. Work with what you have.") from None
-        spent = Amount(PRICE_NANOUSD)  # unless a reply says otherwise
-        try:
+            spent = Amount(PRICE_NANOUSD)  # unless a reply says otherwise
             reply = await self._ask(run, query, key, (fee, final))
             spent = Amount(searches_in(reply.content) * PRICE_NANOUSD)
         except BudgetExceeded:
@@ -71,7 +69,15 @@ class ModelSearch:
 
         context = f"search-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         system, asked = text_block(prompt(PROMPT)), text_block(query)
-        self._record(run, context, key, str(MODEL_TOOL["name"]))
+        run.declare(
+            context,
+            scope="web",
+            role=ROLE,
+            template=PROMPT,
+            tools=(str(MODEL_TOOL["name"]),),
+            kind="search",
+            parent=key.split("/")[1] if key.count("/") > 1 else None,
+        )
         run.sink.note(run.id, context, Origin.PROMPT, system)
         run.sink.note(run.id, context, Origin.SCHEMA, MODEL_TOOL, MODEL_TOOL["name"])
         run.sink.note(run.id, context, Origin.BRIEF, asked)
@@ -94,17 +100,6 @@ class ModelSearch:
         for block in reply.content:  # what the API has found is what this context has read
             run.sink.note(run.id, context, Origin.MATERIAL, block)
         return reply
-
-    def _record(self, run: Run, context: str, key: str, tool: str) -> None:
-        run.declare(
-            context,
-            scope="web",
-            role=ROLE,
-            template=PROMPT,
-            tools=(tool,),
-            kind="search",
-            parent=key.split("/")[1] if key.count("/") > 1 else None,
-        )
 
 
 def bind(run: Run) -> None:
@@ -180,6 +175,7 @@ class WebTools(ToolProvider):
     def _why_no_search(self) -> str:
         """Return why the web cannot be searched, and what to do about it; empty if it can be."""
         chosen, keys = self.settings.web.search, self.settings.secrets
+        base = urlsplit(self.settings.endpoints.anthropic_base_url or "").hostname
         if chosen is None:
             return (
                 "No search engine is configured: set web.search to anthropic, brave, tavily or "
@@ -189,22 +185,13 @@ class WebTools(ToolProvider):
             return "web.search is brave: set BRAVE_API_KEY."
         if chosen == "tavily" and keys.tavily_api_key is None:
             return "web.search is tavily: set TAVILY_API_KEY."
-        if chosen == "anthropic":
-            return self._why_no_model_search()
-        return ""
-
-    def _why_no_model_search(self) -> str:
+        if chosen != "anthropic":
+            return ""
         if self.given and self.given.model == "offline":
             return "web.search is anthropic, which the offline stand-in is not: use --model claude."
+        other = "set web.search to brave, tavily or searxng."
         if self.settings.models.provider != "anthropic":
-            return (
-                "web.search is anthropic, which only Anthropic's own API offers: set web.search to "
-                "brave, tavily or searxng."
-            )
-        base = self.settings.endpoints.anthropic_base_url
-        if base and not (urlsplit(base).hostname or "").endswith(".anthropic.com"):
-            return (
-                "web.search is anthropic, and the model's address is another one: set web.search "
-                "to brave, tavily or searxng."
-            )
+            return f"web.search is anthropic, which only Anthropic's own API offers: {other}"
+        if base and not base.endswith(".anthropic.com"):
+            return f"web.search is anthropic, and the model's address is another one: {other}"
         return ""
