@@ -215,7 +215,7 @@ def pause(
     """Stop all new work of the bot in the whole workspace, at once."""
     from bot.cli.runs import run_pause
 
-    raise typer.Exit(run_pause(by, json))
+    raise typer.Exit(run_pause(json, by))
 
 
 @app.command()
@@ -234,7 +234,7 @@ def runs(
     """List the latest runs."""
     from bot.cli.runs import list_runs
 
-    raise typer.Exit(list_runs(limit, json))
+    raise typer.Exit(list_runs(json, limit))
 
 
 @app.command()
@@ -246,7 +246,7 @@ def feedback(
     """List the latest ratings of answers, with their runs and what people said."""
     from bot.cli.runs import list_feedback
 
-    raise typer.Exit(list_feedback(limit, bad, json))
+    raise typer.Exit(list_feedback(json, limit, bad))
 
 
 @app.command()
@@ -263,7 +263,7 @@ def show(
     """Show one run: its subagents, how they ended, its result."""
     from bot.cli.runs import show_run
 
-    raise typer.Exit(show_run(run, json, files, thread))
+    raise typer.Exit(show_run(json, run, files, thread))
 
 
 @app.command()
@@ -271,7 +271,7 @@ def audit(run: str, json: AsJson = False) -> None:
     """Prove that nothing leaked between the contexts of a run."""
     from bot.cli.runs import audit_run
 
-    raise typer.Exit(audit_run(run, json))
+    raise typer.Exit(audit_run(json, run))
 
 
 @app.command()
@@ -289,7 +289,7 @@ def replay(
     """Run a recorded run again with today's prompts and code; say where it departs."""
     from bot.cli.replay import run_replay
 
-    raise typer.Exit(run_replay(run, model, start, json))
+    raise typer.Exit(run_replay(json, run, model, start))
 
 
 @app.command()
@@ -309,7 +309,7 @@ def decisions(
     """Show the decisions of the gate and their rules; --json shows all of them."""
     from bot.cli.runs import show_log
 
-    raise typer.Exit(show_log(run, since, tool, verdict, limit, json))
+    raise typer.Exit(show_log(json, run, since, limit, tool=tool, verdict=verdict))
 
 
 @app.command()
@@ -332,7 +332,7 @@ def forget(
     """Delete the stored data of a person, channel or source, with each run that saw it."""
     from bot.cli.runs import run_forget
 
-    raise typer.Exit(run_forget(user, channel, source, dry_run, json))
+    raise typer.Exit(run_forget(json, dry_run, user=user, channel=channel, source=source))
 
 
 app.add_typer(approvals, name="approvals")

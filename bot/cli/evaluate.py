@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bot.cli.ask import ReadingOptions, answer_question, sweep, with_mailbox
-from bot.cli.output import on_database
+from bot.cli.output import CommandContext, on_database
 from bot.cli.review import ReviewArgs, review
 from bot.cli.triage import InboxTriage, OpenMailbox, load_mailbox, open_mailbox
 from bot.context import EPOCH, App, open_app
@@ -45,7 +45,6 @@ from bot.evaluation.statistics import (
 )
 from bot.local_mode import end_of, loaded
 from bot.reports.documents import Document
-from bot.storage.database import Database
 from bot.tasks.sources import chosen
 from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
 from config.panels import load_profile
@@ -289,16 +288,10 @@ def _flagged(case: Case, suite: Suite) -> frozenset[str]:
     return newest(mailbox, [each for each in suite.cases if each.sources == case.sources])
 
 
-def add_case(run: str, rating: str | None, folder: Path, as_json: bool) -> int:
+@on_database
+async def add_case(context: CommandContext, run: str, rating: str | None, folder: Path) -> None:
     """Write cases from a stored run into a folder of cases."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        cases = await cases_of_run(database, run, rating)
-        path = write_cases(cases, folder)
-        if as_json:
-            dump({"file": str(path), "cases": [case.id for case in cases]})
-        else:
-            say(f"{path}: {len(cases)} case{'s' if len(cases) > 1 else ''} of the run {run}")
-        return DONE
-
-    return on_database(work, as_json)
+    cases = await cases_of_run(context.database, run, rating)
+    path = write_cases(cases, folder)
+    said = f"{path}: {len(cases)} case{'s' if len(cases) > 1 else ''} of the run {run}"
+    context.show({"file": str(path), "cases": [case.id for case in cases]}, said)

@@ -71,7 +71,7 @@ def run(
     """Run a schedule now, in the process that serves."""
     from bot.cli.schedules import run_dry, run_now
 
-    raise typer.Exit(run_dry(name, json) if dry_run else run_now(name, json))
+    raise typer.Exit(run_dry(json, name) if dry_run else run_now(json, name))
 
 
 @schedules.command()
@@ -79,7 +79,7 @@ def pause(name: str, by: By = None, json: AsJson = False) -> None:
     """Pause a schedule until it is resumed."""
     from bot.cli.schedules import run_pause
 
-    raise typer.Exit(run_pause(name, by, json))
+    raise typer.Exit(run_pause(json, name, by))
 
 
 @schedules.command()
@@ -87,7 +87,7 @@ def resume(name: str, json: AsJson = False) -> None:
     """Resume a schedule; runs that it missed while paused are not made up for."""
     from bot.cli.schedules import run_resume
 
-    raise typer.Exit(run_resume(name, json))
+    raise typer.Exit(run_resume(json, name))
 
 
 @schedules.command()
@@ -95,7 +95,7 @@ def delete(name: str, json: AsJson = False) -> None:
     """Delete a schedule that was set in chat."""
     from bot.cli.schedules import run_delete
 
-    raise typer.Exit(run_delete(name, json))
+    raise typer.Exit(run_delete(json, name))
 
 
 approvals = typer.Typer(help="Show and decide approvals.")
@@ -111,7 +111,7 @@ def list_approvals(
     from bot.cli.approvals import list_approvals
 
     if context.invoked_subcommand is None:
-        raise typer.Exit(list_approvals(everything, json))
+        raise typer.Exit(list_approvals(json, everything))
 
 
 @approvals.command()
@@ -119,7 +119,7 @@ def deny(action: str, json: AsJson = False) -> None:
     """Deny a waiting action."""
     from bot.cli.approvals import deny_action
 
-    raise typer.Exit(deny_action(action, json))
+    raise typer.Exit(deny_action(json, action))
 
 
 @approvals.command()
@@ -127,7 +127,7 @@ def revoke(grant: str, json: AsJson = False) -> None:
     """Revoke a standing grant."""
     from bot.cli.approvals import revoke_grant
 
-    raise typer.Exit(revoke_grant(grant, json))
+    raise typer.Exit(revoke_grant(json, grant))
 
 
 PORT = 3001
@@ -147,7 +147,7 @@ def connect(
     """Connect your own mailbox to the assistant, or disconnect it."""
     from bot.cli.connect import run_connect, run_disconnect
 
-    raise typer.Exit(run_disconnect(json) if disconnect else run_connect(port, json))
+    raise typer.Exit(run_disconnect(json) if disconnect else run_connect(json, port))
 
 
 def console(
@@ -165,7 +165,7 @@ def console(
     if team:
         TEAM.set(team)
 
-    raise typer.Exit(run_console(port))
+    raise typer.Exit(run_console(False, port))
 
 
 mcp = typer.Typer(help="Show tool servers (MCP) and approve their tools.")
@@ -188,7 +188,7 @@ def confirm(
     """Approve tools as they are described now, and print them."""
     from bot.cli.mcp import run_confirm
 
-    raise typer.Exit(run_confirm(what, json))
+    raise typer.Exit(run_confirm(json, what))
 
 
 def sweep(
@@ -256,6 +256,6 @@ def evaluate(
     if (suite == "add") != (run is not None):
         raise typer.BadParameter("`eval add` takes the id of a run, a suite takes none.")
     if run is not None:
-        raise typer.Exit(add_case(run, rating, into, json))
+        raise typer.Exit(add_case(json, run, rating, into))
     given = EvaluationOptions(suite, model, data, prompts, compare, save, limit, alone, json)
     raise typer.Exit(run_evaluation(given))
