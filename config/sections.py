@@ -143,6 +143,11 @@ class LimitSettings(Section):
             raise ValueError("remind_at must be smaller than handoff_at")
         return self
 
+    def of_task(self, seconds: float, cost_usd: float | None = None) -> Self:
+        """Return the limits of a task with its own time and, if it is given, its own budget."""
+        cost_usd = self.cost_usd if cost_usd is None else cost_usd
+        return self.model_copy(update={"seconds": seconds, "cost_usd": cost_usd})
+
 
 class SlackSettings(Section):
     app_distribution: Literal["internal", "distributed"]

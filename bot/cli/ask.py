@@ -282,8 +282,8 @@ async def sweep(
     channels = chosen(await app.channels(), patterns)
     left_out = channels[limit:] if limit else []
     question = f"sweep {name or ' '.join(patterns)}"
-    own = {"cost_usd": spec.budget_usd} if spec else {}
-    limits = app.settings.limits.model_copy(update={"seconds": app.settings.sweep.time_s, **own})
+    budget = spec.budget_usd if spec else None
+    limits = app.settings.limits.of_task(app.settings.sweep.time_s, budget)
     days = spec.since_days if spec else None
     window = app.window(timedelta(days=days) if days else _week(app))
     args = {"channels": list(patterns)}

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from bot.cli.ask import ReadingOptions, answer_question, sweep, with_mailbox
 from bot.cli.output import CommandContext, on_database
 from bot.cli.review import ReviewArgs, review
-from bot.cli.triage import InboxTriage, OpenMailbox, load_mailbox, open_mailbox
+from bot.cli.triage import OpenMailbox, load_mailbox, open_mailbox, triage_mailbox
 from bot.context import EPOCH, App, open_app
 from bot.errors import SetupError
 from bot.evaluation.baselines import (
@@ -215,7 +215,7 @@ async def _document(app: App, job: Job, given: ReadingOptions, box: OpenMailbox 
     if job.task == "sweep":
         return await sweep(app, job.channels, None, None)
     if job.task == "triage":
-        return await InboxTriage(given)(app)
+        return await triage_mailbox(app, given)
     if job.task == "review":
         profile = load_profile(job.profile, app.settings.panel.profiles)
         return await review(app, ReviewArgs(source=str(job.material), profile=job.profile), profile)
@@ -240,13 +240,12 @@ async def _read_in_one(app: App, job: Job, began: float) -> Observation:
 
 
 def _limits(app: App, task: Task) -> LimitSettings:
-    settings = app.settings
-    own: dict[str, float] = {}
+    limits, settings = app.settings.limits, app.settings
     if task == "sweep":
-        own = {"seconds": settings.sweep.time_s}
+        return limits.of_task(settings.sweep.time_s)
     if task == "triage":
-        own = {"cost_usd": settings.triage.budget_usd, "seconds": settings.triage.time_s}
-    return settings.limits.model_copy(update=own)
+        return limits.of_task(settings.triage.time_s, settings.triage.budget_usd)
+    return limits
 
 
 def _brief(app: App, run: Run, job: Job, channels: Sequence[ChannelInfo]) -> Brief:

@@ -614,7 +614,7 @@ class OccurrenceRunner:
         spec, run = stored.spec, occurrence.run_id
         usual = self.settings.limits.seconds
         seconds = getattr(getattr(self.settings, spec.kind, None), "time_s", usual)
-        limits = self.settings.limits.model_copy(update={"cost_usd": may.usd, "seconds": seconds})
+        limits = self.settings.limits.of_task(seconds, may.usd)
         given = RunArguments(
             schedule=stored.id, as_of=iso(occurrence.at), note=may.note, limits=limits
         )
