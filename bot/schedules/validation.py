@@ -136,11 +136,8 @@ class ScheduleValidator:
 
     async def _owner(self, spec: Schedule, origin: Origin) -> None:
         user, policy = spec.owner, await self.policy.read()
-        people, team = self.directory.people, self.directory.team
-        person = await people.person(user, team)
+        person = await self._person(user)
         if person is None:
-            if people.has_no_answer(user):
-                raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
             raise ScheduleInvalid(phrase("check.no_user", user=user))
         if person.kind in ("deleted", "bot"):
             raise ScheduleInvalid(phrase(f"check.owner_{person.kind}", owner=user))
@@ -196,12 +193,17 @@ class ScheduleValidator:
             raise ScheduleInvalid(told)
 
     async def _recipient(self, user: str) -> None:
+        person = await self._person(user)
+        if person is None or person.kind in ("deleted", "bot"):
+            raise ScheduleInvalid(phrase("check.nobody", user=user))
+
+    async def _person(self, user: str) -> Person | None:
+        """Return a person; None = there is none. Raises CheckUnavailable."""
         people = self.directory.people
         person = await people.person(user, self.directory.team)
         if person is None and people.has_no_answer(user):
             raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
-        if person is None or person.kind in ("deleted", "bot"):
-            raise ScheduleInvalid(phrase("check.nobody", user=user))
+        return person
 
     async def _no_such(self, shown: str, reader: SlackReader) -> ScheduleInvalid:
         """Return the error for a missing channel: archived, or never there."""

@@ -170,18 +170,10 @@ def schedule_of(row: Row) -> StoredSchedule | None:
     except ValidationError:
         log.exception("the schedule %s cannot be read", row.id)
         return None
+    same = {name: getattr(row, name) for name in ("id", "origin", "state", "made", "changed")}
+    times = {"watermark": row.watermark, "at_work": row.at_work}
     return StoredSchedule(
-        id=row.id,
-        origin=row.origin,
-        state=row.state,
-        why=row.why or "",
-        spec=spec,
-        made=row.made,
-        changed=row.changed,
-        watermark=row.watermark,
-        at_work=row.at_work,
-        trouble=trouble,
-        label=label,
+        **same, **times, why=row.why or "", spec=spec, trouble=trouble, label=label
     )
 
 
