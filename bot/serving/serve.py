@@ -10,7 +10,8 @@ import signal
 import socket
 import uuid
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -21,6 +22,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from prometheus_client import Gauge
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
@@ -57,13 +60,13 @@ from bot.runs.store import Store
 from bot.schedules.chat import ScheduleService
 from bot.schedules.scheduler import Schedules
 from bot.schedules.validation import ScheduleValidator
-from bot.serving.observability import DatabaseProbe, Health, LoopLag, Watch
+from bot.serving.observability import Health, TokenProbe, watch_process
 from bot.serving.web import connect_routes, serve_app, web_app
 from bot.slack.client import clients, only_process, who_am_i
 from bot.slack.people import People
 from bot.slack.stream import Writer
 from bot.slack.writer import MessageWriter
-from bot.storage.database import RetryingDatabase
+from bot.storage.database import Database, RetryingDatabase
 from bot.storage.encryption import cipher_of
 from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
@@ -131,24 +134,35 @@ class Process:
     """The parts that all workspaces of a process share."""
 
     durable: Durable
+    policy_path: Path | None
+    model: ModelClient
+    model_name: str
+    """Either `claude` or `offline`."""
     rate_limiter: RateLimiter
-    metrics: Metrics
+    metrics: Metrics = field(default_factory=Metrics)
     sign_in: SlackSignIn | None = None
     """Who uses a browser, where several workspaces have one console."""
 
     @classmethod
-    def create(cls, settings: Settings, kind: type[Durable] = Durable) -> Process:
-        url = settings.database_url
+    def create(
+        cls,
+        settings: Settings,
+        policy_path: Path | None,
+        model: ModelClient,
+        name: str,
+        kind: type[Durable] = Durable,
+    ) -> Process:
+        url, most = settings.database_url, settings.limits.max_concurrency
         durable = kind(
             executor=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single",
             bodies={},
             file=settings.data_dir / "workflows.sqlite",
             url=url,
-            max_concurrency=settings.limits.max_concurrency,
+            max_concurrency=most,
             max_crashes=settings.serve.max_crashes,
             per_minute=settings.serve.subagents_per_minute,
         )
-        return cls(durable, RateLimiter(settings.limits.max_concurrency), Metrics())
+        return cls(durable, policy_path, model, name, RateLimiter(most))
 
 
 @asynccontextmanager
@@ -157,8 +171,8 @@ async def run_server(
 ) -> AsyncIterator[Server]:
     """Run the bot inside the context. `name` is the model's: `claude` or `offline`."""
     async with AsyncExitStack() as stack:
-        process = Process.create(settings)
-        server = await assemble(stack, settings, policy_path, model, name, process)
+        process = Process.create(settings, policy_path, model, name)
+        server = await assemble(stack, settings, process)
         server.tasks += [reap_or_exit(process.durable), collect_when_idle(server.is_idle)]
         for work in server.tasks:
             stack.callback(work.close)  # if startup fails, they never ran
@@ -182,16 +196,9 @@ async def in_background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncItera
         raise errors.exceptions[0] from None
 
 
-async def assemble(
-    stack: AsyncExitStack,
-    settings: Settings,
-    policy_path: Path | None,
-    model: ModelClient,
-    name: str,
-    process: Process,
-) -> Server:
+async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) -> Server:
     """Put together what serves one workspace: the only one, or one of several."""
-    url = settings.database_url
+    url, name = settings.database_url, process.model_name
     durable, rate_limiter, metrics = process.durable, process.rate_limiter, process.metrics
     if not url:
         stack.enter_context(only_process(settings.data_dir))
@@ -201,11 +208,10 @@ async def assemble(
     client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
     bot, address = await who_am_i(client, settings)
     inbox, writer = RequestQueue(store.database), MessageWriter(web, settings.slack)
-    health, cursors, own = Health(), Cursors(inbox), None
-    if settings.team:
-        own = team_file(policy_path, settings.team)
+    health, cursors, path = Health(), Cursors(inbox), process.policy_path
+    own = team_file(path, settings.team) if settings.team else None
     people = People(client, settings.slack.languages, remember=Names(store.database).save)
-    policy = PolicyFile(policy_path, settings.policy, own=own)
+    policy = PolicyFile(path, settings.policy, own=own)
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     members = Members(client)
     stack.push_async_callback(members.aclose)
@@ -219,7 +225,16 @@ async def assemble(
     written_to: dict[type, object] = {SlackWriter: Writer(writer, settings.reply)}
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
     runs = Runs(
-        *(kept, model, rate_limiter, reader, durable.executor, metrics, directory, written_to),
+        *(
+            kept,
+            process.model,
+            rate_limiter,
+            reader,
+            durable.executor,
+            metrics,
+            directory,
+            written_to,
+        ),
         mailboxes=mail,
     )
     runs.toolkit = toolkit
@@ -279,7 +294,9 @@ async def assemble(
     server = Server(
         settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
     )
-    await _start(stack, server, store, cursors, await _watch(stack, server, store, admission))
+    await policy.read()  # an invalid policy at the start ends it; later nobody is answered
+    await watch_process(stack, health, metrics, store.database, sockets)
+    await _start(stack, server, store, cursors, Watch(server, admission))
     return server
 
 
@@ -360,7 +377,7 @@ async def _start(
         *server.schedules.tasks(),
         cursors.run(),
         backfill.run(),
-        tidy_forever(server.settings.retention, store, inbox, durable),
+        tidy_forever(server.settings.retention, durable, store.database),
         forget_pending_forever(store.database, server.settings.data_dir),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
@@ -368,17 +385,72 @@ async def _start(
     ]
 
 
-async def _watch(
-    stack: AsyncExitStack, server: Server, store: Store, admission: Admission
-) -> Watch:
-    lag, probe = LoopLag(server.metrics.lag.set), DatabaseProbe(store.database)
-    await stack.enter_async_context(lag.sampled())
-    stack.push_async_callback(probe.aclose)
-    seen = (server.dispatch, server.writer, server.intake, server.backfill, server.sockets)
-    watch = Watch(server.health, server.metrics, *seen)
-    await admission.file.read()  # an invalid policy at the start ends it; later nobody is answered
-    watch.register(lag, probe, admission)
-    return watch
+COUNT_EVERY_S = 1.0
+
+
+@dataclass
+class Watch:
+    """Observes the parts of one workspace."""
+
+    server: Server
+    admission: Admission
+    _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _again: int = 0
+    _shares: dict[Gauge, int] = field(default_factory=dict)
+    _passes: set[object] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Register the health check of each part."""
+        health = self.server.health
+        health.add("policy", self._policy)
+        health.add("token", TokenProbe(self.admission.people.client).check)
+        health.add("draining", lambda: "It is ending." if self.server.dispatch.draining else None)
+        health.add("model", self._model, "noted")
+
+    async def count(self) -> None:
+        """Update the metrics until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._count()
+                except StoreError as error:
+                    log.error("%s", error)
+                await asyncio.sleep(COUNT_EVERY_S)
+        finally:
+            for gauge in list(self._shares):
+                self._set(gauge, 0)
+
+    async def _count(self) -> None:
+        server, metrics = self.server, self.server.metrics
+        self._set(metrics.working, len(server.dispatch.at_work))
+        self._set(metrics.queued, await server.dispatch.inbox.count_waiting())
+        self._set(metrics.sockets, server.sockets.alive if server.sockets else 0)
+        calls = Counter(server.writer.calls)
+        for (method, outcome), number in (calls - self._calls).items():
+            metrics.count_slack_calls(method, outcome, number)
+        self._calls, again = calls, server.intake.counts["again"]
+        metrics.duplicates.inc(again - self._again)
+        self._again = again
+        last = server.backfill.last
+        if last and last.found and last.finished not in self._passes:
+            self._passes = {last.finished}
+            metrics.backfilled.inc(last.found)
+
+    def _set(self, gauge: Gauge, share: int) -> None:
+        """Set the share of this workspace in a number of the whole process."""
+        gauge.inc(share - self._shares.get(gauge, 0))
+        self._shares[gauge] = share
+
+    async def _policy(self) -> str | None:
+        try:
+            await self.admission.file.read()
+        except SetupError as fault:
+            return str(fault)
+        return None
+
+    def _model(self) -> str | None:
+        failed = self.server.metrics.last_model_outcome not in ("", "ok")
+        return "The last call of the model failed." if failed else None
 
 
 def _web(server: Server) -> Any:
@@ -392,12 +464,6 @@ def _web(server: Server) -> Any:
     return web_app(server.health, server.metrics, heard if http else None, pages=pages)
 
 
-def _quiet(settings: Settings) -> Settings:
-    """Return the settings with warnings alone in the log: a newcomer looks at the page."""
-    serve = settings.serve.model_copy(update={"log_level": "warning", "log_format": "text"})
-    return settings.model_copy(update={"serve": serve})
-
-
 def run_serve(
     model: str | None, port: int | None, page_port: int | None = None, opened: bool = False
 ) -> int:
@@ -405,37 +471,33 @@ def run_serve(
 
     `opened`: the page is opened in a browser.
     """
-    with errors_reported(False):
-        settings = _with_port(load_settings(), port)
+    with errors_reported(False), ExitStack() as stack:
+        settings, sample = load_settings(), None
+        own: dict[str, object] = {} if port is None else {"port": port}
+        if page_port is not None:  # a newcomer looks at the page, not at the log
+            own |= {"log_level": "warning", "log_format": "text"}
+        changed = settings.serve.model_copy(update=own)
+        settings = settings.model_copy(update={"serve": changed})
+        stack.enter_context(log_to(settings.serve, settings.secrets))
+        path = settings_file()
         if page_port is not None:
-            settings = _quiet(settings)
-        with ExitStack() as stack:
-            stack.enter_context(log_to(settings.serve, settings.secrets))
-            path: Path | None = settings_file()
-            sample: LocalWorkspace | None = None
-            if page_port is not None:
-                from bot.serving.local import local_workspace
+            from bot.serving.local import local_workspace
 
-                sample = stack.enter_context(local_workspace(settings, page_port))
-                settings = sample.settings
-            name = model or ("offline" if sample else "claude")
-            asyncio.run(_serve(settings, path, name, sample, opened))
-        return DONE
+            sample = stack.enter_context(local_workspace(settings, page_port))
+            settings = sample.settings
+        name = model or ("offline" if sample else "claude")
+        asyncio.run(_serve(settings, path, name, sample, opened))
+    return DONE
 
 
-async def serve(
-    settings: Settings,
-    policy_path: Path | None,
-    model: ModelClient,
-    name: str,
-    ready: Callable[[Server], Awaitable[None]] | None = None,
+async def _serve(
+    settings: Settings, path: Path | None, name: str, sample: LocalWorkspace | None, opened: bool
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish current work; the rest resumes at the next start.
 
     Raises SetupError if it cannot start.
     """
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def stop() -> None:
         if stopping.is_set():
@@ -444,18 +506,25 @@ async def serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    async with _running(settings, policy_path, model, name) as server:
+    async with AsyncExitStack() as stack:
+        model = stack.enter_context(model_client(settings, name))
+        stack.push_async_callback(model.aclose)
+        server = await stack.enter_async_context(_running(settings, path, model, name))
         has_console = isinstance(server, Server) and server.console
         console = f", the console at {server.url}{PATH}" if has_console else ""
         log.info("serving; health and metrics at %s%s", server.url, console)
-        if ready and isinstance(server, Server):
-            await ready(server)
+        if sample and isinstance(server, Server):
+            await sample.connect(server.dispatch.inbox.database)
+            tell(f"Open {sample.page} in a browser to try it. Ctrl-C ends it.")
+            tell(f"What it did is shown at {server.url}{PATH}")
+            if opened:
+                webbrowser.open(sample.page)
         await stopping.wait()
         drain_s = settings.serve.drain_s
         log.info(
             "finishing current work, for at most %.0f s; a second signal ends at once", drain_s
         )
-        if not await server.drain(settings.serve.drain_s):
+        if not await server.drain(drain_s):
             log.warning("%d requests and reports continue after the next start", server.left)
             _end_at_once()
 
@@ -485,34 +554,6 @@ def _end_at_once() -> None:
     """Exit at once. Killing loses nothing, while closing under running work might."""
     logging.shutdown()
     os._exit(0)
-
-
-async def _serve(
-    settings: Settings,
-    path: Path | None,
-    name: str,
-    sample: LocalWorkspace | None,
-    opened: bool = False,
-) -> None:
-    async def ready(server: Server) -> None:
-        if sample:
-            await sample.connect(server.dispatch.inbox.database)
-            tell(f"Open {sample.page} in a browser to try it. Ctrl-C ends it.")
-            tell(f"What it did is shown at {server.url}{PATH}")
-            if opened:
-                webbrowser.open(sample.page)
-
-    with model_client(settings, name) as model:
-        try:
-            await serve(settings, path, model, name, ready)
-        finally:
-            await model.aclose()
-
-
-def _with_port(settings: Settings, port: int | None) -> Settings:
-    if port is None:
-        return settings
-    return settings.model_copy(update={"serve": settings.serve.model_copy(update={"port": port})})
 
 
 def sockets_of(settings: Settings, hear: Hear, on_gap: Callable[[], object]) -> Sockets | None:
@@ -548,14 +589,19 @@ async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
 
 
 async def tidy_forever(
-    retention: RetentionSettings, store: Store, inbox: RequestQueue, durable: Durable
+    retention: RetentionSettings, durable: Durable, database: Database | None = None
 ) -> None:
-    """Delete what exceeds its retention, now and every hour, until cancelled."""
+    """Delete what exceeds its retention, now and every hour, until cancelled.
+
+    Without a database these are the workflows alone: each workspace tidies its own data.
+    """
     while True:
+        before = datetime.now(UTC) - timedelta(days=retention.workflows_days)
         try:
-            await tidy(store.database, retention)
-            await inbox.forget(days_ago(retention.workflows_days))
-            await durable.forget(days_ago(retention.workflows_days))
+            if database:
+                await tidy(database, retention)
+                await RequestQueue(database).forget(before)
+            await durable.forget(before)
         except StoreError as error:
             log.error("%s What is old could not be deleted.", error)
         except Exception:  # top-level boundary: nobody waits for this
@@ -571,7 +617,3 @@ async def reap_or_exit(durable: Durable) -> None:
         log.error("%s", error)
         logging.shutdown()
         os._exit(WRONG_USE)  # another replica may be doing our work already
-
-
-def days_ago(days: int) -> datetime:
-    return datetime.now(UTC) - timedelta(days=days)
