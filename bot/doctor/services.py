@@ -28,7 +28,7 @@ from bot.tooling.data import DataTools, SheetTools, missing_credentials
 from bot.tooling.provider import Options, ToolProvider
 from bot.tooling.web import WebTools
 from config.keys import keys_of
-from config.sections import ProjectSettings
+from config.sections import DatabaseSettings, ProjectSettings, SheetSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
 from scopes.databases import tables
@@ -43,6 +43,7 @@ from scopes.tool import SourceFailed, ToolError, iso
 from subagents.providers import NAMES
 
 K = TypeVar("K", bound=ToolProvider)
+T = TypeVar("T")
 
 
 def google_checks(settings: Settings) -> Iterator[Awaitable[str]]:
@@ -278,45 +279,33 @@ async def _databases(settings: Settings) -> str:
         opened = (await kit.open("doctor", None)).clients.get(Databases)
         found = opened.by_handle if isinstance(opened, Databases) else {}
         return await _all_of(
-            _database(
-                name,
-                found.get(f"{DATA}{name}"),
-                each.readers,
-                _by_token(settings, each.service_account) if each.bigquery else "",
-            )
-            for name, each in settings.data.databases.items()
+            _database(name, found.get(f"{DATA}{name}"), settings)
+            for name in settings.data.databases
         )
 
 
-def _by_token(settings: Settings, own: Path | None) -> str:
+def _by_token(settings: Settings, source: DatabaseSettings | SheetSettings) -> str:
     """Return a note if the operator's token opens a source: it applies to `ask` only."""
-    if own or not settings.secrets.google_access_token:
+    if source.service_account or not settings.secrets.google_access_token:
         return ""
     used = "uses google.service_account" if settings.google.service_account else "needs a key file"
     return f", opened with GOOGLE_ACCESS_TOKEN: `serve` {used}"
 
 
-async def _database(
-    name: str, source: tables.SourceDatabase | None, readers: Sequence[str], by: str
-) -> str:
+async def _database(name: str, source: tables.SourceDatabase | None, settings: Settings) -> str:
+    own = settings.data.databases[name]
     if source is None:
         raise Problem(missing_credentials(f"data.databases.{name}"))
-    try:
-        async with asyncio.timeout(READ_S):
-            listed = await source.tables()
-    except TimeoutError:
-        raise Problem(f"{name} does not answer within {READ_S:.0f} s.") from None
-    except (ToolError, SourceFailed, GoogleError) as error:
-        raise Problem(f"{name}: {_sentence(error)} Fix data.databases.{name}.") from None
+    listed = await _answer(name, source.tables(), READ_S, f"Fix data.databases.{name}.")
     lost = [f"{each.name} is {each.note}" for each in listed if each.note.startswith(NOT_READ)]
     if lost:
         raise Problem(f"{name}: {_sentence('; '.join(lost))}")
     if not listed:
         raise Problem(f"{name} holds no table that may be read: fix data.databases.{name}.")
     least = "at least " if len(listed) >= tables.MAX_TABLES else ""
-    return _with_readers(
-        f"{name} ({source.dialect}, {least}{_many(len(listed), 'table')}{by}", readers
-    )
+    by = _by_token(settings, own) if own.bigquery else ""
+    held = f"{least}{_many(len(listed), 'table')}{by}"
+    return _with_readers(f"{name} ({source.dialect}, {held}", own.readers)
 
 
 async def _sheets(settings: Settings) -> str:
@@ -325,27 +314,28 @@ async def _sheets(settings: Settings) -> str:
         opened = (await kit.open("doctor", None)).clients.get(Sheets)
         found = opened.by_handle if isinstance(opened, Sheets) else {}
         return await _all_of(
-            _sheet(
-                name,
-                found.get(f"{SHEET}{name}"),
-                each.readers,
-                _by_token(settings, each.service_account),
-            )
-            for name, each in settings.data.sheets.items()
+            _sheet(name, found.get(f"{SHEET}{name}"), settings) for name in settings.data.sheets
         )
 
 
-async def _sheet(name: str, book: Spreadsheet | None, readers: Sequence[str], by: str) -> str:
+async def _sheet(name: str, book: Spreadsheet | None, settings: Settings) -> str:
+    own = settings.data.sheets[name]
     if book is None:
         raise Problem(missing_credentials(f"data.sheets.{name}"))
+    _, tabs = await _answer(name, book.about(), ASK_S, "See docs/google.md.")
+    by = _by_token(settings, own)
+    return _with_readers(f"{name} ({_many(len(tabs), 'tab')}{by}", own.readers)
+
+
+async def _answer(name: str, asked: Awaitable[T], seconds: float, hint: str) -> T:
+    """Return what a source answers. Raises Problem."""
     try:
-        async with asyncio.timeout(ASK_S):
-            _, tabs = await book.about()
+        async with asyncio.timeout(seconds):
+            return await asked
     except TimeoutError:
-        raise Problem(f"{name} does not answer within {ASK_S:.0f} s.") from None
-    except GoogleError as error:
-        raise Problem(f"{name}: {_sentence(error)} See docs/google.md.") from None
-    return _with_readers(f"{name} ({_many(len(tabs), 'tab')}{by}", readers)
+        raise Problem(f"{name} does not answer within {seconds:.0f} s.") from None
+    except (ToolError, SourceFailed, GoogleError) as error:
+        raise Problem(f"{name}: {_sentence(error)} {hint}") from None
 
 
 async def _files(settings: Settings) -> str:
