@@ -20,8 +20,7 @@ from yarl import URL
 
 from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.runs.store import PendingRecords, Store
 from bot.serving.web import serve_app

@@ -25,8 +25,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from timing import WAIT_S
 
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.console.app import PATH, LoopbackAccess
 from bot.console.costs import CostWindow, cost_tables, costs_by_day
 from bot.console.pages import console_routes
 from bot.console.runs import PAGE, RunFilter, listed_runs

@@ -8,8 +8,7 @@ import signal
 from starlette.applications import Starlette
 
 from bot.cli.output import CommandContext, on_database
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.errors import SetupError
 from bot.policy.policy import PolicyFile

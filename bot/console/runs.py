@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -17,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.console.app import Console
-from bot.console.timeline import KINDS, Bar, Timeline, seconds_text, timeline_of
+from bot.console.app import Console, Page
+from bot.console.timeline import Bar, Timeline, timeline_of
 from bot.console.trajectories import shown_calls
 from bot.log import Redactor, secret_values
 from bot.reports.answer import answer_text
@@ -145,10 +146,9 @@ def _one_of(what: str, value: str, known: Sequence[str]) -> str:
 
 
 def _dollars(value: str) -> float:
-    try:
+    amount = math.nan
+    with suppress(ValueError):
         amount = float(value)
-    except ValueError:
-        amount = math.nan
     if not math.isfinite(amount) or amount < 0:
         raise ValueError(f"“{value}” is no amount in dollars: write it as 0.25.")
     return amount
@@ -157,10 +157,9 @@ def _dollars(value: str) -> float:
 def _before(value: str) -> Condition:
     """Return the condition for runs that are older than `<time>~<id>`."""
     at, _, id = value.partition("~")
-    try:
+    started = None
+    with suppress(ValueError):
         started = datetime.fromisoformat(at)
-    except ValueError:
-        started = None
     if started is None or started.tzinfo is None or not id:
         raise ValueError("The address names no page of the list: begin at the newest run.")
     last = sa.tuple_(sa.literal(started, runs.c.started.type), sa.literal(id))
@@ -252,14 +251,24 @@ class RunPages:
         self._clean = Redactor(secret_values(console.settings.secrets)).clean
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/runs", self.list),
-            Route("/runs/{run}", self.show),
-            Route("/runs/{run}/live", self.live),
-            Route("/runs/{run}/audit", self.audited),
-            Route("/runs/{run}/subagents/{subagent}", self.subagent),
-            Route("/runs/{run}/contexts/{context}", self.trajectory),
-        ]
+        of_run = {
+            "/runs/{run}": self.show,
+            "/runs/{run}/live": self.live,
+            "/runs/{run}/audit": self.audited,
+            "/runs/{run}/subagents/{subagent}": self.subagent,
+            "/runs/{run}/contexts/{context}": self.trajectory,
+        }
+        pages = [Route(path, self._with_run(page)) for path, page in of_run.items()]
+        return [Route("/runs", self.list), *pages]
+
+    def _with_run(self, page: Callable[[Request, StoredRun], Awaitable[Response]]) -> Page:
+        """Return a page of the run that its address names, or one that says why there is none."""
+
+        async def answer(request: Request) -> Response:
+            run = await self._run(request)
+            return await page(request, run) if isinstance(run, StoredRun) else run
+
+        return answer
 
     def _render(
         self, request: Request, template: str, status: int = 200, **values: Any
@@ -281,14 +290,10 @@ class RunPages:
             more=more,
             names=await self.console.names(*(id for run in found for id in (run.who, run.where))),
             choices={"kind": RUN_KINDS, "status": RUN_STATUSES, "rating": RATINGS},
-            seconds_text=seconds_text,
         )
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, run: StoredRun) -> Response:
         """Show one run."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         children = await self.store.subagents(run.id)
         timeline = await timeline_of(self.store.database, run, children)
         bars = {bar.id: bar for bar in timeline.bars}
@@ -311,11 +316,8 @@ class RunPages:
             verdicts=_verdicts(decisions),
         )
 
-    async def subagent(self, request: Request) -> Response:
+    async def subagent(self, request: Request, run: StoredRun) -> Response:
         """Show the brief and the result of a subagent; the page of its run asks for them alone."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         id = request.path_params["subagent"]
         try:
             each = ShownSubagent.of(await self.store.subagent(run.id, id))
@@ -326,11 +328,8 @@ class RunPages:
         template = "subagent_detail.html" if inside else "subagent.html"
         return self._render(request, template, run=run, each=each)
 
-    async def live(self, request: Request) -> Response:
+    async def live(self, request: Request, run: StoredRun) -> Response:
         """Return the part of a run's page that grows; the whole page is loaded once it ended."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         children = await self.store.subagents(run.id)
         facts = await self._facts(run, await timeline_of(self.store.database, run, children))
         page = self._render(request, "run_live.html", **facts)
@@ -338,21 +337,15 @@ class RunPages:
             page.headers["hx-refresh"] = "true"
         return page
 
-    async def audited(self, request: Request) -> Response:
+    async def audited(self, request: Request, run: StoredRun) -> Response:
         """Check a run for leaks now; the fragment alone if the page asks for it."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         report = await asyncio.to_thread(audit, await self.store.trajectory(run.id))
         inside = "hx-request" in request.headers
         template = "audit_verdict.html" if inside else "audit.html"
         return self._render(request, template, run=run, report=report)
 
-    async def trajectory(self, request: Request) -> Response:
+    async def trajectory(self, request: Request, run: StoredRun) -> Response:
         """Show what a context was sent and what it answered."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         id = request.path_params["context"]
         found = await self.store.trajectory(run.id, id)
         if not found.contexts and not found.requests:
@@ -380,19 +373,16 @@ class RunPages:
         budget = next(iter(await self.store.database.read(query)), None)
         limits = run.args.get("limits") or {}
         paid = [bar.cost_usd for bar in timeline.bars if bar.cost_usd]
-        where = where_of(run.request, run.args.get("schedule"))
+        where, key = where_of(run.request, run.args.get("schedule")), run.request or ""
+        votes = await RequestQueue(self.store.database).votes([key])
         return {
             "run": run,
             "where": where,
             "names": await self.console.names(run.requester, where),
             "timeline": timeline,
-            "kinds": KINDS,
-            "seconds_text": seconds_text,
             "spent": run.cost_usd if run.cost_usd is not None else sum(paid),
             "cap": budget.cap_nanousd / NANO if budget else limits.get("cost_usd"),
-            "votes": (await RequestQueue(self.store.database).votes([run.request or ""]))[
-                run.request or ""
-            ],
+            "votes": votes[key],
             "emptied": not run.question and run.finished is not None,
         }
 

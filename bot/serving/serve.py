@@ -27,8 +27,7 @@ from prometheus_client import Gauge
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.console.signin import Administrators, SlackSignIn, TeamAccess
 from bot.context import trace_runs
