@@ -21,17 +21,14 @@ from bot.context import EPOCH, App, open_app
 from bot.errors import SetupError
 from bot.evaluation.baselines import (
     asker_spoke_last,
+    brief_of_job,
     context_document,
-    mail_brief,
     newest,
     one_context,
-    question_brief,
-    sweep_brief,
     with_question_mark,
 )
-from bot.evaluation.cases import Case, Job, Sources, Suite, Task, write_cases
+from bot.evaluation.cases import Case, Job, Sources, Suite, Task, suite_of, write_cases
 from bot.evaluation.feedback import cases_of_run
-from bot.evaluation.labels import suite_of
 from bot.evaluation.observation import Observation, observe, observe_context, outcome
 from bot.evaluation.statistics import (
     EvaluationReport,
@@ -52,10 +49,7 @@ from config.prompts import BadPrompts, check_prompts, prompts_from
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
 from scopes.google.gmail import Gmail
-from scopes.slack_reader import ChannelInfo
-from subagents.brief import Brief
 from subagents.events import ignore
-from subagents.run import Run
 
 System = Literal["assistant", "one context"]
 OURS: Final = "assistant"
@@ -230,11 +224,13 @@ async def _denied(app: App, run: str) -> int:
 async def _read_in_one(app: App, job: Job, began: float) -> Observation:
     """Run a job in one context with the same tools; it has the time and money of the task."""
     channels = await app.channels() if app.reader else []
+    week = app.window(timedelta(days=app.settings.sweep.since_days))
+    window = app.window(app.as_of - EPOCH) if job.task == "triage" else week
     if job.task == "sweep":
         channels = chosen(channels, job.channels)
     names = {channel.id: channel.name for channel in channels}
     async with app.run("ask", f"{job.task} in one context", limits=_limits(app, job.task)) as run:
-        result = await one_context(app, run, _brief(app, run, job, channels))
+        result = await one_context(app, run, brief_of_job(run, job, channels, window))
         await app.finish(run, context_document(run.id, app.model_name, job, result))
     return observe_context(result, names, await _denied(app, run.id), time.monotonic() - began)
 
@@ -246,15 +242,6 @@ def _limits(app: App, task: Task) -> LimitSettings:
     if task == "triage":
         return limits.of_task(settings.triage.time_s, settings.triage.budget_usd)
     return limits
-
-
-def _brief(app: App, run: Run, job: Job, channels: Sequence[ChannelInfo]) -> Brief:
-    week = app.window(timedelta(days=app.settings.sweep.since_days))
-    if job.task == "sweep":
-        return sweep_brief(run, channels, week)
-    if job.task == "triage":
-        return mail_brief(run, app.window(app.as_of - EPOCH))
-    return question_brief(run, job.question, channels, week)
 
 
 def _script(suite: Suite) -> list[SystemResult]:
