@@ -172,7 +172,7 @@ class Desk:
 
     async def mailbox(self, user: str = ANA) -> str:
         """What is connected to a user."""
-        tokens = await self.store.get("google", user)
+        tokens = await self.store.get(user)
         return tokens.address if tokens else ""
 
 

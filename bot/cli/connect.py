@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from bot.cli.output import CommandContext, on_database
 from bot.errors import SetupError
-from bot.mailbox.accounts import GOOGLE, OPERATOR, connected_address, disconnect
+from bot.mailbox.accounts import OPERATOR, disconnect
 from bot.mailbox.google_oauth import (
     PERMISSIONS_PAGE,
     ConnectFailed,
@@ -85,10 +85,10 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
         hint = "Give --port another one." if error.code == "serve" else error.hint
         raise SetupError("connect", error.message, hint) from None
     address = tokens.address
-    if before := await connected_address(store, OPERATOR):
+    if before := await store.address(OPERATOR):
         same = before == address
         tell("It was connected before." if same else f"It takes the place of {before}.")
-    await store.put(GOOGLE, OPERATOR, tokens)
+    await store.put(OPERATOR, tokens)
     return address
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 
 import scopes
 from bot.cli.output import CommandContext, on_database
-from bot.mailbox.accounts import GOOGLE, OPERATOR
+from bot.mailbox.accounts import OPERATOR
 from bot.mailbox.google_oauth import Credentials
 from bot.storage.database import Database
 from bot.tooling.registry import toolkit_of
@@ -55,7 +55,7 @@ async def list_scopes(context: CommandContext) -> None:
 
 async def _readers(settings: Settings, database: Database) -> dict[type, object]:
     """Return placeholders for the configured readers of Slack and mail; nothing is read."""
-    accounts = await Credentials(database).accounts(GOOGLE)
+    accounts = await Credentials(database).accounts()
     connected = any(account != OPERATOR for account in accounts)
     mail = settings.google.service_account or connected
     found = {SlackReader: settings.secrets.slack_bot_token, Gmail: mail}

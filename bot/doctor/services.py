@@ -18,7 +18,6 @@ import sqlalchemy as sa
 
 from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
 from bot.errors import SetupError, StoreError
-from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.google_oauth import ConnectFailed, Credentials, oauth_of
 from bot.schedules.store import ScheduleStore
 from bot.slack.client import LOCK
@@ -104,7 +103,7 @@ async def _accounts(settings: Settings) -> list[str]:
     except (StoreError, SettingsError):
         return []
     async with aclosing(database):
-        count = len(await Credentials(database).accounts(GOOGLE))
+        count = len(await Credentials(database).accounts())
     return [f"{count} connected"]
 
 

@@ -34,8 +34,6 @@ from scopes.google.quota import Quota
 
 log = logging.getLogger(__name__)
 
-GOOGLE = "google"
-"""The provider under which tokens are stored."""
 OPERATOR = "operator"
 """The account of the command line; no Slack user has this name."""
 
@@ -51,12 +49,6 @@ class AccessWithdrawn:
     """True if somebody else here has connected it, too: Google's grant stays theirs."""
 
 
-async def connected_address(store: Credentials, account: str) -> str:
-    """Return the address of an account's mailbox; empty = none is connected. Raises StoreError."""
-    tokens = await store.get(GOOGLE, account)
-    return tokens.address if tokens else ""
-
-
 async def disconnect(
     store: Credentials, oauth: GoogleOauth | None, account: str
 ) -> AccessWithdrawn | None:
@@ -65,12 +57,12 @@ async def disconnect(
     Google has one grant for each mailbox and client, so it is revoked with the last account that
     connected that mailbox. Raises StoreError.
     """
-    tokens = await store.get(GOOGLE, account)
+    tokens = await store.get(account)
     if tokens is None:
         return None
     address = tokens.address
-    await store.delete(GOOGLE, account)
-    if address in [await connected_address(store, other) for other in await store.accounts(GOOGLE)]:
+    await store.delete(account)
+    if address in [each.address for each in await store.connected()]:
         return AccessWithdrawn(address, shared=True)
     try:
         if oauth is None:
@@ -94,7 +86,7 @@ async def mail_credentials(
     fixed, google = settings.secrets.google_access_token, settings.google
     if account == OPERATOR and fixed:
         return token_credentials(fixed.get_secret_value())
-    stored = await store.get(GOOGLE, account)
+    stored = await store.get(account)
     endpoint = settings.endpoints.google_oauth_endpoint
     if stored:
         client = needed_oauth(settings)
@@ -127,12 +119,12 @@ def _store_renewed(
     """Store renewed tokens, unless the account was disconnected or connected again meanwhile."""
 
     async def renewed(tokens: GoogleTokens) -> None:
-        now = await store.get(GOOGLE, account)
+        now = await store.get(account)
         if now is None or now.refresh_token != before.refresh_token:
             return
         ends = tokens.expires or now.expires_at
         latest = {"access_token": SecretStr(tokens.access), "expires_at": ends}
-        await store.renew(GOOGLE, account, now.model_copy(update=latest))
+        await store.renew(account, now.model_copy(update=latest))
 
     return renewed
 
@@ -157,7 +149,7 @@ class Mailboxes:
         try:
             address = await self.address(user) if self.settings.google.service_account else None
             access = await mail_credentials(self.settings, self.store, user, address)
-            mailbox = await connected_address(self.store, user) or address or ""
+            mailbox = await self.store.address(user) or address or ""
             since = await self._last_history(user, mailbox)
         except (SetupError, StoreError, GoogleError) as error:
             log.warning("the mailbox of %s cannot be opened: %s", user, error)

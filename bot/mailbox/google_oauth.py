@@ -28,6 +28,9 @@ from bot.storage.tables import credentials
 from config.settings import Settings
 from config.words import Text
 
+PROVIDER = "google"
+"""The provider of all stored tokens."""
+
 
 class MailboxTokens(BaseModel, frozen=True):
     """The OAuth tokens that open one mailbox."""
@@ -56,7 +59,7 @@ class ConnectedAccount:
 
 
 class Credentials:
-    """The tokens of one database, by provider and account. Their text is in no repr.
+    """The tokens of one database, by account. Their text is in no repr.
 
     Its methods raise StoreError.
     """
@@ -64,62 +67,56 @@ class Credentials:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def put(self, provider: str, account: str, tokens: MailboxTokens) -> None:
+    async def put(self, account: str, tokens: MailboxTokens) -> None:
         """Store the tokens of an account, replacing earlier ones."""
         _learn(tokens)
-        of = {"provider": provider, "account": account}
+        of = {"provider": PROVIDER, "account": account}
         row = {**of, "body": tokens.model_dump_json(), "at": datetime.now(UTC)}
         insert = self.database.upsert(credentials, ("provider", "account"), ("body", "at"))
         await self.database.write(insert.values(row))
 
-    async def renew(self, provider: str, account: str, tokens: MailboxTokens) -> None:
+    async def renew(self, account: str, tokens: MailboxTokens) -> None:
         """Replace the tokens of a connected account; it stays connected since then."""
         _learn(tokens)
-        update = sa.update(credentials).where(_of(provider, account))
+        update = sa.update(credentials).where(credentials.c.account == account)
         await self.database.write(update.values(body=tokens.model_dump_json()))
 
-    async def get(self, provider: str, account: str) -> MailboxTokens | None:
+    async def get(self, account: str) -> MailboxTokens | None:
         """Return the tokens of an account; None = there are none."""
-        rows = await self.database.read(sa.select(credentials.c.body).where(_of(provider, account)))
+        mine = sa.select(credentials.c.body).where(credentials.c.account == account)
+        rows = await self.database.read(mine)
         if not rows:
             return None
         tokens = MailboxTokens.model_validate_json(rows[0].body)
         _learn(tokens)
         return tokens
 
-    async def delete(self, provider: str, account: str) -> bool:
-        """Delete the tokens of an account; return whether there were any."""
-        gone = await self.database.write(sa.delete(credentials).where(_of(provider, account)))
-        return bool(gone)
+    async def address(self, account: str) -> str:
+        """Return the address of an account's mailbox; empty = none is connected."""
+        tokens = await self.get(account)
+        return tokens.address if tokens else ""
+
+    async def delete(self, account: str) -> None:
+        """Delete the tokens of an account."""
+        mine = credentials.c.account == account
+        await self.database.write(sa.delete(credentials).where(mine))
 
     async def connected(self) -> list[ConnectedAccount]:
-        """Return who has tokens, for whom a page shows them."""
-        c = credentials.c
-        query = sa.select(credentials).order_by(c.provider, c.account)
-        return [
-            ConnectedAccount(
-                row.provider,
-                row.account,
-                MailboxTokens.model_validate_json(row.body).address,
-                row.at,
-            )
-            for row in await self.database.read(query)
-        ]
+        """Return who has tokens, by name, for whom a page shows them."""
+        rows = await self.database.read(sa.select(credentials).order_by(credentials.c.account))
+        found = [(row, MailboxTokens.model_validate_json(row.body)) for row in rows]
+        return [ConnectedAccount(r.provider, r.account, t.address, r.at) for r, t in found]
 
-    async def accounts(self, provider: str) -> list[str]:
+    async def accounts(self) -> list[str]:
         """Return the accounts that have tokens, by name."""
         c = credentials.c
-        query = sa.select(c.account).where(c.provider == provider).order_by(c.account)
-        return [row.account for row in await self.database.read(query)]
+        rows = await self.database.read(sa.select(c.account).order_by(c.account))
+        return [row.account for row in rows]
 
 
 def _learn(tokens: MailboxTokens) -> None:
     """Keep tokens out of the log; the address beside them is not secret."""
     learn(token.get_secret_value() for token in (tokens.access_token, tokens.refresh_token))
-
-
-def _of(provider: str, account: str) -> sa.ColumnElement[bool]:
-    return sa.and_(credentials.c.provider == provider, credentials.c.account == account)
 
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.mailbox.accounts import GOOGLE, connected_address, disconnect
+from bot.mailbox.accounts import disconnect
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
 from bot.mailbox.google_oauth import Credentials, GoogleOauth, MailboxTokens, oauth_of
 from bot.storage.database import Database
@@ -276,7 +276,7 @@ class Connecting:
         return replace(await self._access(user), note=note, corrected=told)
 
     async def _access(self, user: str) -> MailAccess:
-        if address := await connected_address(self._store, user):
+        if address := await self._store.address(user):
             return MailAccess("connected", address)
         if address := await self._states.waiting_mailbox(user):
             return MailAccess("waiting", address)
@@ -297,7 +297,7 @@ class Connecting:
         if isinstance(found, WrongCode):
             wrong = phrase("mail.wrong_code", n=found.left) if found.left else phrase("mail.over")
             return await self.access(user, wrong)
-        await self._store.put(GOOGLE, user, found)
+        await self._store.put(user, found)
         log.info("%s has connected a mailbox", user)
         return await self.access(user)
 
