@@ -21,7 +21,6 @@ from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import PolicyFile
 from bot.runs.durable import LOCKS
 from bot.schedules import description
-from bot.schedules.chat import in_the_way
 from bot.schedules.run import RunPlanner
 from bot.schedules.status import lines, schedule_statuses
 from bot.schedules.store import Occurrences, ScheduleError, ScheduleStore
@@ -29,7 +28,6 @@ from bot.schedules.validation import (
     CheckUnavailable,
     ScheduleInvalid,
     ScheduleValidator,
-    find_channel,
 )
 from bot.slack.client import clients, who_am_i
 from bot.slack.people import People
@@ -143,7 +141,7 @@ async def run_dry(context: CommandContext, name: str) -> int:
     settings, database, now = context.settings, context.database, datetime.now(UTC)
     row = await ScheduleStore(database).get(name)
     if row is None and (spec := settings.schedules.get(name)):
-        row = StoredSchedule(name, "config", "active", "", spec, now, now, now)
+        row = StoredSchedule.new(name, "config", spec, now)
     row = row or await known(database, name)
     async with _validator(settings, database) as validator:
         planner = RunPlanner(settings, validator, Occurrences(database))
@@ -186,10 +184,9 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
         async with validator.fresh_reader() as reader:
             occurrence = Occurrence(row.id, now, "due")
             plan = await planner.plan(row, occurrence, reader, spec.budget_usd)
-            found = find_channel(await reader.channels(), spec.to)
-            place = found.id if found else spec.to
-            obstacles = await in_the_way(
-                validator, spec, plan.channels, place, row.label, trusted=True
+            place = await validator.place(spec, reader)
+            obstacles = await validator.obstacles(
+                spec, plan.channels, place, row.label, trusted=True
             )
     except (ScheduleInvalid, CheckUnavailable) as fault:
         return dry.model_copy(update={"wrong": str(fault)})

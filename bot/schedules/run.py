@@ -455,7 +455,6 @@ class OccurrenceRunner:
 
     settings: Settings
     model_name: str
-    store: Store
     runs: Runs
     durable: Durable
     schedules: ScheduleStore
@@ -466,6 +465,10 @@ class OccurrenceRunner:
     settling: timedelta = SETTLING
     _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Each of several at once must count what the others may spend."""
+
+    @property
+    def store(self) -> Store:
+        return self.runs.store
 
     async def work(self, work: Work) -> None:
         """Run the workflow of one occurrence. It always stores the occurrence's state."""

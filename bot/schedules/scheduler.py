@@ -13,7 +13,6 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from bot.errors import StoreError
-from bot.policy.policy import Admission
 from bot.requests.delivery import Asker
 from bot.runs.durable import Body, Durable
 from bot.runs.run import Runs
@@ -211,27 +210,27 @@ class Schedules:
         runs: Runs,
         durable: Durable,
         writer: MessageWriter,
-        admission: Admission,
         validator: ScheduleValidator,
         approvals: Asker,
     ) -> None:
         """Assemble the parts; workflows wait for the store of `runs` (bot/storage/database.py)."""
-        store, self.settings, self.validator = runs.store, settings, validator
-        database = store.database
-        self.store, self.occurrences = ScheduleStore(database), Occurrences(database)
-        rows = (self.store, self.occurrences)
-        readers = (admission.people, admission.file, validator.directory.team)
-        self.alerts = FailureAlerts(database, writer, *readers, durable.executor)
+        self.settings, self.validator, database = settings, validator, runs.store.database
+        people, team = validator.directory.people, validator.directory.team
+        self.alerts = FailureAlerts(
+            database, writer, people, validator.policy, team, durable.executor
+        )
+        self.store = store = ScheduleStore(database)
+        self.occurrences = occurrences = Occurrences(database)
         self.runner = OccurrenceRunner(
-            *(settings, model_name, store, runs, durable, *rows, validator, self.alerts)
+            settings, model_name, runs, durable, store, occurrences, validator, self.alerts
         )
         self.delivery = ReportDelivery(
-            *(settings, store, runs, *rows, writer, *readers, self.alerts, approvals)
+            settings, runs, store, occurrences, writer, validator, self.alerts, approvals
         )
         self.worker = ScheduleWorker(
-            RequestQueue(database), durable, MOST, self.occurrences, self.runner.lost
+            RequestQueue(database), durable, MOST, occurrences, self.runner.lost
         )
-        self.scheduler = Scheduler(*rows, self.worker.wake)
+        self.scheduler = Scheduler(store, occurrences, self.worker.wake)
 
     def bodies(self) -> dict[str, Body]:
         """Return its workflows, by name."""

@@ -63,7 +63,7 @@ async def schedule_statuses(
     """
     rows = {row.id: row for row in await ScheduleStore(database).all(done=True)}
     new = {
-        name: StoredSchedule(name, "config", "active", "", spec, now, now, now)
+        name: StoredSchedule.new(name, "config", spec, now)
         for name, spec in settings.items()
         if name not in rows or rows[name].origin != "config"
     }

@@ -77,6 +77,19 @@ class StoredSchedule:
     label: Label = TRUSTED
     """Label of the context in which it was asked for; that of the settings is trusted."""
 
+    @classmethod
+    def new(
+        cls,
+        id: str,
+        origin: Literal["config", "chat"],
+        spec: Schedule,
+        now: datetime,
+        label: Label = TRUSTED,
+    ) -> StoredSchedule:
+        """Return one that begins now; with its one time over there is nothing left to do."""
+        state: State = "active" if spec.timetable.after(now) else "done"
+        return cls(id, origin, state, "", spec, now, now, now, label=label)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
