@@ -159,10 +159,11 @@ def sweep(
     json: AsJson = False,
 ) -> None:
     """Sweep channels for customer issues: one subagent each, one report."""
-    from bot.cli.ask import ReadingOptions, run_sweep
+    from bot.cli.ask import ReadingOptions, SweepOptions, run_sweep
 
     given = ReadingOptions(slack_export, sample, as_of, since, model, as_user, json)
-    raise typer.Exit(run_sweep(given, name, channels or (), tracker, limit, markdown=markdown))
+    wanted = SweepOptions(channels or (), tracker, limit, name or "")
+    raise typer.Exit(run_sweep(given, wanted, markdown=markdown))
 
 
 @app.command()

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -158,34 +158,37 @@ Work = Callable[[App], Awaitable[D]]
 TextOf = Callable[[D], str]
 
 
-def run_sweep(
-    given: ReadingOptions,
-    name: str | None,
-    channels: Sequence[str],
-    tracker: str | None,
-    limit: int | None,
-    *,
-    markdown: bool = False,
-) -> int:
+@dataclass(frozen=True)
+class SweepOptions:
+    """What a sweep reads besides the window, as it was typed."""
+
+    channels: Sequence[str] = ()
+    """Names or patterns."""
+    tracker: str | None = None
+    limit: int | None = None
+    """Number of channels."""
+    name: str = ""
+    """Name of a sweep in assistant.yaml."""
+
+
+def run_sweep(given: ReadingOptions, wanted: SweepOptions, *, markdown: bool = False) -> int:
     """Run a sweep by its name in assistant.yaml, or of the given channels."""
     text = partial(report_markdown, place="assistant sweep --json") if markdown else result_text
-
+    name = wanted.name
     with errors_reported(given.json):
-        if bool(name) == bool(channels):
+        if bool(name) == bool(wanted.channels):
             what = "Both a name and --channels are given." if name else "Nothing to sweep is given."
             hint = "Give the name of a sweep in assistant.yaml, or --channels 'support-*'."
             raise SetupError("which_sweep", what, hint)
         if markdown and given.json:
             what = "Both --markdown and --json are given."
             raise SetupError("which_form", what, "Leave one of them out.")
-        spec = _named_sweep(load_settings(), name) if name else None
-        patterns = spec.channels if spec else channels
-        listed = tracker or (spec.tracker if spec else None)
-
-        async def work(app: App) -> SweepReport:
-            return await sweep(app, patterns, listed, limit, name or "", spec)
-
-        return run_reading(given, work, text)
+        spec = None
+        if name:
+            spec = _named_sweep(load_settings(), name)
+            tracker = wanted.tracker or spec.tracker
+            wanted = replace(wanted, channels=spec.channels, tracker=tracker)
+        return run_reading(given, partial(sweep, wanted=wanted, spec=spec), text)
 
 
 def _named_sweep(settings: Settings, name: str) -> Schedule:
@@ -270,31 +273,25 @@ async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
         yield None
 
 
-async def sweep(
-    app: App,
-    patterns: Sequence[str],
-    tracker: str | None,
-    limit: int | None,
-    name: str = "",
-    spec: Schedule | None = None,
-) -> SweepReport:
+async def sweep(app: App, wanted: SweepOptions, spec: Schedule | None = None) -> SweepReport:
     """Sweep channels; the `spec` of a named sweep has its own budget, language and look back."""
-    channels = chosen(await app.channels(), patterns)
+    channels = chosen(await app.channels(), wanted.channels)
+    limit = wanted.limit
     left_out = channels[limit:] if limit else []
-    question = f"sweep {name or ' '.join(patterns)}"
+    question = f"sweep {wanted.name or ' '.join(wanted.channels)}"
     budget = spec.budget_usd if spec else None
     limits = app.settings.limits.of_task(app.settings.sweep.time_s, budget)
     days = spec.since_days if spec else None
     window = app.window(timedelta(days=days) if days else _week(app))
-    args = {"channels": list(patterns)}
+    args = {"channels": list(wanted.channels)}
     async with app.run("sweep", question, args, limits) as run:
         task = Sweep(
             app,
             run,
             Request(question, window),
             channels[:limit],
-            tracker,
-            title=name,
+            wanted.tracker,
+            title=wanted.name,
             language=(spec and spec.language) or "",
         )
         document = await task.work()

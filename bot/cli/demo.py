@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from bot.cli.ask import ReadingOptions, answer_question, read, report_outcome, sweep
+from bot.cli.ask import ReadingOptions, SweepOptions, answer_question, read, report_outcome, sweep
 from bot.cli.output import result_text
 from bot.cli.triage import triage_mailbox
 from bot.context import SAMPLE_LISTS, App
@@ -55,7 +55,7 @@ def _show(title: str, text: str, run: str) -> None:
 
 
 async def _sweep(app: App) -> SweepReport:
-    return await sweep(app, ["csm-*"], next(iter(SAMPLE_LISTS)), None)
+    return await sweep(app, SweepOptions(["csm-*"], next(iter(SAMPLE_LISTS))))
 
 
 def _ask_sample(settings: Settings) -> tuple[Answer | None, int]:

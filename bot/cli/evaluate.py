@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal
 
-from bot.cli.ask import ReadingOptions, answer_question, sweep, with_mailbox
+from bot.cli.ask import ReadingOptions, SweepOptions, answer_question, sweep, with_mailbox
 from bot.cli.output import CommandContext, on_database
 from bot.cli.review import ReviewArgs, review
 from bot.cli.triage import OpenMailbox, load_mailbox, open_mailbox, triage_mailbox
@@ -207,7 +207,7 @@ async def _mailbox(app: App, task: Task, system: System) -> AsyncIterator[OpenMa
 async def _document(app: App, job: Job, given: ReadingOptions, box: OpenMailbox | None) -> Document:
     """Run a job as its command does."""
     if job.task == "sweep":
-        return await sweep(app, job.channels, None, None)
+        return await sweep(app, SweepOptions(job.channels))
     if job.task == "triage":
         return await triage_mailbox(app, given)
     if job.task == "review":

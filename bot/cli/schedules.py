@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -42,22 +41,18 @@ from scopes.slack_reader import SlackReader
 from scopes.tool import iso
 from subagents.directory import Obstacle
 
+SERVED = (
+    "locktype = 'advisory' AND classid = :classid AND granted AND "
+    "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+"""Condition on `pg_locks`: a replica serves from this database."""
+
 
 async def is_served(database: Database, data_dir: Path) -> bool:
     """Return whether a process is serving this database now. Raises StoreError."""
     if database.shared:
-        names = ("locktype", "classid", "granted", "database")
-        columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in names]
-        locks = sa.table("pg_locks", *columns)
-        held = sa.select(locks.c.classid).where(
-            *(locks.c.locktype == "advisory", locks.c.classid == LOCKS, locks.c.granted),
-            locks.c.database
-            == sa.select(sa.column("oid"))
-            .select_from(sa.table("pg_database"))
-            .where(sa.column("datname") == sa.func.current_database())
-            .scalar_subquery(),
-        )
-        return bool(await database.read(held))
+        held = sa.select(sa.text("1")).select_from(sa.text("pg_locks")).where(sa.text(SERVED))
+        return bool(await database.read(held, classid=LOCKS))
     return find_server(data_dir) is not None
 
 

@@ -16,7 +16,6 @@ from bot.errors import StoreError
 from bot.manifest import REDIRECT_PATH, bot_permissions
 from bot.slack.installations import Installations
 from bot.storage.database import Database
-from bot.storage.encryption import cipher_of
 from config.settings import Settings, SettingsError, check_common, for_team
 from scopes.slack_client import lacks, web_client
 
@@ -83,9 +82,7 @@ async def known(settings: Settings, secret: str) -> None:
 async def installed(settings: Settings) -> list[Installed]:
     """Return who installed the app. Raises Problem if the common database cannot be read."""
     try:
-        cipher = cipher_of(settings)
-        opened = await Database.open(settings.data_dir, settings.database_url, cipher)
-        async with aclosing(opened) as database:
+        async with aclosing(await Database.of(settings)) as database:
             found = await Installations(database).all()
     except (StoreError, SettingsError) as error:
         raise Problem(str(error)) from None

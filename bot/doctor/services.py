@@ -22,7 +22,6 @@ from bot.mailbox.google_oauth import ConnectFailed, Credentials, oauth_of
 from bot.schedules.store import ScheduleStore
 from bot.slack.client import LOCK
 from bot.storage.database import Database
-from bot.storage.encryption import cipher_of
 from bot.tooling.data import DataTools, SheetTools, missing_credentials
 from bot.tooling.provider import Options, ToolProvider
 from bot.tooling.web import WebTools
@@ -99,7 +98,7 @@ def _service_account(file: Path, data_dir: Path) -> str:
 async def _accounts(settings: Settings) -> list[str]:
     """Report how many mailboxes are connected; nothing if the database fails: it has a line."""
     try:
-        database = await _open_database(settings)
+        database = await Database.of(settings)
     except (StoreError, SettingsError):
         return []
     async with aclosing(database):
@@ -177,7 +176,7 @@ async def key(settings: Settings) -> str:
 async def database(settings: Settings) -> str:
     """Check whether the state can be stored; create or update the tables, as every command does."""
     try:
-        async with aclosing(await _open_database(settings)) as opened:
+        async with aclosing(await Database.of(settings)) as opened:
             if settings.database_url:
                 return await _server(opened)
             return await _file(opened, settings.data_dir)
@@ -192,7 +191,7 @@ async def database(settings: Settings) -> str:
 async def schedules(settings: Settings) -> str:
     """Check whether the configured schedules can run; empty if there are none."""
     try:
-        async with aclosing(await _open_database(settings)) as opened:
+        async with aclosing(await Database.of(settings)) as opened:
             every = await ScheduleStore(opened).all(done=True)
     except (StoreError, SettingsError, sa.exc.ProgrammingError):
         return ""  # the check of the database reports it
@@ -409,7 +408,7 @@ async def _open(
 ) -> AsyncIterator[K]:
     """Open a tool provider. Raises Problem if it, or the database, cannot be used."""
     try:
-        database = await _open_database(settings)
+        database = await Database.of(settings)
     except (StoreError, SettingsError, sa.exc.ProgrammingError):
         raise Problem("It cannot be checked without the database: see there.") from None
     async with aclosing(database):
@@ -418,10 +417,6 @@ async def _open(
                 yield kit
         except SetupError as error:
             raise Problem(str(error)) from None
-
-
-async def _open_database(settings: Settings) -> Database:
-    return await Database.open(settings.data_dir, settings.database_url, cipher_of(settings))
 
 
 async def _all_of(checks: Iterator[Awaitable[str]]) -> str:

@@ -160,7 +160,7 @@ class MailState:
             query = _select(account, some).with_for_update()
             known = {row.thread: row for row in connection.execute(query)}
             rows = [
-                _triaged_row(account, id, known.get(id), run, reached, threads[id])
+                _triaged_row(done, id, known.get(id), reached)
                 if id in threads
                 else _row(account, id, known.get(id), state=OWED)
                 for id in some
@@ -198,29 +198,16 @@ def _row(account: str, thread: str, known: sa.Row[Any] | None, **changes: Any) -
 
 
 def _triaged_row(
-    account: str,
-    thread: str,
-    known: sa.Row[Any] | None,
-    run: str,
-    reached: Cursor | None,
-    seen: Sequence[str],
+    done: HandledMail, thread: str, known: sa.Row[Any] | None, reached: Cursor | None
 ) -> dict[str, Any]:
     """Return the row of a thread after a triage; a concurrent triage may have seen more."""
-    now = datetime.now(UTC)
-    before = known.messages if known else ()
-    later = known.until if known and known.until and known.until > now else None
-    history = {"history": reached.history} if reached else {}
-    return _row(
-        account,
-        thread,
-        known,
-        state=HANDLED,
-        run=run,
-        at=now,
-        messages=sorted({*before, *seen}),
-        until=later,
-        **history,
-    )
+    now, seen = datetime.now(UTC), {*(known.messages if known else ()), *done.threads[thread]}
+    changes = {"state": HANDLED, "run": done.run, "at": now, "messages": sorted(seen)}
+    if known is None or (known.until and known.until <= now):
+        changes["until"] = None
+    if reached:
+        changes["history"] = reached.history
+    return _row(done.account, thread, known, **changes)
 
 
 LIVE = timedelta(hours=1)

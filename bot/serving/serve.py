@@ -255,7 +255,6 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
     written_to[Preferences] = PreferenceStore(kept.database, directory)
     children = Subagents(runs, kept, slots, metrics)
-    _register_workflows(durable, dispatch, answering, children, approvals, schedules)
     connecting = Connecting(settings, store.database, web, address)
     preferences = PreferenceStore(store.database, directory)
     home = Home(admission, Capabilities(toolkit, directory), connecting, preferences)
@@ -292,21 +291,17 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     server = Server(
         settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
     )
+    _register_workflows(server, answering, children)
     await policy.read()  # an invalid policy at the start ends it; later nobody is answered
     await watch_process(stack, health, metrics, store.database, sockets)
     await _start(stack, server, store, cursors, Watch(server, admission))
     return server
 
 
-def _register_workflows(
-    durable: Durable,
-    dispatch: RequestWorker,
-    answering: RequestHandler,
-    subagents: Subagents,
-    approvals: Approvals,
-    schedules: Schedules,
-) -> None:
+def _register_workflows(server: Server, answering: RequestHandler, subagents: Subagents) -> None:
     """Register the body of each workflow, and how to adopt the work of a dead replica."""
+    durable, dispatch = server.durable, server.dispatch
+    approvals, schedules = server.approvals, server.schedules
 
     async def request(key: str, attempt: int) -> dict[str, Any]:
         await dispatch.mark_started(key)
