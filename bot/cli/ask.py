@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 from tzlocal import get_localzone_name
 
-from bot.cli.output import present, result_text
+from bot.cli.output import result_text
 from bot.context import EPOCH, App, open_app
 from bot.errors import SetupError
 from bot.local.samples import SALES, SAMPLE_OWNER
@@ -36,7 +36,7 @@ from bot.tasks.base import Request, Requester
 from bot.tasks.reports import GMAIL
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
-from bot.terminal import DONE, INCOMPLETE, errors_reported, tell
+from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
 from bot.tooling.provider import Options
 from config.schedules import Schedule
 from config.settings import Settings, load_settings
@@ -84,7 +84,9 @@ class ReadingOptions:
         for (things, option), given in rivals.items():
             if self.sample and given:
                 raise SetupError("two_sources", f"Two {things}.", f"Give --sample or {option}.")
-        check_address(self.me)
+        if self.me is not None and not re.fullmatch(r"[^\s@]+@[^\s@]+", self.me.strip()):
+            what = f"--reader is {self.me!r}, no mail address."
+            raise SetupError("bad_me", what, "Write it as a@b.example.")
         if self.me and not self.mbox:
             raise SetupError("me_of_what", "--reader is for a file.", "Give --mbox FILE.")
         for each in self.database or ():
@@ -104,14 +106,6 @@ class ReadingOptions:
             me=self.me,
             databases=(SALES,) if self.sample and self.database == () else self.database or (),
             folder=self.folder,
-        )
-
-
-def check_address(me: str | None) -> None:
-    """Raise SetupError if it is not a mail address."""
-    if me is not None and not re.fullmatch(r"[^\s@]+@[^\s@]+", me.strip()):
-        raise SetupError(
-            "bad_me", f"--reader is {me!r}, no mail address.", "Write it as a@b.example."
         )
 
 
@@ -231,11 +225,12 @@ async def answer_question(app: App, question: str, box: OpenMailbox | None = Non
         tell(f"warning: {problem}")
     only_mail = box is not None and app.reader is None
     window = app.window(app.as_of - EPOCH if only_mail else _week(app))
+    longest = min(timedelta(days=app.settings.reply.max_since_days), app.as_of - EPOCH)
     async with app.run("ask", question) as run:
         request = Request(
             question,
             window,
-            earliest=window.oldest if app.options.since else app.as_of - _longest(app),
+            earliest=window.oldest if app.options.since else app.as_of - longest,
             requester=await _requester(app),
             intent=Intent(question),
         )
@@ -318,10 +313,6 @@ async def _requester(app: App) -> Requester:
     return Requester(id=user, zone=zone)
 
 
-def _longest(app: App) -> timedelta:
-    return min(timedelta(days=app.settings.reply.max_since_days), app.as_of - EPOCH)
-
-
 def _week(app: App) -> timedelta:
     return timedelta(days=app.settings.sweep.since_days)
 
@@ -329,7 +320,7 @@ def _week(app: App) -> timedelta:
 def run_reading(given: ReadingOptions, work: Work[D], text: TextOf[D]) -> int:
     """Run one reading command from its options to its exit code."""
     document, fault = read(load_settings(), given.options(), work)
-    present(document, given.json, text)
+    dump(document.to_json()) if given.json else say(text(document))
     return report_outcome(document, fault)
 
 

@@ -8,11 +8,11 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec
 
 from bot.errors import SetupError
 from bot.reports.answer import answer_text
-from bot.reports.documents import AnswerDocument, AnswerPart, Document, DocumentPart
+from bot.reports.documents import AnswerDocument, AnswerPart, Document
 from bot.reports.text import report_text
 from bot.runs.store import RunNotFound
 from bot.storage.database import Database
@@ -21,7 +21,6 @@ from bot.terminal import DONE, dump, errors_reported, printable, say, tell
 from config.settings import Settings, load_settings
 from scopes.tool import one_line, readable
 
-D = TypeVar("D", bound=DocumentPart)
 P = ParamSpec("P")
 
 NOBODY = "the command line"
@@ -85,13 +84,6 @@ def on_database(
 def name_or_default(by: str | None) -> str:
     """Return the name in `--by` as one short line."""
     return one_line(readable(by or ""))[:NAME_CHARS] or NOBODY
-
-
-def present(document: D, as_json: bool, text: Callable[[D], str]) -> None:
-    if as_json:
-        dump(document.to_json())
-    else:
-        say(text(document))
 
 
 def result_text(document: Document, *, whole: bool = False) -> str:

@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -49,44 +49,39 @@ RATINGS = ("good", "bad")
 Condition = sa.ColumnElement[bool]
 
 
+FILTERS = ("who", "where", "kind", "status", "cost_from", "cost_to", "rating", "text")
+BEFORE = "before"
+"""Parameter with start and id of the last run of the page before."""
+
+
 @dataclass(frozen=True)
 class RunFilter:
-    """What a list of runs is narrowed to, as its form sends it; empty texts narrow nothing."""
+    """What a list of runs is narrowed to, as its form sends it."""
 
-    who: str = ""
-    where: str = ""
-    kind: str = ""
-    status: str = ""
-    cost_from: str = ""
-    cost_to: str = ""
-    rating: str = ""
-    text: str = ""
+    given: Mapping[str, str]
+    """Fields that narrow something."""
     before: str = ""
-    """Start and id of the last run of the page before."""
     faults: tuple[str, ...] = ()
     """What is wrong with it, in sentences."""
-    conditions: tuple[Condition, ...] = field(default=(), compare=False)
+    conditions: tuple[Condition, ...] = ()
 
     @classmethod
     def of(cls, query: QueryParams, shared: bool) -> RunFilter:
         """Read a filter; `shared`: for a Postgres database."""
-        names = [f.name for f in fields(cls) if f.type == "str"]
-        given = {name: query.get(name, "").strip() for name in names}
+        values = {name: query.get(name, "").strip() for name in (*FILTERS, BEFORE)}
+        values = {name: value for name, value in values.items() if value}
         faults, conditions = list[str](), list[Condition]()
-        for name, value in given.items():
-            if not value:
-                continue
+        for name, value in values.items():
             try:
                 conditions.append(_condition(name, value, shared))
             except ValueError as error:
                 faults.append(str(error))
-        return cls(**given, faults=tuple(faults), conditions=tuple(conditions))
+        before = values.pop(BEFORE, "")
+        return cls(values, before, tuple(faults), tuple(conditions))
 
-    @property
-    def given(self) -> dict[str, str]:
-        """Return the fields that narrow something, without the place of the page."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "str"}
-        return {name: value for name, value in values.items() if value and name != "before"}
+    def __getitem__(self, name: str) -> str:
+        """Return what the form shows in a field."""
+        return self.given.get(name, "")
 
 
 def channel_of(shared: bool) -> sa.ColumnElement[str]:
@@ -206,16 +201,12 @@ async def listed_runs(database: Database, wanted: RunFilter) -> tuple[list[Liste
 
 def _listed(row: sa.Row[Any], children: int, votes: Mapping[str, Counter[str]]) -> ListedRun:
     rated = votes.get(row.request or "", Counter())
+    same = {n: getattr(row, n) for n in ("id", "kind", "status", "question", "started", "cost_usd")}
     return ListedRun(
-        id=row.id,
-        kind=row.kind,
-        status=row.status,
-        question=row.question,
+        **same,
         who=row.requester or "",
         where=where_of(row.request, row.schedule),
-        started=row.started,
         seconds=(row.finished - row.started).total_seconds() if row.finished else None,
-        cost_usd=row.cost_usd,
         subagents=children,
         good=rated["good"],
         bad=rated["bad"],

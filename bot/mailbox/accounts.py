@@ -90,8 +90,9 @@ async def mail_credentials(
     endpoint = settings.endpoints.google_oauth_endpoint
     if stored:
         client = needed_oauth(settings)
+        access, refresh = stored.access_token, stored.refresh_token
         return user_credentials(
-            _tokens(stored),
+            GoogleTokens(access.get_secret_value(), refresh.get_secret_value(), stored.expires_at),
             client.client_id,
             client.client_secret.get_secret_value(),
             endpoint,
@@ -103,14 +104,6 @@ async def mail_credentials(
             Path(google.service_account), address, endpoint, google.timeout_s
         )
     return None
-
-
-def _tokens(stored: MailboxTokens) -> GoogleTokens:
-    return GoogleTokens(
-        stored.access_token.get_secret_value(),
-        stored.refresh_token.get_secret_value(),
-        stored.expires_at,
-    )
 
 
 def _store_renewed(
