@@ -328,16 +328,12 @@ def check_common(settings: Tunables) -> None:
             )
 
 
-def settings_file(path: Path | None = None, env: Mapping[str, str] | None = None) -> Path | None:
+def settings_file() -> Path:
     """Return the file that `load_settings` reads, even if it does not exist yet.
 
-    This is `assistant.yaml` here unless another one is named; None if a given `env` leaves it at
-    the defaults. Raises SettingsError.
+    Raises SettingsError.
     """
-    chosen = path or _read_environment(env).assistant_config
-    if chosen is None and env is None:
-        chosen = Path("assistant.yaml")
-    return chosen.absolute() if chosen else None
+    return (_read_environment(None).assistant_config or Path("assistant.yaml")).absolute()
 
 
 def load_policy(path: Path, own: Path | None = None) -> Policy:

@@ -254,7 +254,7 @@ async def run_resume(context: CommandContext, name: str) -> None:
     if is_over:
         said = f"The one time of {name} is over: it is done."
     elif changed:
-        said = f"{name} goes on. Next run: {description.next_runs(row.spec, now, 1)}.\n"
+        said = f"{name} goes on. Next run: {description.next_run(row.spec, now)}.\n"
         said += "What came due while it was paused is not caught up."
     context.show({"name": name, "state": state, "changed": changed}, said)
 

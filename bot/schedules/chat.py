@@ -13,7 +13,7 @@ from bot.schedules.description import (
     destination,
     line,
     moment,
-    next_runs,
+    next_run,
     reads,
     timing,
     when,
@@ -174,7 +174,7 @@ class ScheduleService:
                 await self.store.delete(name)
             log.info("%s: %s %s", by, what, name)
         if what == "resume":
-            return phrase("schedule.resume_done", name=name, at=next_runs(row.spec, now, 1))
+            return phrase("schedule.resume_done", name=name, at=next_run(row.spec, now))
         return phrase(f"schedule.{what}_done", name=name)
 
     async def _exists(self, name: str, spec: Schedule, label: Label) -> bool:

@@ -81,10 +81,10 @@ def timing(spec: Schedule, now: datetime) -> str:
     return phrase("schedule.next", times=said, next=shown)
 
 
-def next_runs(spec: Schedule, now: datetime, count: int = SHOWN) -> str:
-    """Return the next times, in the schedule's own zone, which is named."""
-    times = [moment(at) for at in spec.timetable.next(count, now)]
-    return f"{'; '.join(times) or phrase('schedule.never')} ({spec.zone})"
+def next_run(spec: Schedule, now: datetime) -> str:
+    """Return the next time, in the schedule's own zone, which is named."""
+    times = [moment(at) for at in spec.timetable.next(1, now)]
+    return f"{times[0] if times else phrase('schedule.never')} ({spec.zone})"
 
 
 def contents(spec: Schedule) -> str:
@@ -154,6 +154,6 @@ def state(stored: StoredSchedule, now: datetime) -> str:
     """Return `next run ...`, or why there is none."""
     if stored.state == "active":
         failing = f"; {phrase('schedule.failing')}" if stored.trouble else ""
-        return phrase("schedule.next_run", at=next_runs(stored.spec, now, 1)) + failing
+        return phrase("schedule.next_run", at=next_run(stored.spec, now)) + failing
     why = f": {stored.why.rstrip('.')}" if stored.why else ""
     return phrase(f"schedule.{stored.state}") + why

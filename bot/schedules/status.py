@@ -116,7 +116,7 @@ def status_facts(each: ScheduleStatus, now: datetime) -> Iterator[tuple[str, str
         yield "next run", "none until `assistant serve` takes it up"
     elif stored.state == "active":
         due = f"; {each.waiting} due now" if each.waiting else ""
-        yield "next run", description.next_runs(spec, now, 1) + due
+        yield "next run", description.next_run(spec, now) + due
     else:
         yield "next run", description.state(stored, now)
     last, way = each.last, each.delivery

@@ -134,13 +134,13 @@ class LoopLag:
 class TokenProbe:
     """Checks whether Slack accepts our token: on demand, and not too often."""
 
-    def __init__(self, client: SlackClient, every_s: float = TOKEN_S) -> None:
-        self._client, self._every_s = client, every_s
+    def __init__(self, client: SlackClient) -> None:
+        self._client = client
         self._asked, self._said = float("-inf"), ""
 
     async def check(self) -> str | None:
         now = asyncio.get_running_loop().time()
-        if now - self._asked >= self._every_s:
+        if now - self._asked >= TOKEN_S:
             self._asked = now
             try:
                 await self._client.call("auth.test")
