@@ -27,7 +27,7 @@ from prometheus_client import Gauge
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
-from bot.console.app import PATH, LoopbackAccess
+from bot.console.app import PATH, ConsoleAccess, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.console.signin import Administrators, SlackSignIn, TeamAccess
 from bot.context import trace_runs
@@ -198,7 +198,7 @@ async def in_background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncItera
 async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) -> Server:
     """Put together what serves one workspace: the only one, or one of several."""
     url, name = settings.database_url, process.model_name
-    durable, rate_limiter, metrics = process.durable, process.rate_limiter, process.metrics
+    durable, metrics = process.durable, process.metrics
     if not url:
         stack.enter_context(only_process(settings.data_dir))
     cipher = cipher_of(settings)
@@ -224,31 +224,39 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     written_to: dict[type, object] = {SlackWriter: Writer(writer, settings.reply)}
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
     runs = Runs(
-        *(
-            kept,
-            process.model,
-            rate_limiter,
-            reader,
-            durable.executor,
-            metrics,
-            directory,
-            written_to,
-        ),
+        store=kept,
+        model=process.model,
+        rate_limiter=process.rate_limiter,
+        reader=reader,
+        executor=durable.executor,
+        metrics=metrics,
+        directory=directory,
+        clients=written_to,
         mailboxes=mail,
+        toolkit=toolkit,
+        traces=trace_runs(settings, kept, stack),
     )
-    runs.toolkit = toolkit
-    runs.traces = trace_runs(settings, kept, stack)
     dispatch = RequestWorker(inbox, durable, settings.serve.max_requests, runs)
     asked, slots = RequestQueue(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
-    around = ContextReader(kept, asked, client.web, people, settings.reply, bot.user, address)
-    cards = (Actions(kept.database), writer, admission, directory, address)
-    proposals = CardPoster(*cards, settings.approvals)
+    proposals = CardPoster(
+        Actions(kept.database), writer, admission, directory, address, settings.approvals
+    )
     delivery = Delivery(settings, kept, asked, writer, runs, proposals)
-    decided = (Actions(store.database), proposals, Grants(kept.database))
-    approvals = Approvals(*decided, web, durable, bot.team, delivery)
+    approvals = Approvals(
+        Actions(store.database), proposals, grants, web, durable, bot.team, delivery
+    )
     answering = RequestHandler(
-        *(settings, name, kept, asked, writer, runs, durable),
-        *(replace(admission, inbox=asked), around, metrics, delivery),
+        settings=settings,
+        model_name=name,
+        store=kept,
+        inbox=asked,
+        writer=writer,
+        runs=runs,
+        durable=durable,
+        admission=replace(admission, inbox=asked),
+        context=ContextReader(kept, asked, client.web, people, settings.reply, bot.user, address),
+        metrics=metrics,
+        delivery=delivery,
     )
     validator = ScheduleValidator(reader, directory, admission.file, mail)
     schedules = Schedules(settings, name, runs, durable, writer, validator, proposals)
@@ -276,20 +284,31 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     hear = time_calls(intake.from_socket, metrics.ack.observe)
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
     administrators = Administrators(bot.team, settings.console.admins, policy, people)
-    seen = (health, metrics, sockets, backfill, connecting, administrators)
-    console: list[BaseRoute] = []
-    shown = Store(store.database.aside())
-    if process.sign_in:
-        access = TeamAccess(process.sign_in, bot.team)
-        console = console_routes(shown, settings, access, policy)
+    access: ConsoleAccess | None = None
+    if sign_in := process.sign_in:
+        access = TeamAccess(sign_in, bot.team)
     elif settings.console.public_url and not settings.team:
         found = {bot.team: administrators}.get
         sign_in = SlackSignIn(settings, store.database, cipher, found, bot.team)
-        console = console_routes(shown, settings, TeamAccess(sign_in, bot.team), policy)
+        access = TeamAccess(sign_in, bot.team)
     elif not _is_forwarded_to(settings):
-        console = console_routes(shown, settings, LoopbackAccess(), policy)
+        access = LoopbackAccess()
+    shown = Store(store.database.aside())
     server = Server(
-        settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
+        settings=settings,
+        console=console_routes(shown, settings, access, policy) if access else [],
+        dispatch=dispatch,
+        durable=durable,
+        intake=intake,
+        writer=writer,
+        approvals=approvals,
+        schedules=schedules,
+        health=health,
+        metrics=metrics,
+        sockets=sockets,
+        backfill=backfill,
+        connecting=connecting,
+        administrators=administrators,
     )
     _register_workflows(server, answering, children)
     await policy.read()  # an invalid policy at the start ends it; later nobody is answered
