@@ -27,8 +27,7 @@ from bot.serving.web import serve_app
 from bot.storage import tables
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
-from bot.storage.names import Names
-from bot.storage.run_index import folded
+from bot.storage.run_index import Names, folded
 from config.settings import load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED

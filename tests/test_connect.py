@@ -27,8 +27,7 @@ from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.log import Redactor, learn
-from bot.mailbox.accounts import mail_credentials
-from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens, oauth_of
+from bot.mailbox.accounts import SCOPE, Credentials, MailboxTokens, mail_credentials, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from config.settings import load_settings

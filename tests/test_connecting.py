@@ -33,7 +33,7 @@ from starlette.responses import JSONResponse
 
 from bot.listeners.home import CODE, CONNECT, DISCONNECT
 from bot.local.slack.views import home
-from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens
+from bot.mailbox.accounts import SCOPE, Credentials, MailboxTokens
 from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
 from bot.metrics import Metrics
 from bot.privacy.forget import Forget

@@ -23,7 +23,7 @@ from timing import Patience
 from bot.approvals.store import Actions
 from bot.console.app import PATH
 from bot.console.records import MENU, policy_lines
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from bot.policy.directory import Grants
 from bot.schedules.store import ScheduleStore
 from bot.serving.web import serve_app

@@ -34,8 +34,8 @@ from bot.privacy.retention import empty_runs, empty_trajectories
 from bot.runs.store import Store
 from bot.serving.web import serve_app
 from bot.storage import tables
-from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
+from bot.storage.run_index import Names
 from config.settings import load_settings
 
 __all__ = ["browser"]

@@ -36,7 +36,7 @@ from bot.local.sample_mailbox import load_sample_mailbox
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS, SAMPLE_OWNER
 from bot.local.workspace import micros
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from config.settings import Settings
 
 Json = dict[str, Any]

@@ -21,7 +21,7 @@ from timing import patient
 
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase

@@ -18,11 +18,12 @@ from starlette.routing import Route
 
 from bot.cli.output import CommandContext, on_database
 from bot.errors import SetupError
-from bot.mailbox.accounts import OPERATOR, disconnect
-from bot.mailbox.google_oauth import (
+from bot.mailbox.accounts import (
+    OPERATOR,
     PERMISSIONS_PAGE,
     ConnectFailed,
     Credentials,
+    disconnect,
     needed_oauth,
     oauth_of,
 )

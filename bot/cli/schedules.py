@@ -14,8 +14,7 @@ from pydantic import BaseModel
 
 from bot.cli.output import CommandContext, name_or_default, on_database
 from bot.doctor.services import find_server
-from bot.mailbox.accounts import Mailboxes
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import Credentials, Mailboxes
 from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import PolicyFile
 from bot.runs.durable import LOCKS

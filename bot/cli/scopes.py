@@ -9,8 +9,7 @@ from itertools import chain
 
 import scopes
 from bot.cli.output import CommandContext, on_database
-from bot.mailbox.accounts import OPERATOR
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import OPERATOR, Credentials
 from bot.storage.database import Database
 from bot.tooling.registry import toolkit_of
 from config.settings import Settings

@@ -19,8 +19,7 @@ from bot.context import EPOCH, App
 from bot.errors import SetupError
 from bot.local.samples import SAMPLE_AS_OF
 from bot.local_mode import DAY
-from bot.mailbox.accounts import OPERATOR, mail_credentials
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import OPERATOR, Credentials, mail_credentials
 from bot.mailbox.sync import MailState, Sync, new_threads
 from bot.reports.documents import TriageReport
 from bot.runs.store import Store

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from bot.console.timeline import KINDS, seconds_text
 from bot.errors import StoreError
 from bot.runs.store import Store
-from bot.storage.names import Names
+from bot.storage.run_index import Names
 from config.settings import Settings
 
 log = logging.getLogger(__name__)

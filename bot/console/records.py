@@ -19,7 +19,7 @@ from bot.approvals.cards import arguments, title
 from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
 from bot.console.app import PATH, Console, refusal
 from bot.errors import SetupError
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import Credentials
 from bot.policy.directory import Grants
 from bot.policy.policy import PolicyFault, PolicyFile
 from bot.schedules import description

@@ -27,9 +27,8 @@ from bot.reports.documents import STATUSES, AnswerDocument, parse_document
 from bot.reports.text import report_text
 from bot.runs.store import WAITING, RunNotFound, Store
 from bot.storage.database import Database
-from bot.storage.names import ids_named
 from bot.storage.requests import SCHEDULED, RequestQueue
-from bot.storage.run_index import asks
+from bot.storage.run_index import asks, ids_named
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
 from subagents.brief import SpawnedBrief, brief_of
 from subagents.budget import NANO

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
 from bot.errors import SetupError, StoreError
-from bot.mailbox.google_oauth import ConnectFailed, Credentials, oauth_of
+from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
 from bot.schedules.store import ScheduleStore
 from bot.slack.client import LOCK
 from bot.storage.database import Database

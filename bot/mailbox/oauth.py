@@ -19,9 +19,8 @@ from pydantic import BaseModel
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.mailbox.accounts import disconnect
+from bot.mailbox.accounts import Credentials, GoogleOauth, MailboxTokens, disconnect, oauth_of
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
-from bot.mailbox.google_oauth import Credentials, GoogleOauth, MailboxTokens, oauth_of
 from bot.storage.database import Database
 from bot.storage.tables import oauth_states
 from config.settings import Settings

@@ -40,8 +40,7 @@ from bot.listeners.interactions import AnswerButtons, Interactions
 from bot.listeners.socket_mode import Hear, Sockets
 from bot.local_mode import model_client
 from bot.log import log_to
-from bot.mailbox.accounts import Mailboxes
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import Credentials, Mailboxes
 from bot.mailbox.oauth import Connecting
 from bot.memory import PreferenceStore
 from bot.metrics import Metrics, time_calls
@@ -67,8 +66,8 @@ from bot.slack.stream import Writer
 from bot.slack.writer import MessageWriter
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.encryption import cipher_of
-from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
+from bot.storage.run_index import Names
 from bot.terminal import DONE, WRONG_USE, errors_reported, tell
 from bot.tooling.registry import toolkit_of
 from config.sections import RetentionSettings

@@ -35,7 +35,7 @@ from starlette.types import ASGIApp, Message
 from bot.console.app import origin_of
 from bot.errors import SetupError, StoreError
 from bot.local.listeners import close_listeners
-from bot.mailbox.google_oauth import ConnectFailed
+from bot.mailbox.accounts import ConnectFailed
 from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, Owner, OwnerUnknown
 from bot.manifest import REDIRECT_PATH, bot_permissions
 from bot.metrics import CONTENT_TYPE, Metrics
