@@ -19,8 +19,8 @@ from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import PolicyFile
 from bot.runs.durable import LOCKS
 from bot.schedules import description
+from bot.schedules.description import schedule_statuses, status_lines
 from bot.schedules.run import RunPlanner
-from bot.schedules.status import lines, schedule_statuses
 from bot.schedules.store import Occurrences, ScheduleError, ScheduleStore
 from bot.schedules.validation import (
     CheckUnavailable,
@@ -103,7 +103,7 @@ async def run_list(context: CommandContext) -> None:
     served = await is_served(context.database, settings.data_dir)
     schedules = [each.to_json() for each in found]
     empty = "There is no schedule. Set one under `schedules` in assistant.yaml, or in chat."
-    blocks = ("\n".join(lines(each, now)) for each in found)
+    blocks = ("\n".join(status_lines(each, now)) for each in found)
     context.show({"served": served, "schedules": schedules}, *blocks, empty=empty)
     if found and not served and not context.as_json:
         tell("Nothing serves at present: they run while `assistant serve` does.")

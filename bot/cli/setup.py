@@ -14,7 +14,8 @@ from pathlib import Path
 import typer
 from pydantic import SecretStr
 
-from bot.doctor import install, services, slack
+from bot.doctor import services, slack
+from bot.doctor.doctor import know_client
 from bot.doctor.slack import Problem
 from bot.errors import SetupError
 from bot.manifest import bot_permissions, manifest, new_app_link
@@ -134,7 +135,7 @@ async def _check_signing(settings: Settings, secret: str) -> str:
 
 
 async def _client(settings: Settings, secret: str) -> str:
-    await install.known(settings, secret)
+    await know_client(settings, secret)
     return "it is that of slack.client_id"
 
 

@@ -23,7 +23,7 @@ from bot.mailbox.accounts import Credentials
 from bot.policy.directory import Grants
 from bot.policy.policy import PolicyFault, PolicyFile
 from bot.schedules import description
-from bot.schedules.status import ScheduleStatus, schedule_statuses, status_facts
+from bot.schedules.description import ScheduleStatus, schedule_statuses, status_facts
 from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import show_invisible
 from bot.storage.requests import RequestQueue
