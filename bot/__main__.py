@@ -10,8 +10,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from bot.cli.examples import add_examples
-
 Export = Annotated[
     Path | None, typer.Option("--slack-export", help="Read this Slack export (zip) instead.")
 ]
@@ -68,6 +66,12 @@ app = typer.Typer(
 )
 
 
+def examples(*lines: str) -> str:
+    """Return the end of a command's help, of one or two lines that work."""
+    # typer joins lines, and keeps empty ones
+    return "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -94,7 +98,7 @@ def assistant(
     TEAM.set(team)
 
 
-@app.command()
+@app.command(epilog=examples("assistant demo"))
 def demo(json: AsJson = False) -> None:
     """Sweep, triage and ask the samples: five markets, one mailbox, sales. No keys, no cost."""
     from bot.cli.demo import run_demo
@@ -102,7 +106,12 @@ def demo(json: AsJson = False) -> None:
     raise typer.Exit(run_demo(json))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        'assistant ask "Which questions in #support-es are still unanswered?"',
+        'assistant ask "How many orders were there in March?" --database sales.duckdb',
+    )
+)
 def ask(
     question: str,
     database: Annotated[
@@ -136,7 +145,12 @@ def ask(
     raise typer.Exit(run_ask(ReadingOptions(*shared, *sources), question))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "assistant sweep --channels 'support-*' --since 7d --markdown",
+        "assistant sweep --channels '*' --slack-export export.zip --as-of 2025-04-15",
+    )
+)
 def sweep(
     name: Annotated[str | None, typer.Argument(help="Sweep in assistant.yaml.")] = None,
     channels: Annotated[
@@ -166,7 +180,9 @@ def sweep(
     raise typer.Exit(run_sweep(given, wanted, markdown=markdown))
 
 
-@app.command()
+@app.command(
+    epilog=examples("assistant triage --since 2d", "assistant triage --mbox mail.mbox --limit 50")
+)
 def triage(
     mbox: Mbox = None,
     me: Me = None,
@@ -201,7 +217,11 @@ def triage(
     raise typer.Exit(run_triage(given, limit, resume))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "assistant review change.diff", "assistant review plan.md --profile strategy --language de"
+    )
+)
 def review(
     source: Annotated[
         str | None, typer.Argument(help="File, folder or address of a page.", metavar="SOURCE")
@@ -228,7 +248,7 @@ def review(
     raise typer.Exit(run_review(given, args, resume, markdown=markdown))
 
 
-@app.command()
+@app.command(epilog=examples("assistant serve", "assistant serve --local --open"))
 def serve(
     local: Annotated[
         bool, typer.Option("--local", help="Serve the sample workspace, with a page to try it on.")
@@ -255,7 +275,7 @@ def serve(
     raise typer.Exit(run_serve(model, port, page_port if local else None, open))
 
 
-@app.command()
+@app.command(epilog=examples("assistant pause --by Ana"))
 def pause(
     by: By = None,
     json: AsJson = False,
@@ -266,7 +286,7 @@ def pause(
     raise typer.Exit(run_pause(json, by))
 
 
-@app.command()
+@app.command(epilog=examples("assistant resume"))
 def resume(json: AsJson = False) -> None:
     """Resume after `pause`; requests that waited are answered now."""
     from bot.cli.runs import run_resume
@@ -274,7 +294,7 @@ def resume(json: AsJson = False) -> None:
     raise typer.Exit(run_resume(json))
 
 
-@app.command()
+@app.command(epilog=examples("assistant runs --limit 5"))
 def runs(
     limit: Annotated[int, typer.Option(min=1, help="Number of runs to list.")] = 20,
     json: AsJson = False,
@@ -285,7 +305,7 @@ def runs(
     raise typer.Exit(list_runs(json, limit))
 
 
-@app.command()
+@app.command(epilog=examples("assistant feedback --bad"))
 def feedback(
     limit: Annotated[int, typer.Option(min=1, help="Number of ratings to list.")] = 20,
     bad: Annotated[bool, typer.Option("--bad", help="Only bad answers.")] = False,
@@ -297,7 +317,9 @@ def feedback(
     raise typer.Exit(list_feedback(json, limit, bad))
 
 
-@app.command()
+@app.command(
+    epilog=examples("assistant show 3aed2eb7a726", "assistant show 3aed2eb7a726 --files results")
+)
 def show(
     run: str,
     files: Annotated[
@@ -314,7 +336,7 @@ def show(
     raise typer.Exit(show_run(json, run, files, thread))
 
 
-@app.command()
+@app.command(epilog=examples("assistant audit 3aed2eb7a726"))
 def audit(run: str, json: AsJson = False) -> None:
     """Prove that nothing leaked between the contexts of a run."""
     from bot.cli.runs import audit_run
@@ -322,7 +344,11 @@ def audit(run: str, json: AsJson = False) -> None:
     raise typer.Exit(audit_run(json, run))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "assistant replay 3aed2eb7a726", "assistant replay 3aed2eb7a726 --model claude --from s3"
+    )
+)
 def replay(
     run: str,
     model: Annotated[
@@ -340,7 +366,7 @@ def replay(
     raise typer.Exit(run_replay(json, run, model, start))
 
 
-@app.command()
+@app.command(epilog=examples("assistant decisions --since 7d --verdict deny"))
 def decisions(
     run: Annotated[str | None, typer.Argument(help="Only of this run (default: all runs).")] = None,
     since: Annotated[str | None, typer.Option(help="Only the last 7d, 12h.")] = None,
@@ -360,7 +386,11 @@ def decisions(
     raise typer.Exit(show_log(json, run, since, limit, tool=tool, verdict=verdict))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "assistant forget --user U0123ABCD --dry-run", "assistant forget --source data:sales"
+    )
+)
 def forget(
     user: Annotated[
         str | None, typer.Option(help="Forget what this person (id) wrote, asked for and stored.")
@@ -400,7 +430,7 @@ def list_approvals(
         raise typer.Exit(list_approvals(json, everything))
 
 
-@approvals.command()
+@approvals.command(epilog=examples("assistant approvals deny a1b2c3d4"))
 def deny(action: str, json: AsJson = False) -> None:
     """Deny a waiting action."""
     from bot.cli.approvals import deny_action
@@ -408,7 +438,7 @@ def deny(action: str, json: AsJson = False) -> None:
     raise typer.Exit(deny_action(json, action))
 
 
-@approvals.command()
+@approvals.command(epilog=examples("assistant approvals revoke a1b2c3d4"))
 def revoke(grant: str, json: AsJson = False) -> None:
     """Revoke a standing grant."""
     from bot.cli.approvals import revoke_grant
@@ -429,7 +459,7 @@ def list_schedules(context: typer.Context, json: AsJson = False) -> None:
         raise typer.Exit(run_list(json))
 
 
-@schedules.command("run")
+@schedules.command("run", epilog=examples("assistant schedules run markets --dry-run"))
 def run_schedule(
     name: str,
     dry_run: Annotated[
@@ -444,7 +474,7 @@ def run_schedule(
     raise typer.Exit(run_dry(json, name) if dry_run else run_now(json, name))
 
 
-@schedules.command("pause")
+@schedules.command("pause", epilog=examples("assistant schedules pause markets"))
 def pause_schedule(name: str, by: By = None, json: AsJson = False) -> None:
     """Pause a schedule until it is resumed."""
     from bot.cli.schedules import run_pause
@@ -452,7 +482,7 @@ def pause_schedule(name: str, by: By = None, json: AsJson = False) -> None:
     raise typer.Exit(run_pause(json, name, by))
 
 
-@schedules.command("resume")
+@schedules.command("resume", epilog=examples("assistant schedules resume markets"))
 def resume_schedule(name: str, json: AsJson = False) -> None:
     """Resume a schedule; runs that it missed while paused are not made up for."""
     from bot.cli.schedules import run_resume
@@ -460,7 +490,7 @@ def resume_schedule(name: str, json: AsJson = False) -> None:
     raise typer.Exit(run_resume(json, name))
 
 
-@schedules.command("delete")
+@schedules.command("delete", epilog=examples("assistant schedules delete markets"))
 def delete_schedule(name: str, json: AsJson = False) -> None:
     """Delete a schedule that was set in chat."""
     from bot.cli.schedules import run_delete
@@ -481,7 +511,7 @@ def list_servers(context: typer.Context, json: AsJson = False) -> None:
         raise typer.Exit(run_list(json))
 
 
-@mcp.command()
+@mcp.command(epilog=examples("assistant mcp confirm crm"))
 def confirm(
     what: str = typer.Argument(metavar="SERVER[.TOOL]", help="One tool, or all tools of a server."),
     json: AsJson = False,
@@ -496,7 +526,7 @@ PORT = 3001
 """A fixed port, because a web client of Google names the address that it returns to."""
 
 
-@app.command()
+@app.command(epilog=examples("assistant connect google"))
 def connect(
     provider: Annotated[Literal["google"], typer.Argument(help="google: a Gmail mailbox.")],
     disconnect: Annotated[
@@ -513,7 +543,11 @@ def connect(
     raise typer.Exit(run_disconnect(json) if disconnect else run_connect(json, port))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "assistant console", "assistant console --port 8123", "assistant console --team T0123ABCD"
+    )
+)
 def console(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
@@ -532,7 +566,14 @@ def console(
     raise typer.Exit(run_console(False, port))
 
 
-@app.command("eval")
+@app.command(
+    "eval",
+    epilog=examples(
+        "assistant eval twins --model offline",
+        "assistant eval FOLDER --compare before.json",
+        "assistant eval add 3aed2eb7a726 --as good",
+    ),
+)
 def evaluate(
     suite: Annotated[
         str,
@@ -575,7 +616,7 @@ def evaluate(
     raise typer.Exit(run_evaluation(given))
 
 
-@app.command("review-briefs")
+@app.command("review-briefs", epilog=examples("assistant review-briefs"))
 def review_briefs(json: AsJson = False) -> None:
     """List failed, partial and under-briefed subagents by version of their template."""
     from bot.cli.runs import review
@@ -583,7 +624,7 @@ def review_briefs(json: AsJson = False) -> None:
     raise typer.Exit(review(json))
 
 
-@app.command()
+@app.command(epilog=examples("assistant scopes"))
 def scopes(json: AsJson = False) -> None:
     """List the scopes: their tools, why a tool is missing, their fixed tokens."""
     from bot.cli.scopes import list_scopes
@@ -591,7 +632,9 @@ def scopes(json: AsJson = False) -> None:
     raise typer.Exit(list_scopes(json))
 
 
-@app.command()
+@app.command(
+    epilog=examples("assistant manifest", "assistant manifest --url https://bot.example.com")
+)
 def manifest(
     url: Annotated[
         str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
@@ -607,7 +650,7 @@ def manifest(
     raise typer.Exit(print_manifest(url, json, reasons))
 
 
-@app.command()
+@app.command(epilog=examples("assistant init"))
 def init() -> None:
     """Write a commented assistant.yaml and .env.example into this folder."""
     from bot.cli.init import run_init
@@ -615,7 +658,7 @@ def init() -> None:
     raise typer.Exit(run_init())
 
 
-@app.command()
+@app.command(epilog=examples("assistant setup", "assistant setup --from-env"))
 def setup(
     from_env: Annotated[
         bool, typer.Option("--from-env", help="Do not ask; use the environment.")
@@ -630,7 +673,7 @@ def setup(
     raise typer.Exit(run_setup(from_env, url))
 
 
-@app.command()
+@app.command(epilog=examples("assistant doctor"))
 def doctor(json: AsJson = False) -> None:
     """Check tokens, scopes, events, channels, database and models; say what to fix."""
     from bot.doctor.doctor import diagnose
@@ -638,7 +681,7 @@ def doctor(json: AsJson = False) -> None:
     raise typer.Exit(diagnose(json))
 
 
-@app.command()
+@app.command(epilog=examples("assistant backup monday.tar.gz"))
 def backup(
     file: Annotated[Path, typer.Argument(help="File to write, such as monday.tar.gz.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
@@ -649,7 +692,7 @@ def backup(
     raise typer.Exit(run_backup(file, force))
 
 
-@app.command()
+@app.command(epilog=examples("assistant restore monday.tar.gz --force"))
 def restore(
     file: Annotated[Path, typer.Argument(help="File that `assistant backup` wrote.")],
     force: Annotated[
@@ -660,9 +703,6 @@ def restore(
     from bot.cli.backup import run_restore
 
     raise typer.Exit(run_restore(file, force))
-
-
-add_examples(app)
 
 
 def main(args: list[str] | None = None) -> None:
