@@ -23,7 +23,7 @@ from bot.schedules.run import OccurrenceRunner
 from bot.schedules.store import Occurrences, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleValidator
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import RequestQueue
+from bot.storage.requests import NEVER, RequestQueue
 from bot.storage.schedules import Work
 from config.schedules import Timetable
 from config.settings import Settings
@@ -172,32 +172,27 @@ class Scheduler:
 
     async def reconcile(self) -> None:
         """Match the jobs to the table, and catch up what changed schedules have missed."""
-        found = {each.id: each for each in await self.store.all()}
-        for id in self._known.keys() - found.keys():
-            self._remove(id)
-        for id, schedule in found.items():
+        active = {each.id: each for each in await self.store.all() if each.state == "active"}
+        for id in self._known.keys() - active.keys():
+            del self._known[id]
+            if self.jobs.get_job(id):
+                self.jobs.remove_job(id)
+        for id, schedule in active.items():
             if self._known.get(id) == schedule.changed:
                 continue
-            self._remove(id)
-            self._known[id] = schedule.changed
-            if schedule.state == "active":
-                trigger = TimetableTrigger(schedule.spec.timetable)
-                self.jobs.add_job(run_job, trigger, [self.create_due, id], id=id, **LATE_JOBS)
-                await self.create_due(id)
+            self._known[id], work = schedule.changed, [self.create_due, id]
+            trigger = TimetableTrigger(schedule.spec.timetable)
+            self.jobs.add_job(run_job, trigger, work, id=id, replace_existing=True, **LATE_JOBS)
+            await self.create_due(id)
 
     async def create_due(self, id: str) -> None:
         """Create rows for the times of a schedule up to now."""
         try:
             await self.occurrences.create_due(id)
         except StoreError:
-            self._known.pop(id, None)  # the next reconciliation catches it up
+            self._known[id] = NEVER  # the next reconciliation catches it up
             raise
         self.on_due()
-
-    def _remove(self, id: str) -> None:
-        self._known.pop(id, None)
-        if self.jobs.get_job(id):
-            self.jobs.remove_job(id)
 
 
 class Schedules:
