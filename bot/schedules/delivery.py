@@ -39,7 +39,6 @@ from bot.requests.delivery import (
     read_file,
 )
 from bot.runs.run import ActiveRun, Runs
-from bot.runs.store import RunNotFound
 from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, record_success
 from bot.schedules.description import contents, moment, when
 from bot.schedules.run import note_mail
@@ -173,11 +172,8 @@ class ReportDelivery:
         return "quiet" if quiet else "delivered"
 
     async def _document(self, occurrence: Occurrence) -> Answer | SweepReport:
-        try:
-            run = await self.runs.store.run(occurrence.run or "")
-        except RunNotFound:
-            raise DeliveryFailed(phrase("delivery.gone")) from None
-        document = parse_document(run.result) if run.result else None
+        run = await self.runs.store.find_run(occurrence.run or "")
+        document = parse_document(run.result) if run and run.result else None
         if not isinstance(document, Answer | SweepReport):
             raise DeliveryFailed(phrase("delivery.gone"))
         return document
@@ -264,11 +260,12 @@ class ReportDelivery:
         if hidden := (await gate.release("p1", ctx, to=owner)).obstacles:
             names = format_obstacles(hidden, MOST_NAMED)
             raise DeliveryFailed(phrase("delivery.not_yours", owner=owner, names=names))
-        if place.mail:
-            if place.mail.casefold() not in own:
-                await self._check_others(stored, label)
-            return
-        if place.channel == owner:
+        if place.mail and place.mail.casefold() not in own:
+            if not label.is_open:  # it leaves the workspace, and nobody can take it back
+                raise DeliveryFailed(phrase("delivery.only_public"))
+            if stored.origin == "chat" and owner not in await admins(self.validator.policy):
+                raise DeliveryFailed(phrase("delivery.not_approved"))
+        if place.mail or place.channel == owner:
             return
         if obstacles := (await gate.release("p1", ctx)).obstacles:
             grantable = all(o.grantable for o in obstacles)
@@ -277,15 +274,6 @@ class ReportDelivery:
             sources = {o.source: o.name for o in obstacles} if grantable else {}
             why = phrase("delivery.not_there", place=place.name, names=names, then=then)
             raise DeliveryFailed(why, sources, place.channel)
-
-    async def _check_others(self, stored: StoredSchedule, label: Label) -> None:
-        """Check mail to others: it leaves the workspace, and nobody can take it back."""
-        if not label.is_open:
-            raise DeliveryFailed(phrase("delivery.only_public"))
-        if stored.origin == "config":
-            return
-        if stored.spec.owner not in await admins(self.validator.policy):
-            raise DeliveryFailed(phrase("delivery.not_approved"))
 
     async def _own_addresses(self, stored: StoredSchedule, live: ActiveRun) -> list[str]:
         """Return the owner's own addresses: of their mailbox, and as Slack knows it."""

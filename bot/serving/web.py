@@ -393,7 +393,7 @@ class _Pages:
     async def back(self, request: Request) -> Response:
         """Handle the return from Google: show the code that proves who used this browser."""
         browser, state = self._browser(request), _query(request, "state")
-        asking = await self._connecting.finish_consent(state, browser) if browser else None
+        asking = await self._connecting.states.spend(state, browser) if browser else None
         if asking is None:
             return _expired_page()
         try:

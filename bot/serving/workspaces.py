@@ -235,14 +235,9 @@ class Workspaces(Receiver):
     async def _of_company(self, id: str, token: str) -> list[str]:
         """Return the workspaces in which a company's installation is approved."""
         teams: list[str] = []
-        cursor = ""
         try:
-            while True:
-                page = await self._web.auth_teams_list(token=token, limit=100, cursor=cursor)
+            async for page in await self._web.auth_teams_list(token=token, limit=100):
                 teams += [str(each["id"]) for each in page.get("teams") or ()]
-                cursor = mapping(page.get("response_metadata")).get("next_cursor") or ""
-                if not cursor:
-                    break
         except (SlackApiError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("Slack does not list the workspaces of %s: %s", id, error)
             return self._teams_of.get(id, [])
