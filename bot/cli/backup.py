@@ -111,7 +111,7 @@ def _pack(settings: Settings, folder: Path, names: Sequence[str], file: Path) ->
 def _revision(settings: Settings, folder: Path) -> str:
     query = "SELECT version_num FROM alembic_version"
     if settings.database_url:
-        with _connected(settings.database_url) as connection:
+        with _connect(settings.database_url) as connection:
             row = connection.execute(query.replace("FROM ", f"FROM {SCHEMAS[0]}.")).fetchone()
     else:
         with closing(sqlite3.connect(folder / FILES[1])) as copy:
@@ -178,7 +178,7 @@ def _in_the_way(settings: Settings) -> str:
         "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND granted AND "
         "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
-    with _connected(settings.database_url) as connection:
+    with _connect(settings.database_url) as connection:
         if connection.execute(held, (LOCKS,)).fetchone():
             raise SetupError(
                 "locked", "`assistant serve` uses this database.", "Stop all replicas."
@@ -221,11 +221,9 @@ def _postgres(settings: Settings, program: str, *arguments: str) -> None:
         raise SetupError("database", f"{program} failed: {said}", "Nothing was changed.")
 
 
-@contextmanager
-def _connected(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(plain) as connection:
-        yield connection
+def _connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+    address = make_url(url).set(drivername="postgresql")
+    return psycopg.connect(address.render_as_string(hide_password=False))
 
 
 @contextmanager

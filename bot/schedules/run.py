@@ -402,13 +402,6 @@ def next_try(
     return None if following and following <= at else at
 
 
-def is_passing(document: Document) -> bool:
-    """Return whether a failed report may succeed later: the model was unavailable for a part."""
-    stops = [each.stopped_by for each in document.subagents]
-    stops += [document.stopped_by] if isinstance(document, AnswerDocument) else []
-    return any(stop in PASSING for stop in stops)
-
-
 def explain_nothing(document: Document) -> str:
     """Explain in a sentence why a run has no result."""
     if isinstance(document, AnswerDocument):
@@ -443,10 +436,19 @@ class ScheduledReport:
     """A report, with what the row of its occurrence stores."""
 
     document: Document
-    extra: Mapping[str, Any] | None
-    figures: Mapping[str, int] | None
-    passing: bool
-    """Whether a failed one may succeed later."""
+    extra: Mapping[str, Any] | None = None
+    figures: Mapping[str, int] | None = None
+    away: bool = False
+    """Slack could not be read in part."""
+
+    @property
+    def passing(self) -> bool:
+        """Return whether it failed and may succeed later: something was unavailable for a part."""
+        document = self.document
+        stops = [each.stopped_by for each in document.subagents]
+        stops += [document.stopped_by] if isinstance(document, AnswerDocument) else []
+        away = self.away or any(stop in PASSING for stop in stops)
+        return away and document.status == "failed"
 
 
 @dataclass
@@ -518,7 +520,7 @@ class OccurrenceRunner:
             report = await kinds.get(plan.spec.kind, self._remind)(plan, live)
             document = report.document
             failed = document.status in ("failed", "cancelled")
-            why, passing = explain_nothing(document), report.passing and document.status == "failed"
+            why, passing = explain_nothing(document), report.passing
             await self.store.finish_run(
                 run,
                 document.status,
@@ -643,7 +645,7 @@ class OccurrenceRunner:
         extra = {"covered": covered_after(document, plan.covered), "channels": names}
         away = any(s.plan and s.plan.stopped == "slack" for s in sweep.sources)
         figures = document.counts.model_dump()
-        return ScheduledReport(document, extra, figures, away or is_passing(document))
+        return ScheduledReport(document, extra, figures, away)
 
     async def _triage(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         """Return the digest of the mailbox of whom the run is for. Raises RunFailed."""
@@ -680,7 +682,7 @@ class OccurrenceRunner:
         # All threads are new, as a triage lists nothing twice.
         high = sum(verdict.priority == "high" for verdict in document.verdicts)
         figures = {"new": len(document.verdicts) + len(document.unreadable), "high": high}
-        return ScheduledReport(document, extra, figures, is_passing(document))
+        return ScheduledReport(document, extra, figures)
 
     async def _ask(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         """Answer a question as its owner. Nobody is there to approve of what it would write.
@@ -712,7 +714,7 @@ class OccurrenceRunner:
         await add_files(live.run, document)
         task = ask.reports.task
         extra = _handled(task) if isinstance(task, Triage) else None
-        return ScheduledReport(document, extra, None, is_passing(document))
+        return ScheduledReport(document, extra)
 
     async def _remind(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         """Return the words of a reminder; no model is called."""
@@ -727,7 +729,7 @@ class OccurrenceRunner:
             label=plan.label,
             cost_usd=0.0,
         )
-        return ScheduledReport(document, None, None, passing=False)
+        return ScheduledReport(document)
 
     def _context(
         self, settings: Settings, plan: RunPlan, live: ActiveRun, problems: tuple[str, ...] = ()
