@@ -40,9 +40,9 @@ class CommandContext:
         """Print the document where JSON is wanted, else the lines, or `empty` if there is none."""
         if self.as_json:
             dump(document)
-        elif lines or not empty:
+        elif lines:
             say("\n".join(lines))
-        else:
+        elif empty:
             tell(empty)
 
 
