@@ -46,8 +46,11 @@ Model = Annotated[str, typer.Option(help="claude, or offline (fixed rules, no ke
 AsUser = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Read at most this many channels.")]
-
-
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown.")]
+Resume = Annotated[str | None, typer.Option(help="Resume an interrupted run (its id).")]
+Url = Annotated[
+    str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
+]
 By = Annotated[str | None, typer.Option(help="Name shown to others.")]
 
 FEW_FULL_COLLECTIONS = (2_000, 10, 1_000)
@@ -167,9 +170,7 @@ def sweep(
     limit: Limit = None,
     model: Model = "claude",
     as_user: AsUser = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the report as Markdown.")
-    ] = False,
+    markdown: Markdown = False,
     json: AsJson = False,
 ) -> None:
     """Sweep channels for customer issues: one subagent each, one report."""
@@ -195,9 +196,7 @@ def triage(
         int | None, typer.Option(min=1, help="Read at most this many threads, newest first.")
     ] = None,
     model: Model = "claude",
-    resume: Annotated[
-        str | None, typer.Option(help="Resume an interrupted triage (a run id).")
-    ] = None,
+    resume: Resume = None,
     json: AsJson = False,
 ) -> None:
     """Triage a mailbox: one subagent a thread, one digest."""
@@ -233,10 +232,8 @@ def review(
         str, typer.Option(help="Language of the report, such as de (default: English).")
     ] = "",
     model: Model = "claude",
-    resume: Annotated[
-        str | None, typer.Option(help="Resume an interrupted review (a run id).")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    resume: Resume = None,
+    markdown: Markdown = False,
     json: AsJson = False,
 ) -> None:
     """Have a panel of specialists review a file, a folder or a page."""
@@ -636,9 +633,7 @@ def scopes(json: AsJson = False) -> None:
     epilog=examples("assistant manifest", "assistant manifest --url https://bot.example.com")
 )
 def manifest(
-    url: Annotated[
-        str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
-    ] = None,
+    url: Url = None,
     reasons: Annotated[
         bool, typer.Option("--reasons", help="Only print why each OAuth scope is needed.")
     ] = False,
@@ -663,9 +658,7 @@ def setup(
     from_env: Annotated[
         bool, typer.Option("--from-env", help="Do not ask; use the environment.")
     ] = False,
-    url: Annotated[
-        str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
-    ] = None,
+    url: Url = None,
 ) -> None:
     """Ask for the tokens, test each, and write them to .env."""
     from bot.cli.setup import run_setup

@@ -15,15 +15,13 @@ from bot.policy.policy import PolicyFile
 from bot.runs.store import Store
 from bot.serving.web import serve_app
 from bot.terminal import say, tell
-from config.settings import settings_file, team_file
+from config.settings import settings_file
 
 
 @on_database
 async def run_console(context: CommandContext, port: int) -> None:
     """Serve the console until Ctrl-C or SIGTERM, and print its address."""
-    settings, path = context.settings, settings_file()
-    own = team_file(path, settings.team) if settings.team else None
-    policy = PolicyFile(path, settings.policy, own=own)
+    settings, policy = context.settings, PolicyFile.of(context.settings, settings_file())
     store, access = Store(context.database), LoopbackAccess()
     app = Starlette(routes=console_routes(store, settings, access, policy))
     try:

@@ -18,7 +18,7 @@ from bot.errors import SetupError
 from bot.slack.people import ChannelFacts, People, Person
 from bot.storage.requests import Incoming, RequestQueue
 from config.sections import Policy, PolicyRules
-from config.settings import SettingsError, load_policy
+from config.settings import Settings, SettingsError, load_policy, team_file
 from config.words import current, phrase
 from scopes import scope_names
 
@@ -103,6 +103,12 @@ class PolicyFile:
         self._looked = float("-inf")
         self._signature: Signature | None = None
         self._now: Policy | PolicyFault = policy
+
+    @classmethod
+    def of(cls, settings: Settings, path: Path | None) -> PolicyFile:
+        """Return that of the settings file at this path, and of their workspace if there is one."""
+        own = team_file(path, settings.team) if settings.team else None
+        return cls(path, settings.policy, own=own)
 
     async def read(self) -> Policy:
         """Return the current policy. Raises PolicyFault while the file is wrong or missing."""

@@ -71,7 +71,7 @@ from bot.storage.run_index import Names
 from bot.terminal import DONE, WRONG_USE, errors_reported, tell
 from bot.tooling.registry import toolkit_of
 from config.sections import RetentionSettings
-from config.settings import Settings, load_settings, settings_file, team_file
+from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
 from scopes.preferences import Preferences
 from scopes.schedules import ScheduleDesk
@@ -206,10 +206,9 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
     bot, address = await who_am_i(client, settings)
     inbox, writer = RequestQueue(store.database), MessageWriter(web, settings.slack)
-    health, cursors, path = Health(), Cursors(inbox), process.policy_path
-    own = team_file(path, settings.team) if settings.team else None
+    health, cursors = Health(), Cursors(inbox)
     people = People(client, settings.slack.languages, remember=Names(store.database).save)
-    policy = PolicyFile(path, settings.policy, own=own)
+    policy = PolicyFile.of(settings, process.policy_path)
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     members = Members(client)
     stack.push_async_callback(members.aclose)
