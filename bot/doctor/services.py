@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
+from bot.policy.policy import unknown_scope
 from bot.schedules.store import ScheduleStore
 from bot.slack.client import LOCK
 from bot.storage.database import Database
@@ -114,12 +115,9 @@ HEALTH_S = 1.0
 
 async def settings_agree(settings: Settings) -> str:
     """Check for values that are valid one by one but conflict."""
-    policy = settings.policy
-    rules = [policy.everywhere, policy.direct, *policy.channels.values(), *policy.users.values()]
-    unknown = {name for rule in rules for name in rule.scopes or ()} - set(scope_names())
-    if unknown:
-        known = ", ".join(scope_names())
-        raise Problem(f"There is no scope {min(unknown)}: fix it in `policy`; there are {known}.")
+    if unknown := unknown_scope(settings.policy):
+        name, known = unknown[1], ", ".join(scope_names())
+        raise Problem(f"There is no scope {name}: fix it in `policy`; there are {known}.")
     if settings.serve.subagents_per_minute and not settings.secrets.database_url:
         raise Problem(
             "serve.subagents_per_minute holds on Postgres only: set DATABASE_URL, or make it null."
