@@ -61,11 +61,11 @@ class CostWindow:
     @classmethod
     def of(cls, query: QueryParams, today: date) -> CostWindow:
         usual = cls(today - timedelta(days=USUAL_DAYS - 1), today)
-        given = {name: query.get(name, "").strip() for name in ("first", "last")}
+        begin, end = (query.get(name, "").strip() for name in ("first", "last"))
         try:
-            last = date.fromisoformat(given["last"]) if given["last"] else today
+            last = date.fromisoformat(end) if end else today
             ago = timedelta(days=USUAL_DAYS - 1)
-            first = date.fromisoformat(given["first"]) if given["first"] else last - ago
+            first = date.fromisoformat(begin) if begin else last - ago
         except (ValueError, OverflowError):
             return cls(usual.first, usual.last, "Write days as 2026-11-28.")
         if not first <= last < first + timedelta(days=MOST_DAYS):

@@ -171,9 +171,8 @@ class Records:
             of_own = policy_lines(policy, _policy_in(own), f"{TEAMS}/{own.name}")
             lines = [b if b.origin != DEFAULTS else a for a, b in zip(lines, of_own, strict=True)]
         file = own or common
-        shown = {"name": f"{TEAMS}/{own.name}" if own else FILE, "text": ""}
-        if file and file.exists():
-            shown["text"] = file.read_text("utf-8")
+        text = file.read_text("utf-8") if file and file.exists() else ""
+        shown = {"name": f"{TEAMS}/{own.name}" if own else FILE, "text": text}
         return self.console.render(request, "policy.html", fault="", lines=lines, file=shown)
 
     async def feedback(self, request: Request) -> Response:

@@ -195,13 +195,18 @@ def _triaged_row(
     done: HandledMail, thread: str, known: sa.Row[Any] | None, reached: Cursor | None
 ) -> dict[str, Any]:
     """Return the row of a thread after a triage; a concurrent triage may have seen more."""
-    now, seen = datetime.now(UTC), {*(known.messages if known else ()), *done.threads[thread]}
-    changes = {"state": HANDLED, "run": done.run, "at": now, "messages": sorted(seen)}
-    if known is None or (known.until and known.until <= now):
-        changes["until"] = None
-    if reached:
-        changes["history"] = reached.history
-    return _row(done.account, thread, known, **changes)
+    now, seen = datetime.now(UTC), done.threads[thread]
+    return _row(
+        done.account,
+        thread,
+        known,
+        state=HANDLED,
+        run=done.run,
+        at=now,
+        messages=sorted({*(known.messages if known else ()), *seen}),
+        until=known.until if known and known.until and known.until > now else None,
+        history=reached.history if reached else known.history if known else "",
+    )
 
 
 LIVE = timedelta(hours=1)
