@@ -157,7 +157,7 @@ async def _in_time(check: Awaitable[T]) -> T:
 async def _see(found: Awaitable[T], check: str) -> T:
     """Return what another check reports, too; raise Unchecked if it failed."""
     try:
-        return await found
+        return await asyncio.shield(found)  # others wait for it, too
     except (Problem, Unchecked):
         raise Unchecked(f"see {check}") from None
 
@@ -170,6 +170,7 @@ async def check_installed(settings: Settings, session: aiohttp.ClientSession) ->
         await _judge("events", _events(settings, session)),
         await _judge("workspaces", _workspaces(settings, found)),
     ]
+    await asyncio.wait([found])
     each = [] if found.exception() else found.result()
     own = (check_workspace(settings, settings_file(), session, one) for one in each)
     judged = (_judge(one.id, check) for one, check in zip(each, own, strict=True))
@@ -187,7 +188,7 @@ async def _events(settings: Settings, session: aiohttp.ClientSession) -> str:
 
 
 async def _workspaces(settings: Settings, found: Awaitable[Sequence[Installed]]) -> str:
-    if count := len(await found):
+    if count := len(await asyncio.shield(found)):
         return f"{count} installed the app"
     public = (settings.serve.public_url or "").rstrip("/")
     return f"none installed the app yet: open {public}/slack/install while `serve` runs"
@@ -236,7 +237,7 @@ class SlackChecks:
         return slack.slack(self._settings, self._session, secret.get_secret_value())
 
     async def _token(self) -> str:
-        account = await self._account
+        account = await asyncio.shield(self._account)
         return f"@{account.name} in {account.team}"
 
     async def _scopes(self) -> str:
@@ -250,7 +251,8 @@ class SlackChecks:
         return f"searches as {account.name}"
 
     async def _events(self, hello: Awaitable[Hello]) -> str:
-        greeting, account = await hello, await _see(self._account, "token")
+        greeting = await asyncio.shield(hello)
+        account = await _see(self._account, "token")
         app = await slack.app_of_bot(self._client(slack.BOT), account.bot)
         if app and greeting.app and app != greeting.app:
             raise Problem(
@@ -271,7 +273,8 @@ class SlackChecks:
 
     async def _channels(self) -> str:
         name = (await _see(self._account, "token")).name
-        listed, rules = await self._listed, self._settings.policy.channels
+        listed = await asyncio.shield(self._listed)
+        rules = self._settings.policy.channels
         asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
         absent = [c for c in listed if not c.get("is_member") and _is_named(c, asked)]
         if absent:
