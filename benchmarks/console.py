@@ -20,16 +20,14 @@ from yarl import URL
 
 from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.runs.store import PendingRecords, Store
 from bot.serving.web import serve_app
 from bot.storage import tables
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
-from bot.storage.names import Names
-from bot.storage.run_index import folded
+from bot.storage.run_index import Names, folded
 from config.settings import load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from cryptography.fernet import Fernet
 
 from bot.cli.ask import ReadingOptions
-from bot.cli.triage import InboxTriage
+from bot.cli.triage import triage_mailbox
 from bot.context import open_app
 from bot.local.google.server import TOKEN
 from bot.reports.documents import TriageReport
@@ -76,11 +76,11 @@ def sampled(wanted: Wanted) -> list[Sample]:
 
 async def triaged(wanted: Wanted, limit: int | None) -> Sample:
     with TemporaryDirectory() as folder:
-        triage = InboxTriage(ReadingOptions(mail=True), limit)
-        async with open_app(_settings(wanted, Path(folder)), triage.given.options(), ignore) as app:
+        given = ReadingOptions(mail=True)
+        async with open_app(_settings(wanted, Path(folder)), given.options(), ignore) as app:
             gc.collect()
             wall, cpu = time.perf_counter(), time.process_time()
-            document = await triage(app)
+            document = await triage_mailbox(app, given, limit)
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             assert not app.store_fault, app.store_fault
     assert document.status == "complete", document.unreadable or document.status

@@ -6,30 +6,52 @@ import gc
 import io
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from bot.cli.examples import add_examples
-from bot.cli.subcommands import (
-    AsJson,
-    AsOf,
-    AsUser,
-    Export,
-    Mbox,
-    Me,
-    Model,
-    Sample,
-    approvals,
-    connect,
-    console,
-    evaluate,
-    mcp,
-    once,
-    only,
-    schedules,
-    sweep,
-)
+Export = Annotated[
+    Path | None, typer.Option("--slack-export", help="Read this Slack export (zip) instead.")
+]
+Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
+
+
+def once(given: list[Path] | None) -> list[Path] | None:
+    """Reject a repeated option, of which the command line would silently use only the last."""
+    if given and len(given) > 1:
+        raise typer.BadParameter(f"It is given {len(given)} times: give it once.")
+    return given
+
+
+def only(given: list[Path] | None) -> Path | None:
+    return given[0] if given else None
+
+
+Mbox = Annotated[
+    list[Path] | None,
+    typer.Option("--mbox", help="Read this mailbox file instead (mbox, Takeout).", callback=once),
+]
+Me = Annotated[
+    str | None,
+    typer.Option(
+        *("--reader", "--me"),
+        help="Whose mailbox --mbox is: an address (default: the likeliest, named on stderr).",
+    ),
+]
+AsOf = Annotated[
+    str | None, typer.Option(help="End of the window (UTC, exclusive): 2025-04-15 (default: now).")
+]
+Since = Annotated[str | None, typer.Option(help="Length of the window: 30d, 12h (default: 7d).")]
+Model = Annotated[str, typer.Option(help="claude, or offline (fixed rules, no key, no cost).")]
+AsUser = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Read at most this many channels.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown.")]
+Resume = Annotated[str | None, typer.Option(help="Resume an interrupted run (its id).")]
+Url = Annotated[
+    str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
+]
+By = Annotated[str | None, typer.Option(help="Name shown to others.")]
 
 FEW_FULL_COLLECTIONS = (2_000, 10, 1_000)
 """Thresholds of the garbage collector, for every command.
@@ -45,6 +67,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a command's help, of one or two lines that work."""
+    # typer joins lines, and keeps empty ones
+    return "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
 
 
 def _print_version(wanted: bool) -> None:
@@ -73,7 +101,7 @@ def assistant(
     TEAM.set(team)
 
 
-@app.command()
+@app.command(epilog=examples("assistant demo"))
 def demo(json: AsJson = False) -> None:
     """Sweep, triage and ask the samples: five markets, one mailbox, sales. No keys, no cost."""
     from bot.cli.demo import run_demo
@@ -81,7 +109,12 @@ def demo(json: AsJson = False) -> None:
     raise typer.Exit(run_demo(json))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        'assistant ask "Which questions in #support-es are still unanswered?"',
+        'assistant ask "How many orders were there in March?" --database sales.duckdb',
+    )
+)
 def ask(
     question: str,
     database: Annotated[
@@ -115,10 +148,42 @@ def ask(
     raise typer.Exit(run_ask(ReadingOptions(*shared, *sources), question))
 
 
-app.command()(sweep)
+@app.command(
+    epilog=examples(
+        "assistant sweep --channels 'support-*' --since 7d --markdown",
+        "assistant sweep --channels '*' --slack-export export.zip --as-of 2025-04-15",
+    )
+)
+def sweep(
+    name: Annotated[str | None, typer.Argument(help="Sweep in assistant.yaml.")] = None,
+    channels: Annotated[
+        list[str] | None,
+        typer.Option("--channels", help="Names or globs: 'support-*'. Repeatable."),
+    ] = None,
+    tracker: Annotated[
+        str | None, typer.Option(help="Id of a Slack List that tracks bugs (F...).")
+    ] = None,
+    slack_export: Export = None,
+    sample: Sample = False,
+    as_of: AsOf = None,
+    since: Since = None,
+    limit: Limit = None,
+    model: Model = "claude",
+    as_user: AsUser = None,
+    markdown: Markdown = False,
+    json: AsJson = False,
+) -> None:
+    """Sweep channels for customer issues: one subagent each, one report."""
+    from bot.cli.ask import ReadingOptions, SweepOptions, run_sweep
+
+    given = ReadingOptions(slack_export, sample, as_of, since, model, as_user, json)
+    wanted = SweepOptions(channels or (), tracker, limit, name or "")
+    raise typer.Exit(run_sweep(given, wanted, markdown=markdown))
 
 
-@app.command()
+@app.command(
+    epilog=examples("assistant triage --since 2d", "assistant triage --mbox mail.mbox --limit 50")
+)
 def triage(
     mbox: Mbox = None,
     me: Me = None,
@@ -131,9 +196,7 @@ def triage(
         int | None, typer.Option(min=1, help="Read at most this many threads, newest first.")
     ] = None,
     model: Model = "claude",
-    resume: Annotated[
-        str | None, typer.Option(help="Resume an interrupted triage (a run id).")
-    ] = None,
+    resume: Resume = None,
     json: AsJson = False,
 ) -> None:
     """Triage a mailbox: one subagent a thread, one digest."""
@@ -153,7 +216,11 @@ def triage(
     raise typer.Exit(run_triage(given, limit, resume))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "assistant review change.diff", "assistant review plan.md --profile strategy --language de"
+    )
+)
 def review(
     source: Annotated[
         str | None, typer.Argument(help="File, folder or address of a page.", metavar="SOURCE")
@@ -165,10 +232,8 @@ def review(
         str, typer.Option(help="Language of the report, such as de (default: English).")
     ] = "",
     model: Model = "claude",
-    resume: Annotated[
-        str | None, typer.Option(help="Resume an interrupted review (a run id).")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    resume: Resume = None,
+    markdown: Markdown = False,
     json: AsJson = False,
 ) -> None:
     """Have a panel of specialists review a file, a folder or a page."""
@@ -180,7 +245,7 @@ def review(
     raise typer.Exit(run_review(given, args, resume, markdown=markdown))
 
 
-@app.command()
+@app.command(epilog=examples("assistant serve", "assistant serve --local --open"))
 def serve(
     local: Annotated[
         bool, typer.Option("--local", help="Serve the sample workspace, with a page to try it on.")
@@ -207,18 +272,18 @@ def serve(
     raise typer.Exit(run_serve(model, port, page_port if local else None, open))
 
 
-@app.command()
+@app.command(epilog=examples("assistant pause --by Ana"))
 def pause(
-    by: Annotated[str | None, typer.Option(help="Name shown to others.")] = None,
+    by: By = None,
     json: AsJson = False,
 ) -> None:
     """Stop all new work of the bot in the whole workspace, at once."""
     from bot.cli.runs import run_pause
 
-    raise typer.Exit(run_pause(by, json))
+    raise typer.Exit(run_pause(json, by))
 
 
-@app.command()
+@app.command(epilog=examples("assistant resume"))
 def resume(json: AsJson = False) -> None:
     """Resume after `pause`; requests that waited are answered now."""
     from bot.cli.runs import run_resume
@@ -226,7 +291,7 @@ def resume(json: AsJson = False) -> None:
     raise typer.Exit(run_resume(json))
 
 
-@app.command()
+@app.command(epilog=examples("assistant runs --limit 5"))
 def runs(
     limit: Annotated[int, typer.Option(min=1, help="Number of runs to list.")] = 20,
     json: AsJson = False,
@@ -234,10 +299,10 @@ def runs(
     """List the latest runs."""
     from bot.cli.runs import list_runs
 
-    raise typer.Exit(list_runs(limit, json))
+    raise typer.Exit(list_runs(json, limit))
 
 
-@app.command()
+@app.command(epilog=examples("assistant feedback --bad"))
 def feedback(
     limit: Annotated[int, typer.Option(min=1, help="Number of ratings to list.")] = 20,
     bad: Annotated[bool, typer.Option("--bad", help="Only bad answers.")] = False,
@@ -246,10 +311,12 @@ def feedback(
     """List the latest ratings of answers, with their runs and what people said."""
     from bot.cli.runs import list_feedback
 
-    raise typer.Exit(list_feedback(limit, bad, json))
+    raise typer.Exit(list_feedback(json, limit, bad))
 
 
-@app.command()
+@app.command(
+    epilog=examples("assistant show 3aed2eb7a726", "assistant show 3aed2eb7a726 --files results")
+)
 def show(
     run: str,
     files: Annotated[
@@ -263,18 +330,22 @@ def show(
     """Show one run: its subagents, how they ended, its result."""
     from bot.cli.runs import show_run
 
-    raise typer.Exit(show_run(run, json, files, thread))
+    raise typer.Exit(show_run(json, run, files, thread))
 
 
-@app.command()
+@app.command(epilog=examples("assistant audit 3aed2eb7a726"))
 def audit(run: str, json: AsJson = False) -> None:
     """Prove that nothing leaked between the contexts of a run."""
     from bot.cli.runs import audit_run
 
-    raise typer.Exit(audit_run(run, json))
+    raise typer.Exit(audit_run(json, run))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "assistant replay 3aed2eb7a726", "assistant replay 3aed2eb7a726 --model claude --from s3"
+    )
+)
 def replay(
     run: str,
     model: Annotated[
@@ -289,10 +360,10 @@ def replay(
     """Run a recorded run again with today's prompts and code; say where it departs."""
     from bot.cli.replay import run_replay
 
-    raise typer.Exit(run_replay(run, model, start, json))
+    raise typer.Exit(run_replay(json, run, model, start))
 
 
-@app.command()
+@app.command(epilog=examples("assistant decisions --since 7d --verdict deny"))
 def decisions(
     run: Annotated[str | None, typer.Argument(help="Only of this run (default: all runs).")] = None,
     since: Annotated[str | None, typer.Option(help="Only the last 7d, 12h.")] = None,
@@ -309,10 +380,14 @@ def decisions(
     """Show the decisions of the gate and their rules; --json shows all of them."""
     from bot.cli.runs import show_log
 
-    raise typer.Exit(show_log(run, since, tool, verdict, limit, json))
+    raise typer.Exit(show_log(json, run, since, limit, tool=tool, verdict=verdict))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "assistant forget --user U0123ABCD --dry-run", "assistant forget --source data:sales"
+    )
+)
 def forget(
     user: Annotated[
         str | None, typer.Option(help="Forget what this person (id) wrote, asked for and stored.")
@@ -332,26 +407,213 @@ def forget(
     """Delete the stored data of a person, channel or source, with each run that saw it."""
     from bot.cli.runs import run_forget
 
-    raise typer.Exit(run_forget(user, channel, source, dry_run, json))
+    raise typer.Exit(run_forget(json, dry_run, user=user, channel=channel, source=source))
 
 
+approvals = typer.Typer(help="Show and decide approvals.")
 app.add_typer(approvals, name="approvals")
 
 
+@approvals.callback(invoke_without_command=True)
+def list_approvals(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Include finished ones.")] = False,
+    json: AsJson = False,
+) -> None:
+    """List actions that wait for approval, and valid grants. Approve them in Slack."""
+    from bot.cli.approvals import list_approvals
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(list_approvals(json, everything))
+
+
+@approvals.command(epilog=examples("assistant approvals deny a1b2c3d4"))
+def deny(action: str, json: AsJson = False) -> None:
+    """Deny a waiting action."""
+    from bot.cli.approvals import deny_action
+
+    raise typer.Exit(deny_action(json, action))
+
+
+@approvals.command(epilog=examples("assistant approvals revoke a1b2c3d4"))
+def revoke(grant: str, json: AsJson = False) -> None:
+    """Revoke a standing grant."""
+    from bot.cli.approvals import revoke_grant
+
+    raise typer.Exit(revoke_grant(json, grant))
+
+
+schedules = typer.Typer(help="Show and change scheduled reports.")
 app.add_typer(schedules, name="schedules")
 
 
+@schedules.callback(invoke_without_command=True)
+def list_schedules(context: typer.Context, json: AsJson = False) -> None:
+    """List schedules: next run, last run, last delivery, cost. Nothing is read or sent."""
+    from bot.cli.schedules import run_list
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(run_list(json))
+
+
+@schedules.command("run", epilog=examples("assistant schedules run markets --dry-run"))
+def run_schedule(
+    name: str,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only show what it would read and where it would post."),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Run a schedule now, in the process that serves."""
+    from bot.cli.schedules import run_dry, run_now
+
+    raise typer.Exit(run_dry(json, name) if dry_run else run_now(json, name))
+
+
+@schedules.command("pause", epilog=examples("assistant schedules pause markets"))
+def pause_schedule(name: str, by: By = None, json: AsJson = False) -> None:
+    """Pause a schedule until it is resumed."""
+    from bot.cli.schedules import run_pause
+
+    raise typer.Exit(run_pause(json, name, by))
+
+
+@schedules.command("resume", epilog=examples("assistant schedules resume markets"))
+def resume_schedule(name: str, json: AsJson = False) -> None:
+    """Resume a schedule; runs that it missed while paused are not made up for."""
+    from bot.cli.schedules import run_resume
+
+    raise typer.Exit(run_resume(json, name))
+
+
+@schedules.command("delete", epilog=examples("assistant schedules delete markets"))
+def delete_schedule(name: str, json: AsJson = False) -> None:
+    """Delete a schedule that was set in chat."""
+    from bot.cli.schedules import run_delete
+
+    raise typer.Exit(run_delete(json, name))
+
+
+mcp = typer.Typer(help="Show tool servers (MCP) and approve their tools.")
 app.add_typer(mcp, name="mcp")
 
 
-app.command()(connect)
-app.command()(console)
+@mcp.callback(invoke_without_command=True)
+def list_servers(context: typer.Context, json: AsJson = False) -> None:
+    """List servers, their tools, and why a tool is off. Each server is asked now."""
+    from bot.cli.mcp import run_list
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(run_list(json))
 
 
-app.command("eval")(evaluate)
+@mcp.command(epilog=examples("assistant mcp confirm crm"))
+def confirm(
+    what: str = typer.Argument(metavar="SERVER[.TOOL]", help="One tool, or all tools of a server."),
+    json: AsJson = False,
+) -> None:
+    """Approve tools as they are described now, and print them."""
+    from bot.cli.mcp import run_confirm
+
+    raise typer.Exit(run_confirm(json, what))
 
 
-@app.command("review-briefs")
+PORT = 3001
+"""A fixed port, because a web client of Google names the address that it returns to."""
+
+
+@app.command(epilog=examples("assistant connect google"))
+def connect(
+    provider: Annotated[Literal["google"], typer.Argument(help="google: a Gmail mailbox.")],
+    disconnect: Annotated[
+        bool, typer.Option("--disconnect", help="Revoke the access and delete the tokens.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 to which Google returns.")
+    ] = PORT,
+    json: AsJson = False,
+) -> None:
+    """Connect your own mailbox to the assistant, or disconnect it."""
+    from bot.cli.connect import run_connect, run_disconnect
+
+    raise typer.Exit(run_disconnect(json) if disconnect else run_connect(json, port))
+
+
+@app.command(
+    epilog=examples(
+        "assistant console", "assistant console --port 8123", "assistant console --team T0123ABCD"
+    )
+)
+def console(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 8200,
+    team: Annotated[
+        str, typer.Option(help="Workspace to show, if several are served (T...).")
+    ] = "",
+) -> None:
+    """Show runs, costs and records in your browser, from the stored state."""
+    from bot.cli.console import run_console
+    from config.settings import TEAM
+
+    if team:
+        TEAM.set(team)
+
+    raise typer.Exit(run_console(False, port))
+
+
+@app.command(
+    "eval",
+    epilog=examples(
+        "assistant eval twins --model offline",
+        "assistant eval FOLDER --compare before.json",
+        "assistant eval add 3aed2eb7a726 --as good",
+    ),
+)
+def evaluate(
+    suite: Annotated[
+        str,
+        typer.Argument(
+            help="states, triage, asked, filter, sql, twins, panel, or a folder of cases; "
+            "add: write cases from a stored run.",
+        ),
+    ],
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="With add: id of the run.")
+    ] = None,
+    model: Model = "claude",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of labelled data, for the first five suites.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Folder of prompts to use in place of those of the program.")
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="Earlier result (--save), or a folder of prompts.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the result into this file.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many cases.")] = None,
+    alone: Annotated[bool, typer.Option("--alone", help="Leave out the two baselines.")] = False,
+    rating: Annotated[
+        Literal["good", "bad"] | None,
+        typer.Option("--as", help="With add: what the run was (default: as it was rated)."),
+    ] = None,
+    into: Annotated[Path, typer.Option(help="With add: folder of the cases.")] = Path("cases"),
+    json: AsJson = False,
+) -> None:
+    """Measure the assistant on cases whose right answers are known, and compare."""
+    from bot.cli.evaluate import EvaluationOptions, add_case, run_evaluation
+
+    if (suite == "add") != (run is not None):
+        raise typer.BadParameter("`eval add` takes the id of a run, a suite takes none.")
+    if run is not None:
+        raise typer.Exit(add_case(json, run, rating, into))
+    given = EvaluationOptions(suite, model, data, prompts, compare, save, limit, alone, json)
+    raise typer.Exit(run_evaluation(given))
+
+
+@app.command("review-briefs", epilog=examples("assistant review-briefs"))
 def review_briefs(json: AsJson = False) -> None:
     """List failed, partial and under-briefed subagents by version of their template."""
     from bot.cli.runs import review
@@ -359,7 +621,7 @@ def review_briefs(json: AsJson = False) -> None:
     raise typer.Exit(review(json))
 
 
-@app.command()
+@app.command(epilog=examples("assistant scopes"))
 def scopes(json: AsJson = False) -> None:
     """List the scopes: their tools, why a tool is missing, their fixed tokens."""
     from bot.cli.scopes import list_scopes
@@ -367,11 +629,11 @@ def scopes(json: AsJson = False) -> None:
     raise typer.Exit(list_scopes(json))
 
 
-@app.command()
+@app.command(
+    epilog=examples("assistant manifest", "assistant manifest --url https://bot.example.com")
+)
 def manifest(
-    url: Annotated[
-        str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
-    ] = None,
+    url: Url = None,
     reasons: Annotated[
         bool, typer.Option("--reasons", help="Only print why each OAuth scope is needed.")
     ] = False,
@@ -383,7 +645,7 @@ def manifest(
     raise typer.Exit(print_manifest(url, json, reasons))
 
 
-@app.command()
+@app.command(epilog=examples("assistant init"))
 def init() -> None:
     """Write a commented assistant.yaml and .env.example into this folder."""
     from bot.cli.init import run_init
@@ -391,14 +653,12 @@ def init() -> None:
     raise typer.Exit(run_init())
 
 
-@app.command()
+@app.command(epilog=examples("assistant setup", "assistant setup --from-env"))
 def setup(
     from_env: Annotated[
         bool, typer.Option("--from-env", help="Do not ask; use the environment.")
     ] = False,
-    url: Annotated[
-        str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
-    ] = None,
+    url: Url = None,
 ) -> None:
     """Ask for the tokens, test each, and write them to .env."""
     from bot.cli.setup import run_setup
@@ -406,7 +666,7 @@ def setup(
     raise typer.Exit(run_setup(from_env, url))
 
 
-@app.command()
+@app.command(epilog=examples("assistant doctor"))
 def doctor(json: AsJson = False) -> None:
     """Check tokens, scopes, events, channels, database and models; say what to fix."""
     from bot.doctor.doctor import diagnose
@@ -414,7 +674,7 @@ def doctor(json: AsJson = False) -> None:
     raise typer.Exit(diagnose(json))
 
 
-@app.command()
+@app.command(epilog=examples("assistant backup monday.tar.gz"))
 def backup(
     file: Annotated[Path, typer.Argument(help="File to write, such as monday.tar.gz.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
@@ -425,7 +685,7 @@ def backup(
     raise typer.Exit(run_backup(file, force))
 
 
-@app.command()
+@app.command(epilog=examples("assistant restore monday.tar.gz --force"))
 def restore(
     file: Annotated[Path, typer.Argument(help="File that `assistant backup` wrote.")],
     force: Annotated[
@@ -436,9 +696,6 @@ def restore(
     from bot.cli.backup import run_restore
 
     raise typer.Exit(run_restore(file, force))
-
-
-add_examples(app)
 
 
 def main(args: list[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from apscheduler.triggers.cron import CronTrigger
 from pydantic import Field, StringConstraints, model_validator
 
-from config.sections import USER_ID, Language, Name, Section, SlackUser
+from config.sections import USER_ID, Language, Name, Section, SlackUser, written
 
 FIELDS = ("minute", "hour", "day", "month", "day_of_week")
 """Fields of a crontab with five fields; one with six begins with the seconds."""
@@ -240,14 +240,23 @@ def _offset(zone: ZoneInfo, at: datetime) -> timedelta:
     return at.astimezone(zone).utcoffset() or timedelta()
 
 
-SCHEDULE = r"^[a-z0-9][a-z0-9-]{0,39}$"
-DESTINATION = r"^(dm|#[^\s#@]{1,80}|[CGUW][A-Z0-9]{2,}|[^\s@<>,;]+@[^\s@<>,;]+\.[^\s@<>,;]+)$"
-LIST_ID = r"^F[A-Z0-9]{2,}$"
-
-ScheduleName = Annotated[str, StringConstraints(pattern=SCHEDULE)]
-Destination = Annotated[str, StringConstraints(pattern=DESTINATION)]
+ScheduleName = Annotated[
+    str,
+    written(
+        r"^[a-z0-9][a-z0-9-]{0,39}$",
+        "small letters, digits and hyphens, 40 at most, such as markets or daily-mail",
+    ),
+]
+Destination = Annotated[
+    str,
+    written(
+        r"^(dm|#[^\s#@]{1,80}|[CGUW][A-Z0-9]{2,}|[^\s@<>,;]+@[^\s@<>,;]+\.[^\s@<>,;]+)$",
+        "dm (to its owner), #channel or the id of one (C...), or a mail address",
+    ),
+]
 """`dm` (a direct message to the owner), a channel as `#name` or id, or a mail address; of a
 reminder also the id of a person."""
+ListId = Annotated[str, written(r"^F[A-Z0-9]{2,}$", "the id of a Slack list (F...)")]
 PERSON = re.compile(USER_ID)
 Kind = Literal["sweep", "triage", "ask", "reminder"]
 MAX_WORDS = 2_000
@@ -269,7 +278,7 @@ class Schedule(Section):
     zone: str = "UTC"
     channels: tuple[Name, ...] = Field(default=(), strict=False)
     """Channels of a sweep: names, patterns or ids."""
-    tracker: Annotated[str, StringConstraints(pattern=LIST_ID)] | None = None
+    tracker: ListId | None = None
     request: Words = ""
     """The question of `ask`, complete in itself."""
     text: Words = ""

@@ -17,15 +17,17 @@ from pydantic import (
     model_validator,
 )
 
-URL = r"^https?://"
-PUBLIC_URL = (
-    r"^(https://[A-Za-z0-9.-]+(:[0-9]+)?|http://(127\.0\.0\.1|localhost)(:[0-9]+)?)(/[\w./~-]*)?$"
-)
-LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
+WRITTEN: dict[str, str] = {}
+"""Pattern of a text -> description of what it accepts."""
+
+
+def written(pattern: str, words: str) -> StringConstraints:
+    """Accept text of this pattern, which the words describe."""
+    WRITTEN[pattern] = words
+    return StringConstraints(pattern=pattern)
+
+
 USER_ID = r"^[UW][A-Z0-9]{2,}$"
-CHANNEL_ID = r"^[CGD][A-Z0-9]{2,}$"
-HOST = r"^[a-z0-9-]+(\.[a-z0-9-]+)+$"
-ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
 _LOGIN = re.compile(
     r"^https?://[^/?#]*@|^(?!http)\w+://[^@?]*:[^@?]*@|[?&](ssl)?password=", re.IGNORECASE
 )
@@ -36,13 +38,30 @@ PositiveCount = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
-Url = Annotated[str, StringConstraints(pattern=URL)]
-PublicUrl = Annotated[str, StringConstraints(pattern=PUBLIC_URL)]
-Host = Annotated[str, StringConstraints(pattern=HOST)]
+Url = Annotated[str, written(r"^https?://", "an address that begins with http:// or https://")]
+PublicUrl = Annotated[
+    str,
+    written(
+        r"^(https://[A-Za-z0-9.-]+(:[0-9]+)?|http://(127\.0\.0\.1|localhost)(:[0-9]+)?)(/[\w./~-]*)?$",
+        "an https:// address (http:// on this machine only) without ? and #",
+    ),
+]
+Host = Annotated[
+    str, written(r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", "the name of a host such as example.com")
+]
 Name = Annotated[str, StringConstraints(min_length=1)]
-Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
-SlackUser = Annotated[str, StringConstraints(pattern=USER_ID)]
-Asker = Annotated[str, StringConstraints(pattern=ASKER)]
+Language = Annotated[
+    str,
+    written(r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$", "a language code such as en or pt-BR"),
+]
+SlackUser = Annotated[str, written(USER_ID, "a Slack user id such as U0123ABCD")]
+Asker = Annotated[
+    str,
+    written(
+        r"^(members|guests|external|[UWS][A-Z0-9]{2,})$",
+        "members, guests, external, or the id of a user (U...) or of a user group (S...)",
+    ),
+]
 
 
 def without_password(instead: str) -> BeforeValidator:
@@ -143,6 +162,11 @@ class LimitSettings(Section):
             raise ValueError("remind_at must be smaller than handoff_at")
         return self
 
+    def of_task(self, seconds: float, cost_usd: float | None = None) -> Self:
+        """Return the limits of a task with its own time and, if it is given, its own budget."""
+        cost_usd = self.cost_usd if cost_usd is None else cost_usd
+        return self.model_copy(update={"seconds": seconds, "cost_usd": cost_usd})
+
 
 class SlackSettings(Section):
     app_distribution: Literal["internal", "distributed"]
@@ -157,7 +181,7 @@ class SlackSettings(Section):
     retry_attempts: Count
     paced: bool
     lists: dict[Name, Name]
-    languages: dict[Annotated[str, Field(pattern=CHANNEL_ID)], Language]
+    languages: dict[Annotated[str, Field(pattern=r"^[CGD][A-Z0-9]{2,}$")], Language]
     search: bool
     reactions: dict[Annotated[str, Field(pattern=r"^[a-z0-9_+'-]{1,100}$")], Name]
 
@@ -296,21 +320,28 @@ class Policy(Section):
         return self
 
 
-SOURCE_NAME = r"^[a-z][a-z0-9_-]{0,39}$"
-READER = r"^(members|[UW][A-Z0-9]{2,})$"
-POSTGRES = r"^postgres(ql)?://"
-DATASET = r"^[A-Za-z0-9:.-]+\.\w+$"
 LISTED = "[list]"
 
-SourceName = Annotated[str, StringConstraints(pattern=SOURCE_NAME)]
-Reader = Annotated[str, StringConstraints(pattern=READER)]
+SourceName = Annotated[
+    str,
+    written(
+        r"^[a-z][a-z0-9_-]{0,39}$",
+        "small letters, digits, - and _, a letter first, 40 at most, such as sales",
+    ),
+]
+Reader = Annotated[
+    str, written(r"^(members|[UW][A-Z0-9]{2,})$", "`members` or a user id such as U0123ABCD")
+]
 Readers = Annotated[tuple[Reader, ...], Field(strict=False)]
 """Who may read it in Slack: `members` (all full members) or user ids; empty = nobody there."""
 File = Annotated[Path, Field(strict=False)]
 Postgres = Annotated[
     str,
-    StringConstraints(pattern=POSTGRES),
+    written(r"^postgres(ql)?://", "an address that begins with postgresql://"),
     without_password("put it into a file and name that as password_file, or into ~/.pgpass"),
+]
+Dataset = Annotated[
+    str, written(r"^[A-Za-z0-9:.-]+\.\w+$", "a project and a dataset such as my-project.events")
 ]
 McpUrl = Annotated[Url, without_password("put it into a file and name that as token_file")]
 SearchUrl = Annotated[Url, without_password("let the server take us without one")]
@@ -338,8 +369,7 @@ class DatabaseSettings(Section):
 
     path: File | None = None
     postgres: Postgres | None = None
-    bigquery: Annotated[str, StringConstraints(pattern=DATASET)] | None = None
-    """Written as `project.dataset`."""
+    bigquery: Dataset | None = None
     schema_: Name | None = Field(default=None, alias="schema")
     password_file: File | None = None
     service_account: File | None = None

@@ -19,18 +19,9 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from config.schedules import DESTINATION, LIST_ID, SCHEDULE, Schedule, ScheduleName
+from config.schedules import Schedule, ScheduleName
 from config.sections import (
-    ASKER,
-    DATASET,
-    HOST,
-    LANGUAGE,
-    POSTGRES,
-    PUBLIC_URL,
-    READER,
-    SOURCE_NAME,
-    URL,
-    USER_ID,
+    WRITTEN,
     ApprovalSettings,
     ConsoleSettings,
     DataInTime,
@@ -53,23 +44,6 @@ from config.sections import (
     Url,
     WebSettings,
 )
-
-_PATTERNS = {
-    URL: "an address that begins with http:// or https://",
-    PUBLIC_URL: "an https:// address (http:// on this machine only) without ? and #",
-    LANGUAGE: "a language code such as en or pt-BR",
-    USER_ID: "a Slack user id such as U0123ABCD",
-    SCHEDULE: "small letters, digits and hyphens, 40 at most, such as markets or daily-mail",
-    DESTINATION: "dm (to its owner), #channel or the id of one (C...), or a mail address",
-    SOURCE_NAME: "small letters, digits, - and _, a letter first, 40 at most, such as sales",
-    READER: "`members` or a user id such as U0123ABCD",
-    POSTGRES: "an address that begins with postgresql://",
-    DATASET: "a project and a dataset such as my-project.events",
-    HOST: "the name of a host such as example.com",
-    LIST_ID: "the id of a Slack list (F...)",
-    ASKER: "members, guests, external, or the id of a user (U...) or of a user group (S...)",
-}
-"""Description of the text that a pattern accepts."""
 
 
 class SettingsError(Exception):
@@ -95,7 +69,7 @@ def expectation(error: ErrorDetails) -> str:
     if error["type"] in ("model_type", "dict_type"):
         return "must be a section with keys below it"
     if error["type"] == "string_pattern_mismatch":
-        return f"must be {_PATTERNS.get(error['ctx']['pattern'], 'written otherwise')}"
+        return f"must be {WRITTEN.get(error['ctx']['pattern'], 'written otherwise')}"
     said = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
     return said.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
 
@@ -354,16 +328,12 @@ def check_common(settings: Tunables) -> None:
             )
 
 
-def settings_file(path: Path | None = None, env: Mapping[str, str] | None = None) -> Path | None:
+def settings_file() -> Path:
     """Return the file that `load_settings` reads, even if it does not exist yet.
 
-    This is `assistant.yaml` here unless another one is named; None if a given `env` leaves it at
-    the defaults. Raises SettingsError.
+    Raises SettingsError.
     """
-    chosen = path or _read_environment(env).assistant_config
-    if chosen is None and env is None:
-        chosen = Path("assistant.yaml")
-    return chosen.absolute() if chosen else None
+    return (_read_environment(None).assistant_config or Path("assistant.yaml")).absolute()
 
 
 def load_policy(path: Path, own: Path | None = None) -> Policy:

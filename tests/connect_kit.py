@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import Credentials
 from bot.mailbox.oauth import Connecting
 from bot.metrics import Metrics
 from bot.serving.observability import Health
@@ -172,7 +172,7 @@ class Desk:
 
     async def mailbox(self, user: str = ANA) -> str:
         """What is connected to a user."""
-        tokens = await self.store.get("google", user)
+        tokens = await self.store.get(user)
         return tokens.address if tokens else ""
 
 

@@ -17,8 +17,7 @@ from standins.slack_openid import CLIENT_ID, CLIENT_SECRET, SignIn
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.console.signin import Administrators, SlackSignIn, TeamAccess
 from bot.metrics import Metrics

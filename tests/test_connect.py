@@ -27,8 +27,7 @@ from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.log import Redactor, learn
-from bot.mailbox.accounts import mail_credentials
-from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens, oauth_of
+from bot.mailbox.accounts import SCOPE, Credentials, MailboxTokens, mail_credentials, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from config.settings import load_settings
@@ -102,7 +101,7 @@ def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
     async def read() -> MailboxTokens | None:
         database = await Database.open(settings.data_dir)
         try:
-            return await Credentials(database).get("google", account)
+            return await Credentials(database).get(account)
         finally:
             await database.aclose()
 
@@ -157,7 +156,7 @@ async def connect(google: StandIn, store: Credentials, account: str) -> None:
     (code,) = parse_qs(urlsplit(back).query)["code"]
     tokens = await oauth.exchange("http://127.0.0.1/back", code, "v" * 43)
     ended = datetime.now(UTC) - timedelta(hours=1)
-    await store.put("google", account, tokens.model_copy(update={"expires_at": ended}))
+    await store.put(account, tokens.model_copy(update={"expires_at": ended}))
 
 
 async def test_a_connected_mailbox_is_opened_and_its_renewed_token_stored(
@@ -165,11 +164,11 @@ async def test_a_connected_mailbox_is_opened_and_its_renewed_token_stored(
 ) -> None:
     with google_at() as google:
         await connect(google, store, ANA)
-        before = await store.get("google", ANA)
+        before = await store.get(ANA)
         access = await mail_credentials(settings_at(google), store, ANA, None)
         assert access
         assert google.accounts.whose(await access.token()) == MAILBOX
-        after = await store.get("google", ANA)
+        after = await store.get(ANA)
         assert before
         assert after
         assert after.access_token.get_secret_value() == await access.token()
@@ -177,7 +176,7 @@ async def test_a_connected_mailbox_is_opened_and_its_renewed_token_stored(
         assert after.refresh_token == before.refresh_token
         assert await mail_credentials(settings_at(google), store, "U0EVA", None) is None
         google.accounts.revoke(MAILBOX)
-        await store.put("google", ANA, before)
+        await store.put(ANA, before)
         again = await mail_credentials(settings_at(google), store, ANA, None)
         assert again
         with pytest.raises(GoogleRevoked, match="Connect it again"):
@@ -191,10 +190,10 @@ async def test_a_mailbox_that_was_disconnected_meanwhile_stays_so(store: Credent
     with google_at() as google:
         await connect(google, store, ANA)
         access = await mail_credentials(settings_at(google), store, ANA, None)
-        await store.delete("google", ANA)
+        await store.delete(ANA)
         assert access
         await access.token()
-        assert await store.get("google", ANA) is None
+        assert await store.get(ANA) is None
 
 
 async def test_the_fixed_token_is_the_operators_alone(store: Credentials) -> None:
@@ -233,11 +232,11 @@ async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
     odd = "a token of no known shape / 77"
     assert redactor.clean(f"it is {odd}") == f"it is {odd}"
     tokens = {"access_token": odd, "refresh_token": "1//refresh", "address": MAILBOX}
-    await store.put("google", ANA, MailboxTokens.model_validate(tokens))
+    await store.put(ANA, MailboxTokens.model_validate(tokens))
     assert redactor.clean(f"it is {odd}") == "it is [removed]"
     assert redactor.clean("a%20token%20of%20no%20known%20shape%20%2F%2077") == "[removed]"
     assert redactor.clean(MAILBOX) == MAILBOX
     learn(f"filler-{number:04}" for number in range(600))
     assert odd in redactor.clean(odd), "only so many are looked for"
-    await store.get("google", ANA)
+    await store.get(ANA)
     assert redactor.clean(odd) == "[removed]"

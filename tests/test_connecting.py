@@ -33,7 +33,7 @@ from starlette.responses import JSONResponse
 
 from bot.listeners.home import CODE, CONNECT, DISCONNECT
 from bot.local.slack.views import home
-from bot.mailbox.google_oauth import SCOPE, Credentials, MailboxTokens
+from bot.mailbox.accounts import SCOPE, Credentials, MailboxTokens
 from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
 from bot.metrics import Metrics
 from bot.privacy.forget import Forget
@@ -71,7 +71,7 @@ async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(des
 
     connected = await desk.connecting.confirm(ANA, f" {last.code} ")
     assert (connected.state, connected.address) == ("connected", MAILBOX)
-    tokens = await desk.store.get("google", ANA)
+    tokens = await desk.store.get(ANA)
     assert tokens
     assert desk.google.accounts.whose(tokens.access_token.get_secret_value()) == MAILBOX
     assert tokens.refresh_token.get_secret_value() == desk.google.accounts.grants[0].refresh_token
@@ -101,7 +101,7 @@ async def test_a_link_that_was_sent_to_somebody_else_gives_their_mailbox_to_nobo
     assert (await desk.connecting.confirm(MAL, wrong)).state == "absent"
     assert (await desk.connecting.confirm(MAL, last.code)).state == "absent", "it is too late"
     assert await desk.database.read(sa.select(oauth_states.c.state)) == []
-    assert await desk.store.accounts("google") == []
+    assert await desk.store.accounts() == []
 
 
 async def test_a_link_counts_in_one_browser_only_and_once(desk: Desk) -> None:
@@ -393,9 +393,9 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
             people.click_home(ANA, CODE, page.code)
             made = await seen(bot, f"Gmail is connected as {MAILBOX}.")
             elements(made)
-            assert await store.accounts("google") == [ANA]
+            assert await store.accounts() == [ANA]
             people.click_home(ANA, DISCONNECT)
             await seen(bot, "is disconnected, and its tokens are deleted.", "Connect Gmail")
-            assert await store.accounts("google") == []
+            assert await store.accounts() == []
             assert google.accounts.grants[0].revoked
     await browser.aclose()

@@ -23,7 +23,7 @@ from timing import Patience
 from bot.approvals.store import Actions
 from bot.console.app import PATH
 from bot.console.records import MENU, policy_lines
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from bot.policy.directory import Grants
 from bot.schedules.store import ScheduleStore
 from bot.serving.web import serve_app
@@ -75,7 +75,7 @@ async def fill(served: Served) -> None:
         refresh_token=SecretStr(REFRESH),
         address=f"eva{NASTY}@acme.example",
     )
-    await Credentials(database).put("google", EVA, tokens)
+    await Credentials(database).put(EVA, tokens)
     with served.path.open("a", encoding="utf-8") as file:
         file.write(f"# {NASTY}\n")
 
@@ -120,11 +120,11 @@ async def test_a_connection_is_shown_without_its_tokens(served: Served) -> None:
 async def test_renewed_tokens_leave_since_when_it_is_connected(served: Served) -> None:
     store = Credentials(served.store.database)
     (before,) = await store.connected()
-    tokens = await store.get("google", EVA)
+    tokens = await store.get(EVA)
     assert tokens
     renewed = tokens.model_copy(update={"access_token": SecretStr("another-access-token")})
-    await store.renew("google", EVA, renewed)
-    assert await store.get("google", EVA) == renewed
+    await store.renew(EVA, renewed)
+    assert await store.get(EVA) == renewed
     assert await store.connected() == [before]
 
 

@@ -25,8 +25,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from timing import WAIT_S
 
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.console.app import PATH, LoopbackAccess
 from bot.console.costs import CostWindow, cost_tables, costs_by_day
 from bot.console.pages import console_routes
 from bot.console.runs import PAGE, RunFilter, listed_runs
@@ -35,8 +34,8 @@ from bot.privacy.retention import empty_runs, empty_trajectories
 from bot.runs.store import Store
 from bot.serving.web import serve_app
 from bot.storage import tables
-from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
+from bot.storage.run_index import Names
 from config.settings import load_settings
 
 __all__ = ["browser"]

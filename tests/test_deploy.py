@@ -26,7 +26,6 @@ from pg_kit import database
 from sqlalchemy import make_url
 
 from bot.__main__ import app
-from bot.cli.examples import EXAMPLES, commands_of
 from bot.slack.client import only_process
 from config.settings import Secrets, Tunables, load_settings
 
@@ -69,16 +68,19 @@ def test_init_writes_files_that_are_valid_once_and_never_overwrites(shell: Shell
 
 
 def test_each_command_ends_its_help_with_examples_that_can_be_parsed() -> None:
-    assert {name for name, _ in commands_of(app)} == EXAMPLES.keys()
-    for name, info in commands_of(app):
-        assert info.epilog, name
-        for line in EXAMPLES[name]:
-            command: Any = typer.main.get_command(app)
-            words = shlex.split(line)[1:]
+    groups: list[Any] = [typer.main.get_command(app)]
+    for group in groups:
+        groups += [each for each in group.commands.values() if hasattr(each, "commands")]
+    commands = [each for group in groups for each in group.commands.values()]
+    for wanted in (each for each in commands if each not in groups):
+        examples = re.findall(r"^  (assistant .+)$", wanted.epilog or "", re.MULTILINE)
+        assert examples, wanted.name
+        for line in examples:
+            command, words = groups[0], shlex.split(line)[1:]
             while words and hasattr(command, "commands") and words[0] in command.commands:
                 command = command.commands[words.pop(0)]
-            assert command.name == name.rpartition(" ")[2]
-            command.make_context(name, words)  # raises for an option that is not there
+            assert command is wanted
+            command.make_context(wanted.name, words)  # raises for an option that is not there
 
 
 def test_version_is_that_of_the_package(shell: Shell) -> None:

@@ -25,7 +25,7 @@ from bot.cli.schedules import DryRun, PlannedChannel, Span
 from bot.policy.directory import Grants
 from bot.reports.documents import PanelFinding
 from bot.runs.store import Store
-from bot.schedules.status import ScheduleStatus
+from bot.schedules.description import ScheduleStatus
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredDelivery, StoredSchedule

@@ -17,7 +17,7 @@ from bot_kit import AS_OF, Shell, export, model_at, refused, said, small_export
 from engine_kit import always, is_child
 from mail_kit import letters, mail, mbox
 
-from bot.evaluation.labels import READERS, suite_of
+from bot.evaluation.cases import READERS, suite_of
 from bot.evaluation.observation import CaseResult, Observation, names_rows, outcome
 from bot.evaluation.statistics import differences, scipy_stats, system_result
 from bot.local.model.answer import Answer

@@ -18,12 +18,12 @@ from pg_kit import Kept, bare, in_file, place
 from serve_kit import ASKER, Served, echo, mentioned, serving
 
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from bot.privacy.forget import Forget, Forgotten, forget_pending
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
-from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
+from bot.storage.run_index import Names
 from bot.storage.tables import actions, flags, quoted
 from subagents.overlap import audit
 
@@ -178,7 +178,7 @@ async def test_a_person_goes_with_all_that_they_wrote_asked_and_left(place: Kept
         await ask(inbox, BILL, "somebody else asks this here", "U0EVA")
         for user in ("U0ANA", "U0EVA"):
             await inbox.feedback(key, user, "good")
-            await credentials.put("google", user, TOKENS)
+            await credentials.put(user, TOKENS)
             await propose(store.database, "r1", f"words of {user}", user)
         done = await forget(store, "user", "U0ANA")
 
@@ -190,7 +190,7 @@ async def test_a_person_goes_with_all_that_they_wrote_asked_and_left(place: Kept
         assert await is_empty(store, "r1")
         assert await is_empty(store, "r2")
         assert (await store.run("r2")).cost_usd == 0.01
-        assert await credentials.accounts("google") == ["U0EVA"]
+        assert await credentials.accounts() == ["U0EVA"]
         assert await store.database.read(sa.select(actions)) == []
 
 

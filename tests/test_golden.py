@@ -36,8 +36,7 @@ from bot.local.sample_mailbox import load_sample_mailbox
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS, SAMPLE_OWNER
 from bot.local.workspace import micros
-from bot.mailbox.accounts import GOOGLE
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from config.settings import Settings
 
 Json = dict[str, Any]
@@ -231,7 +230,7 @@ async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[Scheduled, LocalG
         async with scheduled(tmp_path, {}, offline, slack=slack, change=change, **sections) as s:
             tokens = {"access_token": TOKEN, "refresh_token": "r", "address": google.gmail.address}
             given = MailboxTokens.model_validate(tokens)
-            await Credentials(s.bot.store.database).put(GOOGLE, SAMPLE_OWNER, given)
+            await Credentials(s.bot.store.database).put(SAMPLE_OWNER, given)
             yield s, google
 
 

@@ -25,8 +25,7 @@ from bot.listeners.digest import DigestActing
 from bot.listeners.events import DigestAction
 from bot.local.google.mbox import load_mbox
 from bot.local.model.answer import Answer
-from bot.mailbox.accounts import GOOGLE, Mailboxes
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, Mailboxes, MailboxTokens
 from bot.mailbox.sync import MailState
 from bot.reports.digest_actions import CORRECT, DRAFT, LABEL, SHOW, SNOOZE, DigestClick
 from bot.storage.tables import budgets
@@ -67,7 +66,7 @@ async def with_mail(
         }
         async with serving(tmp_path, mind, change=change, **{**given, **sections}) as bot:
             store = Credentials(bot.store.database)
-            await store.put(GOOGLE, ASKER, MailboxTokens.model_validate(TOKENS))
+            await store.put(ASKER, MailboxTokens.model_validate(TOKENS))
             yield bot, google
 
 

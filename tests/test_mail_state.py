@@ -49,7 +49,7 @@ def state(store: Store) -> MailState:
 
 
 def cursor(mailbox: str = "ana@x.example", line: str = "l1") -> str:
-    return Cursor(mailbox, "77", NOW, line).to_text()
+    return Cursor(mailbox=mailbox, history="77", at=NOW, line=line).model_dump_json()
 
 
 async def used(state: MailState, account: str = ANA) -> None:

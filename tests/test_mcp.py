@@ -423,6 +423,6 @@ def test_the_commands_tell_what_comes_from_outside_and_what_is_off(
         "dying": "stderr",
     }.items():
         with pytest.raises(SystemExit) as ended:
-            run_confirm(name, False)
+            run_confirm(False, name)
         assert ended.value.code == 2
         assert hint in capsys.readouterr().err

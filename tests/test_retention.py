@@ -14,7 +14,7 @@ from bot.privacy.retention import tidy
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage import tables
-from bot.storage.names import Names
+from bot.storage.run_index import Names
 from bot.storage.tables import actions, quoted
 from config.sections import RetentionSettings
 

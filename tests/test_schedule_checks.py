@@ -17,8 +17,7 @@ from standins.slack_faults import Fault
 
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
-from bot.mailbox.accounts import Mailboxes
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import Credentials, Mailboxes
 from bot.policy.directory import SlackDirectory
 from bot.policy.policy import PolicyFile
 from bot.runs.store import Store

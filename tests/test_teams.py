@@ -199,7 +199,7 @@ async def test_what_another_workspace_names_is_not_there(tmp_path: Path) -> None
         await two.acme.answer(thread)
         acme, beta = (server_of(two, team) for team in (ACME, BETA))
         (run,) = await acme.dispatch.runs.store.runs(10)
-        state = await acme.connecting._states.begin(ASKER, ACME)
+        state = await acme.connecting.states.begin(ASKER, ACME)
         await until(acme.is_idle, WAIT_S)
         before = await rows(acme)
 

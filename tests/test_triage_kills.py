@@ -30,9 +30,8 @@ from timing import Patience
 from bot.local.google.mbox import load_mbox
 from bot.local.slack.server import API_PATH
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.accounts import GOOGLE
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from bot.mailbox.actions import GIVEN_UP_AFTER
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.runs.store import Store
 from bot.storage.requests import RequestQueue
@@ -217,7 +216,7 @@ async def office(folder: Path, place: Kept, count: int) -> AsyncIterator[Office]
         try:
             tokens = {"access_token": TOKEN, "refresh_token": "1//refresh", "address": ME}
             mine = MailboxTokens.model_validate(tokens)
-            await Credentials(store.database).put(GOOGLE, ASKER, mine)
+            await Credentials(store.database).put(ASKER, mine)
             yield Office(bots, google, store, *dams, count)
         finally:
             await store.aclose()

@@ -21,7 +21,7 @@ from timing import patient
 
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
@@ -164,12 +164,12 @@ async def test_a_key_can_be_changed_and_the_old_one_taken_away(in_file: Kept) ->
     old, new = new_key(), new_key()
     tokens = MailboxTokens.model_validate({"access_token": CANARY, "refresh_token": "r"})
     database = await Database.open(in_file.path, in_file.url, Cipher([old], "in_file"))
-    await Credentials(database).put("google", "ana", tokens)
+    await Credentials(database).put("ana", tokens)
     await preferences_of(database).add(CANARY, Authorship("U0ANA"))
     await database.aclose()
     for keys in ([new, old], [new]):
         database = await Database.open(in_file.path, in_file.url, Cipher(keys, "in_file"))
-        assert await Credentials(database).get("google", "ana") == tokens
+        assert await Credentials(database).get("ana") == tokens
         assert [each.text for each in await preferences_of(database).listed("U0ANA")] == [CANARY]
         await database.aclose()
 
@@ -244,8 +244,8 @@ async def test_a_token_stands_in_no_row_repr_or_log(
     caplog.set_level(logging.DEBUG)
     database = await Database.open(place.path, place.url)
     kept = Credentials(database)
-    await kept.put("google", "bea@acme.example", tokens(TOKEN))
-    found = await kept.get("google", "bea@acme.example")
+    await kept.put("bea@acme.example", tokens(TOKEN))
+    found = await kept.get("bea@acme.example")
     stored = await database.read(sa.select(sa.type_coerce(credentials.c.body, sa.Text)))
 
     assert TOKEN not in f"{found!r} {found} {kept!r} {stored} {caplog.text}"

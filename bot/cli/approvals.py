@@ -4,76 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 from bot.approvals.cards import arguments, title
 from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
-from bot.cli.output import NOBODY, on_database
+from bot.cli.output import NOBODY, CommandContext, on_database
 from bot.errors import SetupError
 from bot.policy.directory import Grant, Grants
 from bot.slack.blocks import show_invisible
-from bot.storage.database import Database
-from bot.terminal import DONE, dump, say
-from config.settings import Settings
 
 CLICK = "To approve one, press the button of its card in Slack."
 
 
-def list_approvals(everything: bool, as_json: bool) -> int:
+@on_database
+async def list_approvals(context: CommandContext, everything: bool) -> None:
     """List what waits and the valid grants; with `everything`, finished ones, too."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        rows = await Actions(database).in_state(*(STATES if everything else WAITS))
-        rows = [row for row in rows if row.tool != BATCH]
-        grants = await Grants(database).all()
-        standing = [g for g in grants if everything or g.revoked_at is None]
-        if as_json:
-            actions = [_document(row) for row in rows]
-            dump({"actions": actions, "grants": [asdict(each) for each in standing]})
-            return DONE
-        for row in rows:
-            say("\n".join(_lines(row)))
-        for grant in standing:
-            say(_grant_line(grant))
-        if not rows:
-            say("Nothing waits for approval." if not everything else "Nothing was proposed.")
-        elif any(row.state in WAITS for row in rows):
-            say(CLICK)
-        return DONE
-
-    return on_database(work, as_json)
+    rows = await Actions(context.database).in_state(*(STATES if everything else WAITS))
+    rows = [row for row in rows if row.tool != BATCH]
+    grants = await Grants(context.database).all()
+    standing = [g for g in grants if everything or g.revoked_at is None]
+    lines = [*chain(*map(_lines, rows)), *map(_grant_line, standing)]
+    if not rows:
+        lines.append("Nothing was proposed." if everything else "Nothing waits for approval.")
+    elif any(row.state in WAITS for row in rows):
+        lines.append(CLICK)
+    found = {"actions": [*map(_document, rows)], "grants": [asdict(each) for each in standing]}
+    context.show(found, *lines)
 
 
-def deny_action(id: str, as_json: bool) -> int:
+@on_database
+async def deny_action(context: CommandContext, id: str) -> None:
     """Deny a waiting action; its card shows this when `serve` has noticed it."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        actions = Actions(database)
-        row = await _find_waiting(actions, id)
-        if not await actions.deny(row, NOBODY, "command line"):
-            raise SetupError("decided", f"{row.id} was decided on just now.", "")
-        dump({"id": row.id, "state": "denied"}) if as_json else say(f"Denied: {row.id}.")
-        return DONE
-
-    return on_database(work, as_json)
+    actions = Actions(context.database)
+    row = await _find_waiting(actions, id)
+    if not await actions.deny(row, NOBODY, "command line"):
+        raise SetupError("decided", f"{row.id} was decided on just now.", "")
+    context.show({"id": row.id, "state": "denied"}, f"Denied: {row.id}.")
 
 
-def revoke_grant(id: str, as_json: bool) -> int:
+@on_database
+async def revoke_grant(context: CommandContext, id: str) -> None:
     """Revoke a grant from now on; what was already posted in Slack stays."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        grants = Grants(database)
-        known = [g.id for g in await grants.all() if id and g.id.startswith(id)]
-        if len(known) != 1:
-            raise _unknown("grant", id, known)
-        changed = await grants.revoke(known[0], NOBODY)
-        if as_json:
-            dump({"id": known[0], "revoked": True, "changed": changed})
-        else:
-            say(f"Revoked: {known[0]}." if changed else f"{known[0]} was revoked before.")
-        return DONE
-
-    return on_database(work, as_json)
+    grants = Grants(context.database)
+    known = [g.id for g in await grants.all() if id and g.id.startswith(id)]
+    if len(known) != 1:
+        raise _unknown("grant", id, known)
+    changed = await grants.revoke(known[0], NOBODY)
+    said = f"Revoked: {known[0]}." if changed else f"{known[0]} was revoked before."
+    context.show({"id": known[0], "revoked": True, "changed": changed}, said)
 
 
 async def _find_waiting(actions: Actions, id: str) -> StoredAction:

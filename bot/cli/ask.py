@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 from tzlocal import get_localzone_name
 
-from bot.cli.output import present, result_text
+from bot.cli.output import result_text
 from bot.context import EPOCH, App, open_app
 from bot.errors import SetupError
 from bot.local.samples import SALES, SAMPLE_OWNER
@@ -36,7 +36,7 @@ from bot.tasks.base import Request, Requester
 from bot.tasks.reports import GMAIL
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
-from bot.terminal import DONE, INCOMPLETE, errors_reported, tell
+from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
 from bot.tooling.provider import Options
 from config.schedules import Schedule
 from config.settings import Settings, load_settings
@@ -83,7 +83,9 @@ class ReadingOptions:
         for (things, option), given in rivals.items():
             if self.sample and given:
                 raise SetupError("two_sources", f"Two {things}.", f"Give --sample or {option}.")
-        check_address(self.me)
+        if self.me is not None and not re.fullmatch(r"[^\s@]+@[^\s@]+", self.me.strip()):
+            what = f"--reader is {self.me!r}, no mail address."
+            raise SetupError("bad_me", what, "Write it as a@b.example.")
         if self.me and not self.mbox:
             raise SetupError("me_of_what", "--reader is for a file.", "Give --mbox FILE.")
         for each in self.database or ():
@@ -103,14 +105,6 @@ class ReadingOptions:
             me=self.me,
             databases=(SALES,) if self.sample and self.database == () else self.database or (),
             folder=self.folder,
-        )
-
-
-def check_address(me: str | None) -> None:
-    """Raise SetupError if it is not a mail address."""
-    if me is not None and not re.fullmatch(r"[^\s@]+@[^\s@]+", me.strip()):
-        raise SetupError(
-            "bad_me", f"--reader is {me!r}, no mail address.", "Write it as a@b.example."
         )
 
 
@@ -157,34 +151,37 @@ Work = Callable[[App], Awaitable[D]]
 TextOf = Callable[[D], str]
 
 
-def run_sweep(
-    given: ReadingOptions,
-    name: str | None,
-    channels: Sequence[str],
-    tracker: str | None,
-    limit: int | None,
-    *,
-    markdown: bool = False,
-) -> int:
+@dataclass(frozen=True)
+class SweepOptions:
+    """What a sweep reads besides the window, as it was typed."""
+
+    channels: Sequence[str] = ()
+    """Names or patterns."""
+    tracker: str | None = None
+    limit: int | None = None
+    """Number of channels."""
+    name: str = ""
+    """Name of a sweep in assistant.yaml."""
+
+
+def run_sweep(given: ReadingOptions, wanted: SweepOptions, *, markdown: bool = False) -> int:
     """Run a sweep by its name in assistant.yaml, or of the given channels."""
     text = partial(report_markdown, place="assistant sweep --json") if markdown else result_text
-
+    name = wanted.name
     with errors_reported(given.json):
-        if bool(name) == bool(channels):
+        if bool(name) == bool(wanted.channels):
             what = "Both a name and --channels are given." if name else "Nothing to sweep is given."
             hint = "Give the name of a sweep in assistant.yaml, or --channels 'support-*'."
             raise SetupError("which_sweep", what, hint)
         if markdown and given.json:
             what = "Both --markdown and --json are given."
             raise SetupError("which_form", what, "Leave one of them out.")
-        spec = _named_sweep(load_settings(), name) if name else None
-        patterns = spec.channels if spec else channels
-        listed = tracker or (spec.tracker if spec else None)
-
-        async def work(app: App) -> SweepReport:
-            return await sweep(app, patterns, listed, limit, name or "", spec)
-
-        return run_reading(given, work, text)
+        spec = None
+        if name:
+            spec = _named_sweep(load_settings(), name)
+            tracker = wanted.tracker or spec.tracker
+            wanted = replace(wanted, channels=spec.channels, tracker=tracker)
+        return run_reading(given, partial(sweep, wanted=wanted, spec=spec), text)
 
 
 def _named_sweep(settings: Settings, name: str) -> Schedule:
@@ -227,11 +224,12 @@ async def answer_question(app: App, question: str, box: OpenMailbox | None = Non
         tell(f"warning: {problem}")
     only_mail = box is not None and app.reader is None
     window = app.window(app.as_of - EPOCH if only_mail else _week(app))
+    longest = min(timedelta(days=app.settings.reply.max_since_days), app.as_of - EPOCH)
     async with app.run("ask", question) as run:
         request = Request(
             question,
             window,
-            earliest=window.oldest if app.options.since else app.as_of - _longest(app),
+            earliest=window.oldest if app.options.since else app.as_of - longest,
             requester=await _requester(app),
             intent=Intent(question),
         )
@@ -269,31 +267,25 @@ async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
         yield None
 
 
-async def sweep(
-    app: App,
-    patterns: Sequence[str],
-    tracker: str | None,
-    limit: int | None,
-    name: str = "",
-    spec: Schedule | None = None,
-) -> SweepReport:
+async def sweep(app: App, wanted: SweepOptions, spec: Schedule | None = None) -> SweepReport:
     """Sweep channels; the `spec` of a named sweep has its own budget, language and look back."""
-    channels = chosen(await app.channels(), patterns)
+    channels = chosen(await app.channels(), wanted.channels)
+    limit = wanted.limit
     left_out = channels[limit:] if limit else []
-    question = f"sweep {name or ' '.join(patterns)}"
-    own = {"cost_usd": spec.budget_usd} if spec else {}
-    limits = app.settings.limits.model_copy(update={"seconds": app.settings.sweep.time_s, **own})
+    question = f"sweep {wanted.name or ' '.join(wanted.channels)}"
+    budget = spec.budget_usd if spec else None
+    limits = app.settings.limits.of_task(app.settings.sweep.time_s, budget)
     days = spec.since_days if spec else None
     window = app.window(timedelta(days=days) if days else _week(app))
-    args = {"channels": list(patterns)}
+    args = {"channels": list(wanted.channels)}
     async with app.run("sweep", question, args, limits) as run:
         task = Sweep(
             app,
             run,
             Request(question, window),
             channels[:limit],
-            tracker,
-            title=name,
+            wanted.tracker,
+            title=wanted.name,
             language=(spec and spec.language) or "",
         )
         document = await task.work()
@@ -320,10 +312,6 @@ async def _requester(app: App) -> Requester:
     return Requester(id=user, zone=zone)
 
 
-def _longest(app: App) -> timedelta:
-    return min(timedelta(days=app.settings.reply.max_since_days), app.as_of - EPOCH)
-
-
 def _week(app: App) -> timedelta:
     return timedelta(days=app.settings.sweep.since_days)
 
@@ -331,7 +319,7 @@ def _week(app: App) -> timedelta:
 def run_reading(given: ReadingOptions, work: Work[D], text: TextOf[D]) -> int:
     """Run one reading command from its options to its exit code."""
     document, fault = read(load_settings(), given.options(), work)
-    present(document, given.json, text)
+    dump(document.to_json()) if given.json else say(text(document))
     return report_outcome(document, fault)
 
 

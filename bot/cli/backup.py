@@ -12,7 +12,6 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -74,19 +73,18 @@ def _copy(settings: Settings, into: Path) -> list[str]:
 
 def _files(folder: Path) -> list[str]:
     """Return the databases of a folder, with those of several workspaces."""
-    teams = sorted(folder.glob(f"{TEAMS}/*/{FILES[1]}"))
-    return [
-        *(name for name in FILES if (folder / name).exists()),
-        *(str(file.relative_to(folder)) for file in teams),
-    ]
+    return [*(each for each in FILES if (folder / each).exists()), *_of_teams(folder, FILES[1])]
 
 
 def _folders(folder: Path) -> list[str]:
-    teams = sorted(each for name in FOLDERS for each in folder.glob(f"{TEAMS}/*/{name}"))
     return [
         *(name for name in FOLDERS if (folder / name).is_dir()),
-        *(str(each.relative_to(folder)) for each in teams),
+        *(path for name in FOLDERS for path in _of_teams(folder, name)),
     ]
+
+
+def _of_teams(folder: Path, name: str) -> list[str]:
+    return sorted(str(each.relative_to(folder)) for each in folder.glob(f"{TEAMS}/*/{name}"))
 
 
 def _dump(settings: Settings, into: Path) -> list[str]:
@@ -113,7 +111,7 @@ def _pack(settings: Settings, folder: Path, names: Sequence[str], file: Path) ->
 def _revision(settings: Settings, folder: Path) -> str:
     query = "SELECT version_num FROM alembic_version"
     if settings.database_url:
-        with _connected(settings.database_url) as connection:
+        with _connect(settings.database_url) as connection:
             row = connection.execute(query.replace("FROM ", f"FROM {SCHEMAS[0]}.")).fetchone()
     else:
         with closing(sqlite3.connect(folder / FILES[1])) as copy:
@@ -129,28 +127,27 @@ def run_restore(file: Path, force: bool) -> int:
         with _faults(file), alone:
             settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=settings.data_dir) as folder:
-                backup = _unpack(file, Path(folder), bool(settings.database_url))
+                unpacked = Path(folder)
+                at = _unpack(file, unpacked, bool(settings.database_url))
                 there = _in_the_way(settings)
                 if there and not force:
                     raise SetupError("exists", f"{there} exists.", "--force replaces it.")
                 if settings.database_url:
-                    _refill(settings, backup.folder / DUMP)
-                _move(backup.folder, settings.data_dir)
-        say(f"The state of {backup.at} is restored. {KEY}")
+                    given = ("--clean", "--if-exists", "--no-owner", "--exit-on-error")
+                    _postgres(
+                        settings, "pg_restore", *given, "--single-transaction", str(unpacked / DUMP)
+                    )
+                _move(unpacked, settings.data_dir)
+        say(f"The state of {at} is restored. {KEY}")
         say("Start with `slack.backfill_hours: 0`, or old questions are answered again.")
         return DONE
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
-    """An unpacked backup."""
+def _unpack(file: Path, folder: Path, in_postgres: bool) -> str:
+    """Unpack a backup that this program can read; return when it was made.
 
-    folder: Path
-    at: str
-
-
-def _unpack(file: Path, folder: Path, in_postgres: bool) -> Backup:
-    """Unpack a backup that this program can read. Raises SetupError for any other file."""
+    Raises SetupError for any other file.
+    """
     wrong = SetupError(
         "no_backup", f"{file} is not a backup of the assistant.", "Name another file."
     )
@@ -170,7 +167,7 @@ def _unpack(file: Path, folder: Path, in_postgres: bool) -> Backup:
         held = "a PostgreSQL database" if (folder / DUMP).exists() else "SQLite files"
         hint = "Unset DATABASE_URL." if in_postgres else "Set DATABASE_URL."
         raise SetupError("other_database", f"{file} is of {held}.", hint)
-    return Backup(folder, at)
+    return at
 
 
 def _in_the_way(settings: Settings) -> str:
@@ -181,7 +178,7 @@ def _in_the_way(settings: Settings) -> str:
         "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND granted AND "
         "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
-    with _connected(settings.database_url) as connection:
+    with _connect(settings.database_url) as connection:
         if connection.execute(held, (LOCKS,)).fetchone():
             raise SetupError(
                 "locked", "`assistant serve` uses this database.", "Stop all replicas."
@@ -189,11 +186,6 @@ def _in_the_way(settings: Settings) -> str:
         query = "SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s)"
         found = connection.execute(query, (list(SCHEMAS),)).fetchone()
     return f"The schema {found[0]}" if found else ""
-
-
-def _refill(settings: Settings, dump: Path) -> None:
-    given = ("--clean", "--if-exists", "--no-owner", "--exit-on-error", "--single-transaction")
-    _postgres(settings, "pg_restore", *given, str(dump))
 
 
 def _move(folder: Path, data_dir: Path) -> None:
@@ -229,11 +221,9 @@ def _postgres(settings: Settings, program: str, *arguments: str) -> None:
         raise SetupError("database", f"{program} failed: {said}", "Nothing was changed.")
 
 
-@contextmanager
-def _connected(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(plain) as connection:
-        yield connection
+def _connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+    address = make_url(url).set(drivername="postgresql")
+    return psycopg.connect(address.render_as_string(hide_password=False))
 
 
 @contextmanager

@@ -16,19 +16,19 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from bot.cli.output import on_database
+from bot.cli.output import CommandContext, on_database
 from bot.errors import SetupError
-from bot.mailbox.accounts import GOOGLE, OPERATOR, connected_address, disconnect
-from bot.mailbox.google_oauth import (
+from bot.mailbox.accounts import (
+    OPERATOR,
     PERMISSIONS_PAGE,
     ConnectFailed,
     Credentials,
+    disconnect,
     needed_oauth,
     oauth_of,
 )
 from bot.serving.web import serve_app
-from bot.storage.database import Database
-from bot.terminal import DONE, INCOMPLETE, dump, say, tell
+from bot.terminal import DONE, INCOMPLETE, dump, tell
 from config.settings import Settings
 
 BACK_PATH = "/google/callback"
@@ -37,42 +37,34 @@ WAIT_S = 600.0
 ENDED = "You may close this page, and go back to the terminal."
 
 
-def run_connect(port: int, as_json: bool) -> int:
+@on_database
+async def run_connect(context: CommandContext, port: int) -> None:
     """Connect a mailbox and print its address."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        address = await _connect(settings, Credentials(database), port)
-        if as_json:
-            dump({"account": OPERATOR, "address": address})
-        else:
-            say(f"Connected: {address}.")
-        return DONE
-
-    return on_database(work, as_json)
+    address = await _connect(context.settings, Credentials(context.database), port)
+    context.show({"account": OPERATOR, "address": address}, f"Connected: {address}.")
 
 
-def run_disconnect(as_json: bool) -> int:
+@on_database
+async def run_disconnect(context: CommandContext) -> int:
     """Delete the tokens, and revoke them at Google."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        gone = await disconnect(Credentials(database), oauth_of(settings), OPERATOR)
-        if as_json:
-            revoked = bool(gone and not gone.fault and not gone.shared)
-            dump({"account": OPERATOR, "address": gone and gone.address, "revoked": revoked})
-        elif gone is None:
-            say("No mailbox is connected here.")
-        elif gone.shared:
-            say(f"Disconnected: {gone.address}. Somebody else here has connected it, too, so what")
-            say("Google granted stays.")
-        elif not gone.fault:
-            say(f"Disconnected: {gone.address}. Google has revoked its tokens.")
-        if gone is None or not gone.fault:
-            return DONE
-        tell(f"The tokens of {gone.address} are deleted here, but Google did not confirm it.")
-        tell(f"{gone.fault} Remove the assistant yourself at {PERMISSIONS_PAGE}.")
-        return INCOMPLETE
-
-    return on_database(work, as_json)
+    gone = await disconnect(Credentials(context.database), oauth_of(context.settings), OPERATOR)
+    if gone is None:
+        said = "No mailbox is connected here."
+    elif gone.shared:
+        said = f"Disconnected: {gone.address}. Somebody else here has connected it, too, so what\n"
+        said += "Google granted stays."
+    else:
+        said = f"Disconnected: {gone.address}. Google has revoked its tokens."
+    revoked = bool(gone and not gone.fault and not gone.shared)
+    found = {"account": OPERATOR, "address": gone and gone.address, "revoked": revoked}
+    if gone is None or not gone.fault:
+        context.show(found, said)
+        return DONE
+    if context.as_json:
+        dump(found)
+    tell(f"The tokens of {gone.address} are deleted here, but Google did not confirm it.")
+    tell(f"{gone.fault} Remove the assistant yourself at {PERMISSIONS_PAGE}.")
+    return INCOMPLETE
 
 
 async def _connect(settings: Settings, store: Credentials, port: int) -> str:
@@ -94,10 +86,10 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
         hint = "Give --port another one." if error.code == "serve" else error.hint
         raise SetupError("connect", error.message, hint) from None
     address = tokens.address
-    if before := await connected_address(store, OPERATOR):
+    if before := await store.address(OPERATOR):
         same = before == address
         tell("It was connected before." if same else f"It takes the place of {before}.")
-    await store.put(GOOGLE, OPERATOR, tokens)
+    await store.put(OPERATOR, tokens)
     return address
 
 

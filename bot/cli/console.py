@@ -7,38 +7,31 @@ import signal
 
 from starlette.applications import Starlette
 
-from bot.cli.output import on_database
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.cli.output import CommandContext, on_database
+from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.errors import SetupError
 from bot.policy.policy import PolicyFile
 from bot.runs.store import Store
 from bot.serving.web import serve_app
-from bot.storage.database import Database
-from bot.terminal import DONE, say, tell
-from config.settings import Settings, settings_file, team_file
+from bot.terminal import say, tell
+from config.settings import settings_file
 
 
-def run_console(port: int) -> int:
+@on_database
+async def run_console(context: CommandContext, port: int) -> None:
     """Serve the console until Ctrl-C or SIGTERM, and print its address."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        path = settings_file()
-        own = team_file(path, settings.team) if settings.team else None
-        policy = PolicyFile(path, settings.policy, own=own)
-        app = Starlette(routes=console_routes(Store(database), settings, LoopbackAccess(), policy))
-        try:
-            async with serve_app(app, "127.0.0.1", port) as here:
-                say(f"{here}{PATH}")
-                tell("The console is at this address. Ctrl-C ends it.")
-                await _stopped()
-        except SetupError as error:
-            hint = "Give --port another one." if error.code == "serve" else error.hint
-            raise SetupError(error.code, error.message, hint) from None
-        return DONE
-
-    return on_database(work, False)
+    settings, policy = context.settings, PolicyFile.of(context.settings, settings_file())
+    store, access = Store(context.database), LoopbackAccess()
+    app = Starlette(routes=console_routes(store, settings, access, policy))
+    try:
+        async with serve_app(app, "127.0.0.1", port) as here:
+            say(f"{here}{PATH}")
+            tell("The console is at this address. Ctrl-C ends it.")
+            await _stopped()
+    except SetupError as error:
+        hint = "Give --port another one." if error.code == "serve" else error.hint
+        raise SetupError(error.code, error.message, hint) from None
 
 
 async def _stopped() -> None:

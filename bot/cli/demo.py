@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from bot.cli.ask import ReadingOptions, answer_question, read, report_outcome, sweep
+from bot.cli.ask import ReadingOptions, SweepOptions, answer_question, read, report_outcome, sweep
 from bot.cli.output import result_text
-from bot.cli.triage import InboxTriage
+from bot.cli.triage import triage_mailbox
 from bot.context import SAMPLE_LISTS, App
 from bot.errors import SetupError
 from bot.local.samples import SALES, SAMPLE_AS_OF
@@ -28,8 +29,9 @@ def run_demo(as_json: bool) -> int:
         report, fault = read(settings, sample.options(), _sweep)
         if not as_json:
             _show("A sweep of five channels", result_text(report), report.run_id)
-        inbox = InboxTriage(replace(sample, mail=True))
-        digest, later = read(settings, inbox.given.options(), inbox)
+        inbox = replace(sample, mail=True)
+        task = partial(triage_mailbox, given=inbox)
+        digest, later = read(settings, inbox.options(), task)
         if not as_json:
             _show("A triage of one mailbox", result_text(digest), digest.run_id)
         answer, code = _ask_sample(settings)
@@ -53,7 +55,7 @@ def _show(title: str, text: str, run: str) -> None:
 
 
 async def _sweep(app: App) -> SweepReport:
-    return await sweep(app, ["csm-*"], next(iter(SAMPLE_LISTS)), None)
+    return await sweep(app, SweepOptions(["csm-*"], next(iter(SAMPLE_LISTS))))
 
 
 def _ask_sample(settings: Settings) -> tuple[Answer | None, int]:

@@ -13,25 +13,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal
 
-from bot.cli.ask import ReadingOptions, answer_question, sweep, with_mailbox
-from bot.cli.output import on_database
+from bot.cli.ask import ReadingOptions, SweepOptions, answer_question, sweep, with_mailbox
+from bot.cli.output import CommandContext, on_database
 from bot.cli.review import ReviewArgs, review
-from bot.cli.triage import InboxTriage, OpenMailbox, load_mailbox, open_mailbox
+from bot.cli.triage import OpenMailbox, load_mailbox, open_mailbox, triage_mailbox
 from bot.context import EPOCH, App, open_app
 from bot.errors import SetupError
 from bot.evaluation.baselines import (
     asker_spoke_last,
+    brief_of_job,
     context_document,
-    mail_brief,
     newest,
     one_context,
-    question_brief,
-    sweep_brief,
     with_question_mark,
 )
-from bot.evaluation.cases import Case, Job, Sources, Suite, Task, write_cases
+from bot.evaluation.cases import Case, Job, Sources, Suite, Task, suite_of, write_cases
 from bot.evaluation.feedback import cases_of_run
-from bot.evaluation.labels import suite_of
 from bot.evaluation.observation import Observation, observe, observe_context, outcome
 from bot.evaluation.statistics import (
     EvaluationReport,
@@ -45,7 +42,6 @@ from bot.evaluation.statistics import (
 )
 from bot.local_mode import end_of, loaded
 from bot.reports.documents import Document
-from bot.storage.database import Database
 from bot.tasks.sources import chosen
 from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
 from config.panels import load_profile
@@ -53,10 +49,7 @@ from config.prompts import BadPrompts, check_prompts, prompts_from
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
 from scopes.google.gmail import Gmail
-from scopes.slack_reader import ChannelInfo
-from subagents.brief import Brief
 from subagents.events import ignore
-from subagents.run import Run
 
 System = Literal["assistant", "one context"]
 OURS: Final = "assistant"
@@ -214,9 +207,9 @@ async def _mailbox(app: App, task: Task, system: System) -> AsyncIterator[OpenMa
 async def _document(app: App, job: Job, given: ReadingOptions, box: OpenMailbox | None) -> Document:
     """Run a job as its command does."""
     if job.task == "sweep":
-        return await sweep(app, job.channels, None, None)
+        return await sweep(app, SweepOptions(job.channels))
     if job.task == "triage":
-        return await InboxTriage(given)(app)
+        return await triage_mailbox(app, given)
     if job.task == "review":
         profile = load_profile(job.profile, app.settings.panel.profiles)
         return await review(app, ReviewArgs(source=str(job.material), profile=job.profile), profile)
@@ -231,32 +224,24 @@ async def _denied(app: App, run: str) -> int:
 async def _read_in_one(app: App, job: Job, began: float) -> Observation:
     """Run a job in one context with the same tools; it has the time and money of the task."""
     channels = await app.channels() if app.reader else []
+    week = app.window(timedelta(days=app.settings.sweep.since_days))
+    window = app.window(app.as_of - EPOCH) if job.task == "triage" else week
     if job.task == "sweep":
         channels = chosen(channels, job.channels)
     names = {channel.id: channel.name for channel in channels}
     async with app.run("ask", f"{job.task} in one context", limits=_limits(app, job.task)) as run:
-        result = await one_context(app, run, _brief(app, run, job, channels))
+        result = await one_context(app, run, brief_of_job(run, job, channels, window))
         await app.finish(run, context_document(run.id, app.model_name, job, result))
     return observe_context(result, names, await _denied(app, run.id), time.monotonic() - began)
 
 
 def _limits(app: App, task: Task) -> LimitSettings:
-    settings = app.settings
-    own: dict[str, float] = {}
+    limits, settings = app.settings.limits, app.settings
     if task == "sweep":
-        own = {"seconds": settings.sweep.time_s}
+        return limits.of_task(settings.sweep.time_s)
     if task == "triage":
-        own = {"cost_usd": settings.triage.budget_usd, "seconds": settings.triage.time_s}
-    return settings.limits.model_copy(update=own)
-
-
-def _brief(app: App, run: Run, job: Job, channels: Sequence[ChannelInfo]) -> Brief:
-    week = app.window(timedelta(days=app.settings.sweep.since_days))
-    if job.task == "sweep":
-        return sweep_brief(run, channels, week)
-    if job.task == "triage":
-        return mail_brief(run, app.window(app.as_of - EPOCH))
-    return question_brief(run, job.question, channels, week)
+        return limits.of_task(settings.triage.time_s, settings.triage.budget_usd)
+    return limits
 
 
 def _script(suite: Suite) -> list[SystemResult]:
@@ -289,16 +274,10 @@ def _flagged(case: Case, suite: Suite) -> frozenset[str]:
     return newest(mailbox, [each for each in suite.cases if each.sources == case.sources])
 
 
-def add_case(run: str, rating: str | None, folder: Path, as_json: bool) -> int:
+@on_database
+async def add_case(context: CommandContext, run: str, rating: str | None, folder: Path) -> None:
     """Write cases from a stored run into a folder of cases."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        cases = await cases_of_run(database, run, rating)
-        path = write_cases(cases, folder)
-        if as_json:
-            dump({"file": str(path), "cases": [case.id for case in cases]})
-        else:
-            say(f"{path}: {len(cases)} case{'s' if len(cases) > 1 else ''} of the run {run}")
-        return DONE
-
-    return on_database(work, as_json)
+    cases = await cases_of_run(context.database, run, rating)
+    path = write_cases(cases, folder)
+    said = f"{path}: {len(cases)} case{'s' if len(cases) > 1 else ''} of the run {run}"
+    context.show({"file": str(path), "cases": [case.id for case in cases]}, said)

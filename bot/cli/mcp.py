@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 
-from bot.cli.output import on_database
+from bot.cli.output import CommandContext, on_database
 from bot.errors import SetupError
-from bot.storage.database import Database
-from bot.terminal import DONE, INCOMPLETE, dump, say, tell
+from bot.terminal import DONE, INCOMPLETE
 from bot.tooling.mcp import NO_SUCH, McpTools, ServerStatus
-from config.settings import Settings
 from scopes.mcp import ServerTools
 from scopes.mcp_servers.schema import plain
 from scopes.mcp_servers.servers import Unreachable
@@ -54,50 +53,44 @@ class ShownServer:
     tools: list[ShownTool] = field(default_factory=list)
 
 
-def run_list(as_json: bool) -> int:
+@on_database
+async def run_list(context: CommandContext) -> int:
     """Ask each server, and list its tools."""
-
-    async def work(kit: McpTools) -> int:
+    async with aclosing(McpTools(context.settings, context.database, None)) as kit:
         found = await asyncio.gather(*(_show(kit, server) for server in kit.servers))
-        if as_json:
-            dump([asdict(server) for server in found])
-        elif not found:
-            tell("No server of tools is configured: `mcp.servers` in assistant.yaml names them.")
-        else:
-            say("\n".join(line for server in found for line in _lines(server)))
-        return INCOMPLETE if any(server.trouble or server.unknown for server in found) else DONE
-
-    return _with_kit(work, as_json)
+    empty = "No server of tools is configured: `mcp.servers` in assistant.yaml names them."
+    servers = [asdict(server) for server in found]
+    context.show(servers, *chain(*map(_lines, found)), empty=empty)
+    return INCOMPLETE if any(server.trouble or server.unknown for server in found) else DONE
 
 
-def run_confirm(what: str, as_json: bool) -> int:
+@on_database
+async def run_confirm(context: CommandContext, what: str) -> None:
     """Approve `what`, a server or `<server>.<tool>`. Raises SetupError if it does not exist."""
+    async with aclosing(McpTools(context.settings, context.database, None)) as kit:
+        await _confirm(context, kit, what)
+
+
+async def _confirm(context: CommandContext, kit: McpTools, what: str) -> None:
     name, _, tool = what.partition(".")
-
-    async def work(kit: McpTools) -> int:
-        server = next((each for each in kit.servers if each.name == name), None)
-        if server is None:
-            known = ", ".join(each.name for each in kit.servers) or "none"
-            raise SetupError("no_server", f"There is no server {name!r}.", f"There are: {known}.")
-        try:
-            found = await kit.statuses(server, ASK_S)
-        except Unreachable as error:
-            hint = kit.last_words(server) or "Try again later."
-            raise SetupError("server_away", f"{name} {error}.", hint) from error
-        chosen = [each for each in found if not tool or each.offer.name == tool]
-        if not chosen:
-            known = ", ".join(plain(each.offer.name, 60) for each in found)
-            raise SetupError("no_tool", f"{name} has no tool {tool!r}.", f"It has: {known}.")
-        await kit.book.confirm(name, {each.offer.name: each.offer.digest for each in chosen})
-        shown = [_show_tool(each, {}) for each in chosen]
-        if as_json:
-            dump({"server": name, "confirmed": [asdict(each) for each in shown]})
-        else:
-            say(f"Confirmed of {name}, as described here:")
-            say("\n".join(f"  {each.tool}: {each.description}" for each in shown))
-        return DONE
-
-    return _with_kit(work, as_json)
+    server = next((each for each in kit.servers if each.name == name), None)
+    if server is None:
+        known = ", ".join(each.name for each in kit.servers) or "none"
+        raise SetupError("no_server", f"There is no server {name!r}.", f"There are: {known}.")
+    try:
+        found = await kit.statuses(server, ASK_S)
+    except Unreachable as error:
+        hint = kit.last_words(server) or "Try again later."
+        raise SetupError("server_away", f"{name} {error}.", hint) from error
+    chosen = [each for each in found if not tool or each.offer.name == tool]
+    if not chosen:
+        known = ", ".join(plain(each.offer.name, 60) for each in found)
+        raise SetupError("no_tool", f"{name} has no tool {tool!r}.", f"It has: {known}.")
+    await kit.book.confirm(name, {each.offer.name: each.offer.digest for each in chosen})
+    shown = [_show_tool(each, {}) for each in chosen]
+    lines = [f"  {each.tool}: {each.description}" for each in shown]
+    document = {"server": name, "confirmed": [asdict(each) for each in shown]}
+    context.show(document, f"Confirmed of {name}, as described here:", *lines)
 
 
 async def _show(kit: McpTools, server: ServerTools) -> ShownServer:
@@ -149,11 +142,3 @@ def _lines(server: ShownServer) -> Iterator[str]:
         if tool.approved != tool.digest:
             yield f"       approved {tool.approved or 'never'}, now {tool.digest}"
             yield f"       it says: {tool.description}"
-
-
-def _with_kit(work: Callable[[McpTools], Awaitable[int]], as_json: bool) -> int:
-    async def on_kit(settings: Settings, database: Database) -> int:
-        async with aclosing(McpTools(settings, database, None)) as kit:
-            return await work(kit)
-
-    return on_database(on_kit, as_json)

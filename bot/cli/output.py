@@ -5,66 +5,85 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec
 
 from bot.errors import SetupError
 from bot.reports.answer import answer_text
-from bot.reports.documents import AnswerDocument, AnswerPart, Document, DocumentPart
+from bot.reports.documents import AnswerDocument, AnswerPart, Document
 from bot.reports.text import report_text
 from bot.runs.store import RunNotFound
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
-from bot.terminal import dump, errors_reported, printable, say
+from bot.terminal import DONE, dump, errors_reported, printable, say, tell
 from config.settings import Settings, load_settings
 from scopes.tool import one_line, readable
 
-D = TypeVar("D", bound=DocumentPart)
-Work = Callable[[Settings, Database], Awaitable[int]]
+P = ParamSpec("P")
 
 NOBODY = "the command line"
 """Name of the person behind a command who gives none."""
 NAME_CHARS = 80
 
 
-def on_database(work: Work, as_json: bool) -> int:
-    """Run one command on the stored state; return its exit code.
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """What a command on the stored state works with, and how it prints."""
+
+    settings: Settings
+    database: Database
+    as_json: bool
+
+    def show(self, document: object, *lines: str, empty: str = "") -> None:
+        """Print the document where JSON is wanted, else the lines, or `empty` if there is none."""
+        if self.as_json:
+            dump(document)
+        elif lines:
+            say("\n".join(lines))
+        elif empty:
+            tell(empty)
+
+
+def on_database(
+    work: Callable[Concatenate[CommandContext, P], Awaitable[int | None]],
+) -> Callable[Concatenate[bool, P], int]:
+    """Make a command of work on the stored state: it takes `as_json`, and returns its exit code.
 
     A run that is not there is looked up in the state of `serve --local`.
     """
 
-    async def go(settings: Settings) -> int:
-        if settings.slack.client_id and not settings.team:
-            hint = "Name one: assistant --team T0123ABCD ... (its id)."
-            raise SetupError("team", "Several workspaces are served here.", hint)
-        try:
-            return await on(settings, settings.data_dir, settings.database_url)
-        except RunNotFound:
-            if not settings.local_data_dir.exists():
+    @wraps(work)
+    def command(as_json: bool, /, *args: P.args, **kwargs: P.kwargs) -> int:
+        async def on(settings: Settings, data_dir: Path, url: str | None) -> int:
+            opened = await Database.open(data_dir, url, cipher_of(settings))
+            async with aclosing(opened) as database:
+                context = CommandContext(settings, database, as_json)
+                return await work(context, *args, **kwargs) or DONE
+
+        async def go(settings: Settings) -> int:
+            if settings.slack.client_id and not settings.team:
+                hint = "Name one: assistant --team T0123ABCD ... (its id)."
+                raise SetupError("team", "Several workspaces are served here.", hint)
+            try:
+                return await on(settings, settings.data_dir, settings.database_url)
+            except RunNotFound:
+                if not settings.local_data_dir.exists():
+                    raise
+                with suppress(RunNotFound):
+                    return await on(settings, settings.local_data_dir, None)
                 raise
-            with suppress(RunNotFound):
-                return await on(settings, settings.local_data_dir, None)
-            raise
 
-    async def on(settings: Settings, data_dir: Path, url: str | None) -> int:
-        opened = await Database.open(data_dir, url, cipher_of(settings))
-        async with aclosing(opened) as database:
-            return await work(settings, database)
+        with errors_reported(as_json):
+            return asyncio.run(go(load_settings()))
 
-    with errors_reported(as_json):
-        return asyncio.run(go(load_settings()))
+    return command
 
 
 def name_or_default(by: str | None) -> str:
     """Return the name in `--by` as one short line."""
     return one_line(readable(by or ""))[:NAME_CHARS] or NOBODY
-
-
-def present(document: D, as_json: bool, text: Callable[[D], str]) -> None:
-    if as_json:
-        dump(document.to_json())
-    else:
-        say(text(document))
 
 
 def result_text(document: Document, *, whole: bool = False) -> str:

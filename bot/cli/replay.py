@@ -7,47 +7,42 @@ import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 
-from bot.cli.output import on_database, result_text
+from bot.cli.output import CommandContext, on_database, result_text
 from bot.errors import SetupError
 from bot.local_mode import model_client
 from bot.runs.store import Store
-from bot.storage.database import Database
 from bot.tasks.replay import Record, Replay, Start, read_record
-from bot.terminal import DONE, INCOMPLETE, dump, say
-from config.settings import Settings
+from bot.terminal import DONE, INCOMPLETE
 
 MODELS = ("claude", "offline")
 MOST_NAMED = 20
 """Departing requests that are named besides the first one."""
 
 
-def run_replay(run_id: str, model: str | None, start: str | None, as_json: bool) -> int:
+@on_database
+async def run_replay(
+    context: CommandContext, run_id: str, model: str | None, start: str | None
+) -> int:
     """Replay a run; with a model, ask again from the context `start` on (default: the first)."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
-
-    async def work(settings: Settings, database: Database) -> int:
-        _check(model, start)
-        store = Store(database)
-        run = await store.run(run_id)
-        record = await read_record(store, run, settings.retention.trajectories_days)
-        async with AsyncExitStack() as stack:
-            again = None
-            if model:
-                client = stack.enter_context(model_client(settings, model))
-                stack.push_async_callback(client.aclose)
-                again = Start(record, start or next(iter(record.contexts)), client)
-            replay = Replay(record, settings, database, again)
-            document = await replay.run()
-        if as_json:
-            result = document.to_json() if model and document else None
-            dump(_json(replay) | ({"result": result} if model else {}))
-        else:
-            say(_text(replay))
-            if model and document:
-                say("\n" + result_text(document))
-        return INCOMPLETE if replay.departures else DONE
-
-    return on_database(work, as_json)
+    settings, store = context.settings, Store(context.database)
+    _check(model, start)
+    run = await store.run(run_id)
+    record = await read_record(store, run, settings.retention.trajectories_days)
+    async with AsyncExitStack() as stack:
+        again = None
+        if model:
+            client = stack.enter_context(model_client(settings, model))
+            stack.push_async_callback(client.aclose)
+            again = Start(record, start or next(iter(record.contexts)), client)
+        replay = Replay(record, settings, context.database, again)
+        result = await replay.run()
+    found, lines = _json(replay), [_text(replay)]
+    if model:
+        found["result"] = result.to_json() if result else None
+        lines += ["\n" + result_text(result)] if result else []
+    context.show(found, *lines)
+    return INCOMPLETE if replay.departures else DONE
 
 
 def _check(model: str | None, start: str | None) -> None:

@@ -72,9 +72,7 @@ async def review(
     path = await asyncio.to_thread(Path(args.source).absolute)
     if not (is_page or stored):
         material = await _read(app.settings, path)
-    limits = settings.limits.model_copy(
-        update={"cost_usd": settings.panel.budget_usd, "seconds": settings.panel.time_s}
-    )
+    limits = settings.limits.of_task(settings.panel.time_s, settings.panel.budget_usd)
     given = args.model_copy(update={"source": args.source if is_page else str(path)})
     question = f"review {args.source} as {args.profile}"
     resumed = stored.id if stored else None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 from bot.cli.ask import read_length
-from bot.cli.output import name_or_default, on_database, result_text
+from bot.cli.output import CommandContext, name_or_default, on_database, result_text
 from bot.errors import SetupError
 from bot.memory import ResourceStore
 from bot.privacy.forget import Forget, Forgotten, at_work
@@ -26,8 +25,7 @@ from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun, decisions
-from bot.terminal import DONE, INCOMPLETE, dump, say, tell
-from config.settings import Settings
+from bot.terminal import DONE, INCOMPLETE, say, tell
 from scopes.resources import Resource, space_of_run
 from scopes.tool import one_line
 from subagents.brief import draft_of
@@ -35,80 +33,62 @@ from subagents.gate import Decision
 from subagents.overlap import audit
 
 VOTES = (FEEDBACK_GOOD, FEEDBACK_BAD)
+LISTED = ("id", "kind", "status", "question", "model", "started", "cost_usd")
+"""Fields of a run in the list as JSON."""
 
 
-def list_runs(limit: int, as_json: bool) -> int:
-    async def work(settings: Settings, database: Database) -> int:
-        store = Store(database)
-        found = await store.runs(limit)
-        votes = await RequestQueue(database).votes(run.request or "" for run in found)
-        if as_json:
-            keys = ("id", "kind", "status", "question", "model", "started", "cost_usd")
-            dump(
-                [
-                    {k: asdict(r)[k] for k in keys} | {v: votes[r.request or ""][v] for v in VOTES}
-                    for r in found
-                ]
-            )
-            return DONE
-        for run in found:
-            cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
-            when = f"{run.started:%Y-%m-%d %H:%M}"
-            asked = shorten(one_line(run.question), 60)
-            given = votes[run.request or ""]
-            told = ", ".join(f"{given[vote]} {vote}" for vote in VOTES if given[vote])
-            rated = f"  ({told})" if told else ""
-            say(f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}  {asked}{rated}")
-        if not found:
-            tell("No runs yet. Try `assistant demo`.")
-        return DONE
-
-    return on_database(work, as_json)
+@on_database
+async def list_runs(context: CommandContext, limit: int) -> None:
+    found = await Store(context.database).runs(limit)
+    votes = await RequestQueue(context.database).votes(run.request or "" for run in found)
+    rows, lines = [], []
+    for run in found:
+        given = votes[run.request or ""]
+        rows.append({k: getattr(run, k) for k in LISTED} | {vote: given[vote] for vote in VOTES})
+        cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
+        asked = shorten(one_line(run.question), 60)
+        told = ", ".join(f"{given[vote]} {vote}" for vote in VOTES if given[vote])
+        rated = f"  ({told})" if told else ""
+        when = f"{run.started:%Y-%m-%d %H:%M}"
+        lines.append(f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}  {asked}{rated}")
+    context.show(rows, *lines, empty="No runs yet. Try `assistant demo`.")
 
 
-def list_feedback(limit: int, only_bad: bool, as_json: bool) -> int:
+@on_database
+async def list_feedback(context: CommandContext, limit: int, only_bad: bool) -> None:
     """List what people think of answers, with their runs."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        found = await RequestQueue(database).ratings(limit, FEEDBACK_BAD if only_bad else "")
-        if as_json:
-            dump([asdict(each) for each in found])
-            return DONE
-        for each in found:
-            head = f"{each.run or '-':12}  {each.at:%Y-%m-%d %H:%M}  {each.value:4}  {each.user}"
-            why = ": ".join(filter(None, (each.reason, one_line(each.comment or ""))))
-            asked = shorten(one_line(each.question or ""), 60)
-            say("  ".join(filter(None, (head, asked, clean_line(why)))))
-        if not found:
-            tell("Nobody has rated an answer yet.")
-        return DONE
-
-    return on_database(work, as_json)
+    value = FEEDBACK_BAD if only_bad else ""
+    found = await RequestQueue(context.database).ratings(limit, value)
+    lines = []
+    for each in found:
+        head = f"{each.run or '-':12}  {each.at:%Y-%m-%d %H:%M}  {each.value:4}  {each.user}"
+        why = ": ".join(filter(None, (each.reason, one_line(each.comment or ""))))
+        asked = shorten(one_line(each.question or ""), 60)
+        lines.append("  ".join(filter(None, (head, asked, clean_line(why)))))
+    rated = [asdict(each) for each in found]
+    context.show(rated, *lines, empty="Nobody has rated an answer yet.")
 
 
-def show_run(
-    run_id: str, as_json: bool, folder: Path | None = None, thread: int | None = None
-) -> int:
+@on_database
+async def show_run(
+    context: CommandContext, run_id: str, folder: Path | None = None, thread: int | None = None
+) -> None:
     """Show a stored run, or one thread of its digest; write its files if a folder is given."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        store = Store(database)
-        run = await store.run(run_id)
-        if folder is not None:
-            return await _write(store, run.id, folder, as_json)
-        if thread is not None:
-            say(_thread(run, thread, settings.triage.categories))
-            return DONE
+    store = Store(context.database)
+    run = await store.run(run_id)
+    if folder is not None:
+        files = [str(path) for path in await write_files(store, run.id, folder)]
+        document = {"run_id": run.id, "files": files}
+        context.show(document, *files, empty="This run has kept no files.")
+    elif thread is not None:
+        say(_thread(run, thread, context.settings.triage.categories))
+    else:
         subagents = await store.subagents(run.id)
-        if as_json:
-            dump({**asdict(run), "subagents": [asdict(each) for each in subagents]})
-            return DONE
-        say(run_text(run, subagents))
+        lines = [run_text(run, subagents)]
         if run.result:
-            say("\n" + result_text(parse_document(run.result), whole=True))
-        return DONE
-
-    return on_database(work, as_json)
+            lines.append("\n" + result_text(parse_document(run.result), whole=True))
+        found = {**asdict(run), "subagents": [asdict(each) for each in subagents]}
+        context.show(found, *lines)
 
 
 def _thread(run: StoredRun, number: int, categories: Iterable[str]) -> str:
@@ -123,33 +103,20 @@ def _thread(run: StoredRun, number: int, categories: Iterable[str]) -> str:
     return text
 
 
-async def _write(store: Store, run: str, folder: Path, as_json: bool) -> int:
-    written = await write_files(ResourceStore(store.database), run, folder)
-    if as_json:
-        dump({"run_id": run, "files": [str(path) for path in written]})
-        return DONE
-    for path in written:
-        say(str(path))
-    if not written:
-        tell("This run has kept no files.")
-    return DONE
-
-
-async def write_files(store: ResourceStore, run: str, folder: Path) -> list[Path]:
+async def write_files(store: Store, run: str, folder: Path) -> list[Path]:
     """Write the newest version of each file; existing files keep their names.
 
     Raises SetupError if the folder is not writable, and StoreError.
     """
-    space = space_of_run(run)
-    found = [await store.get(space, f.name, f.version) for f in await store.listed(space)]
+    files, space = ResourceStore(store.database), space_of_run(run)
+    found = [await files.get(space, f.name, f.version) for f in await files.listed(space)]
     return await asyncio.to_thread(_write_all, [f for f in found if f], folder)
 
 
 def _write_all(files: Sequence[Resource], folder: Path) -> list[Path]:
-    if not files:
-        return []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if files:
+            folder.mkdir(parents=True, exist_ok=True)
         return [_write_file(folder / each.name, each.shown) for each in files]
     except OSError as error:
         why = f"Nothing can be written to {folder} ({error.strerror})."
@@ -158,96 +125,72 @@ def _write_all(files: Sequence[Resource], folder: Path) -> list[Path]:
 
 def _write_file(wanted: Path, content: bytes) -> Path:
     """Write a file, under another name if its name is taken; return the path."""
-    for path in _names(wanted):
+    for path in chain([wanted], (wanted.with_stem(f"{wanted.stem}-{n}") for n in count(2))):
         try:
             with path.open("xb") as file:
                 file.write(content)
         except FileExistsError:
-            if path.is_file() and path.read_bytes() == content:
-                return path  # by an earlier call
-            continue
+            if not path.is_file() or path.read_bytes() != content:
+                continue
         return path
     raise AssertionError("numbers do not end")
 
 
-def _names(wanted: Path) -> Iterator[Path]:
-    yield wanted
-    yield from (wanted.with_stem(f"{wanted.stem}-{n}") for n in count(2))
+@on_database
+async def audit_run(context: CommandContext, run_id: str) -> int:
+    store = Store(context.database)
+    run = await store.run(run_id)
+    report = audit(await store.trajectory(run.id))
+    lines = []
+    for leak in report.leaks:
+        source = f" (read by {leak.source_context})" if leak.source_context else ""
+        lines.append(f"LEAK in {leak.context}, by {leak.kind}: {leak.detail}{source}")
+    context.show({"run_id": run.id, **asdict(report)}, *lines, report.line())
+    return INCOMPLETE if report.leaks or not report.contexts else DONE
 
 
-def audit_run(run_id: str, as_json: bool) -> int:
-    async def work(settings: Settings, database: Database) -> int:
-        store = Store(database)
-        run = await store.run(run_id)
-        report = audit(await store.trajectory(run.id))
-        if as_json:
-            dump({"run_id": run.id, **asdict(report)})
-        else:
-            for leak in report.leaks:
-                source = f" (read by {leak.source_context})" if leak.source_context else ""
-                say(f"LEAK in {leak.context}, by {leak.kind}: {leak.detail}{source}")
-            say(report.line())
-        return INCOMPLETE if report.leaks or not report.contexts else DONE
-
-    return on_database(work, as_json)
+@on_database
+async def review(context: CommandContext) -> None:
+    reviews = await Store(context.database).subagents_by_template()
+    lines = []
+    for each in reviews:
+        lines.append(f"{each.template}: {len(each.troubled)} of {each.total} in trouble")
+        for one in each.troubled:
+            reason = (one.result or {}).get("reason") or one.stopped_by
+            lines.append(shorten(f"  {one.run} {one.id} {one.status}: {reason}", 160))
+            lines.append(shorten(f"    brief: {one_line(draft_of(one.brief).task)}", 160))
+    context.show([asdict(each) for each in reviews], *lines)
 
 
-def review(as_json: bool) -> int:
-    async def work(settings: Settings, database: Database) -> int:
-        store = Store(database)
-        reviews = await store.subagents_by_template()
-        if as_json:
-            dump([asdict(r) for r in reviews])
-            return DONE
-        for each in reviews:
-            say(f"{each.template}: {len(each.troubled)} of {each.total} in trouble")
-            for one in each.troubled:
-                reason = (one.result or {}).get("reason") or one.stopped_by
-                say(shorten(f"  {one.run} {one.id} {one.status}: {reason}", 160))
-                say(shorten(f"    brief: {one_line(draft_of(one.brief).task)}", 160))
-        return DONE
-
-    return on_database(work, as_json)
-
-
-def run_pause(by: str | None, as_json: bool) -> int:
+@on_database
+async def run_pause(context: CommandContext, by: str | None) -> None:
     """Pause the workspace; `by` is shown to users who ask meanwhile."""
-    name = name_or_default(by)
-
-    async def work(settings: Settings, database: Database) -> int:
-        queue = RequestQueue(database)
-        before = await queue.paused_by()
-        await queue.pause(name)
-        who = await queue.paused_by()
-        if as_json:
-            dump({"paused": True, "by": who, "changed": before is None})
-        elif before is None:
-            say(f"Paused by {who}. Requests that are running are finished. New and waiting ones")
-            say("are kept and answered after `assistant resume`; nothing is lost.")
-        else:
-            say(f"It was paused before, by {who}; nothing changed.")
-        return DONE
-
-    return on_database(work, as_json)
+    queue = RequestQueue(context.database)
+    before = await queue.paused_by()
+    await queue.pause(name_or_default(by))
+    who = await queue.paused_by()
+    said = f"It was paused before, by {who}; nothing changed."
+    if before is None:
+        said = (
+            f"Paused by {who}. Requests that are running are finished. New and waiting ones\n"
+            "are kept and answered after `assistant resume`; nothing is lost."
+        )
+    context.show({"paused": True, "by": who, "changed": before is None}, said)
 
 
-def run_resume(as_json: bool) -> int:
+@on_database
+async def run_resume(context: CommandContext) -> None:
     """Resume the workspace."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        queue = RequestQueue(database)
-        before = await queue.paused_by()
-        await queue.resume()
-        if as_json:
-            dump({"paused": False, "by": before, "changed": before is not None})
-        elif before is None:
-            say("It was not paused; nothing changed.")
-        else:
-            say(f"Resumed (it was paused by {before}). Requests that waited are answered now, the")
-            say("oldest first, as soon as `assistant serve` runs.")
-        return DONE
-
-    return on_database(work, as_json)
+    queue = RequestQueue(context.database)
+    before = await queue.paused_by()
+    await queue.resume()
+    said = "It was not paused; nothing changed."
+    if before is not None:
+        said = (
+            f"Resumed (it was paused by {before}). Requests that waited are answered now, the\n"
+            "oldest first, as soon as `assistant serve` runs."
+        )
+    context.show({"paused": False, "by": before, "changed": before is not None}, said)
 
 
 WORDS = {
@@ -268,30 +211,22 @@ WORDS = {
 LATER = "Runs in use that saw it: {}. `assistant serve` deletes them when they have ended."
 
 
-def run_forget(
-    user: str | None, channel: str | None, source: str | None, dry_run: bool, as_json: bool
-) -> int:
-    """Run `assistant forget`."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        target = chosen(user, channel, source)
-        done = await Forget(database, dry_run, settings.data_dir)(target)
-        if not dry_run and await at_work(database):
-            await forget_later(database, target)  # a run that has read it may store it again
-        if as_json:
-            dump({target.kind: target.id, "dry_run": dry_run, **asdict(done)})
-        else:
-            say(describe(target, done, dry_run))
-        if done.later:
-            tell(LATER.format(done.later))
-        return INCOMPLETE if done.later and not dry_run else DONE
-
-    return on_database(work, as_json)
+@on_database
+async def run_forget(context: CommandContext, /, dry_run: bool, **given: str | None) -> int:
+    """Run `assistant forget`; `given` are the options that name what is forgotten."""
+    target = chosen(given)
+    done = await Forget(context.database, dry_run, context.settings.data_dir)(target)
+    if not dry_run and await at_work(context.database):
+        await forget_later(context.database, target)  # a run that has read it may store it again
+    found = {target.kind: target.id, "dry_run": dry_run, **asdict(done)}
+    context.show(found, describe(target, done, dry_run))
+    if done.later:
+        tell(LATER.format(done.later))
+    return INCOMPLETE if done.later and not dry_run else DONE
 
 
-def chosen(user: str | None, channel: str | None, source: str | None) -> ForgetTarget:
+def chosen(given: dict[str, str | None]) -> ForgetTarget:
     """Return what to delete. Raises SetupError unless it is exactly one thing."""
-    given = {"user": user, "channel": channel, "source": source}
     named = {kind: id.strip() for kind, id in given.items() if id and id.strip()}
     if len(named) != 1:
         hint = "Give one of --user U..., --channel C..., --source ID (or a permalink)."
@@ -315,26 +250,18 @@ SHOWN = 100
 
 
 async def read_log(
-    database: Database,
-    *,
-    run: str = "",
-    since: datetime | None = None,
-    tool: str | None = None,
-    verdict: str | None = None,
-    limit: int | None = None,
+    database: Database, since: datetime | None = None, limit: int | None = None, **equal: str | None
 ) -> list[Decision]:
-    """Return the latest `limit` matching decisions, oldest first. Raises StoreError."""
+    """Return the latest `limit` matching decisions, oldest first. Raises StoreError.
+
+    `equal`: column -> its value; None and empty match all.
+    """
     c = decisions.c
     query = sa.select(decisions).order_by(c.seq.desc()).limit(limit)
-    for column, value in ((c.run, run), (c.tool, tool), (c.verdict, verdict)):
-        query = query.where(column == value) if value else query
+    query = query.where(*(c[name] == value for name, value in equal.items() if value))
     query = query.where(c.at >= since) if since else query
-    rows = await database.read(query)
-    return [_decision(row) for row in reversed(rows)]
-
-
-def _decision(row: sa.Row[Any]) -> Decision:
-    return Decision(**{name: value for name, value in row._asdict().items() if name != "seq"})
+    rows = [row._asdict() for row in await database.read(query)]
+    return [Decision(**{n: v for n, v in row.items() if n != "seq"}) for row in reversed(rows)]
 
 
 async def run_of(database: Database, id: str) -> str:
@@ -351,37 +278,27 @@ async def run_of(database: Database, id: str) -> str:
     raise RunNotFound(id, found, several=bool(id and found))
 
 
-def show_log(
+@on_database
+async def show_log(
+    context: CommandContext,
+    /,
     run: str | None,
     since: str | None,
-    tool: str | None,
-    verdict: str | None,
     limit: int | None,
-    as_json: bool,
-) -> int:
-    """Run `assistant decisions`."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        found = await read_log(
-            database,
-            run=await run_of(database, run) if run is not None else "",
-            since=datetime.now(UTC) - read_length(since) if since else None,
-            tool=tool,
-            verdict=verdict,
-            limit=limit or (None if as_json else SHOWN),
-        )
-        if as_json:
-            dump([asdict(each) for each in found])
-            return DONE
-        for each in found:
-            say(line(each))
-        if not found:
-            tell("No such decisions.")
-        elif limit is None and len(found) == SHOWN:
-            tell(f"The latest {SHOWN}; --limit or --json shows more.")
-        return DONE
-
-    return on_database(work, as_json)
+    **equal: str | None,
+) -> None:
+    """Run `assistant decisions`; `equal`: column -> the value that it must have."""
+    found = await read_log(
+        context.database,
+        datetime.now(UTC) - read_length(since) if since else None,
+        limit or (None if context.as_json else SHOWN),
+        run=run if run is None else await run_of(context.database, run),
+        **equal,
+    )
+    lines = map(line, found)
+    context.show([asdict(each) for each in found], *lines, empty="No such decisions.")
+    if limit is None and len(found) == SHOWN and not context.as_json:
+        tell(f"The latest {SHOWN}; --limit or --json shows more.")
 
 
 def line(each: Decision) -> str:

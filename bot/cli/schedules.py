@@ -8,34 +8,30 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from bot.cli.output import name_or_default, on_database
+from bot.cli.output import CommandContext, name_or_default, on_database
 from bot.doctor.services import find_server
-from bot.mailbox.accounts import Mailboxes
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import Credentials, Mailboxes
 from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import PolicyFile
 from bot.runs.durable import LOCKS
 from bot.schedules import description
-from bot.schedules.chat import in_the_way
+from bot.schedules.description import schedule_statuses, status_lines
 from bot.schedules.run import RunPlanner
-from bot.schedules.status import lines, schedule_statuses
 from bot.schedules.store import Occurrences, ScheduleError, ScheduleStore
 from bot.schedules.validation import (
     CheckUnavailable,
     ScheduleInvalid,
     ScheduleValidator,
-    find_channel,
 )
 from bot.slack.client import clients, who_am_i
 from bot.slack.people import People
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, State, StoredSchedule
-from bot.terminal import DONE, INCOMPLETE, dump, say, tell
+from bot.terminal import DONE, INCOMPLETE, tell
 from config.schedules import Kind
 from config.settings import Settings
 from scopes.members import Members
@@ -44,22 +40,18 @@ from scopes.slack_reader import SlackReader
 from scopes.tool import iso
 from subagents.directory import Obstacle
 
+SERVED = (
+    "locktype = 'advisory' AND classid = :classid AND granted AND "
+    "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+"""Condition on `pg_locks`: a replica serves from this database."""
+
 
 async def is_served(database: Database, data_dir: Path) -> bool:
     """Return whether a process is serving this database now. Raises StoreError."""
     if database.shared:
-        names = ("locktype", "classid", "granted", "database")
-        columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in names]
-        locks = sa.table("pg_locks", *columns)
-        held = sa.select(locks.c.classid).where(
-            *(locks.c.locktype == "advisory", locks.c.classid == LOCKS, locks.c.granted),
-            locks.c.database
-            == sa.select(sa.column("oid"))
-            .select_from(sa.table("pg_database"))
-            .where(sa.column("datname") == sa.func.current_database())
-            .scalar_subquery(),
-        )
-        return bool(await database.read(held))
+        held = sa.select(sa.text("1")).select_from(sa.text("pg_locks")).where(sa.text(SERVED))
+        return bool(await database.read(held, classid=LOCKS))
     return find_server(data_dir) is not None
 
 
@@ -103,70 +95,53 @@ class DryRun(BaseModel):
     """Why it could not run."""
 
 
-def run_list(as_json: bool) -> int:
+@on_database
+async def run_list(context: CommandContext) -> None:
     """List all schedules, including those that no process has loaded yet."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        now = datetime.now(UTC)
-        found = await schedule_statuses(database, settings.schedules, now)
-        served = await is_served(database, settings.data_dir)
-        if as_json:
-            dump({"served": served, "schedules": [each.to_json() for each in found]})
-            return DONE
-        for each in found:
-            say("\n".join(lines(each, now)))
-        if not found:
-            tell("There is no schedule. Set one under `schedules` in assistant.yaml, or in chat.")
-        elif not served:
-            tell("Nothing serves at present: they run while `assistant serve` does.")
-        return DONE
-
-    return on_database(work, as_json)
+    settings, now = context.settings, datetime.now(UTC)
+    found = await schedule_statuses(context.database, settings.schedules, now)
+    served = await is_served(context.database, settings.data_dir)
+    schedules = [each.to_json() for each in found]
+    empty = "There is no schedule. Set one under `schedules` in assistant.yaml, or in chat."
+    blocks = ("\n".join(status_lines(each, now)) for each in found)
+    context.show({"served": served, "schedules": schedules}, *blocks, empty=empty)
+    if found and not served and not context.as_json:
+        tell("Nothing serves at present: they run while `assistant serve` does.")
 
 
-def run_now(name: str, as_json: bool) -> int:
+@on_database
+async def run_now(context: CommandContext, name: str) -> None:
     """Request a run outside the schedule's times; the serving process starts it."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        row = await known(database, name)
-        if row.state == "paused":
-            raise ScheduleError(f"{name} is paused.", "`assistant schedules resume` lets it go on.")
-        _is_to_come(row)
-        if row.state != "active":
-            raise ScheduleError(f"{name} cannot run: {row.why}", "Fix it first.")
-        occurrence = await Occurrences(database).ask_now(name, datetime.now(UTC))
-        served = await is_served(database, settings.data_dir)
-        if as_json:
-            dump({"name": name, "at": occurrence.at, "served": served})
-        else:
-            say(f"{name} is to run now.")
-            say("`assistant schedules` shows what comes of it." if served else NOT_SERVED)
-        return DONE
-
-    return on_database(work, as_json)
+    row = await known(context.database, name)
+    if row.state == "paused":
+        raise ScheduleError(f"{name} is paused.", "`assistant schedules resume` lets it go on.")
+    _is_to_come(row)
+    if row.state != "active":
+        raise ScheduleError(f"{name} cannot run: {row.why}", "Fix it first.")
+    occurrence = await Occurrences(context.database).ask_now(name, datetime.now(UTC))
+    served = await is_served(context.database, context.settings.data_dir)
+    then = "`assistant schedules` shows what comes of it." if served else NOT_SERVED
+    found = {"name": name, "at": occurrence.at, "served": served}
+    context.show(found, f"{name} is to run now.", then)
 
 
-def run_dry(name: str, as_json: bool) -> int:
+@on_database
+async def run_dry(context: CommandContext, name: str) -> int:
     """Show the plan of a run now; no model is called, nothing is sent or stored.
 
     Exit code 1 if it could not run, or its report could not be delivered.
     """
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
-
-    async def work(settings: Settings, database: Database) -> int:
-        row, now = None, datetime.now(UTC)
-        if name in settings.schedules and await ScheduleStore(database).get(name) is None:
-            row = StoredSchedule(
-                name, "config", "active", "", settings.schedules[name], now, now, now
-            )
-        row = row or await known(database, name)
-        async with _validator(settings, database) as validator:
-            planner = RunPlanner(settings, validator, Occurrences(database))
-            dry = await _dry_run(planner, row, now)
-        dump(dry.model_dump(mode="json")) if as_json else say("\n".join(_dry_lines(dry)))
-        return INCOMPLETE if dry.wrong or dry.in_the_way else DONE
-
-    return on_database(work, as_json)
+    settings, database, now = context.settings, context.database, datetime.now(UTC)
+    row = await ScheduleStore(database).get(name)
+    if row is None and (spec := settings.schedules.get(name)):
+        row = StoredSchedule.new(name, "config", spec, now)
+    row = row or await known(database, name)
+    async with _validator(settings, database) as validator:
+        planner = RunPlanner(settings, validator, Occurrences(database))
+        dry = await _dry_run(planner, row, now)
+    context.show(dry.model_dump(mode="json"), *_dry_lines(dry))
+    return INCOMPLETE if dry.wrong or dry.in_the_way else DONE
 
 
 @asynccontextmanager
@@ -203,10 +178,9 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
         async with validator.fresh_reader() as reader:
             occurrence = Occurrence(row.id, now, "due")
             plan = await planner.plan(row, occurrence, reader, spec.budget_usd)
-            found = find_channel(await reader.channels(), spec.to)
-            place = found.id if found else spec.to
-            obstacles = await in_the_way(
-                validator, spec, plan.channels, place, row.label, trusted=True
+            place = await validator.place(spec, reader)
+            obstacles = await validator.obstacles(
+                spec, plan.channels, place, row.label, trusted=True
             )
     except (ScheduleInvalid, CheckUnavailable) as fault:
         return dry.model_copy(update={"wrong": str(fault)})
@@ -256,53 +230,38 @@ def _dry_lines(dry: DryRun) -> Iterator[str]:
         yield "  all who read it there may read what it is made of"
 
 
-def run_pause(name: str, by: str | None, as_json: bool) -> int:
-    who = name_or_default(by)
-
-    async def work(settings: Settings, database: Database) -> int:
-        row = await known(database, name)
-        _is_to_come(row)
-        changed = row.state != "paused"
-        if changed:
-            await ScheduleStore(database).pause(name, f"paused by {who}")
-        if as_json:
-            dump({"name": name, "state": "paused", "changed": changed})
-        else:
-            say(f"Paused: {name}." if changed else f"{name} was paused before; nothing changed.")
-        return DONE
-
-    return on_database(work, as_json)
+@on_database
+async def run_pause(context: CommandContext, name: str, by: str | None) -> None:
+    row = await known(context.database, name)
+    _is_to_come(row)
+    changed = row.state != "paused"
+    if changed:
+        await ScheduleStore(context.database).pause(name, f"paused by {name_or_default(by)}")
+    said = f"Paused: {name}." if changed else f"{name} was paused before; nothing changed."
+    context.show({"name": name, "state": "paused", "changed": changed}, said)
 
 
-def run_resume(name: str, as_json: bool) -> int:
-    async def work(settings: Settings, database: Database) -> int:
-        row, now = await known(database, name), datetime.now(UTC)
-        changed = row.state == "paused"
-        if changed:
-            await ScheduleStore(database).resume(name, now)
-        is_over = row.spec.timetable.after(now) is None
-        state = "done" if is_over else "active" if changed else row.state
-        if as_json:
-            dump({"name": name, "state": state, "changed": changed})
-        elif is_over:
-            say(f"The one time of {name} is over: it is done.")
-        elif changed:
-            say(f"{name} goes on. Next run: {description.next_runs(row.spec, now, 1)}.")
-            say("What came due while it was paused is not caught up.")
-        else:
-            say(f"{name} is not paused but {row.state}; nothing changed.")
-        return DONE
-
-    return on_database(work, as_json)
+@on_database
+async def run_resume(context: CommandContext, name: str) -> None:
+    row, now = await known(context.database, name), datetime.now(UTC)
+    changed = row.state == "paused"
+    if changed:
+        await ScheduleStore(context.database).resume(name, now)
+    is_over = row.spec.timetable.after(now) is None
+    state = "done" if is_over else "active" if changed else row.state
+    said = f"{name} is not paused but {row.state}; nothing changed."
+    if is_over:
+        said = f"The one time of {name} is over: it is done."
+    elif changed:
+        said = f"{name} goes on. Next run: {description.next_run(row.spec, now)}.\n"
+        said += "What came due while it was paused is not caught up."
+    context.show({"name": name, "state": state, "changed": changed}, said)
 
 
-def run_delete(name: str, as_json: bool) -> int:
-    async def work(settings: Settings, database: Database) -> int:
-        await ScheduleStore(database).delete(name)
-        dump({"name": name, "state": "deleted"}) if as_json else say(f"Deleted: {name}.")
-        return DONE
-
-    return on_database(work, as_json)
+@on_database
+async def run_delete(context: CommandContext, name: str) -> None:
+    await ScheduleStore(context.database).delete(name)
+    context.show({"name": name, "state": "deleted"}, f"Deleted: {name}.")
 
 
 def _is_to_come(row: StoredSchedule) -> None:

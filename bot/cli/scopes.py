@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 import scopes
-from bot.cli.output import on_database
-from bot.mailbox.accounts import GOOGLE, OPERATOR
-from bot.mailbox.google_oauth import Credentials
+from bot.cli.output import CommandContext, on_database
+from bot.mailbox.accounts import OPERATOR, Credentials
 from bot.storage.database import Database
-from bot.terminal import DONE, dump, say
 from bot.tooling.registry import toolkit_of
 from config.settings import Settings
 from scopes.clients import with_clients
@@ -42,26 +41,20 @@ class ScopeOffer:
     """Tool -> why it is not offered."""
 
 
-def list_scopes(as_json: bool) -> int:
+@on_database
+async def list_scopes(context: CommandContext) -> None:
     """Run the command `scopes`."""
-
-    async def work(settings: Settings, database: Database) -> int:
-        async with aclosing(toolkit_of(settings, database)) as toolkit:
-            opened = await toolkit.open("scopes", None)
-            clients = with_clients(opened.clients, await _readers(settings, database))
-            found = [_offer(n, clients, toolkit.missing()) for n in scopes.scope_names()]
-        if as_json:
-            dump([asdict(offer) for offer in found])
-        else:
-            say("\n".join(line for offer in found for line in _lines(offer)))
-        return DONE
-
-    return on_database(work, as_json)
+    async with aclosing(toolkit_of(context.settings, context.database)) as toolkit:
+        opened = await toolkit.open("scopes", None)
+        readers = await _readers(context.settings, context.database)
+        clients = with_clients(opened.clients, readers)
+        found = [_offer(n, clients, toolkit.missing()) for n in scopes.scope_names()]
+    context.show([asdict(offer) for offer in found], *chain(*map(_lines, found)))
 
 
 async def _readers(settings: Settings, database: Database) -> dict[type, object]:
     """Return placeholders for the configured readers of Slack and mail; nothing is read."""
-    accounts = await Credentials(database).accounts(GOOGLE)
+    accounts = await Credentials(database).accounts()
     connected = any(account != OPERATOR for account in accounts)
     mail = settings.google.service_account or connected
     found = {SlackReader: settings.secrets.slack_bot_token, Gmail: mail}

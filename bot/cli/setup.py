@@ -14,7 +14,8 @@ from pathlib import Path
 import typer
 from pydantic import SecretStr
 
-from bot.doctor import install, services, slack
+from bot.doctor import services, slack
+from bot.doctor.doctor import know_client
 from bot.doctor.slack import Problem
 from bot.errors import SetupError
 from bot.manifest import bot_permissions, manifest, new_app_link
@@ -54,7 +55,8 @@ def storable(value: str) -> bool:
 def write_env(path: Path, values: Mapping[str, str]) -> None:
     """Set these variables; other lines stay. Raises SetupError; then nothing has changed."""
     try:
-        _replace(path, set_variables(_read(path), values))
+        text = path.read_bytes().decode("utf-8") if path.exists() else ""
+        _replace(path, set_variables(text, values))
     except (OSError, UnicodeDecodeError) as error:
         why = str(error.strerror).lower() if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SetupError("env_file", f"{path} cannot be written: {why}.", "Fix that.") from error
@@ -77,10 +79,6 @@ def set_variables(text: str, values: Mapping[str, str]) -> str:
 
 def _line(name: str, value: str) -> str:
     return f"{name}={value}\n" if _PLAIN.fullmatch(value) else f"{name}='{value}'\n"
-
-
-def _read(path: Path) -> str:
-    return path.read_bytes().decode("utf-8") if path.exists() else ""
 
 
 def _replace(path: Path, text: str) -> None:
@@ -137,7 +135,7 @@ async def _check_signing(settings: Settings, secret: str) -> str:
 
 
 async def _client(settings: Settings, secret: str) -> str:
-    await install.known(settings, secret)
+    await know_client(settings, secret)
     return "it is that of slack.client_id"
 
 

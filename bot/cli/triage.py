@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -18,8 +19,7 @@ from bot.context import EPOCH, App
 from bot.errors import SetupError
 from bot.local.samples import SAMPLE_AS_OF
 from bot.local_mode import DAY
-from bot.mailbox.accounts import OPERATOR, mail_credentials
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import OPERATOR, Credentials, mail_credentials
 from bot.mailbox.sync import MailState, Sync, new_threads
 from bot.reports.documents import TriageReport
 from bot.runs.store import Store
@@ -30,7 +30,6 @@ from bot.tasks.base import Request
 from bot.tasks.triage import INBOX, Reader, Triage, all_threads
 from bot.terminal import errors_reported, tell
 from bot.tooling.provider import Options
-from config.sections import LimitSettings
 from config.settings import Settings, load_settings
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient, Quota
@@ -122,11 +121,13 @@ KIND = "triage"
 def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> int:
     """Triage a mailbox, or resume the triage of the run `resume`."""
     with errors_reported(given.json):
-        triage = InboxTriage(given, limit)
+        stored = None
         if resume:
-            triage.refuse_options()
-            triage = triage.resume(asyncio.run(run_to_resume(load_settings(), resume, KIND)))
-        return run_reading(triage.given, triage, result_text)
+            _refuse_options(given, limit)
+            stored = asyncio.run(run_to_resume(load_settings(), resume, KIND))
+            given, limit = _resumed(given, stored)
+        task = partial(triage_mailbox, given=given, limit=limit, stored=stored)
+        return run_reading(given, task, result_text)
 
 
 class TriageArgs(BaseModel):
@@ -140,81 +141,65 @@ class TriageArgs(BaseModel):
     limit: int | None = None
 
 
-@dataclass(frozen=True)
-class InboxTriage:
-    """A triage of the command line: a new one, or the `stored` one that is resumed."""
+def _refuse_options(given: ReadingOptions, limit: int | None) -> None:
+    """Raise SetupError for options that would have no effect on a resumed run."""
+    typed = {
+        **{"--mbox": given.mbox, "--reader": given.me, "--sample": given.sample},
+        **{"--as-of": given.as_of, "--since": given.since, "--limit": limit},
+    }
+    if named := [name for name, value in typed.items() if value]:
+        text = f"--resume uses the options that the run had, not {named[0]}."
+        raise SetupError("resume_alone", text, f"Leave out {', '.join(named)}.")
 
-    given: ReadingOptions
-    limit: int | None = None
-    stored: StoredRun | None = None
 
-    def refuse_options(self) -> None:
-        """Raise SetupError for options that would have no effect on a resumed run."""
-        given = self.given
-        typed = {
-            **{"--mbox": given.mbox, "--reader": given.me, "--sample": given.sample},
-            **{"--as-of": given.as_of, "--since": given.since, "--limit": self.limit},
-        }
-        if named := [name for name, value in typed.items() if value]:
-            text = f"--resume uses the options that the run had, not {named[0]}."
-            raise SetupError("resume_alone", text, f"Leave out {', '.join(named)}.")
+def _resumed(given: ReadingOptions, stored: StoredRun) -> tuple[ReadingOptions, int | None]:
+    """Return the options of a stored triage. Raises SetupError for another model."""
+    if given.model not in ("claude", stored.model):  # claude: --model was not given
+        text = f"The triage {stored.id} was started with --model {stored.model}."
+        raise SetupError("resume_alone", text, "Leave out --model.")
+    own = TriageArgs.model_validate(stored.args)
+    given = replace(given, model=stored.model, mbox=own.mbox, me=own.me, sample=own.sample)
+    return replace(given, as_of=own.until, since=own.since), own.limit
 
-    def resume(self, stored: StoredRun) -> InboxTriage:
-        """Return the stored triage with its own options. Raises SetupError for another model."""
-        given = self.given
-        if given.model not in ("claude", stored.model):  # claude: --model was not given
-            text = f"The triage {stored.id} was started with --model {stored.model}."
-            raise SetupError("resume_alone", text, "Leave out --model.")
-        args = TriageArgs.model_validate(stored.args)
-        given = replace(
-            given,
-            model=stored.model,
-            mbox=args.mbox,
-            me=args.me,
-            sample=args.sample,
-            as_of=args.until,
-            since=args.since,
-        )
-        return InboxTriage(given, args.limit, stored)
 
-    async def __call__(self, app: App) -> TriageReport:
-        """Triage the mailbox. Raises SetupError if there is none."""
-        async with open_mailbox(app.settings, app.options, app.store.database) as box:
-            app.as_of = app.options.as_of or box.as_of
-            if self.stored:
-                app.as_of = datetime.fromisoformat(str(self.stored.args.get("as_of")))
-            app.problems = box.problems
-            app.clients = {Gmail: box.gmail}
-            resumed = self.stored.id if self.stored else None
-            limits = _limits(app.settings)
-            async with app.run(KIND, f"triage {box.address}", self._args(), limits, resumed) as run:
-                window, state = _window(app, box), MailState(app.store.database)
-                triage = Triage(
-                    app=app,
-                    run=run,
-                    request=Request(f"triage {box.address}", window),
-                    gmail=box.gmail,
-                    reader=Reader(box.address, box.address, app.as_of.date()),
-                    listing=lambda: _list_mail(box, state, window),
-                    limit=self.limit,
-                    corrections=() if box.is_file else await state.corrections.all(OPERATOR),
-                )
-                document = await triage.work()
-                await app.finish(run, document)
-                if not box.is_file:
-                    await state.record_delivery(triage.handled(OPERATOR))
-                return document
-
-    def _args(self) -> dict[str, Any]:
-        given = self.given
-        return TriageArgs(
+async def triage_mailbox(
+    app: App, given: ReadingOptions, limit: int | None = None, stored: StoredRun | None = None
+) -> TriageReport:
+    """Triage the given mailbox, or go on with a stored run. Raises SetupError if there is none."""
+    settings, database = app.settings, app.store.database
+    async with open_mailbox(settings, app.options, database) as box:
+        app.as_of = app.options.as_of or box.as_of
+        if stored:
+            app.as_of = datetime.fromisoformat(str(stored.args.get("as_of")))
+        app.problems = box.problems
+        app.clients = {Gmail: box.gmail}
+        question, resumed = f"triage {box.address}", stored.id if stored else None
+        args = TriageArgs(
             mbox=given.mbox and given.mbox.absolute(),
             me=given.me,
             sample=given.sample,
             until=given.as_of,
             since=given.since,
-            limit=self.limit,
+            limit=limit,
         ).model_dump(mode="json")
+        limits = settings.limits.of_task(settings.triage.time_s, settings.triage.budget_usd)
+        async with app.run(KIND, question, args, limits, resumed) as run:
+            window, state = _window(app, box), MailState(database)
+            triage = Triage(
+                app=app,
+                run=run,
+                request=Request(question, window),
+                gmail=box.gmail,
+                reader=Reader(box.address, box.address, app.as_of.date()),
+                listing=lambda: _list_mail(box, state, window),
+                limit=limit,
+                corrections=() if box.is_file else await state.corrections.all(OPERATOR),
+            )
+            document = await triage.work()
+            await app.finish(run, document)
+            if not box.is_file:
+                await state.record_delivery(triage.handled(OPERATOR))
+            return document
 
 
 async def _list_mail(box: OpenMailbox, state: MailState, window: Window) -> Sync:
@@ -236,13 +221,6 @@ async def run_to_resume(settings: Settings, id: str, kind: str) -> StoredRun:
         hint = f"`assistant show {stored.id}` shows its result."
         raise SetupError("complete", f"The {kind} {stored.id} has ended: {stored.status}.", hint)
     return stored
-
-
-def _limits(settings: Settings) -> LimitSettings:
-    triage = settings.triage
-    return settings.limits.model_copy(
-        update={"cost_usd": triage.budget_usd, "seconds": triage.time_s}
-    )
 
 
 def _window(app: App, box: OpenMailbox) -> Window:

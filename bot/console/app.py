@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,13 +14,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from bot.console.timeline import KINDS, seconds_text
 from bot.errors import StoreError
 from bot.runs.store import Store
-from bot.storage.names import Names
+from bot.storage.run_index import Names
 from config.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,7 @@ _TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
 )
+_TEMPLATES.globals |= {"root": PATH, "seconds_text": seconds_text, "kinds": KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,49 @@ class ConsoleAccess(Protocol):
         """
 
 
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+"""Headers by which a proxy tells that the client is somebody else."""
+REFUSAL = (
+    "The console answers browsers on its own machine only, by http://127.0.0.1 or localhost.\n"
+)
+
+
+class LoopbackAccess:
+    """Admits browsers on this machine.
+
+    The name in the address counts too: a page elsewhere may give its own name the address
+    127.0.0.1 (DNS rebinding), and would read the answers.
+    """
+
+    async def admit(self, request: Request) -> Response | None:
+        client = request.client.host if request.client else ""
+        host = _host_of(request.headers.get("host", ""))
+        forwarded = any(name in request.headers for name in FORWARDED)
+        if _is_loopback(client) and _is_loopback(host) and not forwarded:
+            return None
+        return PlainTextResponse(REFUSAL, 403)
+
+
+def _host_of(header: str) -> str:
+    """Return the host of a Host header without its port; empty if it is none."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def show(template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page; `values` are what its template names."""
-    text = _TEMPLATES.get_template(template).render({"root": PATH, **values})
+    text = _TEMPLATES.get_template(template).render(values)
     return HTMLResponse(text, status, _HEADERS)
 
 

@@ -61,11 +61,11 @@ class CostWindow:
     @classmethod
     def of(cls, query: QueryParams, today: date) -> CostWindow:
         usual = cls(today - timedelta(days=USUAL_DAYS - 1), today)
-        given = {name: query.get(name, "").strip() for name in ("first", "last")}
+        begin, end = (query.get(name, "").strip() for name in ("first", "last"))
         try:
-            last = date.fromisoformat(given["last"]) if given["last"] else today
+            last = date.fromisoformat(end) if end else today
             ago = timedelta(days=USUAL_DAYS - 1)
-            first = date.fromisoformat(given["first"]) if given["first"] else last - ago
+            first = date.fromisoformat(begin) if begin else last - ago
         except (ValueError, OverflowError):
             return cls(usual.first, usual.last, "Write days as 2026-11-28.")
         if not first <= last < first + timedelta(days=MOST_DAYS):
@@ -95,15 +95,11 @@ async def costs_by_day(database: Database, window: CostWindow) -> CostTable:
 async def cost_tables(database: Database, window: CostWindow) -> list[CostTable]:
     """Return the costs by channel, user, schedule and model. Raises StoreError."""
     inside, c = window.inside(), runs.c
-    channels = await _grouped(
-        database, channel_of(database.shared), inside, c.request.is_not(None), field="where"
-    )
-    users = await _grouped(
-        database, sa.func.coalesce(c.requester, COMMAND_LINE), inside, field="who"
-    )
-    schedules = await _grouped(
-        database, schedule_name(), inside, c.kind == SCHEDULED, field="where"
-    )
+    asked, scheduled = sa.and_(inside, c.request.is_not(None)), c.kind == SCHEDULED
+    channels = await _grouped(database, channel_of(database.shared), asked, "where")
+    requester = sa.func.coalesce(c.requester, COMMAND_LINE)
+    users = await _grouped(database, requester, inside, "who")
+    schedules = await _grouped(database, schedule_name(), sa.and_(inside, scheduled), "where")
     return [
         CostTable("By channel", channels),
         CostTable("By user", users),
@@ -115,23 +111,20 @@ async def cost_tables(database: Database, window: CostWindow) -> list[CostTable]
 async def _grouped(
     database: Database,
     key: sa.ColumnElement[str],
-    *conditions: sa.ColumnElement[bool],
+    condition: sa.ColumnElement[bool],
     field: str = "",
 ) -> list[CostRow]:
     usd = sa.func.coalesce(sa.func.sum(runs.c.cost_usd), 0.0)
     query = sa.select(key.label("grouped_by"), sa.func.count().label("runs"), usd.label("usd"))
-    query = query.select_from(runs).where(*conditions).group_by(sa.text("grouped_by"))
+    query = query.select_from(runs).where(condition).group_by(sa.text("grouped_by"))
     if field:
         query = query.order_by(usd.desc(), sa.text("grouped_by")).limit(MOST_ROWS)
-    return [
-        CostRow(row.grouped_by, row.runs, row.usd, _list_of(field, row.grouped_by) if field else "")
-        for row in await database.read(query)
-        if row.grouped_by
-    ]
-
-
-def _list_of(field: str, key: str) -> str:
-    return f"{PATH}/runs?{urlencode({field: key})}"
+    found = []
+    for row in await database.read(query):
+        if name := row.grouped_by:
+            link = f"{PATH}/runs?{urlencode({field: name})}" if field else ""
+            found.append(CostRow(name, row.runs, row.usd, link))
+    return found
 
 
 async def _by_model(database: Database, window: CostWindow) -> list[CostRow]:
@@ -144,21 +137,14 @@ async def _by_model(database: Database, window: CostWindow) -> list[CostRow]:
     return [CostRow(row.model or UNKNOWN, row.runs, row.usd) for row in rows]
 
 
-class CostPages:
-    """The page of costs of one console."""
+def cost_routes(console: Console) -> list[Route]:
+    """Return the page of costs of a console."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    def routes(self) -> list[Route]:
-        return [Route("/costs", self.show)]
-
-    async def show(self, request: Request) -> Response:
-        """Add up the costs of the days in the address."""
+    async def show(request: Request) -> Response:
         window = CostWindow.of(request.query_params, datetime.now(UTC).date())
-        database = self.console.store.database
+        database = console.store.database
         days, tables = await costs_by_day(database, window), await cost_tables(database, window)
-        return self.console.render(
+        return console.render(
             request,
             "costs.html",
             400 if window.fault else 200,
@@ -167,5 +153,7 @@ class CostPages:
             total=sum(row.usd for row in days.rows),
             runs=sum(row.runs for row in days.rows),
             tables=tables,
-            names=await self.console.names(*(row.key for table in tables for row in table.rows)),
+            names=await console.names(*(row.key for table in tables for row in table.rows)),
         )
+
+    return [Route("/costs", show)]

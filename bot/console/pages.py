@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from bot.console.app import PATH, Console, ConsoleAccess, refusal, static_files
-from bot.console.costs import CostPages
+from bot.console.costs import cost_routes
 from bot.console.records import MENU, Records
 from bot.console.runs import RunPages
 from bot.console.signin import SlackSignIn, TeamAccess
@@ -33,7 +33,7 @@ def console_routes(
     console = Console(store, settings, access, list(NAVIGATION), origin)
     pages = [
         *RunPages(console).routes(),
-        *CostPages(console).routes(),
+        *cost_routes(console),
         *Records(console, policy or PolicyFile(None, settings.policy)).routes(),
         *(sign_in.routes() if sign_in else []),
     ]
@@ -48,30 +48,19 @@ def routes_by_workspace(
 
     Nobody names the workspace: it is the one that they signed in with. `find` returns its routes.
     """
-    pages = _ByWorkspace(sign_in, find)
-    public = [Route(PATH + each.path, each.endpoint) for each in sign_in.public_routes()]
-    return [*public, static_files(PATH), Route(PATH, pages), Route(f"{PATH}/{{rest:path}}", pages)]
 
-
-class _ByWorkspace:
-    """Passes a request to the console of the workspace whose session the browser has."""
-
-    def __init__(
-        self, sign_in: SlackSignIn, find: Callable[[str], Sequence[BaseRoute] | None]
-    ) -> None:
-        self._sign_in, self._find = sign_in, find
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        session = self._sign_in.session(request)
-        answer: ASGIApp
+    async def pages(request: Request) -> ASGIApp:
+        session = sign_in.session(request)
         if session is None:
-            answer = self._sign_in.ask(request)
-        elif routes := self._find(session.team):
-            answer = Router(routes)
-        else:
-            answer = refusal("This workspace is not served at the moment.", 503)
-        await answer(scope, receive, send)
+            return sign_in.ask(request)
+        if routes := find(session.team):
+            return Router(routes)
+        return refusal("This workspace is not served at the moment.", 503)
+
+    methods = ["GET", "POST"]
+    inside = [Route(each, pages, methods=methods) for each in (PATH, f"{PATH}/{{rest:path}}")]
+    public = [Route(PATH + each.path, each.endpoint) for each in sign_in.public_routes()]
+    return [*public, static_files(PATH), *inside]
 
 
 async def _first_page(request: Request) -> Response:

@@ -19,11 +19,11 @@ from bot.approvals.cards import arguments, title
 from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
 from bot.console.app import PATH, Console, refusal
 from bot.errors import SetupError
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import Credentials
 from bot.policy.directory import Grants
 from bot.policy.policy import PolicyFault, PolicyFile
 from bot.schedules import description
-from bot.schedules.status import ScheduleStatus, schedule_statuses, status_facts
+from bot.schedules.description import ScheduleStatus, schedule_statuses, status_facts
 from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import show_invisible
 from bot.storage.requests import RequestQueue
@@ -171,9 +171,8 @@ class Records:
             of_own = policy_lines(policy, _policy_in(own), f"{TEAMS}/{own.name}")
             lines = [b if b.origin != DEFAULTS else a for a, b in zip(lines, of_own, strict=True)]
         file = own or common
-        shown = {"name": f"{TEAMS}/{own.name}" if own else FILE, "text": ""}
-        if file and file.exists():
-            shown["text"] = file.read_text("utf-8")
+        text = file.read_text("utf-8") if file and file.exists() else ""
+        shown = {"name": f"{TEAMS}/{own.name}" if own else FILE, "text": text}
         return self.console.render(request, "policy.html", fault="", lines=lines, file=shown)
 
     async def feedback(self, request: Request) -> Response:

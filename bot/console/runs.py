@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,24 +19,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.console.app import Console
-from bot.console.timeline import KINDS, Bar, Timeline, seconds_text, timeline_of
-from bot.console.trajectories import shown_calls
+from bot.console.app import Console, Page
+from bot.console.timeline import Bar, Timeline, seconds_text, timeline_of
 from bot.log import Redactor, secret_values
 from bot.reports.answer import answer_text
 from bot.reports.documents import STATUSES, AnswerDocument, parse_document
 from bot.reports.text import report_text
 from bot.runs.store import WAITING, RunNotFound, Store
 from bot.storage.database import Database
-from bot.storage.names import ids_named
 from bot.storage.requests import SCHEDULED, RequestQueue
-from bot.storage.run_index import asks
+from bot.storage.run_index import asks, ids_named
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
 from subagents.brief import SpawnedBrief, brief_of
 from subagents.budget import NANO
 from subagents.gate import Decision
 from subagents.overlap import audit
 from subagents.result import SubagentResult
+from subagents.trajectory import RecordedReply, Trajectory
 
 PAGE = 50
 """Runs of one page."""
@@ -48,44 +49,39 @@ RATINGS = ("good", "bad")
 Condition = sa.ColumnElement[bool]
 
 
+FILTERS = ("who", "where", "kind", "status", "cost_from", "cost_to", "rating", "text")
+BEFORE = "before"
+"""Parameter with start and id of the last run of the page before."""
+
+
 @dataclass(frozen=True)
 class RunFilter:
-    """What a list of runs is narrowed to, as its form sends it; empty texts narrow nothing."""
+    """What a list of runs is narrowed to, as its form sends it."""
 
-    who: str = ""
-    where: str = ""
-    kind: str = ""
-    status: str = ""
-    cost_from: str = ""
-    cost_to: str = ""
-    rating: str = ""
-    text: str = ""
+    given: Mapping[str, str]
+    """Fields that narrow something."""
     before: str = ""
-    """Start and id of the last run of the page before."""
     faults: tuple[str, ...] = ()
     """What is wrong with it, in sentences."""
-    conditions: tuple[Condition, ...] = field(default=(), compare=False)
+    conditions: tuple[Condition, ...] = ()
 
     @classmethod
     def of(cls, query: QueryParams, shared: bool) -> RunFilter:
         """Read a filter; `shared`: for a Postgres database."""
-        names = [f.name for f in fields(cls) if f.type == "str"]
-        given = {name: query.get(name, "").strip() for name in names}
+        values = {name: query.get(name, "").strip() for name in (*FILTERS, BEFORE)}
+        values = {name: value for name, value in values.items() if value}
         faults, conditions = list[str](), list[Condition]()
-        for name, value in given.items():
-            if not value:
-                continue
+        for name, value in values.items():
             try:
                 conditions.append(_condition(name, value, shared))
             except ValueError as error:
                 faults.append(str(error))
-        return cls(**given, faults=tuple(faults), conditions=tuple(conditions))
+        before = values.pop(BEFORE, "")
+        return cls(values, before, tuple(faults), tuple(conditions))
 
-    @property
-    def given(self) -> dict[str, str]:
-        """Return the fields that narrow something, without the place of the page."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "str"}
-        return {name: value for name, value in values.items() if value and name != "before"}
+    def __getitem__(self, name: str) -> str:
+        """Return what the form shows in a field."""
+        return self.given.get(name, "")
 
 
 def channel_of(shared: bool) -> sa.ColumnElement[str]:
@@ -145,10 +141,9 @@ def _one_of(what: str, value: str, known: Sequence[str]) -> str:
 
 
 def _dollars(value: str) -> float:
-    try:
+    amount = math.nan
+    with suppress(ValueError):
         amount = float(value)
-    except ValueError:
-        amount = math.nan
     if not math.isfinite(amount) or amount < 0:
         raise ValueError(f"“{value}” is no amount in dollars: write it as 0.25.")
     return amount
@@ -157,10 +152,9 @@ def _dollars(value: str) -> float:
 def _before(value: str) -> Condition:
     """Return the condition for runs that are older than `<time>~<id>`."""
     at, _, id = value.partition("~")
-    try:
+    started = None
+    with suppress(ValueError):
         started = datetime.fromisoformat(at)
-    except ValueError:
-        started = None
     if started is None or started.tzinfo is None or not id:
         raise ValueError("The address names no page of the list: begin at the newest run.")
     last = sa.tuple_(sa.literal(started, runs.c.started.type), sa.literal(id))
@@ -207,16 +201,12 @@ async def listed_runs(database: Database, wanted: RunFilter) -> tuple[list[Liste
 
 def _listed(row: sa.Row[Any], children: int, votes: Mapping[str, Counter[str]]) -> ListedRun:
     rated = votes.get(row.request or "", Counter())
+    same = {n: getattr(row, n) for n in ("id", "kind", "status", "question", "started", "cost_usd")}
     return ListedRun(
-        id=row.id,
-        kind=row.kind,
-        status=row.status,
-        question=row.question,
+        **same,
         who=row.requester or "",
         where=where_of(row.request, row.schedule),
-        started=row.started,
         seconds=(row.finished - row.started).total_seconds() if row.finished else None,
-        cost_usd=row.cost_usd,
         subagents=children,
         good=rated["good"],
         bad=rated["bad"],
@@ -252,14 +242,24 @@ class RunPages:
         self._clean = Redactor(secret_values(console.settings.secrets)).clean
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/runs", self.list),
-            Route("/runs/{run}", self.show),
-            Route("/runs/{run}/live", self.live),
-            Route("/runs/{run}/audit", self.audited),
-            Route("/runs/{run}/subagents/{subagent}", self.subagent),
-            Route("/runs/{run}/contexts/{context}", self.trajectory),
-        ]
+        of_run = {
+            "/runs/{run}": self.show,
+            "/runs/{run}/live": self.live,
+            "/runs/{run}/audit": self.audited,
+            "/runs/{run}/subagents/{subagent}": self.subagent,
+            "/runs/{run}/contexts/{context}": self.trajectory,
+        }
+        pages = [Route(path, self._with_run(page)) for path, page in of_run.items()]
+        return [Route("/runs", self.list), *pages]
+
+    def _with_run(self, page: Callable[[Request, StoredRun], Awaitable[Response]]) -> Page:
+        """Return a page of the run that its address names, or one that says why there is none."""
+
+        async def answer(request: Request) -> Response:
+            run = await self._run(request)
+            return await page(request, run) if isinstance(run, StoredRun) else run
+
+        return answer
 
     def _render(
         self, request: Request, template: str, status: int = 200, **values: Any
@@ -281,14 +281,10 @@ class RunPages:
             more=more,
             names=await self.console.names(*(id for run in found for id in (run.who, run.where))),
             choices={"kind": RUN_KINDS, "status": RUN_STATUSES, "rating": RATINGS},
-            seconds_text=seconds_text,
         )
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, run: StoredRun) -> Response:
         """Show one run."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         children = await self.store.subagents(run.id)
         timeline = await timeline_of(self.store.database, run, children)
         bars = {bar.id: bar for bar in timeline.bars}
@@ -311,11 +307,8 @@ class RunPages:
             verdicts=_verdicts(decisions),
         )
 
-    async def subagent(self, request: Request) -> Response:
+    async def subagent(self, request: Request, run: StoredRun) -> Response:
         """Show the brief and the result of a subagent; the page of its run asks for them alone."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         id = request.path_params["subagent"]
         try:
             each = ShownSubagent.of(await self.store.subagent(run.id, id))
@@ -326,11 +319,8 @@ class RunPages:
         template = "subagent_detail.html" if inside else "subagent.html"
         return self._render(request, template, run=run, each=each)
 
-    async def live(self, request: Request) -> Response:
+    async def live(self, request: Request, run: StoredRun) -> Response:
         """Return the part of a run's page that grows; the whole page is loaded once it ended."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         children = await self.store.subagents(run.id)
         facts = await self._facts(run, await timeline_of(self.store.database, run, children))
         page = self._render(request, "run_live.html", **facts)
@@ -338,21 +328,15 @@ class RunPages:
             page.headers["hx-refresh"] = "true"
         return page
 
-    async def audited(self, request: Request) -> Response:
+    async def audited(self, request: Request, run: StoredRun) -> Response:
         """Check a run for leaks now; the fragment alone if the page asks for it."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         report = await asyncio.to_thread(audit, await self.store.trajectory(run.id))
         inside = "hx-request" in request.headers
         template = "audit_verdict.html" if inside else "audit.html"
         return self._render(request, template, run=run, report=report)
 
-    async def trajectory(self, request: Request) -> Response:
+    async def trajectory(self, request: Request, run: StoredRun) -> Response:
         """Show what a context was sent and what it answered."""
-        run = await self._run(request)
-        if isinstance(run, Response):
-            return run
         id = request.path_params["context"]
         found = await self.store.trajectory(run.id, id)
         if not found.contexts and not found.requests:
@@ -380,19 +364,16 @@ class RunPages:
         budget = next(iter(await self.store.database.read(query)), None)
         limits = run.args.get("limits") or {}
         paid = [bar.cost_usd for bar in timeline.bars if bar.cost_usd]
-        where = where_of(run.request, run.args.get("schedule"))
+        where, key = where_of(run.request, run.args.get("schedule")), run.request or ""
+        votes = await RequestQueue(self.store.database).votes([key])
         return {
             "run": run,
             "where": where,
             "names": await self.console.names(run.requester, where),
             "timeline": timeline,
-            "kinds": KINDS,
-            "seconds_text": seconds_text,
             "spent": run.cost_usd if run.cost_usd is not None else sum(paid),
             "cap": budget.cap_nanousd / NANO if budget else limits.get("cost_usd"),
-            "votes": (await RequestQueue(self.store.database).votes([run.request or ""]))[
-                run.request or ""
-            ],
+            "votes": votes[key],
             "emptied": not run.question and run.finished is not None,
         }
 
@@ -437,3 +418,123 @@ class RunPages:
 
 def _verdicts(decisions: Iterable[Decision]) -> list[tuple[str, int]]:
     return Counter(each.verdict for each in decisions).most_common()
+
+
+LONG = 1_200
+"""Characters from which a block is folded."""
+MOST = 200_000
+"""Characters of one block that are shown."""
+HEAD = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBlock:
+    """One block of a request or a reply."""
+
+    origin: str
+    """Why the context holds it, in words."""
+    text: str
+    folded: bool
+
+    @property
+    def head(self) -> str:
+        """Return how it begins, in one line."""
+        return " ".join(self.text[: 2 * HEAD].split())[:HEAD]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCall:
+    """One model call."""
+
+    number: int
+    attempt: int
+    at: datetime | None
+    took: str
+    outcome: str
+    """How it ended: stop reason, tokens and cost, or the error."""
+    sent: tuple[ShownBlock, ...]
+    """Blocks that the context had not been sent before."""
+    answered: tuple[ShownBlock, ...]
+
+
+def shown_calls(trajectory: Trajectory) -> list[ShownCall]:
+    """Return the calls of a trajectory of one context. Takes about 1 ms for 10,000 tokens."""
+    origins = {e.hash: (e.origin.value, e.ref) for e in reversed(trajectory.entries)}
+    replies = {(r.seq, r.attempt): r for r in trajectory.replies}
+    seen, calls = set[str](), list[ShownCall]()
+
+    def pieces(parts: Iterator[tuple[str, str]]) -> tuple[ShownBlock, ...]:
+        fresh = list[ShownBlock]()
+        for place, digest in parts:
+            if digest not in seen:
+                seen.add(digest)
+                block = json.loads(trajectory.blocks[digest])
+                fresh.append(_piece(place, block, *origins.get(digest, ("", ""))))
+        return tuple(fresh)
+
+    for request in trajectory.requests:
+        reply = replies.get((request.seq, request.attempt))
+        sent = pieces(iter(request.parts))
+        answered = pieces((("assistant", digest) for digest in reply.blocks) if reply else iter(()))
+        took = (
+            (reply.at - request.at).total_seconds() if reply and reply.at and request.at else None
+        )
+        about = (request.seq, request.attempt, request.at, seconds_text(took), _outcome(reply))
+        calls.append(ShownCall(*about, sent, answered))
+    return calls
+
+
+def _piece(place: str, block: Mapping[str, Any], origin: str, ref: str) -> ShownBlock:
+    text = _text(place, block)
+    if len(text) > MOST:
+        text = f"{text[:MOST]}\n[cut: {len(text):,} characters]"
+    named = str(block.get("name", "")) if place == "tool" else ref
+    words = origin.replace("_", " ") or "of unknown origin"
+    kind = str(block.get("type", ""))
+    if place == "assistant" and kind:
+        words = {"text": "answer", "thinking": "thinking", "tool_use": "tool call"}.get(kind, kind)
+    return ShownBlock(
+        f"{words}: {named}" if named else words, text, place == "tool" or len(text) > LONG
+    )
+
+
+def _text(place: str, block: Mapping[str, Any]) -> str:
+    """Return a block as people read it."""
+    match block.get("type"):
+        case "text" | "thinking" as kind:
+            return str(block.get(kind, ""))
+        case "tool_use":
+            return f"{block.get('name', '')}\n{_json(block.get('input'))}"
+        case "tool_result":
+            content = block.get("content") or ""
+            if isinstance(content, str):
+                return content
+            return "\n".join(_text(place, each) for each in content)
+        case "image" | "document" as kind:
+            return f"[{kind}, {len(json.dumps(block)):,} characters]"
+    return _json(block)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _outcome(reply: RecordedReply | None) -> str:
+    if reply is None:
+        return "no reply is stored"
+    outcome = reply.outcome
+    if error := outcome.get("error"):
+        return f"failed: {error}"
+    usage = outcome.get("usage") or {}
+    tokens = [
+        f"{usage[name]:,} {name.replace('_', ' ')}"
+        for name in ("input", "cache_read", "cache_write", "output")
+        if usage.get(name)
+    ]
+    cost = outcome.get("cost_usd")
+    parts = (
+        str(outcome.get("stop_reason") or ""),
+        f"tokens: {', '.join(tokens)}" if tokens else "",
+        "" if cost is None else f"${cost:.4f}",
+    )
+    return " · ".join(filter(None, parts))

@@ -90,23 +90,6 @@ class SignInRefused(Exception):
     """Nobody is signed in; the text is the sentence that says why."""
 
 
-class UsedIds:
-    """What may be used once and was: states of sign-ins, and sessions that were signed out."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def use(self, once: _Sealed) -> bool:
-        """Return whether this is the first use."""
-        row = {"state": _digest(once.id), "account": "", "phase": "used", "tries": 0, "body": ""}
-        insert = self._database.insert(oauth_states).values(**row, expires=once.expires)
-        return bool(await self._database.write(insert.on_conflict_do_nothing()))
-
-    async def has(self, once: _Sealed) -> bool:
-        used = sa.select(oauth_states.c.state).where(oauth_states.c.state == _digest(once.id))
-        return bool(await self._database.read(used))
-
-
 class Administrators:
     """Who may see the console of one workspace."""
 
@@ -124,7 +107,9 @@ class Administrators:
         """
         admins = await self._read()
         if user not in admins:
-            raise SignInRefused(await self._whom_to_ask(user, admins))
+            names = await self._people.names(sorted(admins)[:3], self.team)
+            whom = " or ".join(names.values()) or "whoever runs the bot"
+            raise SignInRefused(f"{user} is no administrator of the bot. Ask {whom}.")
         person = await self._people.person(user, self.team, fresh=strict)
         if person is None and strict:
             raise SignInRefused("Slack does not tell at the moment who you are.")
@@ -137,11 +122,6 @@ class Administrators:
             return {*self._admins, *(await self._policy.read()).admins}
         except PolicyFault:
             return self._admins
-
-    async def _whom_to_ask(self, user: str, admins: Collection[str]) -> str:
-        names = await self._people.names(sorted(admins)[:3], self.team)
-        whom = " or ".join(names.values()) or "whoever runs the bot"
-        return f"{user} is no administrator of the bot. Ask {whom}."
 
 
 class SlackSignIn:
@@ -166,7 +146,7 @@ class SlackSignIn:
         self._authorize = urljoin(web.base_url, AUTHORIZE)
         keys = urljoin(web.base_url, KEYS)
         self._keys = jwt.PyJWKClient(keys, timeout=settings.slack.timeout_s)
-        self._cipher, self._used = cipher, UsedIds(database)
+        self._cipher, self._database = cipher, database
         self._find, self._web, self._team = find, web, team
 
     @property
@@ -189,7 +169,7 @@ class SlackSignIn:
     async def admit(self, request: Request, team: str) -> Response | None:
         """Return None for an administrator of this workspace, else the page to send instead."""
         session, admins = self.session(request), self._find(team)
-        if session is None or session.team != team or await self._used.has(session):
+        if session is None or session.team != team or await self._was_used(session):
             return self.ask(request)
         if admins is None:
             return self._refuse("This workspace is not served at the moment.", 503, request)
@@ -257,7 +237,7 @@ class SlackSignIn:
     async def sign_out(self, request: Request) -> Response:
         """End the session, also for whoever else has its cookie."""
         if session := self.session(request):
-            await self._used.use(session)
+            await self._use(session)
             log.info("%s has signed out of the console", session.user)
         gone = self._refuse("You are signed out.", 200)
         self._drop(gone, Session)
@@ -273,11 +253,21 @@ class SlackSignIn:
         state = request.query_params.get("state", "")
         if attempt is None or not hmac.compare_digest(attempt.id.encode(), state.encode()):
             raise SignInRefused("This sign-in is over, or was not begun in this browser.")
-        if not await self._used.use(attempt):
+        if not await self._use(attempt):
             raise SignInRefused("This sign-in was used before.")
         if error := request.query_params.get("error"):
             raise SignInRefused(f"Slack did not sign you in{_named(error)}.")
         return attempt
+
+    async def _use(self, once: _Sealed) -> bool:
+        """Record that a sign-in began, or a session ended; return whether this is the first use."""
+        row = {"state": _digest(once.id), "account": "", "phase": "used", "tries": 0, "body": ""}
+        insert = self._database.insert(oauth_states).values(**row, expires=once.expires)
+        return bool(await self._database.write(insert.on_conflict_do_nothing()))
+
+    async def _was_used(self, once: _Sealed) -> bool:
+        used = sa.select(oauth_states.c.state).where(oauth_states.c.state == _digest(once.id))
+        return bool(await self._database.read(used))
 
     async def _identify(self, code: str, nonce: str) -> tuple[str, str]:
         """Return the workspace and the user for whom Slack gave this code."""

@@ -198,10 +198,10 @@ def _bar(
 ) -> Bar:
     """Return the bar of a context; `until` is now if its run goes on."""
     paid = [cost for call in calls if (cost := (call.outcome or {}).get("cost_usd"))]
-    ended = stored is not None and stored.status != WAITING
+    queued = context.created if context and context.kind != "parent" else None
     bar = Bar(
         id=id,
-        parent=context.parent if context else (stored.brief.get("parent") if stored else None),
+        parent=context.parent if context else None,
         title="",
         kind=context.kind if context else "subagent",
         scope=context.scope if context else "",
@@ -214,24 +214,24 @@ def _bar(
         calls=len(calls),
         recorded=bool(calls),
     )
-    queued = context.created if context and context.kind != "parent" else None
-    if stored:
-        draft = draft_of(stored.brief)
-        frozen_at = stored.brief.get("frozen_at")
-        queued = datetime.fromisoformat(frozen_at) if frozen_at else queued
-        begun = stored.status == WAITING and context is not None
-        bar = replace(
-            bar,
-            title=draft.description or draft.task[:80],
-            scope=draft.scope,
-            model=bar.model or str(stored.brief.get("model", "")),
-            status="running" if begun else stored.status,
-            stopped_by=stored.stopped_by,
-            cost_usd=stored.cost_usd if ended else bar.cost_usd,
-            dropped=len(stored.dropped),
-            findings=len((stored.result or {}).get("findings") or ()) if ended else None,
-        )
-    return replace(bar, spans=tuple(spans_of(queued, calls, None if ended else until)))
+    if stored is None:
+        return replace(bar, spans=tuple(spans_of(queued, calls, until)))
+    brief, draft, ended = stored.brief, draft_of(stored.brief), stored.status != WAITING
+    if frozen_at := brief.get("frozen_at"):
+        queued = datetime.fromisoformat(frozen_at)
+    return replace(
+        bar,
+        parent=bar.parent if context else brief.get("parent"),
+        title=draft.description or draft.task[:80],
+        scope=draft.scope,
+        model=bar.model or str(brief.get("model", "")),
+        status=stored.status if ended or context is None else "running",
+        stopped_by=stored.stopped_by,
+        cost_usd=stored.cost_usd if ended else bar.cost_usd,
+        dropped=len(stored.dropped),
+        findings=len((stored.result or {}).get("findings") or ()) if ended else None,
+        spans=tuple(spans_of(queued, calls, None if ended else until)),
+    )
 
 
 def spans_of(

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import SecretStr
+from slack_sdk.errors import SlackApiError
 
-from bot.doctor import install, services, slack
+from bot.doctor import services, slack
 from bot.doctor.slack import Account, Hello, Missing, Problem
-from bot.manifest import Permission, bot_permissions, user_permissions
+from bot.errors import StoreError
+from bot.manifest import REDIRECT_PATH, Permission, bot_permissions, user_permissions
+from bot.slack.installations import Installations
+from bot.storage.database import Database
 from bot.terminal import DONE, INCOMPLETE, WRONG_USE, dump, errors_reported, say
-from config.settings import Settings, load_settings, settings_file
+from config.settings import (
+    Settings,
+    SettingsError,
+    check_common,
+    for_team,
+    load_settings,
+    settings_file,
+)
 from scopes.programs import WorkerProcess
-from scopes.slack_client import SlackClient, open_session
+from scopes.slack_client import SlackClient, lacks, open_session, web_client
 
 T = TypeVar("T")
 State = Literal["ok", "problem", "missing", "unchecked"]
@@ -45,9 +58,6 @@ class Verdict:
 
 class Unchecked(Exception):
     """A check that could not be made, with the reason."""
-
-
-Outcome: TypeAlias = T | Problem | Unchecked
 
 
 def diagnose(as_json: bool) -> int:
@@ -79,12 +89,22 @@ async def examine(settings: Settings) -> list[Verdict]:
             _judge("programs", programs()),
             *(_judge("google", check) for check in services.google_checks(settings)),
         )
-        checks = InstallChecks if settings.slack.client_id else SlackChecks
-        slack, rest = await asyncio.gather(checks(settings, session).examine(), others)
+        if not settings.slack.client_id:
+            asked = SlackChecks(settings, session).examine()
+        elif settings.team:
+            asked = _of_all()
+        else:
+            asked = check_installed(settings, session)
+        slack, rest = await asyncio.gather(asked, others)
     schedules = await _judge("schedules", services.schedules(settings))  # after the database
     wanted = services.source_checks(settings)
     sources = await asyncio.gather(*(_judge(name, check) for name, check in wanted))
     return [*slack, key, *rest, *([schedules] if schedules.says else []), *sources]
+
+
+async def _of_all() -> list[Verdict]:
+    said = "not checked: `assistant doctor` without --team checks all installations"
+    return [Verdict("install", "unchecked", said)]
 
 
 async def programs() -> str:
@@ -115,78 +135,63 @@ def _secrets(settings: Settings) -> Iterator[str]:
 
 
 async def _judge(name: str, check: Awaitable[str]) -> Verdict:
-    outcome = await _outcome(check)
-    if isinstance(outcome, str):
-        return Verdict(name, "ok", outcome)
-    if isinstance(outcome, Unchecked):
-        return Verdict(name, "unchecked", f"not checked: {outcome}")
-    return Verdict(name, "missing" if isinstance(outcome, Missing) else "problem", str(outcome))
+    try:
+        return Verdict(name, "ok", await _in_time(check))
+    except Unchecked as error:
+        return Verdict(name, "unchecked", f"not checked: {error}")
+    except Problem as error:
+        return Verdict(name, "missing" if isinstance(error, Missing) else "problem", str(error))
 
 
-async def _outcome(check: Awaitable[T]) -> Outcome[T]:
+async def _in_time(check: Awaitable[T]) -> T:
+    """Return what a check finds. Raises a Problem if it takes too long."""
     try:
         async with asyncio.timeout(LIMIT_S):
             return await check
-    except (Problem, Unchecked) as error:
-        return error
     except TimeoutError:
-        return Problem(f"No answer within {LIMIT_S:.0f} s: check the network, and try again.")
+        raise Problem(
+            f"No answer within {LIMIT_S:.0f} s: check the network, and try again."
+        ) from None
 
 
-def _unwrap(outcome: Outcome[T]) -> T:
-    """Return the result; raise the problem that was found instead."""
-    if isinstance(outcome, Problem | Unchecked):
-        raise outcome
-    return outcome
+async def _see(found: Awaitable[T], check: str) -> T:
+    """Return what another check reports, too; raise Unchecked if it failed."""
+    try:
+        return await asyncio.shield(found)  # others wait for it, too
+    except (Problem, Unchecked):
+        raise Unchecked(f"see {check}") from None
 
 
-def _require(outcome: Outcome[T], check: str) -> T:
-    """Return the result of another check; raise Unchecked if it failed."""
-    if isinstance(outcome, Problem | Unchecked):
-        raise Unchecked(f"see {check}")
-    return outcome
+async def check_installed(settings: Settings, session: aiohttp.ClientSession) -> list[Verdict]:
+    """Check an app that several workspaces install."""
+    found = asyncio.create_task(_in_time(find_installed(settings)))
+    verdicts = [
+        await _judge("install", check_client(settings)),
+        await _judge("events", _events(settings, session)),
+        await _judge("workspaces", _workspaces(settings, found)),
+    ]
+    await asyncio.wait([found])
+    each = [] if found.exception() else found.result()
+    own = (check_workspace(settings, settings_file(), session, one) for one in each)
+    judged = (_judge(one.id, check) for one, check in zip(each, own, strict=True))
+    return [*verdicts, *await asyncio.gather(*judged)]
 
 
-class InstallChecks:
-    """Checks an app that several workspaces install."""
+async def _events(settings: Settings, session: aiohttp.ClientSession) -> str:
+    if settings.slack.mode == "http":
+        return await signing(settings)
+    if settings.secrets.slack_app_token is None:
+        raise Missing(f"{slack.APP} is not set: run `assistant setup`.")
+    token = settings.secrets.slack_app_token.get_secret_value()
+    await slack.hello(slack.slack(settings, session, token), session)
+    return "a socket was greeted"
 
-    def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
-        self._settings, self._session = settings, session
 
-    async def examine(self) -> list[Verdict]:
-        if self._settings.team:
-            return [await _judge("install", self._of_all())]
-        verdicts = [
-            await _judge("install", install.client(self._settings)),
-            await _judge("events", self._events()),
-        ]
-        found = await _outcome(install.installed(self._settings))
-        verdicts.append(await _judge("workspaces", self._workspaces(found)))
-        each = [] if isinstance(found, Problem | Unchecked) else found
-        judged = (_judge(one.id, self._workspace(one)) for one in each)
-        return [*verdicts, *await asyncio.gather(*judged)]
-
-    async def _of_all(self) -> str:
-        raise Unchecked("`assistant doctor` without --team checks all installations")
-
-    async def _events(self) -> str:
-        secrets = self._settings.secrets
-        if self._settings.slack.mode == "http":
-            return await signing(self._settings)
-        if secrets.slack_app_token is None:
-            raise Missing(f"{slack.APP} is not set: run `assistant setup`.")
-        token = secrets.slack_app_token.get_secret_value()
-        await slack.hello(slack.slack(self._settings, self._session, token), self._session)
-        return "a socket was greeted"
-
-    async def _workspaces(self, found: Outcome[list[install.Installed]]) -> str:
-        if count := len(_unwrap(found)):
-            return f"{count} installed the app"
-        public = (self._settings.serve.public_url or "").rstrip("/")
-        return f"none installed the app yet: open {public}/slack/install while `serve` runs"
-
-    async def _workspace(self, one: install.Installed) -> str:
-        return await install.workspace(self._settings, settings_file(), self._session, one)
+async def _workspaces(settings: Settings, found: Awaitable[Sequence[Installed]]) -> str:
+    if count := len(await asyncio.shield(found)):
+        return f"{count} installed the app"
+    public = (settings.serve.public_url or "").rstrip("/")
+    return f"none installed the app yet: open {public}/slack/install while `serve` runs"
 
 
 async def signing(settings: Settings) -> str:
@@ -200,23 +205,17 @@ class SlackChecks:
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._settings, self._session = settings, session
-        self._in_sockets = settings.slack.mode == "socket"
-        waiting = Unchecked("not asked yet")
-        self._account: Outcome[Account] = waiting
-        self._hello: Outcome[Hello] = waiting
-        self._listed: Outcome[list[dict[str, Any]]] = waiting
+        ask = asyncio.create_task
+        self._account = ask(_in_time(self._ask_account()))
+        self._hello = ask(_in_time(self._ask_hello())) if settings.slack.mode == "socket" else None
+        self._listed = ask(_in_time(self._ask_channels()))
 
     async def examine(self) -> list[Verdict]:
-        self._account, self._hello, self._listed = await asyncio.gather(
-            _outcome(self._ask_account()),
-            _outcome(self._ask_hello()),
-            _outcome(self._ask_channels()),
-        )
         rows = {"token": self._token(), "scopes": self._scopes()}
         if self._settings.secrets.slack_user_token:
             rows |= {"user token": self._user_token()}
-        if self._in_sockets:
-            rows |= {"events": self._events(), "sockets": self._sockets()}
+        if self._hello:
+            rows |= {"events": self._events(self._hello), "sockets": self._sockets(self._hello)}
         else:
             rows |= {"events": signing(self._settings)}
         rows |= {"channels": self._channels(), "clock": self._clock(), "rates": self._rates()}
@@ -226,8 +225,6 @@ class SlackChecks:
         return await slack.account(self._client(slack.BOT), slack.BOT)
 
     async def _ask_hello(self) -> Hello:
-        if not self._in_sockets:
-            raise Unchecked("events come over HTTP")
         return await slack.hello(self._client(slack.APP), self._session)
 
     async def _ask_channels(self) -> list[dict[str, Any]]:
@@ -240,12 +237,12 @@ class SlackChecks:
         return slack.slack(self._settings, self._session, secret.get_secret_value())
 
     async def _token(self) -> str:
-        account = _unwrap(self._account)
+        account = await asyncio.shield(self._account)
         return f"@{account.name} in {account.team}"
 
     async def _scopes(self) -> str:
         needed = bot_permissions(self._settings)
-        _hold(_require(self._account, "token").scopes, needed)
+        _hold((await _see(self._account, "token")).scopes, needed)
         return f"all {len(needed)} that are needed"
 
     async def _user_token(self) -> str:
@@ -253,8 +250,9 @@ class SlackChecks:
         _hold(account.scopes, user_permissions(self._settings))
         return f"searches as {account.name}"
 
-    async def _events(self) -> str:
-        greeting, account = _unwrap(self._hello), _require(self._account, "token")
+    async def _events(self, hello: Awaitable[Hello]) -> str:
+        greeting = await asyncio.shield(hello)
+        account = await _see(self._account, "token")
         app = await slack.app_of_bot(self._client(slack.BOT), account.bot)
         if app and greeting.app and app != greeting.app:
             raise Problem(
@@ -263,8 +261,8 @@ class SlackChecks:
             )
         return "a socket was greeted"
 
-    async def _sockets(self) -> str:
-        others = _require(self._hello, "events").connections - 1
+    async def _sockets(self, hello: Awaitable[Hello]) -> str:
+        others = (await _see(hello, "events")).connections - 1
         wanted, most = self._settings.slack.sockets, slack.MOST_SOCKETS
         if others + wanted > most and others != wanted:  # as many as wanted: `serve` is running
             raise Problem(
@@ -274,8 +272,9 @@ class SlackChecks:
         return f"{others} open, {wanted} wanted, {most} allowed"
 
     async def _channels(self) -> str:
-        name = _require(self._account, "token").name
-        listed, rules = _unwrap(self._listed), self._settings.policy.channels
+        name = (await _see(self._account, "token")).name
+        listed = await asyncio.shield(self._listed)
+        rules = self._settings.policy.channels
         asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
         absent = [c for c in listed if not c.get("is_member") and _is_named(c, asked)]
         if absent:
@@ -286,7 +285,7 @@ class SlackChecks:
         return f"in {joined} of {len(listed)}" if joined else f"in none: /invite @{name} in some"
 
     async def _clock(self) -> str:
-        ahead = _require(self._account, "token").ahead_s
+        ahead = (await _see(self._account, "token")).ahead_s
         if ahead is None:
             raise Unchecked("Slack's answer held no time")
         if abs(ahead) > SKEW_S:
@@ -300,7 +299,7 @@ class SlackChecks:
     async def _rates(self) -> str:
         """Compare slack.app_distribution with the real size of one page of messages."""
         said = self._settings.slack.app_distribution
-        listed = _require(self._listed, "channels")
+        listed = await _see(self._listed, "channels")
         joined = [str(c.get("id")) for c in listed if c.get("is_member")]
         # a distributed app has one call a minute
         for channel in joined[: 1 if said == "distributed" else 3]:
@@ -332,3 +331,99 @@ def _is_named(channel: dict[str, Any], patterns: Sequence[str]) -> bool:
     return channel.get("id") in patterns or any(
         fnmatchcase(name, pattern.removeprefix("#")) for pattern in patterns
     )
+
+
+SECRET = "SLACK_CLIENT_SECRET"
+NO_CODE = "a-code-of-nobody"
+"""Slack refuses it only after it knows the client."""
+_LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A workspace, or an organization, that installed the app."""
+
+    id: str
+    token: str
+    is_company: bool
+
+
+async def check_client(settings: Settings) -> str:
+    """Check the app's client, and where Slack sends browsers back to."""
+    try:
+        check_common(settings)
+    except SettingsError as error:
+        raise Problem(str(error)) from None
+    if settings.secrets.slack_client_secret is None:
+        raise Missing(f"{SECRET} is not set: copy it from Basic Information, App Credentials.")
+    public = settings.serve.public_url
+    if public is None:
+        raise Missing("serve.public_url is not set: give the https address of this server.")
+    parts = urlsplit(public)
+    if parts.scheme != "https" or parts.hostname in _LOCAL:
+        raise Problem(
+            f"serve.public_url is {public}, where Slack sends nobody back: give the https address "
+            "under which browsers reach this server."
+        )
+    await know_client(settings, settings.secrets.slack_client_secret.get_secret_value())
+    return f"the client is known, browsers come back to {public.rstrip('/')}{REDIRECT_PATH}"
+
+
+async def know_client(settings: Settings, secret: str) -> None:
+    """Ask Slack for the token of a code that nobody has: it says first who asks."""
+    web = web_client(settings.endpoints.slack_api_url, timeout=slack.PATIENCE_S, retry_handlers=[])
+    try:
+        await web.oauth_v2_access(
+            client_id=settings.slack.client_id or "", client_secret=secret, code=NO_CODE
+        )
+    except SlackApiError as error:
+        code = str(error.response.get("error") or "no proper answer")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Problem(
+            f"Slack cannot be reached ({type(error).__name__}): check the network and "
+            "SLACK_API_URL."
+        ) from None
+    else:
+        code = "no proper answer"
+    if code in ("invalid_client_id", "bad_client_id"):
+        raise Problem("slack.client_id is of no app: copy the Client ID from Basic Information.")
+    if code == "bad_client_secret":
+        raise Problem(f"{SECRET} is not the secret of slack.client_id: copy it again.")
+    if code != "invalid_code":
+        raise Problem(f"Slack refused oauth.v2.access ({code}): try again in a minute.")
+
+
+async def find_installed(settings: Settings) -> list[Installed]:
+    """Return who installed the app. Raises Problem if the common database cannot be read."""
+    try:
+        async with aclosing(await Database.of(settings)) as database:
+            found = await Installations(database).all()
+    except (StoreError, SettingsError) as error:
+        raise Problem(str(error)) from None
+    return [
+        Installed(
+            str(each.enterprise_id if each.is_enterprise_install else each.team_id),
+            str(each.bot_token),
+            bool(each.is_enterprise_install),
+        )
+        for each in found
+    ]
+
+
+async def check_workspace(
+    settings: Settings, path: Path | None, session: aiohttp.ClientSession, each: Installed
+) -> str:
+    """Check one installation: its token, its permissions, its settings and its storage."""
+    web = slack.slack(settings, session, each.token)
+    account = await slack.account(web, f"The token of {each.id}")
+    needed = [p.scope for p in bot_permissions(settings)]
+    absent = [s for s in needed if account.scopes is not None and s not in account.scopes]
+    if absent:
+        raise Problem(f"In {account.team} {lacks(absent)}: install it there again.")
+    if each.is_company:
+        return f"the organization {account.team}; each of its workspaces has its own storage"
+    try:
+        own = for_team(settings, each.id, path)
+    except SettingsError as error:
+        raise Problem(str(error)) from None
+    return f"@{account.name} in {account.team}; {await services.database(own)}"

@@ -18,17 +18,16 @@ import sqlalchemy as sa
 
 from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
 from bot.errors import SetupError, StoreError
-from bot.mailbox.accounts import GOOGLE
-from bot.mailbox.google_oauth import ConnectFailed, Credentials, oauth_of
+from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
+from bot.policy.policy import unknown_scope
 from bot.schedules.store import ScheduleStore
 from bot.slack.client import LOCK
 from bot.storage.database import Database
-from bot.storage.encryption import cipher_of
 from bot.tooling.data import DataTools, SheetTools, missing_credentials
 from bot.tooling.provider import Options, ToolProvider
 from bot.tooling.web import WebTools
 from config.keys import keys_of
-from config.sections import ProjectSettings
+from config.sections import DatabaseSettings, ProjectSettings, SheetSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
 from scopes.databases import tables
@@ -42,6 +41,7 @@ from scopes.tool import SourceFailed, ToolError, iso
 from subagents.providers import NAMES
 
 K = TypeVar("K", bound=ToolProvider)
+T = TypeVar("T")
 
 
 def google_checks(settings: Settings) -> Iterator[Awaitable[str]]:
@@ -98,11 +98,11 @@ def _service_account(file: Path, data_dir: Path) -> str:
 async def _accounts(settings: Settings) -> list[str]:
     """Report how many mailboxes are connected; nothing if the database fails: it has a line."""
     try:
-        database = await _open_database(settings)
+        database = await Database.of(settings)
     except (StoreError, SettingsError):
         return []
     async with aclosing(database):
-        count = len(await Credentials(database).accounts(GOOGLE))
+        count = len(await Credentials(database).accounts())
     return [f"{count} connected"]
 
 
@@ -114,12 +114,9 @@ HEALTH_S = 1.0
 
 async def settings_agree(settings: Settings) -> str:
     """Check for values that are valid one by one but conflict."""
-    policy = settings.policy
-    rules = [policy.everywhere, policy.direct, *policy.channels.values(), *policy.users.values()]
-    unknown = {name for rule in rules for name in rule.scopes or ()} - set(scope_names())
-    if unknown:
-        known = ", ".join(scope_names())
-        raise Problem(f"There is no scope {min(unknown)}: fix it in `policy`; there are {known}.")
+    if unknown := unknown_scope(settings.policy):
+        name, known = unknown[1], ", ".join(scope_names())
+        raise Problem(f"There is no scope {name}: fix it in `policy`; there are {known}.")
     if settings.serve.subagents_per_minute and not settings.secrets.database_url:
         raise Problem(
             "serve.subagents_per_minute holds on Postgres only: set DATABASE_URL, or make it null."
@@ -176,7 +173,7 @@ async def key(settings: Settings) -> str:
 async def database(settings: Settings) -> str:
     """Check whether the state can be stored; create or update the tables, as every command does."""
     try:
-        async with aclosing(await _open_database(settings)) as opened:
+        async with aclosing(await Database.of(settings)) as opened:
             if settings.database_url:
                 return await _server(opened)
             return await _file(opened, settings.data_dir)
@@ -191,7 +188,7 @@ async def database(settings: Settings) -> str:
 async def schedules(settings: Settings) -> str:
     """Check whether the configured schedules can run; empty if there are none."""
     try:
-        async with aclosing(await _open_database(settings)) as opened:
+        async with aclosing(await Database.of(settings)) as opened:
             every = await ScheduleStore(opened).all(done=True)
     except (StoreError, SettingsError, sa.exc.ProgrammingError):
         return ""  # the check of the database reports it
@@ -277,45 +274,33 @@ async def _databases(settings: Settings) -> str:
         opened = (await kit.open("doctor", None)).clients.get(Databases)
         found = opened.by_handle if isinstance(opened, Databases) else {}
         return await _all_of(
-            _database(
-                name,
-                found.get(f"{DATA}{name}"),
-                each.readers,
-                _by_token(settings, each.service_account) if each.bigquery else "",
-            )
-            for name, each in settings.data.databases.items()
+            _database(name, found.get(f"{DATA}{name}"), settings)
+            for name in settings.data.databases
         )
 
 
-def _by_token(settings: Settings, own: Path | None) -> str:
+def _by_token(settings: Settings, source: DatabaseSettings | SheetSettings) -> str:
     """Return a note if the operator's token opens a source: it applies to `ask` only."""
-    if own or not settings.secrets.google_access_token:
+    if source.service_account or not settings.secrets.google_access_token:
         return ""
     used = "uses google.service_account" if settings.google.service_account else "needs a key file"
     return f", opened with GOOGLE_ACCESS_TOKEN: `serve` {used}"
 
 
-async def _database(
-    name: str, source: tables.SourceDatabase | None, readers: Sequence[str], by: str
-) -> str:
+async def _database(name: str, source: tables.SourceDatabase | None, settings: Settings) -> str:
+    own = settings.data.databases[name]
     if source is None:
         raise Problem(missing_credentials(f"data.databases.{name}"))
-    try:
-        async with asyncio.timeout(READ_S):
-            listed = await source.tables()
-    except TimeoutError:
-        raise Problem(f"{name} does not answer within {READ_S:.0f} s.") from None
-    except (ToolError, SourceFailed, GoogleError) as error:
-        raise Problem(f"{name}: {_sentence(error)} Fix data.databases.{name}.") from None
+    listed = await _answer(name, source.tables(), READ_S, f"Fix data.databases.{name}.")
     lost = [f"{each.name} is {each.note}" for each in listed if each.note.startswith(NOT_READ)]
     if lost:
         raise Problem(f"{name}: {_sentence('; '.join(lost))}")
     if not listed:
         raise Problem(f"{name} holds no table that may be read: fix data.databases.{name}.")
     least = "at least " if len(listed) >= tables.MAX_TABLES else ""
-    return _with_readers(
-        f"{name} ({source.dialect}, {least}{_many(len(listed), 'table')}{by}", readers
-    )
+    by = _by_token(settings, own) if own.bigquery else ""
+    held = f"{least}{_many(len(listed), 'table')}{by}"
+    return _with_readers(f"{name} ({source.dialect}, {held}", own.readers)
 
 
 async def _sheets(settings: Settings) -> str:
@@ -324,27 +309,28 @@ async def _sheets(settings: Settings) -> str:
         opened = (await kit.open("doctor", None)).clients.get(Sheets)
         found = opened.by_handle if isinstance(opened, Sheets) else {}
         return await _all_of(
-            _sheet(
-                name,
-                found.get(f"{SHEET}{name}"),
-                each.readers,
-                _by_token(settings, each.service_account),
-            )
-            for name, each in settings.data.sheets.items()
+            _sheet(name, found.get(f"{SHEET}{name}"), settings) for name in settings.data.sheets
         )
 
 
-async def _sheet(name: str, book: Spreadsheet | None, readers: Sequence[str], by: str) -> str:
+async def _sheet(name: str, book: Spreadsheet | None, settings: Settings) -> str:
+    own = settings.data.sheets[name]
     if book is None:
         raise Problem(missing_credentials(f"data.sheets.{name}"))
+    _, tabs = await _answer(name, book.about(), ASK_S, "See docs/google.md.")
+    by = _by_token(settings, own)
+    return _with_readers(f"{name} ({_many(len(tabs), 'tab')}{by}", own.readers)
+
+
+async def _answer(name: str, asked: Awaitable[T], seconds: float, hint: str) -> T:
+    """Return what a source answers. Raises Problem."""
     try:
-        async with asyncio.timeout(ASK_S):
-            _, tabs = await book.about()
+        async with asyncio.timeout(seconds):
+            return await asked
     except TimeoutError:
-        raise Problem(f"{name} does not answer within {ASK_S:.0f} s.") from None
-    except GoogleError as error:
-        raise Problem(f"{name}: {_sentence(error)} See docs/google.md.") from None
-    return _with_readers(f"{name} ({_many(len(tabs), 'tab')}{by}", readers)
+        raise Problem(f"{name} does not answer within {seconds:.0f} s.") from None
+    except (ToolError, SourceFailed, GoogleError) as error:
+        raise Problem(f"{name}: {_sentence(error)} {hint}") from None
 
 
 async def _files(settings: Settings) -> str:
@@ -421,7 +407,7 @@ async def _open(
 ) -> AsyncIterator[K]:
     """Open a tool provider. Raises Problem if it, or the database, cannot be used."""
     try:
-        database = await _open_database(settings)
+        database = await Database.of(settings)
     except (StoreError, SettingsError, sa.exc.ProgrammingError):
         raise Problem("It cannot be checked without the database: see there.") from None
     async with aclosing(database):
@@ -430,10 +416,6 @@ async def _open(
                 yield kit
         except SetupError as error:
             raise Problem(str(error)) from None
-
-
-async def _open_database(settings: Settings) -> Database:
-    return await Database.open(settings.data_dir, settings.database_url, cipher_of(settings))
 
 
 async def _all_of(checks: Iterator[Awaitable[str]]) -> str:

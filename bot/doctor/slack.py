@@ -217,47 +217,34 @@ async def model_answers(settings: Settings, key: str | None, role: Role) -> str:
         )
     except FAULTS as error:
         where = urlsplit(str(client.base_url)).netloc
-        if settings.models.provider == "anthropic":
-            raise Problem(_model_problem(error, role, model, where)) from None
-        raise Problem(_cloud_problem(error, role, settings.models, where)) from None
+        raise Problem(_model_problem(error, role, settings.models, where)) from None
     finally:
         await client.close()
     return str(model)
 
 
-def _cloud_problem(error: Exception, role: Role, models: Models, where: str) -> str:
-    """Say what to do about an error of Bedrock or Vertex."""
+def _model_problem(error: Exception, role: Role, models: Models, where: str) -> str:
+    """Say what to do about an error of a model."""
     status = error.status_code if isinstance(error, anthropic.APIStatusError) else 0
-    name, model = NAMES[models.provider], getattr(models, role)
-    if isinstance(error, NO_CREDENTIALS) or status == 401:
+    model, own = getattr(models, role), models.provider == "anthropic"
+    name = "The model API" if own else NAMES[models.provider]
+    if not own and (status == 401 or isinstance(error, NO_CREDENTIALS)):
         return f"{name} does not know the credentials ({error}): renew them."[:400]
-    if status == 403:
-        return f"The account may not use {model} on {name}: allow it there."
-    if status == 404:
-        return f"{name} has no model {model} in {models.region}: fix models.{role} or its region."
+    told = {
+        401: f"{KEY} is not valid: {_AGAIN}",
+        403: f"{KEY} may not use {model}: allow it there, or change models.{role}.",
+        404: f"There is no model {model}: fix models.{role} in assistant.yaml.",
+    }
+    if not own:
+        told[403] = f"The account may not use {model} on {name}: allow it there."
+        fix = f"fix models.{role} or its region."
+        told[404] = f"{name} has no model {model} in {models.region}: {fix}"
+    if status in told:
+        return told[status]
     if isinstance(error, UNFINISHED):
-        return f"{name} cannot be reached at {where}: check the network and models.region."
-    return _model_refusal(error, model, name)
-
-
-def _model_problem(error: Exception, role: str, model: str, where: str) -> str:
-    status = error.status_code if isinstance(error, anthropic.APIStatusError) else 0
-    if status == 401:
-        return f"{KEY} is not valid: {_AGAIN}"
-    if status == 403:
-        return f"{KEY} may not use {model}: allow it there, or change models.{role}."
-    if status == 404:
-        return f"There is no model {model}: fix models.{role} in assistant.yaml."
-    if isinstance(error, UNFINISHED):
-        return (
-            f"The model API cannot be reached at {where}: check the network, ANTHROPIC_BASE_URL "
-            "and models.base_url."
-        )
-    return _model_refusal(error, model, "The model API")
-
-
-def _model_refusal(error: Exception, model: str, where: str) -> str:
+        check = ", ANTHROPIC_BASE_URL and models.base_url" if own else " and models.region"
+        return f"{name} cannot be reached at {where}: check the network{check}."
     fault = fault_of(error)
     if fault.retry:
-        return f"{where} takes no calls just now ({fault.reason}): try again in a minute."
-    return f"{where} refused {model} ({fault.reason}): check `models` and your account there."
+        return f"{name} takes no calls just now ({fault.reason}): try again in a minute."
+    return f"{name} refused {model} ({fault.reason}): check `models` and your account there."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -34,36 +34,18 @@ MAIL_TASK = (
 )
 
 
-def sweep_brief(run: Run, channels: Sequence[ChannelInfo], window: Window) -> Brief:
-    """Return the brief of one context that reads all channels of a sweep."""
-    names = ", ".join(channel.name for channel in channels)
+def brief_of_job(run: Run, job: Job, channels: Sequence[ChannelInfo], window: Window) -> Brief:
+    """Return the brief of one context that does a whole job: it reads all that is open."""
     titles = {channel.id: channel.name for channel in channels}
-    return _brief(
-        run, prompt("sweep_task").replace("{name}", names), "issues", titles, window, ENGLISH
-    )
-
-
-def mail_brief(run: Run, window: Window) -> Brief:
-    """Return the brief of one context that reads all threads of a mailbox."""
-    return _brief(run, MAIL_TASK, "issues", {OPEN_MAIL: ""}, window, ENGLISH)
-
-
-def question_brief(
-    run: Run, question: str, channels: Sequence[ChannelInfo], window: Window
-) -> Brief:
-    """Return the brief of one context that answers a question from all that is open."""
-    titles = {channel.id: channel.name for channel in channels} | dict(run.handles)
-    return _brief(run, question, "answer", titles, window, None)
-
-
-def _brief(
-    run: Run,
-    task: str,
-    contract: str,
-    titles: Mapping[str, str],
-    window: Window,
-    language: str | None,
-) -> Brief:
+    task, contract, language = job.question, "answer", None
+    if job.task == "sweep":
+        names = ", ".join(titles.values())
+        task, contract = prompt("sweep_task").replace("{name}", names), "issues"
+        language = ENGLISH
+    elif job.task == "triage":
+        task, contract, titles, language = MAIL_TASK, "issues", {OPEN_MAIL: ""}, ENGLISH
+    else:
+        titles |= run.handles
     kinds = {scope_of(handle) for handle in titles}
     draft = BriefDraft(
         task=task,

@@ -117,19 +117,16 @@ def _triage_cases(
         right: dict[str, Any] = dict(fixed)
         if rating == GOOD:
             right = {"asked_of_me": verdict.asked_of_me, "priority": verdict.priority} | right
+        if "asked_of_me" in right:
+            right["asked"] = str(right.pop("asked_of_me")).lower() == "true"
         if right:
-            asked = (
-                str(right.pop("asked_of_me")).lower() == "true" if "asked_of_me" in right else None
-            )
-            given = right | ({} if asked is None else {"asked": asked})
             id = verdict.thread_id
-            yield _case(run, job, id, id, Expected(**given), verdict.subject)
+            yield _case(run, job, id, id, Expected(**right), verdict.subject)
 
 
 def _case(run: StoredRun, job: Job, id: str, item: str, expected: Expected, note: str = "") -> Case:
-    fields = {name: getattr(job, name) for name in Job.model_fields}
     note = note or f"from the run {run.id}"
-    return Case(**fields, id=id, item=item, expected=expected, note=note)
+    return Case(**dict(job), id=id, item=item, expected=expected, note=note)
 
 
 def _sources(run: StoredRun) -> Sources:

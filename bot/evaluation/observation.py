@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from bot.citations import CITED
 from bot.evaluation.cases import Case, Expected, Words
 from bot.reports.documents import (
-    AnswerDocument,
     Document,
     PanelReport,
     SweepReport,
@@ -72,35 +71,35 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
     known = [cost for cost in costs if cost is not None]
     unknown = document.cost_usd is None or len(known) < len(costs)
     costs.append(None if unknown else max(0.0, (document.cost_usd or 0.0) - sum(known)))
-    found = sum(len(r.findings) for r in document.subagents)
-    shared: dict[str, Any] = {
-        "complete": document.status == "complete",
-        "denied": denied,
-        "claims": found + document.unsupported,
-        "unsupported": document.unsupported,
-        "costs": tuple(costs),
-        "seconds": seconds,
-        "fault": next((each.reason for each in document.subagents if each.reason), ""),
-    }
-    return Observation(**shared, **_own(document))
-
-
-def _own(document: Document) -> dict[str, Any]:
-    """Return what documents of one kind have."""
+    claims = sum(len(r.findings) for r in document.subagents) + document.unsupported
+    seen = Observation(
+        complete=document.status == "complete",
+        denied=denied,
+        claims=claims,
+        unsupported=document.unsupported,
+        costs=tuple(costs),
+        seconds=seconds,
+        fault=next((each.reason for each in document.subagents if each.reason), ""),
+    )
     if isinstance(document, SweepReport):
-        return _of_sweep(document)
+        return _of_sweep(seen, document)
     if isinstance(document, TriageReport):
         filtered = frozenset(each.thread_id for each in document.filtered)
         verdicts = {each.thread_id: each for each in document.verdicts}
-        return {"verdicts": verdicts, "filtered": filtered, "judged": filtered | verdicts.keys()}
+        judged = filtered | verdicts.keys()
+        return replace(seen, verdicts=verdicts, filtered=filtered, judged=judged)
     if isinstance(document, PanelReport):
         stands = [each for each in document.findings if each.outcome in STANDS]
-        texts = [" ".join([f.claim, f.place, *f.quotes, f.fix]) for f in stands]
-        return {"findings": tuple(texts)}
-    return _of_answer(document)
+        texts = (" ".join([f.claim, f.place, *f.quotes, f.fix]) for f in stands)
+        return replace(seen, findings=tuple(texts))
+    findings = {f.id: f for result in document.subagents for f in result.findings}
+    cited = {id for statement in document.statements for id in statement.findings}
+    items = {item for id in cited if id in findings for item in _items(findings[id])}
+    items |= {document.looked_up[id].item for id in cited if id in document.looked_up}
+    return replace(seen, text=document.answer, cited=frozenset(items))
 
 
-def _of_sweep(report: SweepReport) -> dict[str, Any]:
+def _of_sweep(seen: Observation, report: SweepReport) -> Observation:
     flagged, judged = set[str](), set[str]()
     for section in report.sections:
         if section.status == "complete":
@@ -109,15 +108,7 @@ def _of_sweep(report: SweepReport) -> dict[str, Any]:
             items = {f"{section.item}/{id.partition('/')[2]}" for id in _items(each)}
             judged |= items
             flagged |= items if each.state in NEEDS_ACTION else set()
-    return {"flagged": frozenset(flagged), "judged": frozenset(judged)}
-
-
-def _of_answer(document: AnswerDocument) -> dict[str, Any]:
-    findings = {f.id: f for result in document.subagents for f in result.findings}
-    cited = {id for statement in document.statements for id in statement.findings}
-    items = {item for id in cited if id in findings for item in _items(findings[id])}
-    items |= {document.looked_up[id].item for id in cited if id in document.looked_up}
-    return {"text": document.answer, "cited": frozenset(items)}
+    return replace(seen, flagged=frozenset(flagged), judged=frozenset(judged))
 
 
 def _items(finding: Finding) -> set[str]:
@@ -205,22 +196,19 @@ def names_rows(text: str, rows: Sequence[Sequence[Any]]) -> bool:
     """
     flat = _flat(CITED.sub("", text))
     return bool(rows) and all(
-        cell is None or any(_stands_alone(form, flat) for form in _forms(cell))
+        cell is None or any(re.search(form, flat) for form in _forms(cell))
         for row in rows
         for cell in row
     )
 
 
-def _stands_alone(form: str, text: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(form)}(?!\w|\.\d)", text) is not None
-
-
 def _forms(cell: Any) -> list[str]:
-    """Return how a value may be written."""
+    """Return patterns of how a value may be written, standing alone."""
+    forms = [_flat(str(cell).removesuffix(" 00:00:00"))]
     if isinstance(cell, float):
         short = f"{cell:.0f}" if cell.is_integer() else f"{cell:.2f}".rstrip("0")
-        return [short, f"{cell:.2f}", str(cell)]
-    return [_flat(str(cell).removesuffix(" 00:00:00"))]
+        forms = [short, f"{cell:.2f}", str(cell)]
+    return [rf"(?<![\w.]){re.escape(form)}(?!\w|\.\d)" for form in forms]
 
 
 def _flat(text: str) -> str:

@@ -1,25 +1,34 @@
-"""The connected Google accounts: whose mailbox is which, and how it is disconnected."""
+"""The connected Google accounts: how they are connected, their tokens, and whose mailbox is which.
+
+https://developers.google.com/identity/protocols/oauth2/web-server, with PKCE (RFC 7636). The three
+requests are made here with aiohttp: google-auth-oauthlib blocks a thread for each, writes the
+tokens to its debug log, and refuses simulators on loopback.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
-from pydantic import SecretStr
+import aiohttp
+import sqlalchemy as sa
+from pydantic import BaseModel, SecretStr, field_serializer
 
 from bot.errors import SetupError, StoreError
-from bot.mailbox.google_oauth import (
-    ConnectFailed,
-    Credentials,
-    GoogleOauth,
-    MailboxTokens,
-    needed_oauth,
-)
+from bot.log import learn
 from bot.mailbox.sync import MailState
+from bot.storage.database import Database
+from bot.storage.tables import credentials
 from config.settings import Settings
-from config.words import phrase
+from config.words import Text, phrase
 from scopes.google.auth import (
     GoogleAccess,
     GoogleTokens,
@@ -33,8 +42,262 @@ from scopes.google.gmail import Gmail
 
 log = logging.getLogger(__name__)
 
-GOOGLE = "google"
-"""The provider under which tokens are stored."""
+PROVIDER = "google"
+"""The provider of all stored tokens."""
+
+
+class MailboxTokens(BaseModel, frozen=True):
+    """The OAuth tokens that open one mailbox."""
+
+    access_token: SecretStr
+    refresh_token: SecretStr
+    expires_at: datetime | None = None
+    """End of the access token; None = not known."""
+    address: str = "a mailbox"
+
+    @field_serializer("access_token", "refresh_token", when_used="json")
+    def _plain(self, token: SecretStr) -> str:
+        return token.get_secret_value()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedAccount:
+    """An account that is connected, without its tokens."""
+
+    provider: str
+    account: str
+    """The Slack user, or the operator."""
+    address: str
+    at: datetime
+    """When it was connected."""
+
+
+class Credentials:
+    """The tokens of one database, by account. Their text is in no repr.
+
+    Its methods raise StoreError.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def put(self, account: str, tokens: MailboxTokens) -> None:
+        """Store the tokens of an account, replacing earlier ones."""
+        _learn(tokens)
+        of = {"provider": PROVIDER, "account": account}
+        row = {**of, "body": tokens.model_dump_json(), "at": datetime.now(UTC)}
+        insert = self.database.upsert(credentials, ("provider", "account"), ("body", "at"))
+        await self.database.write(insert.values(row))
+
+    async def renew(self, account: str, tokens: MailboxTokens) -> None:
+        """Replace the tokens of a connected account; it stays connected since then."""
+        _learn(tokens)
+        update = sa.update(credentials).where(credentials.c.account == account)
+        await self.database.write(update.values(body=tokens.model_dump_json()))
+
+    async def get(self, account: str) -> MailboxTokens | None:
+        """Return the tokens of an account; None = there are none."""
+        mine = sa.select(credentials.c.body).where(credentials.c.account == account)
+        rows = await self.database.read(mine)
+        if not rows:
+            return None
+        tokens = MailboxTokens.model_validate_json(rows[0].body)
+        _learn(tokens)
+        return tokens
+
+    async def address(self, account: str) -> str:
+        """Return the address of an account's mailbox; empty = none is connected."""
+        tokens = await self.get(account)
+        return tokens.address if tokens else ""
+
+    async def delete(self, account: str) -> None:
+        """Delete the tokens of an account."""
+        mine = credentials.c.account == account
+        await self.database.write(sa.delete(credentials).where(mine))
+
+    async def connected(self) -> list[ConnectedAccount]:
+        """Return who has tokens, by name, for whom a page shows them."""
+        rows = await self.database.read(sa.select(credentials).order_by(credentials.c.account))
+        found = [(row, MailboxTokens.model_validate_json(row.body)) for row in rows]
+        return [ConnectedAccount(r.provider, r.account, t.address, r.at) for r, t in found]
+
+    async def accounts(self) -> list[str]:
+        """Return the accounts that have tokens, by name."""
+        c = credentials.c
+        rows = await self.database.read(sa.select(c.account).order_by(c.account))
+        return [row.account for row in rows]
+
+
+def _learn(tokens: MailboxTokens) -> None:
+    """Keep tokens out of the log; the address beside them is not secret."""
+    learn(token.get_secret_value() for token in (tokens.access_token, tokens.refresh_token))
+
+
+SCOPE = "https://www.googleapis.com/auth/gmail.modify"
+"""The one OAuth scope that is requested: docs/google.md says why this, and why no other."""
+PERMISSIONS_PAGE = "https://myaccount.google.com/permissions"
+_GMAIL = "https://gmail.googleapis.com"
+_CODE = re.compile(r"[a-z][a-zA-Z_]{1,40}")
+_BOGUS = {"code": "doctor", "code_verifier": "0" * 43, "redirect_uri": "http://127.0.0.1/"}
+_FAULTS = frozenset(
+    "access_denied invalid_client unauthorized_client redirect_uri_mismatch invalid_grant "
+    "admin_policy_enforced org_internal accessNotConfigured unreachable no_scope "
+    "no_refresh_token no_proper_answer".split()
+)
+"""Codes of Google's, or ours, for which there is a text that says what to do."""
+
+
+class ConnectFailed(Exception):
+    """An account could not be connected; the text is a sentence that says what to do."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code if _CODE.fullmatch(code) else "no_proper_answer"
+        key = f"connect.{self.code if self.code in _FAULTS else 'refused'}"
+        super().__init__(Text(key, {"code": self.code, "page": PERMISSIONS_PAGE}))
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleOauth:
+    """The OAuth client of these settings. Methods that call Google raise ConnectFailed."""
+
+    client_id: str
+    client_secret: SecretStr
+    auth_url: str
+    token_url: str
+    revoke_url: str
+    gmail_url: str
+    timeout_s: float
+    direct: bool
+    """True if it is a simulator: no proxy of the environment is used."""
+
+    def address_to_open(self, redirect_uri: str, state: str, verifier: str) -> str:
+        """Return the address of Google's consent page, which leads back here."""
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
+        asked = {
+            "client_id": self.client_id,
+            "redirect_uri": redirect_uri,
+            "response_type": "code",
+            "scope": SCOPE,
+            "state": state,
+            "code_challenge": challenge.decode().rstrip("="),
+            "code_challenge_method": "S256",
+            "access_type": "offline",
+            "prompt": "consent select_account",  # otherwise Google gives no refresh token again
+        }
+        return f"{self.auth_url}?{urlencode(asked)}"
+
+    async def exchange(self, redirect_uri: str, code: str, verifier: str) -> MailboxTokens:
+        """Return the tokens for the code of a person who came back; `address` is their mailbox."""
+        form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
+        answer = await self._post(self.token_url, self._as_client(form))
+        if SCOPE not in str(answer.get("scope") or "").split():
+            raise ConnectFailed("no_scope")
+        refresh = answer.get("refresh_token")
+        if not refresh:
+            raise ConnectFailed("no_refresh_token")
+        ends = datetime.now(UTC) + timedelta(seconds=float(answer.get("expires_in") or 0))
+        access = str(answer.get("access_token"))
+        return MailboxTokens(
+            access_token=SecretStr(access),
+            refresh_token=SecretStr(str(refresh)),
+            expires_at=ends,
+            address=await self._mailbox(access),
+        )
+
+    async def _mailbox(self, token: str) -> str:
+        bearer = {"authorization": f"Bearer {token}"}
+        url = f"{self.gmail_url}/gmail/v1/users/me/profile"
+        answer = await self._request("GET", url, headers=bearer)
+        address = answer.get("emailAddress")
+        if not isinstance(address, str) or "@" not in address:
+            raise ConnectFailed("no_proper_answer")
+        return address
+
+    async def revoke(self, tokens: MailboxTokens) -> None:
+        """Have Google revoke all access of its owner's grant; a revoked one is no error."""
+        token = tokens.refresh_token.get_secret_value()
+        try:
+            await self._post(self.revoke_url, {"token": token})
+        except ConnectFailed as error:
+            if error.code not in ("invalid_token", "invalid_grant"):
+                raise
+
+    async def check(self) -> None:
+        """Check that Google knows this client."""
+        try:
+            await self._post(self.token_url, self._as_client(_BOGUS))
+        except ConnectFailed as error:
+            if error.code in ("invalid_client", "unauthorized_client", "unreachable"):
+                raise
+
+    def _as_client(self, form: Mapping[str, str]) -> dict[str, str]:
+        secret = self.client_secret.get_secret_value()
+        grant = {"grant_type": "authorization_code", "client_id": self.client_id}
+        return {**grant, "client_secret": secret, **form}
+
+    async def _post(self, url: str, form: Mapping[str, str]) -> dict[str, Any]:
+        return await self._request("POST", url, data=form)
+
+    async def _request(self, method: str, url: str, **more: Any) -> dict[str, Any]:
+        limit = aiohttp.ClientTimeout(total=self.timeout_s)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=limit, trust_env=not self.direct) as session,
+                session.request(method, url, allow_redirects=False, **more) as response,
+            ):
+                answer = await response.json(content_type=None)
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError) as error:
+            log.warning("Google cannot be reached: %s", type(error).__name__)
+            raise ConnectFailed("unreachable") from None
+        except ValueError:
+            answer, status = None, 0
+        body: dict[str, Any] = answer if isinstance(answer, dict) else {}
+        if status == 200 and isinstance(answer, dict | None):
+            return body
+        failed = ConnectFailed(_error_code(body))
+        log.warning("Google answered %d: %s", status, failed.code)
+        raise failed
+
+
+def _error_code(body: Mapping[str, Any]) -> str:
+    """Return Google's error code, from the token endpoint or from the API."""
+    error = body.get("error")
+    if isinstance(error, Mapping):
+        details = error.get("errors")
+        first = details[0] if isinstance(details, list) and details else {}
+        return str(first.get("reason") if isinstance(first, Mapping) else "")
+    return str(error)
+
+
+def oauth_of(settings: Settings) -> GoogleOauth | None:
+    """Return the OAuth client of the settings; None if they name none, or lack its secret."""
+    google, secret = settings.google, settings.secrets.google_client_secret
+    if not google.client_id or not secret:
+        return None
+    base = (settings.endpoints.google_oauth_endpoint or "").rstrip("/")
+    return GoogleOauth(
+        client_id=google.client_id,
+        client_secret=secret,
+        auth_url=f"{base}/auth" if base else "https://accounts.google.com/o/oauth2/v2/auth",
+        token_url=f"{base}/token" if base else "https://oauth2.googleapis.com/token",
+        revoke_url=f"{base}/revoke" if base else "https://oauth2.googleapis.com/revoke",
+        gmail_url=(settings.endpoints.gmail_api_endpoint or _GMAIL).rstrip("/"),
+        timeout_s=settings.google.timeout_s,
+        direct=bool(base),
+    )
+
+
+def needed_oauth(settings: Settings) -> GoogleOauth:
+    """Return the OAuth client of the settings. Raises SetupError if there is none."""
+    found = oauth_of(settings)
+    if found is None:
+        absent = "GOOGLE_CLIENT_SECRET" if settings.google.client_id else "google.client_id"
+        hint = "docs/google.md explains how to create an OAuth client."
+        raise SetupError("google_client", f"{absent} is not set.", hint)
+    return found
+
+
 OPERATOR = "operator"
 """The account of the command line; no Slack user has this name."""
 
@@ -50,12 +313,6 @@ class AccessWithdrawn:
     """True if somebody else here has connected it, too: Google's grant stays theirs."""
 
 
-async def connected_address(store: Credentials, account: str) -> str:
-    """Return the address of an account's mailbox; empty = none is connected. Raises StoreError."""
-    tokens = await store.get(GOOGLE, account)
-    return tokens.address if tokens else ""
-
-
 async def disconnect(
     store: Credentials, oauth: GoogleOauth | None, account: str
 ) -> AccessWithdrawn | None:
@@ -64,12 +321,12 @@ async def disconnect(
     Google has one grant for each mailbox and client, so it is revoked with the last account that
     connected that mailbox. Raises StoreError.
     """
-    tokens = await store.get(GOOGLE, account)
+    tokens = await store.get(account)
     if tokens is None:
         return None
     address = tokens.address
-    await store.delete(GOOGLE, account)
-    if address in [await connected_address(store, other) for other in await store.accounts(GOOGLE)]:
+    await store.delete(account)
+    if address in [each.address for each in await store.connected()]:
         return AccessWithdrawn(address, shared=True)
     try:
         if oauth is None:
@@ -93,12 +350,13 @@ async def mail_credentials(
     fixed, google = settings.secrets.google_access_token, settings.google
     if account == OPERATOR and fixed:
         return token_credentials(fixed.get_secret_value())
-    stored = await store.get(GOOGLE, account)
+    stored = await store.get(account)
     endpoint = settings.endpoints.google_oauth_endpoint
     if stored:
         client = needed_oauth(settings)
+        access, refresh = stored.access_token, stored.refresh_token
         return user_credentials(
-            _tokens(stored),
+            GoogleTokens(access.get_secret_value(), refresh.get_secret_value(), stored.expires_at),
             client.client_id,
             client.client_secret.get_secret_value(),
             endpoint,
@@ -112,26 +370,18 @@ async def mail_credentials(
     return None
 
 
-def _tokens(stored: MailboxTokens) -> GoogleTokens:
-    return GoogleTokens(
-        stored.access_token.get_secret_value(),
-        stored.refresh_token.get_secret_value(),
-        stored.expires_at,
-    )
-
-
 def _store_renewed(
     store: Credentials, account: str, before: MailboxTokens
 ) -> Callable[[GoogleTokens], Awaitable[None]]:
     """Store renewed tokens, unless the account was disconnected or connected again meanwhile."""
 
     async def renewed(tokens: GoogleTokens) -> None:
-        now = await store.get(GOOGLE, account)
+        now = await store.get(account)
         if now is None or now.refresh_token != before.refresh_token:
             return
         ends = tokens.expires or now.expires_at
         latest = {"access_token": SecretStr(tokens.access), "expires_at": ends}
-        await store.renew(GOOGLE, account, now.model_copy(update=latest))
+        await store.renew(account, now.model_copy(update=latest))
 
     return renewed
 
@@ -156,7 +406,7 @@ class Mailboxes:
         try:
             address = await self.address(user) if self.settings.google.service_account else None
             access = await mail_credentials(self.settings, self.store, user, address)
-            mailbox = await connected_address(self.store, user) or address or ""
+            mailbox = await self.store.address(user) or address or ""
             since = await self._last_history(user, mailbox)
         except (SetupError, StoreError, GoogleError) as error:
             log.warning("the mailbox of %s cannot be opened: %s", user, error)

@@ -19,9 +19,8 @@ from pydantic import BaseModel
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.mailbox.accounts import GOOGLE, connected_address, disconnect
+from bot.mailbox.accounts import Credentials, GoogleOauth, MailboxTokens, disconnect, oauth_of
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
-from bot.mailbox.google_oauth import Credentials, GoogleOauth, MailboxTokens, oauth_of
 from bot.storage.database import Database
 from bot.storage.tables import oauth_states
 from config.settings import Settings
@@ -245,7 +244,7 @@ class Connecting:
         self._delegated = bool(settings.google.service_account)
         self._categories = settings.triage.categories
         self._oauth = oauth_of(settings)
-        self._states = OauthStates(database, f"{settings.team}." if settings.team else "")
+        self.states = OauthStates(database, f"{settings.team}." if settings.team else "")
         self._store = Credentials(database)
         self._corrections = Corrections(database)
         self.publish: Publish = nobody
@@ -276,9 +275,9 @@ class Connecting:
         return replace(await self._access(user), note=note, corrected=told)
 
     async def _access(self, user: str) -> MailAccess:
-        if address := await connected_address(self._store, user):
+        if address := await self._store.address(user):
             return MailAccess("connected", address)
-        if address := await self._states.waiting_mailbox(user):
+        if address := await self.states.waiting_mailbox(user):
             return MailAccess("waiting", address)
         absent: Literal["absent", "off"] = "absent" if self.oauth else "off"
         return MailAccess("delegated" if self._delegated else absent)
@@ -287,23 +286,23 @@ class Connecting:
         """Start a connection, after this user clicked `Connect Gmail` in Slack."""
         if not self.oauth:
             return await self.access(user)
-        state = await self._states.begin(user, team)
+        state = await self.states.begin(user, team)
         link = f"{self._public}{START_PATH}?state={state}"
         return replace(await self.access(user), state="offered", address="", link=link)
 
     async def confirm(self, user: str, typed: str) -> MailAccess:
         """Check the code that this user typed."""
-        found = await self._states.confirm(user, typed)
+        found = await self.states.confirm(user, typed)
         if isinstance(found, WrongCode):
             wrong = phrase("mail.wrong_code", n=found.left) if found.left else phrase("mail.over")
             return await self.access(user, wrong)
-        await self._store.put(GOOGLE, user, found)
+        await self._store.put(user, found)
         log.info("%s has connected a mailbox", user)
         return await self.access(user)
 
     async def cancel(self, user: str) -> MailAccess:
         """Cancel a connection that waits for a code; what Google gave is deleted."""
-        await self._states.drop(user)
+        await self.states.drop(user)
         return await self.access(user)
 
     async def disconnect(self, user: str) -> MailAccess:
@@ -322,20 +321,16 @@ class Connecting:
 
     async def owner(self, state: str) -> Owner | None:
         """Return whom this link was made for; None if it is expired. Raises OwnerUnknown."""
-        asking = await self._states.find(state)
+        asking = await self.states.find(state)
         return await self.find_owner(asking) if asking else None
 
     async def leave(self, state: str, browser: str) -> str | None:
         """Return Google's page for the browser that follows this link; None for any other one."""
         oauth = self.oauth
-        asking = await self._states.claim(state, browser) if oauth else None
+        asking = await self.states.claim(state, browser) if oauth else None
         if asking is None or oauth is None:
             return None
         return oauth.address_to_open(self.redirect_uri, state, asking.verifier)
-
-    async def finish_consent(self, state: str, browser: str) -> ConnectAttempt | None:
-        """Return who is back from Google, once, in the browser in which they left."""
-        return await self._states.spend(state, browser)
 
     async def fetch(self, state: str, asking: ConnectAttempt, code: str) -> tuple[str, str]:
         """Return the mailbox that Google opened, and the code that its owner enters in Slack.
@@ -344,7 +339,7 @@ class Connecting:
         """
         assert self.oauth
         tokens = await self.oauth.exchange(self.redirect_uri, code, asking.verifier)
-        shown = await self._states.grant(state, asking, tokens)
+        shown = await self.states.grant(state, asking, tokens)
         if shown:
             await self.publish(asking.account, asking.team)
         return tokens.address, shown

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
 
 import sqlalchemy as sa
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from bot.mailbox.actions import Corrections, MailActions
 from bot.storage.database import Database, chunks
@@ -23,8 +23,7 @@ KEY = ("account", "thread")
 CHANGED = ("state", "messages", "history", "run", "at", "until")
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(BaseModel, frozen=True):
     """The position of a mailbox when a triage began to list it."""
 
     mailbox: str
@@ -38,16 +37,6 @@ class Cursor:
     unlisted: tuple[str, ...] = ()
     """Threads that Gmail reported as changed and its search did not find. They are looked up
     once more: a search may lag behind the changes."""
-
-    def to_text(self) -> str:
-        return _CURSOR.dump_json(self).decode()
-
-    @classmethod
-    def of_text(cls, text: str) -> Cursor:
-        return _CURSOR.validate_json(text)
-
-
-_CURSOR = TypeAdapter(Cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +96,7 @@ class MailState:
         """Return where the next listing begins; None = nothing was delivered yet."""
         query = sa.select(mail_cursors.c.cursor).where(mail_cursors.c.account == account)
         rows = await self.database.read(query)
-        return Cursor.of_text(rows[0].cursor) if rows else None
+        return Cursor.model_validate_json(rows[0].cursor) if rows else None
 
     async def last_digest(self, account: str) -> LastDigest | None:
         """Return the last triage that was delivered; None = none yet."""
@@ -152,7 +141,7 @@ class MailState:
     def note_delivery(self, connection: sa.Connection, done: HandledMail) -> None:
         """Record a delivery in the caller's transaction."""
         account, run, threads = done.account, done.run, done.threads
-        reached = Cursor.of_text(done.cursor) if done.cursor else None
+        reached = Cursor.model_validate_json(done.cursor) if done.cursor else None
         later = sorted(set(done.left) - threads.keys())
         if reached:
             self._advance(connection, account, run, reached)
@@ -160,7 +149,7 @@ class MailState:
             query = _select(account, some).with_for_update()
             known = {row.thread: row for row in connection.execute(query)}
             rows = [
-                _triaged_row(account, id, known.get(id), run, reached, threads[id])
+                _triaged_row(done, id, known.get(id), reached)
                 if id in threads
                 else _row(account, id, known.get(id), state=OWED)
                 for id in some
@@ -172,9 +161,14 @@ class MailState:
         mine = mail_cursors.c.account == account
         query = sa.select(mail_cursors.c.cursor).where(mine).with_for_update()
         stored = connection.execute(query).scalar()
-        if stored and Cursor.of_text(stored).line != reached.line:
+        if stored and Cursor.model_validate_json(stored).line != reached.line:
             connection.execute(sa.delete(mail_threads).where(mail_threads.c.account == account))
-        row = {"account": account, "cursor": reached.to_text(), "run": run, "at": reached.at}
+        row = {
+            "account": account,
+            "cursor": reached.model_dump_json(),
+            "run": run,
+            "at": reached.at,
+        }
         insert = self.database.upsert(mail_cursors, ("account",), ("cursor", "run", "at"))
         connection.execute(insert, row)
 
@@ -198,28 +192,20 @@ def _row(account: str, thread: str, known: sa.Row[Any] | None, **changes: Any) -
 
 
 def _triaged_row(
-    account: str,
-    thread: str,
-    known: sa.Row[Any] | None,
-    run: str,
-    reached: Cursor | None,
-    seen: Sequence[str],
+    done: HandledMail, thread: str, known: sa.Row[Any] | None, reached: Cursor | None
 ) -> dict[str, Any]:
     """Return the row of a thread after a triage; a concurrent triage may have seen more."""
-    now = datetime.now(UTC)
-    before = known.messages if known else ()
-    later = known.until if known and known.until and known.until > now else None
-    history = {"history": reached.history} if reached else {}
+    now, seen = datetime.now(UTC), done.threads[thread]
     return _row(
-        account,
+        done.account,
         thread,
         known,
         state=HANDLED,
-        run=run,
+        run=done.run,
         at=now,
-        messages=sorted({*before, *seen}),
-        until=later,
-        **history,
+        messages=sorted({*(known.messages if known else ()), *seen}),
+        until=known.until if known and known.until and known.until > now else None,
+        history=reached.history if reached else known.history if known else "",
     )
 
 
@@ -295,13 +281,14 @@ async def new_threads(
         return Sync(_once(found), "", True, PAST)
     stored = await state.cursor(account)
     history = await gmail.history()
-    reached = Cursor(await gmail.address(), history, now, line=uuid4().hex)
+    address, line = await gmail.address(), uuid4().hex
+    reached = Cursor(mailbox=address, history=history, at=now, line=line)
     if why := _reason_to_list_all(stored, reached):
         found = await gmail.find(within(query, window.oldest))
-        return Sync(_once(found), reached.to_text(), True, why)
+        return Sync(_once(found), reached.model_dump_json(), True, why)
     assert stored, "a mailbox without a cursor is listed whole"
     oldest = min(window.oldest, stored.at - MARGIN)
-    reached = replace(reached, line=stored.line)
+    reached = reached.model_copy(update={"line": stored.line})
     return await _since(gmail, state, account, stored, reached, within(query, oldest))
 
 
@@ -322,13 +309,14 @@ async def _since(
         found = await gmail.find(query) if changed else []
         listed = [ref for ref in found if ref.id in changed]
         unlisted = tuple(sorted({*changes.threads} - {ref.id for ref in listed}))
-        reached = replace(reached, history=changes.history, unlisted=unlisted)
+        moved = {"history": changes.history, "unlisted": unlisted}
+        reached = reached.model_copy(update=moved)
         known = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in listed)})
         why = ""
     refs = _once([*map(_unlisted_thread, woken), *listed, *map(_unlisted_thread, owed)])
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
     last = await state.last_digest(account)
-    return Sync(refs, reached.to_text(), bool(why), why, handled, frozenset(woken), last)
+    return Sync(refs, reached.model_dump_json(), bool(why), why, handled, frozenset(woken), last)
 
 
 def _reason_to_list_all(stored: Cursor | None, reached: Cursor) -> str:

@@ -18,7 +18,7 @@ from bot.errors import SetupError
 from bot.slack.people import ChannelFacts, People, Person
 from bot.storage.requests import Incoming, RequestQueue
 from config.sections import Policy, PolicyRules
-from config.settings import SettingsError, load_policy
+from config.settings import Settings, SettingsError, load_policy, team_file
 from config.words import current, phrase
 from scopes import scope_names
 
@@ -104,6 +104,12 @@ class PolicyFile:
         self._signature: Signature | None = None
         self._now: Policy | PolicyFault = policy
 
+    @classmethod
+    def of(cls, settings: Settings, path: Path | None) -> PolicyFile:
+        """Return that of the settings file at this path, and of their workspace if there is one."""
+        own = team_file(path, settings.team) if settings.team else None
+        return cls(path, settings.policy, own=own)
+
     async def read(self) -> Policy:
         """Return the current policy. Raises PolicyFault while the file is wrong or missing."""
         if self.path is not None:
@@ -145,25 +151,23 @@ def _parse(path: Path, own: Path | None) -> Policy | PolicyFault:
         policy = load_policy(path, own)
     except SettingsError as error:
         return PolicyFault(path, str(error))
-    if fault := unknown_scope(policy):
-        return PolicyFault(path, fault)
+    if unknown := unknown_scope(policy):
+        place, name = unknown
+        known = ", ".join(scope_names())
+        return PolicyFault(path, f"'policy.{place}.scopes' names {name!r}; scopes are {known}.")
     return policy
 
 
-def unknown_scope(policy: Policy) -> str:
-    """Return what is wrong with the scopes that a policy names; empty = nothing."""
-    known = scope_names()
+def unknown_scope(policy: Policy) -> tuple[str, str] | None:
+    """Return place and name of a scope in the policy that does not exist; None = there is none."""
     places: list[tuple[str, PolicyRules]] = [
         ("everywhere", policy.everywhere),
         ("direct", policy.direct),
         *((f"channels.{name}", rules) for name, rules in policy.channels.items()),
         *((f"users.{name}", rules) for name, rules in policy.users.items()),
     ]
-    for place, rules in places:
-        for name in rules.scopes or ():
-            if name not in known:
-                return f"'policy.{place}.scopes' names {name!r}; scopes are {', '.join(known)}."
-    return ""
+    named = ((place, name) for place, rules in places for name in rules.scopes or ())
+    return next((each for each in named if each[1] not in scope_names()), None)
 
 
 DIRECT, FOLLOW_UP = "dm", "follow_up"

@@ -90,12 +90,9 @@ class FailureAlerts:
         `at` is the time of the occurrence, which is retried at `again`.
         """
 
-        def change(connection: sa.Connection) -> None:
-            record_failure(
-                connection, schedule, why, at or _last_started(connection, schedule), again
-            )
-
-        await self.database.change(change)
+        await self.database.change(
+            lambda c: record_failure(c, schedule, why, at or _last_started(c, schedule), again)
+        )
         self.wake()
 
     def wake(self) -> None:
@@ -125,7 +122,7 @@ class FailureAlerts:
             await self._send(row.id)
 
     async def _send(self, id: str) -> None:
-        failure = await self.database.change(lambda connection: self._claim(connection, id))
+        failure = await self.database.change(lambda c: self._claim(c, id))
         stored = await ScheduleStore(self.database).get(id) if failure else None
         if failure is None or stored is None:
             return
@@ -135,9 +132,7 @@ class FailureAlerts:
         except WriteFailed as error:
             log.warning("the alert about %s is not sent yet: %s", id, error)
         finally:
-            await self.database.change(
-                lambda connection: _record_reached(connection, id, failure, reached)
-            )
+            await self.database.change(lambda c: _record_reached(c, id, failure, reached))
 
     def _claim(self, connection: sa.Connection, id: str) -> Failure | None:
         """Claim an alert for a while, so that no other process sends it."""

@@ -13,7 +13,7 @@ from bot.schedules.description import (
     destination,
     line,
     moment,
-    next_runs,
+    next_run,
     reads,
     timing,
     when,
@@ -37,7 +37,6 @@ from scopes.label import Label
 from scopes.schedules import Change, Listed
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import ToolError
-from subagents.directory import Obstacle
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +55,6 @@ NEVER = (
     "Its reports may not go there: they tell what not everyone there may read ({why}). Let them go "
     "to `dm`, or choose another destination."
 )
-ONLY_PUBLIC = "mail leaves the workspace, so only public channels are mailed to others"
-NO_ADMIN = "only an administrator has reports mailed to others than themselves"
 MOST_LISTED = 50
 """Schedules in one answer; the rest is counted."""
 STATES: Mapping[Change, str] = {"pause": "paused", "resume": "active", "delete": "deleted"}
@@ -177,7 +174,7 @@ class ScheduleService:
                 await self.store.delete(name)
             log.info("%s: %s %s", by, what, name)
         if what == "resume":
-            return phrase("schedule.resume_done", name=name, at=next_runs(row.spec, now, 1))
+            return phrase("schedule.resume_done", name=name, at=next_run(row.spec, now))
         return phrase(f"schedule.{what}_done", name=name)
 
     async def _exists(self, name: str, spec: Schedule, label: Label) -> bool:
@@ -221,7 +218,7 @@ class ScheduleService:
                 channels = await self.validator.check(spec, "chat", reader)
         except (ScheduleInvalid, CheckUnavailable) as fault:
             raise ToolError(str(fault)) from fault
-        obstacles = await in_the_way(self.validator, spec, channels, spec.to, label)
+        obstacles = await self.validator.obstacles(spec, channels, spec.to, label)
         if never := [o for o in obstacles if not o.grantable]:
             raise ToolError(NEVER.format(why=never[0].why))
         if obstacles and not await admins(self.validator.policy):
@@ -278,36 +275,3 @@ def _describe_sources(row: StoredSchedule, unnamed: Collection[str]) -> str:
     return ", ".join(
         shown if len(shown) == len(row.spec.channels) else [*shown, phrase("schedule.private_ones")]
     )
-
-
-async def in_the_way(
-    validator: ScheduleValidator,
-    spec: Schedule,
-    channels: Sequence[ChannelInfo],
-    place: str,
-    label: Label,
-    *,
-    trusted: bool = False,
-) -> tuple[Obstacle, ...]:
-    """Return what keeps its reports from their readers now; `place` is the id of its destination.
-
-    `label` is that of the context in which it was asked for: what an answer rests on is known only
-    when it is delivered. `trusted`: it is in the settings, whose author may have reports mailed to
-    others.
-    """
-    if spec.kind in ("ask", "reminder"):
-        directory = validator.directory
-        return () if spec.is_private else await directory.obstacles(label, place)
-    directory, private = validator.directory, [c.id for c in channels if c.is_private]
-    if "@" in spec.to:
-        own = await directory.people.address(spec.owner)
-        if own is not None and own.casefold() == spec.to.casefold():
-            return ()
-        if spec.kind == "triage" or private:
-            return (Obstacle(spec.to, spec.to, ONLY_PUBLIC, grantable=False),)
-        trusted = trusted or spec.owner in await admins(validator.policy)
-        return () if trusted else (Obstacle(spec.to, spec.to, NO_ADMIN, grantable=False),)
-    sources = frozenset(["mail:"] if spec.kind == "triage" else private)
-    if spec.is_private or not sources:
-        return ()
-    return await directory.obstacles(Label(True, frozenset({spec.owner}), sources), place)

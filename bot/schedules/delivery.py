@@ -19,7 +19,6 @@ from bot.log import about
 from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.sync import MailState
 from bot.memory import kept_files
-from bot.policy.policy import PolicyFile
 from bot.reports.documents import (
     Answer,
     AnswerDocument,
@@ -40,12 +39,11 @@ from bot.requests.delivery import (
     read_file,
 )
 from bot.runs.run import ActiveRun, Runs
-from bot.runs.store import RunNotFound, Store
 from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, record_success
 from bot.schedules.description import contents, moment, when
 from bot.schedules.run import note_mail
 from bot.schedules.store import Occurrences, ScheduleStore
-from bot.schedules.validation import admins, find_channel
+from bot.schedules.validation import ScheduleValidator, admins, find_channel
 from bot.slack import blocks
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away
 from bot.slack.messages import Mark, MessagePart
@@ -113,17 +111,18 @@ class ReportDelivery:
     """Delivers reports; one for each process. Its database retries."""
 
     settings: Settings
-    store: Store
     runs: Runs
     schedules: ScheduleStore
     occurrences: Occurrences
     writer: MessageWriter
-    people: People
-    policy: PolicyFile
-    team: str
+    validator: ScheduleValidator
     alerts: FailureAlerts
     approvals: Asker
     backoff: Sequence[timedelta] = BACKOFF
+
+    @property
+    def people(self) -> People:
+        return self.validator.directory.people
 
     async def work(self, work: Work) -> None:
         """Run the workflow of one try. It always stores the delivery's state."""
@@ -158,7 +157,7 @@ class ReportDelivery:
                 parts = () if quiet else self._parts(stored, occurrence, document)
             written = await self._write(live, place, occurrence, document, parts) if parts else None
         said = phrase("delivery.quiet" if quiet else "delivery.done", place=place.name)
-        database = self.store.database
+        database = self.runs.store.database
 
         def on_delivery(connection: sa.Connection) -> None:
             if stored.spec.kind == "sweep" and isinstance(document, SweepReport):
@@ -173,11 +172,8 @@ class ReportDelivery:
         return "quiet" if quiet else "delivered"
 
     async def _document(self, occurrence: Occurrence) -> Answer | SweepReport:
-        try:
-            run = await self.store.run(occurrence.run or "")
-        except RunNotFound:
-            raise DeliveryFailed(phrase("delivery.gone")) from None
-        document = parse_document(run.result) if run.result else None
+        run = await self.runs.store.find_run(occurrence.run or "")
+        document = parse_document(run.result) if run and run.result else None
         if not isinstance(document, Answer | SweepReport):
             raise DeliveryFailed(phrase("delivery.gone"))
         return document
@@ -213,14 +209,18 @@ class ReportDelivery:
         next_try = None if stored.spec.at and is_late else again  # no later one takes its place
         if error.sources:
             await self._ask(stored, occurrence.run or "", error)
-        await self.store.database.change(lambda c: record_failure(c, stored.id, why, at, next_try))
+        await self.runs.store.database.change(
+            lambda c: record_failure(c, stored.id, why, at, next_try)
+        )
         await self.occurrences.record_undelivered(work, why, next_try)
         return f"not delivered: {why}"
 
     async def _ask(self, stored: StoredSchedule, run: str, error: DeliveryFailed) -> None:
         """Ask the administrators, once, whether it may be posted there permanently."""
         owner, place = stored.spec.owner, error.place
-        request = StoredRequest(self.team, place, "", "", owner, SCHEDULED, {}, run=run)
+        request = StoredRequest(
+            self.validator.directory.team, place, "", "", owner, SCHEDULED, {}, run=run
+        )
         try:
             await self.approvals.offer_grant(run, request, error.sources, place)
         except WriteFailed as failed:
@@ -229,7 +229,7 @@ class ReportDelivery:
     async def _place(self, stored: StoredSchedule, live: ActiveRun) -> DeliveryPlace:
         """Return the place with its current name. Raises DeliveryFailed."""
         owner, to = stored.spec.owner, stored.spec.to
-        person = await self.people.person(owner, self.team, fresh=True)
+        person = await self.people.person(owner, self.validator.directory.team, fresh=True)
         if person is not None and person.kind == "deleted":
             raise DeliveryFailed(phrase("delivery.owner_gone", owner=owner))
         if stored.spec.is_private:
@@ -260,11 +260,12 @@ class ReportDelivery:
         if hidden := await gate.obstacles("p1", ctx, to=owner):
             names = format_obstacles(hidden, MOST_NAMED)
             raise DeliveryFailed(phrase("delivery.not_yours", owner=owner, names=names))
-        if place.mail:
-            if place.mail.casefold() not in own:
-                await self._check_others(stored, label)
-            return
-        if place.channel == owner:
+        if place.mail and place.mail.casefold() not in own:
+            if not label.is_open:  # it leaves the workspace, and nobody can take it back
+                raise DeliveryFailed(phrase("delivery.only_public"))
+            if stored.origin == "chat" and owner not in await admins(self.validator.policy):
+                raise DeliveryFailed(phrase("delivery.not_approved"))
+        if place.mail or place.channel == owner:
             return
         if obstacles := await gate.obstacles("p1", ctx):
             grantable = all(o.grantable for o in obstacles)
@@ -273,15 +274,6 @@ class ReportDelivery:
             sources = {o.source: o.name for o in obstacles} if grantable else {}
             why = phrase("delivery.not_there", place=place.name, names=names, then=then)
             raise DeliveryFailed(why, sources, place.channel)
-
-    async def _check_others(self, stored: StoredSchedule, label: Label) -> None:
-        """Check mail to others: it leaves the workspace, and nobody can take it back."""
-        if not label.is_open:
-            raise DeliveryFailed(phrase("delivery.only_public"))
-        if stored.origin == "config":
-            return
-        if stored.spec.owner not in await admins(self.policy):
-            raise DeliveryFailed(phrase("delivery.not_approved"))
 
     async def _own_addresses(self, stored: StoredSchedule, live: ActiveRun) -> list[str]:
         """Return the owner's own addresses: of their mailbox, and as Slack knows it."""

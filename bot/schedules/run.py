@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -46,8 +46,8 @@ from bot.tasks.base import NOBODY, Request, Requester
 from bot.tasks.reports import inbox_triage, triage_label
 from bot.tasks.sweep import Sweep
 from bot.tasks.triage import Triage
-from config.schedules import Kind, Schedule
-from config.sections import LimitSettings, Models, Policy
+from config.schedules import Schedule
+from config.sections import LimitSettings, Policy
 from config.settings import Settings
 from config.words import Text, current, in_language, phrase
 from scopes.google.errors import GoogleBusy, GoogleError
@@ -60,6 +60,8 @@ from scopes.tool import Window, estimate_tokens, iso
 from subagents.budget import NANO
 from subagents.delegation import ANYTHING, Allowed
 from subagents.prices import Usage, cost_nanousd
+
+log = logging.getLogger(__name__)
 
 FIXED_TOKENS = 4_000
 """Tokens of a subagent's prompt, tools and brief."""
@@ -85,58 +87,28 @@ class Allowance:
 
 
 async def allowance(
-    database: Database,
-    policy: Policy,
-    schedule: StoredSchedule,
-    occurrence: Occurrence,
-    now: datetime,
+    database: Database, policy: Policy, budget_usd: float, occurrence: Occurrence, now: datetime
 ) -> Allowance:
     """Return what the next try may spend, after the earlier ones. Raises StoreError."""
-    spec = schedule.spec
-    usd, note, words = spec.budget_usd, "", current()
+    usd, note, words = budget_usd, "", current()
+    limit = words.usd(budget_usd)
     if occurrence.tries and occurrence.cost_usd:
-        usd = spec.budget_usd - occurrence.cost_usd
+        usd -= occurrence.cost_usd
         if usd < LEAST_USD:
-            return Allowance(0.0, words("budget.tries", limit=words.usd(spec.budget_usd)))
-        values = {"left": words.usd(usd), "limit": words.usd(spec.budget_usd)}
-        note = words("budget.left_of_run", **values)
+            return Allowance(0.0, words("budget.tries", limit=limit))
+        note = words("budget.left_of_run", left=words.usd(usd), limit=limit)
     if policy.daily_usd is not None:
         paid, open_usd = await RequestQueue(database).spending(None, day_of(now))
         left = policy.daily_usd - paid - open_usd
-        if left < LEAST_USD <= left + open_usd:
-            held = words("budget.held", limit=words.usd(policy.daily_usd))
-            return Allowance(0.0, held, waits=True)
         if left < LEAST_USD:
-            return Allowance(0.0, words("budget.spent", limit=words.usd(policy.daily_usd)))
+            waits = left + open_usd >= LEAST_USD
+            key = "budget.held" if waits else "budget.spent"
+            return Allowance(0.0, words(key, limit=words.usd(policy.daily_usd)), waits)
         if left < usd:
             usd, note = left, words("budget.left_today", left=words.usd(left))
     return Allowance(usd, note=note)
 
 
-def planned_usd(models: Models, sizes: Sequence[int]) -> float | None:
-    """Estimate the cost of reading sources of so many tokens, and of the lines over them.
-
-    None if the price of a model is not known.
-    """
-    read = [size for size in sizes if size]
-    calls = [Usage(cache_write=FIXED_TOKENS + size, output=WRITTEN_TOKENS) for size in read]
-    calls += [Usage(cache_read=FIXED_TOKENS + size) for size in read for _ in range(CALLS - 1)]
-    costs = [cost_nanousd(models.fast, usage, models.prices) for usage in calls]
-    shown = Usage(input=VIEW_TOKENS * len(read), output=WRITTEN_TOKENS if read else 0)
-    costs.append(cost_nanousd(models.main, shown, models.prices))
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) / NANO if len(known) == len(costs) else None
-
-
-log = logging.getLogger(__name__)
-
-SETTINGS: Mapping[Kind, str] = {
-    "sweep": "sweep",
-    "triage": "triage",
-    "ask": "reply",
-    "reminder": "reply",
-}
-"""Kind -> section of the settings that says how far back it looks."""
 LONGEST = timedelta(days=31)
 """A channel that was not fully read for longer is read from here on, and the report says so."""
 NAMED = 5
@@ -165,9 +137,10 @@ def windows(
     since = {
         id: min(max(known[id], at - LONGEST), at) if id in known else at - first for id in names
     }
-    late = [names[id] for id, begin in known.items() if begin < at - LONGEST]
-    named = _format_channels(late)
-    notes = (phrase("run.late", n=len(late), channels=named),) if late else ()
+    late = sorted(names[id] for id, begin in known.items() if begin < at - LONGEST)
+    shown, more = ", ".join(f"#{name}" for name in late[:NAMED]), len(late) - NAMED
+    shown += f" {phrase('more', n=more)}" if more > 0 else ""
+    notes = (phrase("run.late", n=len(late), channels=shown),) if late else ()
     return Windows(since, min(since.values(), default=at - first), notes)
 
 
@@ -179,10 +152,8 @@ def covered_after(document: SweepReport, before: Mapping[str, str]) -> dict[str,
     after = dict(before)
     for section in document.sections:
         window, channel = section.window or document.window, section.channel
-        if section.status == "complete":
-            after[channel] = window.latest
-        else:
-            after[channel] = before.get(channel, window.oldest)
+        is_whole = section.status == "complete"
+        after[channel] = window.latest if is_whole else before.get(channel, window.oldest)
     return after
 
 
@@ -194,14 +165,6 @@ def changes(
         return (), ()
     came = sorted(name for id, name in now.items() if id not in before)
     return came, sorted(name for id, name in before.items() if id not in now)
-
-
-def _format_channels(names: Iterable[str]) -> str:
-    """Format as `#a, #b and 3 more`."""
-    found = sorted(names)
-    shown = ", ".join(f"#{name}" for name in found[:NAMED])
-    more = len(found) - NAMED
-    return f"{shown} {phrase('more', n=more)}" if more > 0 else shown
 
 
 SURELY = 2.0
@@ -264,7 +227,8 @@ class RunPlanner:
         """
         spec = stored.spec
         channels = await self.validator.check(spec, stored.origin, reader)
-        days = spec.since_days or getattr(self.settings, SETTINGS[spec.kind]).since_days
+        section = "reply" if spec.kind in ("ask", "reminder") else spec.kind
+        days = spec.since_days or getattr(self.settings, section).since_days
         plan = RunPlan(
             name=stored.id,
             workflow=occurrence.work.id,
@@ -333,7 +297,7 @@ class RunPlanner:
         since: Mapping[str, datetime],
         latest: datetime,
     ) -> float | None:
-        """Estimate the cost of a sweep; None = not known.
+        """Estimate the cost of reading the channels, and of the lines over them; None = not known.
 
         What is read for the estimate is cached for the sweep.
         """
@@ -351,8 +315,14 @@ class RunPlanner:
                 sizes = await asyncio.gather(*map(tokens, channels))
         except TimeoutError:
             return None
-        models = self.settings.models
-        return planned_usd(models, sizes)
+        models, read = self.settings.models, [size for size in sizes if size]
+        calls = [Usage(cache_write=FIXED_TOKENS + size, output=WRITTEN_TOKENS) for size in read]
+        calls += [Usage(cache_read=(CALLS - 1) * (FIXED_TOKENS + size)) for size in read]
+        costs = [cost_nanousd(models.fast, usage, models.prices) for usage in calls]
+        shown = Usage(input=VIEW_TOKENS * len(read), output=WRITTEN_TOKENS if read else 0)
+        costs.append(cost_nanousd(models.main, shown, models.prices))
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) / NANO if len(known) == len(costs) else None
 
 
 def _likely(last: Occurrence, oldest: datetime, latest: datetime) -> float | None:
@@ -432,13 +402,6 @@ def next_try(
     return None if following and following <= at else at
 
 
-def is_passing(document: Document) -> bool:
-    """Return whether a failed report may succeed later: the model was unavailable for a part."""
-    stops = [each.stopped_by for each in document.subagents]
-    stops += [document.stopped_by] if isinstance(document, AnswerDocument) else []
-    return any(stop in PASSING for stop in stops)
-
-
 def explain_nothing(document: Document) -> str:
     """Explain in a sentence why a run has no result."""
     if isinstance(document, AnswerDocument):
@@ -473,10 +436,19 @@ class ScheduledReport:
     """A report, with what the row of its occurrence stores."""
 
     document: Document
-    extra: Mapping[str, Any] | None
-    figures: Mapping[str, int] | None
-    passing: bool
-    """Whether a failed one may succeed later."""
+    extra: Mapping[str, Any] | None = None
+    figures: Mapping[str, int] | None = None
+    away: bool = False
+    """Slack could not be read in part."""
+
+    @property
+    def passing(self) -> bool:
+        """Return whether it failed and may succeed later: something was unavailable for a part."""
+        document = self.document
+        stops = [each.stopped_by for each in document.subagents]
+        stops += [document.stopped_by] if isinstance(document, AnswerDocument) else []
+        away = self.away or any(stop in PASSING for stop in stops)
+        return away and document.status == "failed"
 
 
 @dataclass
@@ -485,7 +457,6 @@ class OccurrenceRunner:
 
     settings: Settings
     model_name: str
-    store: Store
     runs: Runs
     durable: Durable
     schedules: ScheduleStore
@@ -496,6 +467,10 @@ class OccurrenceRunner:
     settling: timedelta = SETTLING
     _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Each of several at once must count what the others may spend."""
+
+    @property
+    def store(self) -> Store:
+        return self.runs.store
 
     async def work(self, work: Work) -> None:
         """Run the workflow of one occurrence. It always stores the occurrence's state."""
@@ -541,10 +516,11 @@ class OccurrenceRunner:
             raise RunFailed(error.message, passing=error.code == PASSES)
         async with self.runs.at_work(run) as live:
             plan = await self._plan(stored, occurrence, live)
-            report = await self._make(plan, live)
+            kinds = {"sweep": self._sweep, "triage": self._triage, "ask": self._ask}
+            report = await kinds.get(plan.spec.kind, self._remind)(plan, live)
             document = report.document
             failed = document.status in ("failed", "cancelled")
-            why, passing = explain_nothing(document), report.passing and document.status == "failed"
+            why, passing = explain_nothing(document), report.passing
             await self.store.finish_run(
                 run,
                 document.status,
@@ -564,26 +540,23 @@ class OccurrenceRunner:
         )
         return "ran"
 
-    async def _make(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
-        if plan.spec.kind == "sweep":
-            return await self._sweep(plan, live)
-        if plan.spec.kind == "triage":
-            return await self._triage(plan, live)
-        if plan.spec.kind == "ask":
-            return await self._ask(plan, live)
-        return await self._remind(plan, live)
-
     async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
         """Store the run with its budget, once running ones leave any; a reminder needs none.
 
         Returns why there is none, or an empty string.
         """
+        budget = stored.spec.budget_usd
         if stored.spec.kind == "reminder":
-            await self._open(stored, occurrence, Allowance(stored.spec.budget_usd))
+            await self._open(stored, occurrence, Allowance(budget))
             return ""
         for pause in (*pauses(self.settings.sweep.time_s), 0.0):
+            try:
+                policy = await self.validator.policy.read()
+            except PolicyFault as fault:
+                return fault.reason
             async with self._admitting:
-                allowed = await self._allowed(stored, occurrence)
+                database, now = self.store.database, datetime.now(UTC)
+                allowed = await allowance(database, policy, budget, occurrence, now)
                 if allowed.usd:
                     await self._open(stored, occurrence, allowed)
                     return ""
@@ -591,14 +564,6 @@ class OccurrenceRunner:
                 break
             await asyncio.sleep(pause)
         return allowed.why
-
-    async def _allowed(self, stored: StoredSchedule, occurrence: Occurrence) -> Allowance:
-        try:
-            policy = await self.validator.policy.read()
-        except PolicyFault as fault:
-            return Allowance(0.0, fault.reason)
-        database = self.store.database
-        return await allowance(database, policy, stored, occurrence, datetime.now(UTC))
 
     async def _not_allowed(self, occurrence: Occurrence, why: str) -> str:
         """End an occurrence without budget, and alert its owner."""
@@ -614,7 +579,7 @@ class OccurrenceRunner:
         spec, run = stored.spec, occurrence.run_id
         usual = self.settings.limits.seconds
         seconds = getattr(getattr(self.settings, spec.kind, None), "time_s", usual)
-        limits = self.settings.limits.model_copy(update={"cost_usd": may.usd, "seconds": seconds})
+        limits = self.settings.limits.of_task(seconds, may.usd)
         given = RunArguments(
             schedule=stored.id, as_of=iso(occurrence.at), note=may.note, limits=limits
         )
@@ -680,7 +645,7 @@ class OccurrenceRunner:
         extra = {"covered": covered_after(document, plan.covered), "channels": names}
         away = any(s.plan and s.plan.stopped == "slack" for s in sweep.sources)
         figures = document.counts.model_dump()
-        return ScheduledReport(document, extra, figures, away or is_passing(document))
+        return ScheduledReport(document, extra, figures, away)
 
     async def _triage(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         """Return the digest of the mailbox of whom the run is for. Raises RunFailed."""
@@ -717,7 +682,7 @@ class OccurrenceRunner:
         # All threads are new, as a triage lists nothing twice.
         high = sum(verdict.priority == "high" for verdict in document.verdicts)
         figures = {"new": len(document.verdicts) + len(document.unreadable), "high": high}
-        return ScheduledReport(document, extra, figures, is_passing(document))
+        return ScheduledReport(document, extra, figures)
 
     async def _ask(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         """Answer a question as its owner. Nobody is there to approve of what it would write.
@@ -749,7 +714,7 @@ class OccurrenceRunner:
         await add_files(live.run, document)
         task = ask.reports.task
         extra = _handled(task) if isinstance(task, Triage) else None
-        return ScheduledReport(document, extra, None, is_passing(document))
+        return ScheduledReport(document, extra)
 
     async def _remind(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         """Return the words of a reminder; no model is called."""
@@ -764,7 +729,7 @@ class OccurrenceRunner:
             label=plan.label,
             cost_usd=0.0,
         )
-        return ScheduledReport(document, None, None, passing=False)
+        return ScheduledReport(document)
 
     def _context(
         self, settings: Settings, plan: RunPlan, live: ActiveRun, problems: tuple[str, ...] = ()

@@ -13,7 +13,6 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from bot.errors import StoreError
-from bot.policy.policy import Admission
 from bot.requests.delivery import Asker
 from bot.runs.durable import Body, Durable
 from bot.runs.run import Runs
@@ -24,7 +23,7 @@ from bot.schedules.run import OccurrenceRunner
 from bot.schedules.store import Occurrences, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleValidator
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import RequestQueue
+from bot.storage.requests import NEVER, RequestQueue
 from bot.storage.schedules import Work
 from config.schedules import Timetable
 from config.settings import Settings
@@ -173,32 +172,27 @@ class Scheduler:
 
     async def reconcile(self) -> None:
         """Match the jobs to the table, and catch up what changed schedules have missed."""
-        found = {each.id: each for each in await self.store.all()}
-        for id in self._known.keys() - found.keys():
-            self._remove(id)
-        for id, schedule in found.items():
+        active = {each.id: each for each in await self.store.all() if each.state == "active"}
+        for id in self._known.keys() - active.keys():
+            del self._known[id]
+            if self.jobs.get_job(id):
+                self.jobs.remove_job(id)
+        for id, schedule in active.items():
             if self._known.get(id) == schedule.changed:
                 continue
-            self._remove(id)
-            self._known[id] = schedule.changed
-            if schedule.state == "active":
-                trigger = TimetableTrigger(schedule.spec.timetable)
-                self.jobs.add_job(run_job, trigger, [self.create_due, id], id=id, **LATE_JOBS)
-                await self.create_due(id)
+            self._known[id], work = schedule.changed, [self.create_due, id]
+            trigger = TimetableTrigger(schedule.spec.timetable)
+            self.jobs.add_job(run_job, trigger, work, id=id, replace_existing=True, **LATE_JOBS)
+            await self.create_due(id)
 
     async def create_due(self, id: str) -> None:
         """Create rows for the times of a schedule up to now."""
         try:
             await self.occurrences.create_due(id)
         except StoreError:
-            self._known.pop(id, None)  # the next reconciliation catches it up
+            self._known[id] = NEVER  # the next reconciliation catches it up
             raise
         self.on_due()
-
-    def _remove(self, id: str) -> None:
-        self._known.pop(id, None)
-        if self.jobs.get_job(id):
-            self.jobs.remove_job(id)
 
 
 class Schedules:
@@ -211,27 +205,27 @@ class Schedules:
         runs: Runs,
         durable: Durable,
         writer: MessageWriter,
-        admission: Admission,
         validator: ScheduleValidator,
         approvals: Asker,
     ) -> None:
         """Assemble the parts; workflows wait for the store of `runs` (bot/storage/database.py)."""
-        store, self.settings, self.validator = runs.store, settings, validator
-        database = store.database
-        self.store, self.occurrences = ScheduleStore(database), Occurrences(database)
-        rows = (self.store, self.occurrences)
-        readers = (admission.people, admission.file, validator.directory.team)
-        self.alerts = FailureAlerts(database, writer, *readers, durable.executor)
+        self.settings, self.validator, database = settings, validator, runs.store.database
+        people, team = validator.directory.people, validator.directory.team
+        self.alerts = FailureAlerts(
+            database, writer, people, validator.policy, team, durable.executor
+        )
+        self.store = store = ScheduleStore(database)
+        self.occurrences = occurrences = Occurrences(database)
         self.runner = OccurrenceRunner(
-            *(settings, model_name, store, runs, durable, *rows, validator, self.alerts)
+            settings, model_name, runs, durable, store, occurrences, validator, self.alerts
         )
         self.delivery = ReportDelivery(
-            *(settings, store, runs, *rows, writer, *readers, self.alerts, approvals)
+            settings, runs, store, occurrences, writer, validator, self.alerts, approvals
         )
         self.worker = ScheduleWorker(
-            RequestQueue(database), durable, MOST, self.occurrences, self.runner.lost
+            RequestQueue(database), durable, MOST, occurrences, self.runner.lost
         )
-        self.scheduler = Scheduler(*rows, self.worker.wake)
+        self.scheduler = Scheduler(store, occurrences, self.worker.wake)
 
     def bodies(self) -> dict[str, Body]:
         """Return its workflows, by name."""

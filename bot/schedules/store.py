@@ -16,7 +16,6 @@ from bot.storage.requests import IS_PAUSED, delete_reservations
 from bot.storage.schedules import (
     Occurrence,
     Row,
-    State,
     StoredDelivery,
     StoredSchedule,
     Work,
@@ -98,7 +97,8 @@ class ScheduleStore:
 
         `label` is that of the context in which it was asked for.
         """
-        if not await self.database.change(lambda c: self._insert(c, id, spec, origin, now, label)):
+        new = StoredSchedule.new(id, origin, spec, now, label)
+        if not await self.database.change(lambda c: self._insert(c, new)):
             hint = "Choose another name, or delete that one first."
             raise ScheduleError(f"There is a schedule named {id!r} already.", hint)
         return await self._known(id)
@@ -186,36 +186,29 @@ class ScheduleStore:
             if row and row.origin == "config" and _continues(old, spec):
                 self._change(connection, row, old, spec, now)
                 continue
-            self._insert(connection, id, spec, "config", now, TRUSTED, replace=True)
+            new = StoredSchedule.new(id, "config", spec, now)
+            self._insert(connection, new, replace=True)
             if old and old.origin == "chat" and old.state != "deleted":
                 _update(connection, id, why=REPLACED)
                 replaced.append(old)
         return replaced
 
     def _insert(
-        self,
-        connection: sa.Connection,
-        id: str,
-        spec: Schedule,
-        origin: str,
-        now: datetime,
-        label: Label,
-        *,
-        replace: bool = False,
+        self, connection: sa.Connection, new: StoredSchedule, *, replace: bool = False
     ) -> bool:
         """Insert a row, in place of one that is over or, with `replace`, of any; return whether."""
-        row: dict[str, Any] = {"state": _begins(spec, now), "origin": origin, "why": ""}
-        row |= {"body": body_of(spec, label), "made": now, "changed": now, "trouble": None}
-        insert = self.database.insert(schedules).values(id=id, watermark=now, **row)
+        row = {name: getattr(new, name) for name in ("state", "origin", "why", "made", "changed")}
+        row |= {"body": body_of(new.spec, new.label), "trouble": None}
+        insert = self.database.insert(schedules).values(id=new.id, watermark=new.watermark, **row)
         upsert = insert.on_conflict_do_update(
             index_elements=["id"],
-            set_={**row, "watermark": _latest(now)},
+            set_={**row, "watermark": _latest(new.made)},
             where=None if replace else schedules.c.state.in_(OVER),
         ).execution_options(preserve_rowcount=True)
         if not connection.execute(upsert).rowcount:
             return False
         for table in (schedule_runs, deliveries, issues):
-            connection.execute(sa.delete(table).where(table.c.schedule == id))
+            connection.execute(sa.delete(table).where(table.c.schedule == new.id))
         return True
 
     def _change(
@@ -227,7 +220,8 @@ class ScheduleStore:
         now: datetime,
     ) -> None:
         """Update a schedule from the settings, which may have changed, or which name it again."""
-        state = "paused" if row.state == "paused" else _begins(spec, now)
+        new = StoredSchedule.new(row.id, "config", spec, now)
+        state = "paused" if row.state == "paused" else new.state
         if old and old.spec == spec and old.state != "deleted":
             return
         body = body_of(spec, TRUSTED)
@@ -239,11 +233,6 @@ class ScheduleStore:
                 create_due(connection, self.database, old.id, now)
             values["watermark"] = _latest(now)
         _update(connection, row.id, **values)
-
-
-def _begins(spec: Schedule, now: datetime) -> State:
-    """Return the state that it begins in: with its one time over there is nothing left to do."""
-    return "active" if spec.timetable.after(now) else "done"
 
 
 def _finish(connection: sa.Connection, id: str, now: datetime) -> None:

@@ -31,10 +31,12 @@ from bot.tasks.sources import match_channels
 from config.schedules import PERSON, Schedule
 from config.sections import Policy
 from config.words import phrase
+from scopes.label import Label
 from scopes.members import MembersOf
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
 from subagents.delegation import Allowed
+from subagents.directory import Obstacle
 
 Origin = Literal["config", "chat"]
 
@@ -42,6 +44,8 @@ MOST_NAMED = 5
 """Channels that a sentence names."""
 AT_ONCE = 16
 """Channels that are checked concurrently."""
+ONLY_PUBLIC = "mail leaves the workspace, so only public channels are mailed to others"
+NO_ADMIN = "only an administrator has reports mailed to others than themselves"
 _WILD = frozenset("*?[")
 
 
@@ -134,13 +138,41 @@ class ScheduleValidator:
         told = phrase("check.may_not_ask", owner=spec.owner, admin=admin(policy))
         raise ScheduleInvalid(told)
 
+    async def obstacles(
+        self,
+        spec: Schedule,
+        channels: Sequence[ChannelInfo],
+        place: str,
+        label: Label,
+        *,
+        trusted: bool = False,
+    ) -> tuple[Obstacle, ...]:
+        """Return what keeps its reports from their readers now; `place` is its destination's id.
+
+        `label` is that of the context in which it was asked for: what an answer rests on is known
+        only when it is delivered. `trusted`: it is in the settings, whose author may have reports
+        mailed to others.
+        """
+        directory, private = self.directory, [c.id for c in channels if c.is_private]
+        if spec.kind in ("ask", "reminder"):
+            return () if spec.is_private else await directory.obstacles(label, place)
+        if "@" in spec.to:
+            own = await directory.people.address(spec.owner)
+            if own is not None and own.casefold() == spec.to.casefold():
+                return ()
+            if spec.kind == "triage" or private:
+                return (Obstacle(spec.to, spec.to, ONLY_PUBLIC, grantable=False),)
+            trusted = trusted or spec.owner in await admins(self.policy)
+            return () if trusted else (Obstacle(spec.to, spec.to, NO_ADMIN, grantable=False),)
+        sources = frozenset(["mail:"] if spec.kind == "triage" else private)
+        if spec.is_private or not sources:
+            return ()
+        return await directory.obstacles(Label(True, frozenset({spec.owner}), sources), place)
+
     async def _owner(self, spec: Schedule, origin: Origin) -> None:
         user, policy = spec.owner, await self.policy.read()
-        people, team = self.directory.people, self.directory.team
-        person = await people.person(user, team)
+        person = await self._person(user)
         if person is None:
-            if people.has_no_answer(user):
-                raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
             raise ScheduleInvalid(phrase("check.no_user", user=user))
         if person.kind in ("deleted", "bot"):
             raise ScheduleInvalid(phrase(f"check.owner_{person.kind}", owner=user))
@@ -196,12 +228,17 @@ class ScheduleValidator:
             raise ScheduleInvalid(told)
 
     async def _recipient(self, user: str) -> None:
+        person = await self._person(user)
+        if person is None or person.kind in ("deleted", "bot"):
+            raise ScheduleInvalid(phrase("check.nobody", user=user))
+
+    async def _person(self, user: str) -> Person | None:
+        """Return a person; None = there is none. Raises CheckUnavailable."""
         people = self.directory.people
         person = await people.person(user, self.directory.team)
         if person is None and people.has_no_answer(user):
             raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
-        if person is None or person.kind in ("deleted", "bot"):
-            raise ScheduleInvalid(phrase("check.nobody", user=user))
+        return person
 
     async def _no_such(self, shown: str, reader: SlackReader) -> ScheduleInvalid:
         """Return the error for a missing channel: archived, or never there."""

@@ -25,8 +25,7 @@ from bot.local.sample_workspace import load_sample, read_data
 from bot.local.samples import SALES, SAMPLE_AS_OF, SAMPLE_OWNER
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
-from bot.mailbox.accounts import GOOGLE
-from bot.mailbox.google_oauth import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials, MailboxTokens
 from bot.slack.client import LOCK, only_process
 from bot.storage.database import Database
 from config.sections import DatabaseSettings
@@ -51,7 +50,7 @@ class LocalWorkspace:
         """Connect the mailbox, as its owner would from App Home."""
         values = {"access_token": TOKEN, "refresh_token": "local", "address": self.address}
         tokens = MailboxTokens.model_validate(values)
-        await Credentials(database).put(GOOGLE, self.owner, tokens)
+        await Credentials(database).put(self.owner, tokens)
 
 
 @contextmanager

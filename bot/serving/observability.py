@@ -5,25 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import aiohttp
 import sqlalchemy as sa
-from prometheus_client import Gauge
 
-from bot.errors import SetupError, StoreError
-from bot.listeners.backfill import Backfill
-from bot.listeners.intake import Intake
+from bot.errors import StoreError
 from bot.listeners.socket_mode import Sockets
 from bot.metrics import Metrics
-from bot.policy.policy import Admission
-from bot.requests.worker import RequestWorker
-from bot.slack.writer import MessageWriter
 from bot.storage.database import Database
 from bot.storage.tables import flags
 from scopes.slack_client import Absent, SlackClient, SlackRefused
@@ -141,13 +134,13 @@ class LoopLag:
 class TokenProbe:
     """Checks whether Slack accepts our token: on demand, and not too often."""
 
-    def __init__(self, client: SlackClient, every_s: float = TOKEN_S) -> None:
-        self._client, self._every_s = client, every_s
+    def __init__(self, client: SlackClient) -> None:
+        self._client = client
         self._asked, self._said = float("-inf"), ""
 
     async def check(self) -> str | None:
         now = asyncio.get_running_loop().time()
-        if now - self._asked >= self._every_s:
+        if now - self._asked >= TOKEN_S:
             self._asked = now
             try:
                 await self._client.call("auth.test")
@@ -206,84 +199,19 @@ class DatabaseProbe:
         return None
 
 
-COUNT_EVERY_S = 1.0
-
-
-@dataclass
-class Watch:
-    """Observes the parts of one process."""
-
-    health: Health
-    metrics: Metrics
-    dispatch: RequestWorker
-    writer: MessageWriter
-    intake: Intake
-    backfill: Backfill
-    sockets: Sockets | None
-    _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _again: int = 0
-    _shares: dict[Gauge, int] = field(default_factory=dict)
-    _passes: set[object] = field(default_factory=set)
-
-    def register(self, lag: LoopLag, probe: DatabaseProbe, admission: Admission) -> None:
-        """Register the health check of each part."""
-
-        async def policy() -> str | None:
-            try:
-                await admission.file.read()
-            except SetupError as fault:
-                return str(fault)
-            return None
-
-        self.health.add("loop", lag.check, "live")
-        self.health.add("store", probe.thread, "live")
-        self.health.add("database", probe.reachable)
-        self.health.add("policy", policy)
-        self.health.add("token", TokenProbe(admission.people.client).check)
-        self.health.add("draining", self._draining)
-        self.health.add("model", self._model, "noted")
-        if self.sockets:
-            self.health.add("slack", self._connected)
-
-    async def count(self) -> None:
-        """Update the metrics until cancelled."""
-        try:
-            while True:
-                try:
-                    await self._count()
-                except StoreError as error:
-                    log.error("%s", error)
-                await asyncio.sleep(COUNT_EVERY_S)
-        finally:
-            for gauge in list(self._shares):
-                self._set(gauge, 0)
-
-    async def _count(self) -> None:
-        metrics = self.metrics
-        self._set(metrics.working, len(self.dispatch.at_work))
-        self._set(metrics.queued, await self.dispatch.inbox.count_waiting())
-        self._set(metrics.sockets, self.sockets.alive if self.sockets else 0)
-        calls = Counter(self.writer.calls)
-        for (method, outcome), number in (calls - self._calls).items():
-            metrics.count_slack_calls(method, outcome, number)
-        self._calls = calls
-        metrics.duplicates.inc(self.intake.counts["again"] - self._again)
-        self._again = self.intake.counts["again"]
-        if (last := self.backfill.last) and last.found and last.finished not in self._passes:
-            self._passes = {last.finished}
-            metrics.backfilled.inc(last.found)
-
-    def _set(self, gauge: Gauge, share: int) -> None:
-        """Set the share of this workspace in a number of the whole process."""
-        gauge.inc(share - self._shares.get(gauge, 0))
-        self._shares[gauge] = share
-
-    def _model(self) -> str | None:
-        failed = self.metrics.last_model_outcome not in ("", "ok")
-        return "The last call of the model failed." if failed else None
-
-    def _draining(self) -> str | None:
-        return "It is ending." if self.dispatch.draining else None
-
-    def _connected(self) -> str | None:
-        return None if self.sockets and self.sockets.healthy() else "No socket is connected."
+async def watch_process(
+    stack: AsyncExitStack,
+    health: Health,
+    metrics: Metrics,
+    database: Database,
+    sockets: Sockets | None,
+) -> None:
+    """Register the checks of the event loop, the database and the sockets, until the stack ends."""
+    lag, probe = LoopLag(metrics.lag.set), DatabaseProbe(database)
+    await stack.enter_async_context(lag.sampled())
+    stack.push_async_callback(probe.aclose)
+    health.add("loop", lag.check, "live")
+    health.add("store", probe.thread, "live")
+    health.add("database", probe.reachable)
+    if sockets:
+        health.add("slack", lambda: None if sockets.healthy() else "No socket is connected.")

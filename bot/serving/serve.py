@@ -10,7 +10,8 @@ import signal
 import socket
 import uuid
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -22,10 +23,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from prometheus_client import Gauge
+
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
-from bot.console.access import LoopbackAccess
-from bot.console.app import PATH
+from bot.console.app import PATH, ConsoleAccess, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.console.signin import Administrators, SlackSignIn, TeamAccess
 from bot.context import trace_runs
@@ -38,8 +40,7 @@ from bot.listeners.interactions import AnswerButtons, Interactions
 from bot.listeners.socket_mode import Hear, Sockets
 from bot.local_mode import model_client
 from bot.log import log_to
-from bot.mailbox.accounts import Mailboxes
-from bot.mailbox.google_oauth import Credentials
+from bot.mailbox.accounts import Credentials, Mailboxes
 from bot.mailbox.oauth import Connecting
 from bot.memory import PreferenceStore
 from bot.metrics import Metrics, time_calls
@@ -57,20 +58,20 @@ from bot.runs.store import Store
 from bot.schedules.chat import ScheduleService
 from bot.schedules.scheduler import Schedules
 from bot.schedules.validation import ScheduleValidator
-from bot.serving.observability import DatabaseProbe, Health, LoopLag, Watch
+from bot.serving.observability import Health, TokenProbe, watch_process
 from bot.serving.web import connect_routes, serve_app, web_app
 from bot.slack.client import clients, only_process, who_am_i
 from bot.slack.people import People
 from bot.slack.stream import Writer
 from bot.slack.writer import MessageWriter
-from bot.storage.database import RetryingDatabase
+from bot.storage.database import Database, RetryingDatabase
 from bot.storage.encryption import cipher_of
-from bot.storage.names import Names
 from bot.storage.requests import RequestQueue
+from bot.storage.run_index import Names
 from bot.terminal import DONE, WRONG_USE, errors_reported, tell
 from bot.tooling.registry import toolkit_of
 from config.sections import RetentionSettings
-from config.settings import Settings, load_settings, settings_file, team_file
+from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
 from scopes.preferences import Preferences
 from scopes.schedules import ScheduleDesk
@@ -131,24 +132,35 @@ class Process:
     """The parts that all workspaces of a process share."""
 
     durable: Durable
+    policy_path: Path | None
+    model: ModelClient
+    model_name: str
+    """Either `claude` or `offline`."""
     rate_limiter: RateLimiter
-    metrics: Metrics
+    metrics: Metrics = field(default_factory=Metrics)
     sign_in: SlackSignIn | None = None
     """Who uses a browser, where several workspaces have one console."""
 
     @classmethod
-    def create(cls, settings: Settings, kind: type[Durable] = Durable) -> Process:
-        url = settings.database_url
+    def create(
+        cls,
+        settings: Settings,
+        policy_path: Path | None,
+        model: ModelClient,
+        name: str,
+        kind: type[Durable] = Durable,
+    ) -> Process:
+        url, most = settings.database_url, settings.limits.max_concurrency
         durable = kind(
             executor=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single",
             bodies={},
             file=settings.data_dir / "workflows.sqlite",
             url=url,
-            max_concurrency=settings.limits.max_concurrency,
+            max_concurrency=most,
             max_crashes=settings.serve.max_crashes,
             per_minute=settings.serve.subagents_per_minute,
         )
-        return cls(durable, RateLimiter(settings.limits.max_concurrency), Metrics())
+        return cls(durable, policy_path, model, name, RateLimiter(most))
 
 
 @asynccontextmanager
@@ -157,8 +169,8 @@ async def run_server(
 ) -> AsyncIterator[Server]:
     """Run the bot inside the context. `name` is the model's: `claude` or `offline`."""
     async with AsyncExitStack() as stack:
-        process = Process.create(settings)
-        server = await assemble(stack, settings, policy_path, model, name, process)
+        process = Process.create(settings, policy_path, model, name)
+        server = await assemble(stack, settings, process)
         server.tasks += [reap_or_exit(process.durable), collect_when_idle(server.is_idle)]
         for work in server.tasks:
             stack.callback(work.close)  # if startup fails, they never ran
@@ -182,17 +194,10 @@ async def in_background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncItera
         raise errors.exceptions[0] from None
 
 
-async def assemble(
-    stack: AsyncExitStack,
-    settings: Settings,
-    policy_path: Path | None,
-    model: ModelClient,
-    name: str,
-    process: Process,
-) -> Server:
+async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) -> Server:
     """Put together what serves one workspace: the only one, or one of several."""
-    url = settings.database_url
-    durable, rate_limiter, metrics = process.durable, process.rate_limiter, process.metrics
+    url, name = settings.database_url, process.model_name
+    durable, metrics = process.durable, process.metrics
     if not url:
         stack.enter_context(only_process(settings.data_dir))
     cipher = cipher_of(settings)
@@ -201,11 +206,9 @@ async def assemble(
     client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
     bot, address = await who_am_i(client, settings)
     inbox, writer = RequestQueue(store.database), MessageWriter(web, settings.slack)
-    health, cursors, own = Health(), Cursors(inbox), None
-    if settings.team:
-        own = team_file(policy_path, settings.team)
+    health, cursors = Health(), Cursors(inbox)
     people = People(client, settings.slack.languages, remember=Names(store.database).save)
-    policy = PolicyFile(policy_path, settings.policy, own=own)
+    policy = PolicyFile.of(settings, process.policy_path)
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     members = Members(client)
     stack.push_async_callback(members.aclose)
@@ -219,30 +222,45 @@ async def assemble(
     written_to: dict[type, object] = {SlackWriter: Writer(writer, settings.reply)}
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
     runs = Runs(
-        *(kept, model, rate_limiter, reader, durable.executor, metrics, directory, written_to),
+        store=kept,
+        model=process.model,
+        rate_limiter=process.rate_limiter,
+        reader=reader,
+        executor=durable.executor,
+        metrics=metrics,
+        directory=directory,
+        clients=written_to,
         mailboxes=mail,
+        toolkit=toolkit,
+        traces=trace_runs(settings, kept, stack),
     )
-    runs.toolkit = toolkit
-    runs.traces = trace_runs(settings, kept, stack)
     dispatch = RequestWorker(inbox, durable, settings.serve.max_requests, runs)
     asked, slots = RequestQueue(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
-    around = ContextReader(kept, asked, client.web, people, settings.reply, bot.user, address)
-    cards = (Actions(kept.database), writer, admission, directory, address)
-    proposals = CardPoster(*cards, settings.approvals)
+    proposals = CardPoster(
+        Actions(kept.database), writer, admission, directory, address, settings.approvals
+    )
     delivery = Delivery(settings, kept, asked, writer, runs, proposals)
-    decided = (Actions(store.database), proposals, Grants(kept.database))
-    approvals = Approvals(*decided, web, durable, bot.team, delivery)
+    approvals = Approvals(
+        Actions(store.database), proposals, grants, web, durable, bot.team, delivery
+    )
     answering = RequestHandler(
-        *(settings, name, kept, asked, writer, runs, durable),
-        *(replace(admission, inbox=asked), around, metrics, delivery),
+        settings=settings,
+        model_name=name,
+        store=kept,
+        inbox=asked,
+        writer=writer,
+        runs=runs,
+        durable=durable,
+        admission=replace(admission, inbox=asked),
+        context=ContextReader(kept, asked, client.web, people, settings.reply, bot.user, address),
+        metrics=metrics,
+        delivery=delivery,
     )
     validator = ScheduleValidator(reader, directory, admission.file, mail)
-    made = (settings, name, runs, durable, writer, admission, validator, proposals)
-    schedules = Schedules(*made)
+    schedules = Schedules(settings, name, runs, durable, writer, validator, proposals)
     written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
     written_to[Preferences] = PreferenceStore(kept.database, directory)
     children = Subagents(runs, kept, slots, metrics)
-    _register_workflows(durable, dispatch, answering, children, approvals, schedules)
     connecting = Connecting(settings, store.database, web, address)
     preferences = PreferenceStore(store.database, directory)
     home = Home(admission, Capabilities(toolkit, directory), connecting, preferences)
@@ -264,34 +282,43 @@ async def assemble(
     hear = time_calls(intake.from_socket, metrics.ack)
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
     administrators = Administrators(bot.team, settings.console.admins, policy, people)
-    seen = (health, metrics, sockets, backfill, connecting, administrators)
-    console: list[BaseRoute] = []
-    shown = Store(store.database.aside())
-    if process.sign_in:
-        access = TeamAccess(process.sign_in, bot.team)
-        console = console_routes(shown, settings, access, policy)
+    access: ConsoleAccess | None = None
+    if sign_in := process.sign_in:
+        access = TeamAccess(sign_in, bot.team)
     elif settings.console.public_url and not settings.team:
         found = {bot.team: administrators}.get
         sign_in = SlackSignIn(settings, store.database, cipher, found, bot.team)
-        console = console_routes(shown, settings, TeamAccess(sign_in, bot.team), policy)
+        access = TeamAccess(sign_in, bot.team)
     elif not _is_forwarded_to(settings):
-        console = console_routes(shown, settings, LoopbackAccess(), policy)
+        access = LoopbackAccess()
+    shown = Store(store.database.aside())
     server = Server(
-        settings, console, dispatch, durable, intake, writer, approvals, schedules, *seen
+        settings=settings,
+        console=console_routes(shown, settings, access, policy) if access else [],
+        dispatch=dispatch,
+        durable=durable,
+        intake=intake,
+        writer=writer,
+        approvals=approvals,
+        schedules=schedules,
+        health=health,
+        metrics=metrics,
+        sockets=sockets,
+        backfill=backfill,
+        connecting=connecting,
+        administrators=administrators,
     )
-    await _start(stack, server, store, cursors, await _watch(stack, server, store, admission))
+    _register_workflows(server, answering, children)
+    await policy.read()  # an invalid policy at the start ends it; later nobody is answered
+    await watch_process(stack, health, metrics, store.database, sockets)
+    await _start(stack, server, store, cursors, Watch(server, admission))
     return server
 
 
-def _register_workflows(
-    durable: Durable,
-    dispatch: RequestWorker,
-    answering: RequestHandler,
-    subagents: Subagents,
-    approvals: Approvals,
-    schedules: Schedules,
-) -> None:
+def _register_workflows(server: Server, answering: RequestHandler, subagents: Subagents) -> None:
     """Register the body of each workflow, and how to adopt the work of a dead replica."""
+    durable, dispatch = server.durable, server.dispatch
+    approvals, schedules = server.approvals, server.schedules
 
     async def request(key: str, attempt: int) -> dict[str, Any]:
         await dispatch.mark_started(key)
@@ -360,7 +387,7 @@ async def _start(
         *server.schedules.tasks(),
         cursors.run(),
         backfill.run(),
-        tidy_forever(server.settings.retention, store, inbox, durable),
+        tidy_forever(server.settings.retention, durable, store.database),
         forget_pending_forever(store.database, server.settings.data_dir),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
@@ -368,17 +395,72 @@ async def _start(
     ]
 
 
-async def _watch(
-    stack: AsyncExitStack, server: Server, store: Store, admission: Admission
-) -> Watch:
-    lag, probe = LoopLag(server.metrics.lag.set), DatabaseProbe(store.database)
-    await stack.enter_async_context(lag.sampled())
-    stack.push_async_callback(probe.aclose)
-    seen = (server.dispatch, server.writer, server.intake, server.backfill, server.sockets)
-    watch = Watch(server.health, server.metrics, *seen)
-    await admission.file.read()  # an invalid policy at the start ends it; later nobody is answered
-    watch.register(lag, probe, admission)
-    return watch
+COUNT_EVERY_S = 1.0
+
+
+@dataclass
+class Watch:
+    """Observes the parts of one workspace."""
+
+    server: Server
+    admission: Admission
+    _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _again: int = 0
+    _shares: dict[Gauge, int] = field(default_factory=dict)
+    _passes: set[object] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Register the health check of each part."""
+        health = self.server.health
+        health.add("policy", self._policy)
+        health.add("token", TokenProbe(self.admission.people.client).check)
+        health.add("draining", lambda: "It is ending." if self.server.dispatch.draining else None)
+        health.add("model", self._model, "noted")
+
+    async def count(self) -> None:
+        """Update the metrics until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._count()
+                except StoreError as error:
+                    log.error("%s", error)
+                await asyncio.sleep(COUNT_EVERY_S)
+        finally:
+            for gauge in list(self._shares):
+                self._set(gauge, 0)
+
+    async def _count(self) -> None:
+        server, metrics = self.server, self.server.metrics
+        self._set(metrics.working, len(server.dispatch.at_work))
+        self._set(metrics.queued, await server.dispatch.inbox.count_waiting())
+        self._set(metrics.sockets, server.sockets.alive if server.sockets else 0)
+        calls = Counter(server.writer.calls)
+        for (method, outcome), number in (calls - self._calls).items():
+            metrics.count_slack_calls(method, outcome, number)
+        self._calls, again = calls, server.intake.counts["again"]
+        metrics.duplicates.inc(again - self._again)
+        self._again = again
+        last = server.backfill.last
+        if last and last.found and last.finished not in self._passes:
+            self._passes = {last.finished}
+            metrics.backfilled.inc(last.found)
+
+    def _set(self, gauge: Gauge, share: int) -> None:
+        """Set the share of this workspace in a number of the whole process."""
+        gauge.inc(share - self._shares.get(gauge, 0))
+        self._shares[gauge] = share
+
+    async def _policy(self) -> str | None:
+        try:
+            await self.admission.file.read()
+        except SetupError as fault:
+            return str(fault)
+        return None
+
+    def _model(self) -> str | None:
+        failed = self.server.metrics.last_model_outcome not in ("", "ok")
+        return "The last call of the model failed." if failed else None
 
 
 def _web(server: Server) -> Any:
@@ -392,12 +474,6 @@ def _web(server: Server) -> Any:
     return web_app(server.health, server.metrics, heard if http else None, pages=pages)
 
 
-def _quiet(settings: Settings) -> Settings:
-    """Return the settings with warnings alone in the log: a newcomer looks at the page."""
-    serve = settings.serve.model_copy(update={"log_level": "warning", "log_format": "text"})
-    return settings.model_copy(update={"serve": serve})
-
-
 def run_serve(
     model: str | None, port: int | None, page_port: int | None = None, opened: bool = False
 ) -> int:
@@ -405,37 +481,33 @@ def run_serve(
 
     `opened`: the page is opened in a browser.
     """
-    with errors_reported(False):
-        settings = _with_port(load_settings(), port)
+    with errors_reported(False), ExitStack() as stack:
+        settings, sample = load_settings(), None
+        own: dict[str, object] = {} if port is None else {"port": port}
+        if page_port is not None:  # a newcomer looks at the page, not at the log
+            own |= {"log_level": "warning", "log_format": "text"}
+        changed = settings.serve.model_copy(update=own)
+        settings = settings.model_copy(update={"serve": changed})
+        stack.enter_context(log_to(settings.serve, settings.secrets))
+        path = settings_file()
         if page_port is not None:
-            settings = _quiet(settings)
-        with ExitStack() as stack:
-            stack.enter_context(log_to(settings.serve, settings.secrets))
-            path: Path | None = settings_file()
-            sample: LocalWorkspace | None = None
-            if page_port is not None:
-                from bot.serving.local import local_workspace
+            from bot.serving.local import local_workspace
 
-                sample = stack.enter_context(local_workspace(settings, page_port))
-                settings = sample.settings
-            name = model or ("offline" if sample else "claude")
-            asyncio.run(_serve(settings, path, name, sample, opened))
-        return DONE
+            sample = stack.enter_context(local_workspace(settings, page_port))
+            settings = sample.settings
+        name = model or ("offline" if sample else "claude")
+        asyncio.run(_serve(settings, path, name, sample, opened))
+    return DONE
 
 
-async def serve(
-    settings: Settings,
-    policy_path: Path | None,
-    model: ModelClient,
-    name: str,
-    ready: Callable[[Server], Awaitable[None]] | None = None,
+async def _serve(
+    settings: Settings, path: Path | None, name: str, sample: LocalWorkspace | None, opened: bool
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish current work; the rest resumes at the next start.
 
     Raises SetupError if it cannot start.
     """
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def stop() -> None:
         if stopping.is_set():
@@ -444,18 +516,25 @@ async def serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    async with _running(settings, policy_path, model, name) as server:
+    async with AsyncExitStack() as stack:
+        model = stack.enter_context(model_client(settings, name))
+        stack.push_async_callback(model.aclose)
+        server = await stack.enter_async_context(_running(settings, path, model, name))
         has_console = isinstance(server, Server) and server.console
         console = f", the console at {server.url}{PATH}" if has_console else ""
         log.info("serving; health and metrics at %s%s", server.url, console)
-        if ready and isinstance(server, Server):
-            await ready(server)
+        if sample and isinstance(server, Server):
+            await sample.connect(server.dispatch.inbox.database)
+            tell(f"Open {sample.page} in a browser to try it. Ctrl-C ends it.")
+            tell(f"What it did is shown at {server.url}{PATH}")
+            if opened:
+                webbrowser.open(sample.page)
         await stopping.wait()
         drain_s = settings.serve.drain_s
         log.info(
             "finishing current work, for at most %.0f s; a second signal ends at once", drain_s
         )
-        if not await server.drain(settings.serve.drain_s):
+        if not await server.drain(drain_s):
             log.warning("%d requests and reports continue after the next start", server.left)
             _end_at_once()
 
@@ -485,34 +564,6 @@ def _end_at_once() -> None:
     """Exit at once. Killing loses nothing, while closing under running work might."""
     logging.shutdown()
     os._exit(0)
-
-
-async def _serve(
-    settings: Settings,
-    path: Path | None,
-    name: str,
-    sample: LocalWorkspace | None,
-    opened: bool = False,
-) -> None:
-    async def ready(server: Server) -> None:
-        if sample:
-            await sample.connect(server.dispatch.inbox.database)
-            tell(f"Open {sample.page} in a browser to try it. Ctrl-C ends it.")
-            tell(f"What it did is shown at {server.url}{PATH}")
-            if opened:
-                webbrowser.open(sample.page)
-
-    with model_client(settings, name) as model:
-        try:
-            await serve(settings, path, model, name, ready)
-        finally:
-            await model.aclose()
-
-
-def _with_port(settings: Settings, port: int | None) -> Settings:
-    if port is None:
-        return settings
-    return settings.model_copy(update={"serve": settings.serve.model_copy(update={"port": port})})
 
 
 def sockets_of(settings: Settings, hear: Hear, on_gap: Callable[[], object]) -> Sockets | None:
@@ -548,14 +599,19 @@ async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
 
 
 async def tidy_forever(
-    retention: RetentionSettings, store: Store, inbox: RequestQueue, durable: Durable
+    retention: RetentionSettings, durable: Durable, database: Database | None = None
 ) -> None:
-    """Delete what exceeds its retention, now and every hour, until cancelled."""
+    """Delete what exceeds its retention, now and every hour, until cancelled.
+
+    Without a database these are the workflows alone: each workspace tidies its own data.
+    """
     while True:
+        before = datetime.now(UTC) - timedelta(days=retention.workflows_days)
         try:
-            await tidy(store.database, retention)
-            await inbox.forget(days_ago(retention.workflows_days))
-            await durable.forget(days_ago(retention.workflows_days))
+            if database:
+                await tidy(database, retention)
+                await RequestQueue(database).forget(before)
+            await durable.forget(before)
         except StoreError as error:
             log.error("%s What is old could not be deleted.", error)
         except Exception:  # top-level boundary: nobody waits for this
@@ -571,7 +627,3 @@ async def reap_or_exit(durable: Durable) -> None:
         log.error("%s", error)
         logging.shutdown()
         os._exit(WRONG_USE)  # another replica may be doing our work already
-
-
-def days_ago(days: int) -> datetime:
-    return datetime.now(UTC) - timedelta(days=days)

@@ -12,7 +12,6 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
 import uvicorn
 from babel import negotiate_locale
@@ -33,9 +32,10 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message
 
+from bot.console.app import origin_of
 from bot.errors import SetupError, StoreError
 from bot.local.listeners import close_listeners
-from bot.mailbox.google_oauth import ConnectFailed
+from bot.mailbox.accounts import ConnectFailed
 from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, Owner, OwnerUnknown
 from bot.manifest import REDIRECT_PATH, bot_permissions
 from bot.metrics import CONTENT_TYPE, Metrics
@@ -376,7 +376,7 @@ class _Pages:
             + _owner(owner)
             + _paragraph(phrase("connect.not_you"))
             + f'<form method="post"><button>{html.escape(phrase("connect.go_on"))}</button></form>',
-            form_action=f"'self' {_origin(oauth.auth_url)}" if oauth else "'none'",
+            form_action=f"'self' {origin_of(oauth.auth_url)}" if oauth else "'none'",
         )
         if not self._browser(request):
             self._remember(page)
@@ -393,7 +393,7 @@ class _Pages:
     async def back(self, request: Request) -> Response:
         """Handle the return from Google: show the code that proves who used this browser."""
         browser, state = self._browser(request), _query(request, "state")
-        asking = await self._connecting.finish_consent(state, browser) if browser else None
+        asking = await self._connecting.states.spend(state, browser) if browser else None
         if asking is None:
             return _expired_page()
         try:
@@ -471,8 +471,3 @@ def _page(title: str, body: str, status: int = 200, form_action: str = "'none'")
 
 def _query(request: Request, name: str) -> str:
     return request.query_params.get(name, "")[:MOST_CHARS]
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"

@@ -22,23 +22,21 @@ from bot.console.signin import Administrators, SlackSignIn
 from bot.errors import SetupError, StoreError
 from bot.listeners.events import installed_team
 from bot.listeners.intake import STORE_S, Receiver
-from bot.listeners.socket_mode import Sockets
 from bot.log import about
 from bot.mailbox.oauth import Connecting
 from bot.manifest import INSTALL_EVENTS
 from bot.metrics import time_calls
 from bot.runs.durable import TeamDurable, TeamWorkflows
-from bot.serving.observability import DatabaseProbe, Health, LoopLag
+from bot.serving.observability import Health, watch_process
 from bot.serving.serve import (
-    TIDY_EVERY_S,
     Process,
     Server,
     assemble,
     collect_when_idle,
-    days_ago,
     in_background,
     reap_or_exit,
     sockets_of,
+    tidy_forever,
 )
 from bot.serving.web import connect_routes, install_routes, serve_app, web_app
 from bot.slack.client import only_process
@@ -81,20 +79,12 @@ class Opened:
 class Workspaces(Receiver):
     """The workspaces of one process; each event goes to the one that Slack sent it for."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        policy_path: Path | None,
-        model: tuple[ModelClient, str],
-        process: Process,
-        database: Database,
-    ) -> None:
+    def __init__(self, settings: Settings, process: Process, database: Database) -> None:
         super().__init__(settings, None)
         self.url = ""
         self.opened: dict[str, Opened] = {}
         self.installations = Installations(database)
-        self._settings, self._path, self._model = settings, policy_path, model
-        self.process = process
+        self._settings, self.process = settings, process
         self._web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
         self._woken = asyncio.Event()
         self._looked = False
@@ -245,14 +235,9 @@ class Workspaces(Receiver):
     async def _of_company(self, id: str, token: str) -> list[str]:
         """Return the workspaces in which a company's installation is approved."""
         teams: list[str] = []
-        cursor = ""
         try:
-            while True:
-                page = await self._web.auth_teams_list(token=token, limit=100, cursor=cursor)
+            async for page in await self._web.auth_teams_list(token=token, limit=100):
                 teams += [str(each["id"]) for each in page.get("teams") or ()]
-                cursor = mapping(page.get("response_metadata")).get("next_cursor") or ""
-                if not cursor:
-                    break
         except (SlackApiError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("Slack does not list the workspaces of %s: %s", id, error)
             return self._teams_of.get(id, [])
@@ -277,7 +262,7 @@ class Workspaces(Receiver):
                         await opened.closing.wait()
 
     async def _serve_until_closed(self, team: str, opened: Opened) -> None:
-        settings = for_team(self._settings, team, self._path)
+        settings = for_team(self._settings, team, self.process.policy_path)
         token = {"slack_bot_token": SecretStr(opened.token.text)}
         secrets = settings.secrets.model_copy(update=token)
         bound = {"secrets": secrets, "is_company_token": opened.token.is_company}
@@ -285,7 +270,7 @@ class Workspaces(Receiver):
         durable = TeamDurable(cast(TeamWorkflows, self.process.durable), team)
         async with AsyncExitStack() as stack:
             process = replace(self.process, durable=durable)
-            server = await assemble(stack, settings, self._path, *self._model, process)
+            server = await assemble(stack, settings, process)
             try:
                 async with in_background(server.tasks):
                     opened.server = server
@@ -310,8 +295,8 @@ async def run_workspaces(
         cipher = cipher_of(settings)
         database = await Database.open(settings.data_dir, settings.database_url, cipher)
         stack.push_async_callback(database.aclose)
-        process, health = Process.create(settings, TeamWorkflows), Health()
-        workspaces = Workspaces(settings, policy_path, (model, name), process, database)
+        process = Process.create(settings, policy_path, model, name, TeamWorkflows)
+        workspaces, health = Workspaces(settings, process, database), Health()
         console: list[BaseRoute] = []
         if settings.console.public_url:
             sign_in = SlackSignIn(settings, database, cipher, workspaces.administrators)
@@ -319,7 +304,9 @@ async def run_workspaces(
             console = routes_by_workspace(sign_in, workspaces.console)
         heard = time_calls(workspaces.from_socket, process.metrics.ack)
         sockets = sockets_of(settings, heard, workspaces.backfill)
-        await _watch(stack, workspaces, process, health, database, sockets)
+        await watch_process(stack, health, process.metrics, database, sockets)
+        health.add("workspaces", workspaces.check)
+        health.add("faults", workspaces.faults, "noted")
         pages = [
             *connect_routes(workspaces.connecting),
             *install_routes(settings, database, workspaces.wake),
@@ -335,38 +322,8 @@ async def run_workspaces(
             workspaces.run(),
             reap_or_exit(process.durable),
             collect_when_idle(workspaces.is_idle),
-            _tidy_workflows(settings, process),
+            tidy_forever(settings.retention, process.durable),
             *([sockets.run()] if sockets else []),
         ]
         async with in_background(work):
             yield workspaces
-
-
-async def _watch(
-    stack: AsyncExitStack,
-    workspaces: Workspaces,
-    process: Process,
-    health: Health,
-    database: Database,
-    sockets: Sockets | None,
-) -> None:
-    lag, probe = LoopLag(process.metrics.lag.set), DatabaseProbe(database)
-    await stack.enter_async_context(lag.sampled())
-    stack.push_async_callback(probe.aclose)
-    health.add("loop", lag.check, "live")
-    health.add("store", probe.thread, "live")
-    health.add("database", probe.reachable)
-    health.add("workspaces", workspaces.check)
-    health.add("faults", workspaces.faults, "noted")
-    if sockets:
-        health.add("slack", lambda: None if sockets.healthy() else "No socket is connected.")
-
-
-async def _tidy_workflows(settings: Settings, process: Process) -> None:
-    """Delete old workflows, now and every hour; each workspace tidies its own data."""
-    while True:
-        try:
-            await process.durable.forget(days_ago(settings.retention.workflows_days))
-        except StoreError as error:
-            log.error("%s", error)
-        await asyncio.sleep(TIDY_EVERY_S)

@@ -22,8 +22,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 
 from bot.errors import StoreError
-from bot.storage.encryption import Cipher, WrongKey, cipher_here
+from bot.storage.encryption import Cipher, WrongKey, cipher_here, cipher_of
 from bot.storage.tables import REVISIONS, credentials, flags, installations, preferences
+from config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -74,20 +75,15 @@ def check_key(engine: sa.Engine, cipher: Cipher) -> None:
 
 def _rotate(engine: sa.Engine, cipher: Cipher) -> None:
     """Encrypt with the first key what is kept permanently: tokens and preferences."""
-    c = credentials.c
+    kept = (credentials.c.body, preferences.c.text, installations.c.body)
     with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
-        rows = connection.execute(sa.select(c.provider, c.account, c.body).with_for_update()).all()
-        for provider, account, body in rows:  # read and written again: the first key encrypts
-            mine = sa.and_(c.provider == provider, c.account == account)
-            connection.execute(sa.update(credentials).where(mine).values(body=body))
-        kept = sa.select(preferences.c.id, preferences.c.text).with_for_update()
-        for id, text in connection.execute(kept).all():
-            mine = preferences.c.id == id
-            connection.execute(sa.update(preferences).where(mine).values(text=text))
-        kept = sa.select(installations.c.id, installations.c.body).with_for_update()
-        for id, body in connection.execute(kept).all():
-            mine = installations.c.id == id
-            connection.execute(sa.update(installations).where(mine).values(body=body))
+        for column in kept:  # read and written again: the first key encrypts
+            key = list(column.table.primary_key)
+            query = sa.select(*key, column.label("kept")).with_for_update()
+            for row in connection.execute(query).all():
+                mine = sa.and_(*(each == row[number] for number, each in enumerate(key)))
+                update = sa.update(column.table).where(mine)
+                connection.execute(update.values({column: row.kept}))
         mine = flags.c.name == KEY_CHECK
         connection.execute(sa.update(flags).where(mine).values(value=cipher.encrypt(KEY_CHECK)))
 
@@ -438,6 +434,11 @@ class Database:
             return cls(engine, place_of(engine.url))
         path = data_dir / "assistant.sqlite"
         return cls(await asyncio.to_thread(open_file, path, cipher), str(path))
+
+    @classmethod
+    async def of(cls, settings: Settings) -> Database:
+        """Open the database that the settings name, with the keys that they name."""
+        return await cls.open(settings.data_dir, settings.database_url, cipher_of(settings))
 
     def aside(self) -> Database:
         """Return the same database, with a thread of its own for reads: slow ones delay no others.

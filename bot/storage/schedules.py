@@ -77,6 +77,19 @@ class StoredSchedule:
     label: Label = TRUSTED
     """Label of the context in which it was asked for; that of the settings is trusted."""
 
+    @classmethod
+    def new(
+        cls,
+        id: str,
+        origin: Literal["config", "chat"],
+        spec: Schedule,
+        now: datetime,
+        label: Label = TRUSTED,
+    ) -> StoredSchedule:
+        """Return one that begins now; with its one time over there is nothing left to do."""
+        state: State = "active" if spec.timetable.after(now) else "done"
+        return cls(id, origin, state, "", spec, now, now, now, label=label)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -170,18 +183,10 @@ def schedule_of(row: Row) -> StoredSchedule | None:
     except ValidationError:
         log.exception("the schedule %s cannot be read", row.id)
         return None
+    same = {name: getattr(row, name) for name in ("id", "origin", "state", "made", "changed")}
+    times = {"watermark": row.watermark, "at_work": row.at_work}
     return StoredSchedule(
-        id=row.id,
-        origin=row.origin,
-        state=row.state,
-        why=row.why or "",
-        spec=spec,
-        made=row.made,
-        changed=row.changed,
-        watermark=row.watermark,
-        at_work=row.at_work,
-        trouble=trouble,
-        label=label,
+        **same, **times, why=row.why or "", spec=spec, trouble=trouble, label=label
     )
 
 

@@ -271,7 +271,7 @@ names = table(
     columns(UtcTime, "at"),
 )
 """What people and channels (`#support`) are called in Slack, as it was last told: for pages, which
-ask Slack nothing. `folded` is searched, see `bot.storage.names`."""
+ask Slack nothing. `folded` is searched, see `bot.storage.run_index`."""
 
 stops = table(
     "stops",
