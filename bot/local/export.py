@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from bot.local.export_model import ExportChannel, ExportMessage, ExportUser
-from bot.local.timeline import Timeline
-from bot.local.workspace import Channel, Message, Team, User, Workspace, micros
+from bot.local.workspace import Channel, Message, Team, Timeline, User, Workspace, micros
 
 MAX_TOTAL_BYTES = 2 * 1024**3
 MAX_MEMBER_BYTES = 200 * 1024**2
