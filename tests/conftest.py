@@ -73,9 +73,10 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Count the attack suite to the system tests: it serves the whole bot to a hostile model."""
+    """Count to the system tests what serves the whole bot to a hostile model, or to a browser."""
     for item in items:
-        if item.path.parent.name == "attacks":
+        is_browsing = "browser" in getattr(item, "fixturenames", ())
+        if is_browsing or item.path.parent.name == "attacks":
             item.add_marker(pytest.mark.system)
 
 

@@ -334,6 +334,7 @@ async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, C
 EVERY = pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(3_000)], id="every code")
 
 
+@pytest.mark.system
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
 @pytest.mark.parametrize("is_whole", [pytest.param(False, id="a sample"), EVERY])
