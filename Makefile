@@ -28,7 +28,7 @@ check: $(STAMP)  ## Formatting, lint, types and the direction of imports
 	$(BIN)/lint-imports --no-logo
 
 test: $(STAMP)  ## Run the tests, long ones in their short form; ARGS="-k name" narrows them
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not system" $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not system" --ignore tests/attacks $(ARGS)
 
 test-system: $(STAMP)  ## Run the tests that start, kill or attack the whole bot
 	$(BIN)/pytest -n auto --dist worksteal -m "system and not slow" $(ARGS)

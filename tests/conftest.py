@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import ipaddress
 import logging
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpcore2
 import hypothesis
 import pytest
+import typer.main
 from leftovers import _failure_keeps_to_itself
 
 if TYPE_CHECKING:
@@ -63,20 +65,19 @@ def pytest_collection() -> Generator[None, Any, Any]:
         collected = yield
         gc.collect()
         gc.freeze()
+        atexit.register(gc.unfreeze)  # nanobind counts at the exit what is left
     finally:
         gc.enable()
+        gc.set_threshold(2_000, 10, 100)  # of what tests compute, a tenth went into collecting
     return collected
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Count the attack suite to the system tests: it serves the whole bot to a hostile model."""
+    """Count to the system tests what serves the whole bot to a hostile model, or to a browser."""
     for item in items:
-        if item.path.parent.name == "attacks":
+        is_browsing = "browser" in getattr(item, "fixturenames", ())
+        if is_browsing or item.path.parent.name == "attacks":
             item.add_marker(pytest.mark.system)
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -133,6 +134,14 @@ def _certificates_read_once() -> Iterator[None]:
     """Each client of the SDK would read those of this machine anew, which takes 30 to 50 ms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_built_once() -> Iterator[None]:
+    """Each call of the command line would build all commands anew, which takes 20 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import platformdirs
 from genai_prices import Usage as ListedUsage
 from genai_prices import calc_price
 from pg_kit import with_store
@@ -267,13 +268,20 @@ def workspace(channels: int = 4, threads: int = 2) -> Workspace:
 # ---- settings
 
 
+@cache
+def shipped() -> Settings:
+    """The defaults; to read them takes as long as a small test."""
+    return load_settings(env={})
+
+
 def settings_for(
     limits: Mapping[str, Any] | None = None,
     models: Mapping[str, Any] | None = None,
     roles: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Settings:
     """The defaults, with short waits, and what is given."""
-    base = load_settings(env={})
+    home = platformdirs.user_data_path("workspace-assistant", appauthor=False)
+    base = shipped().model_copy(update={"data_dir": home})  # another one for each test
     quick = {"timeout_s": 10.0, "max_attempts": 2, "retry_after_cap_s": 0.05}
     changed = {
         name: base.models.roles.model_dump()[name] | each for name, each in (roles or {}).items()

@@ -177,7 +177,7 @@ class Served:
         def finished() -> list[Shown]:
             return [m for m in self.replies(thread, channel) if m.metadata and not m.streaming]
 
-        await until(lambda: len(finished()) >= count and not self.bench.dispatch.at_work, seconds)
+        await until(lambda: not self.bench.dispatch.at_work and len(finished()) >= count, seconds)
         return finished()
 
     async def answer(self, thread: str, **more: Any) -> Shown:

@@ -316,42 +316,41 @@ async def filled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
                 yield store
 
 
-@pytest.mark.parametrize(
-    ("query", "numbers"),
-    [
-        ("", range(210)),
-        ("who=U3", [n for n in range(210) if n % 5 == 3 and n % 7 != 5]),
-        ("who=ída+b", [n for n in range(210) if n % 5 == 3 and n % 7 != 5]),
-        ("who=@BOSS", [n for n in range(210) if n % 5 == 3 and n % 7 != 5]),
-        ("who=oss", []),
-        ("who=earlier", []),
-        ("who=command-line", range(5, 210, 7)),
-        ("where=C1", [n for n in range(210) if n % 3 == 1 and n % 7 not in (3, 5)]),
-        ("where=%23sup", [n for n in range(210) if n % 3 == 1 and n % 7 not in (3, 5)]),
-        ("where=weekly", range(3, 210, 7)),
-        ("kind=ask&status=failed", [n for n in range(210) if n % 7 == 5 and n % 10 == 9]),
-        ("cost_from=0.05", range(4, 210, 5)),
-        ("cost_from=0.015&cost_to=0.025", range(1, 210, 5)),
-        ("text=of+RÄRE", [77]),
-        ("text=_", []),
-        ("rating=bad", [1]),
-        ("rating=good", []),
-    ],
-)
-async def test_runs_are_filtered_and_paged(
-    filled: Store, query: str, numbers: range | list[int]
-) -> None:
-    found, before = list[str](), ""
-    while True:
-        wanted = RunFilter.of(QueryParams(f"{query}&before={before}"), filled.database.shared)
-        assert wanted.faults == ()
-        rows, before = await listed_runs(filled.database, wanted)
-        assert len(rows) <= PAGE
-        found += [row.id for row in rows]
-        if not before:
-            break
-        before = before.replace("+", "%2B")
-    assert found == [f"run{n:06}" for n in numbers]
+FILTERS: dict[str, range | list[int]] = {
+    "": range(210),
+    "who=U3": [n for n in range(210) if n % 5 == 3 and n % 7 != 5],
+    "who=ída+b": [n for n in range(210) if n % 5 == 3 and n % 7 != 5],
+    "who=@BOSS": [n for n in range(210) if n % 5 == 3 and n % 7 != 5],
+    "who=oss": [],
+    "who=earlier": [],
+    "who=command-line": range(5, 210, 7),
+    "where=C1": [n for n in range(210) if n % 3 == 1 and n % 7 not in (3, 5)],
+    "where=%23sup": [n for n in range(210) if n % 3 == 1 and n % 7 not in (3, 5)],
+    "where=weekly": range(3, 210, 7),
+    "kind=ask&status=failed": [n for n in range(210) if n % 7 == 5 and n % 10 == 9],
+    "cost_from=0.05": range(4, 210, 5),
+    "cost_from=0.015&cost_to=0.025": range(1, 210, 5),
+    "text=of+RÄRE": [77],
+    "text=_": [],
+    "rating=bad": [1],
+    "rating=good": [],
+}
+"""What a person asks for -> the numbers of the runs that are shown."""
+
+
+async def test_runs_are_filtered_and_paged(filled: Store) -> None:
+    for query, numbers in FILTERS.items():
+        found, before = list[str](), ""
+        while True:
+            wanted = RunFilter.of(QueryParams(f"{query}&before={before}"), filled.database.shared)
+            assert wanted.faults == ()
+            rows, before = await listed_runs(filled.database, wanted)
+            assert len(rows) <= PAGE
+            found += [row.id for row in rows]
+            if not before:
+                break
+            before = before.replace("+", "%2B")
+        assert found == [f"run{n:06}" for n in numbers], query
 
 
 async def test_costs_are_added_up(filled: Store) -> None:
@@ -408,6 +407,7 @@ def test_spans_tell_waiting_from_the_model_and_tools() -> None:
     assert [s.kind for s in spans_of(at(0), [], at(9))] == ["wait"]
 
 
+@pytest.mark.system
 def test_the_command_prints_where_the_console_is(data_dir: Path) -> None:
     with_store(data_dir)
     words = [sys.executable, "-m", "bot", "console", "--port", "0"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 import pytest_asyncio
 from console_kit import press, reason, to_slack, token
 from runs_kit import wide_run
@@ -160,6 +161,7 @@ async def test_an_administrator_of_one_workspace_is_none_of_another(tmp_path: Pa
             assert welcome.status_code == 303
 
 
+@pytest.mark.system
 async def test_the_command_shows_the_workspace_that_it_names(both: Console) -> None:
     words = (sys.executable, "-m", "bot", "console", "--port", "0", "--team", BETA)
     process = await asyncio.create_subprocess_exec(

@@ -134,7 +134,7 @@ def test_no_race_with_a_link_makes_a_table_of_what_lies_outside(tmp_path: Path, 
     seen = set[str]()
     try:
         patience, rounds = Patience(), 0
-        while (len(seen) < 2 or rounds < 50) and not patience.over:
+        while (len(seen) < 2 or rounds < 20) and not patience.over:
             rounds += 1
             with duckdb.connect() as connection:
                 if load(connection, folder).unreadable:

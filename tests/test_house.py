@@ -5,6 +5,7 @@ import asyncio
 import re
 import socket
 import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def nodes(paths: Iterable[Path], *words: str) -> Iterator[tuple[Path, ast.AST]]:
+    """What stands in those modules that hold one of these words."""
+    for path in paths:
+        text = path.read_text("utf-8")
+        if any(word in text for word in words):
+            yield from ((path, node) for node in ast.walk(ast.parse(text)))
 
 
 def test_config_is_ours_and_not_the_package_of_that_name() -> None:
@@ -38,9 +47,8 @@ def test_no_two_public_classes_have_one_name() -> None:
 def test_only_config_reads_the_environment() -> None:
     readers = [
         f"{name_of(path)}:{node.lineno}"
-        for path in MODULES
+        for path, node in nodes(MODULES, "environ", "getenv")
         if not path.is_relative_to(ROOT / "config")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))
         or (isinstance(node, ast.alias) and node.name in ("environ", "environb", "getenv"))
     ]
@@ -49,12 +57,11 @@ def test_only_config_reads_the_environment() -> None:
 
 def test_dbos_is_imported_in_one_place_only() -> None:
     importers = set()
-    for path in (*MODULES, *(ROOT / "benchmarks").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if any(name.partition(".")[0] == "dbos" for name in names):
-                importers.add(name_of(path))
+    for path, node in nodes((*MODULES, *(ROOT / "benchmarks").rglob("*.py")), "dbos"):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if any(name.partition(".")[0] == "dbos" for name in names):
+            importers.add(name_of(path))
     assert importers == {"bot/runs/durable.py"}
 
 
@@ -62,9 +69,8 @@ def test_only_one_function_brings_texts_to_a_normal_form() -> None:
     """What Python does takes quadratic time: `scopes.clean.unified` bounds it."""
     callers = {
         name_of(path)
-        for path in MODULES
+        for path, node in nodes(MODULES, "normalize", "is_normalized")
         if not path.is_relative_to(ROOT / "bot" / "local")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in ("normalize", "is_normalized")
     }
     assert callers == {"scopes/clean.py"}

@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 from bot.local.google.mbox import Mailbox, StoredMessage
-from bot.local.sample_labels import Labels, labels
+from bot.local.offline.sample import Labels, labels
 from bot.local.sample_mailbox import load_sample_mailbox, sample_mails
 from bot.local.sample_workspace import load_sample
 from bot.local.workspace import Channel, Message, Workspace

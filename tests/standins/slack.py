@@ -28,9 +28,8 @@ from standins.slack_faults import (
 )
 from standins.slack_limits import RateLimits
 from standins.slack_people import People
-from standins.slack_request import Requests
 from standins.slack_shown import Shown, visible
-from standins.slack_socket import Sockets
+from standins.slack_socket import Requests, Sockets
 
 __all__ = ["API_PATH", "APP_TOKEN", "BOT_TOKEN", "METHODS", "SIGNING_SECRET", "LocalSlack"]
 

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 
-from bot.local.google.gmail_headers import Headers, decoded, first, split_headers
+from bot.local.google.gmail_headers import (
+    Headers,
+    decoded,
+    first,
+    message_id,
+    references,
+    split_headers,
+)
 from bot.local.google.gmail_mime import INLINE_BYTES, Part, parts_of, snippet, texts
-from bot.local.google.gmail_threading import message_id, references
 from bot.local.google.mbox import Mailbox, StoredMessage, new_id
 
 SYSTEM_LABELS = (

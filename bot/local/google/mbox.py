@@ -12,8 +12,15 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from bot.local.google.gmail_headers import Headers, decoded, every, first, split_headers
-from bot.local.google.gmail_threading import TOLD, threads_of
+from bot.local.google.gmail_headers import (
+    TOLD,
+    Headers,
+    decoded,
+    every,
+    first,
+    split_headers,
+    threads_of,
+)
 
 _BOM = b"\xef\xbb\xbf"
 _BETWEEN = re.compile(r"[\s<>;:()\[\]]+")

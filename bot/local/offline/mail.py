@@ -13,8 +13,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, next_pages, use
-from bot.local.offline.views import parse_views
+from bot.local.offline.conversation import OFFLINE, Conversation, next_pages, parse_views, use
 
 MARK = "(offline)"
 """Ends each action that fixed rules proposed, not a reader or a language model."""

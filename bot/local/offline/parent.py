@@ -8,13 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, Exchange, sections, use
+from bot.local.offline.conversation import (
+    OFFLINE,
+    Conversation,
+    Exchange,
+    View,
+    ViewFinding,
+    parse_views,
+    sections,
+    use,
+)
 from bot.local.offline.data import COUNTED, SELECT
 from bot.local.offline.orders import order_turn, since
 from bot.local.offline.sample import issue_of
 from bot.local.offline.search import NOTE, URL
 from bot.local.offline.threads import STATES, rank
-from bot.local.offline.views import View, ViewFinding, parse_views
 
 MAX_CHANNELS = 5
 """Most channels that a question which names none is taken to."""

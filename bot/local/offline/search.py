@@ -10,8 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, Exchange, counted, items_of, use
-from bot.local.offline.words import content_words, named_words, words_of
+from bot.local.offline.conversation import (
+    OFFLINE,
+    Conversation,
+    Exchange,
+    content_words,
+    counted,
+    items_of,
+    named_words,
+    use,
+    words_of,
+)
 
 MAX_READ = 5
 """Most threads that are read of what a search gave, and most findings."""

@@ -13,9 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, counted, next_pages, use
+from bot.local.offline.conversation import (
+    OFFLINE,
+    Conversation,
+    content_words,
+    counted,
+    next_pages,
+    states_in,
+    use,
+    words_of,
+)
 from bot.local.offline.sample import Verdict, verdict_of
-from bot.local.offline.words import content_words, states_in, words_of
 
 STATES = ("unanswered", "unsolved", "waiting", "known", "declined", "solved")
 SEVERITIES = ("high", "medium", "low")

@@ -5,9 +5,8 @@ docs.slack.dev/ai/agent-sessions; docs.slack.dev/reference/methods/assistant.thr
 
 from collections.abc import Callable, Mapping
 
-from bot.local.slack.places import writable
 from bot.local.slack.records import Json, Pane, Session
-from bot.local.slack.state import Call, SlackError, SlackState
+from bot.local.slack.state import Call, SlackError, SlackState, writable
 from bot.local.workspace import Message, micros
 
 

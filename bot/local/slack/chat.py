@@ -4,9 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bot.local.slack.json import message_json, numbered, permalink
-from bot.local.slack.places import message_of, new_message, own_message, placed, visible, writable
 from bot.local.slack.records import Json, Whisper
-from bot.local.slack.state import Call, SlackError
+from bot.local.slack.state import (
+    Call,
+    SlackError,
+    message_of,
+    new_message,
+    own_message,
+    placed,
+    visible,
+    writable,
+)
 from bot.local.workspace import Channel, Message, Reaction, micros, timestamp
 
 

@@ -8,9 +8,16 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from bot.local.slack.json import file_json
-from bot.local.slack.places import new_message, placed, writable
 from bot.local.slack.records import Json, Upload
-from bot.local.slack.state import Call, Identity, SlackError, SlackState
+from bot.local.slack.state import (
+    Call,
+    Identity,
+    SlackError,
+    SlackState,
+    new_message,
+    placed,
+    writable,
+)
 from bot.local.workspace import Channel, File, Message
 
 FILES_PATH = "/files-pri/{place}/{name:path}"

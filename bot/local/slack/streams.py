@@ -14,9 +14,16 @@ from typing import Any
 
 from bot.local.slack.agents import set_session
 from bot.local.slack.json import message_json
-from bot.local.slack.places import new_message, own_message, placed, writable
 from bot.local.slack.records import Json, Row, Stream, StreamEnd
-from bot.local.slack.state import Call, SlackError, SlackState
+from bot.local.slack.state import (
+    Call,
+    SlackError,
+    SlackState,
+    new_message,
+    own_message,
+    placed,
+    writable,
+)
 from bot.local.workspace import Channel, Message, micros
 
 _AS_MRKDWN = (
