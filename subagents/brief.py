@@ -184,6 +184,9 @@ class BriefDraft(BaseModel):
         description="Form of its result.",
         json_schema_extra={"enum": list(OFFERED)},
     )
+    writes: bool = Field(
+        default=False, description="true only where it itself posts, sends or reacts in Slack."
+    )
     effort: Literal["low", "medium", "high"] | None = Field(
         default=None, description="How much it thinks. Left out: as set up for its model."
     )
@@ -290,6 +293,8 @@ class Brief:
     def tools(self, clients: Mapping[type, object]) -> tuple[Tool, ...]:
         """Return the tools that its subagent is offered, of those that work with `clients`."""
         offered = scopes.offered(self.draft.scope, clients, self.allowed)
+        if self.draft.scope == "slack" and not self.draft.writes:
+            offered = tuple(t for t in offered if t.effect not in WRITES)
         return tools_for(self.draft.contract, offered, self.handles.titles)
 
     def key(self) -> str:
@@ -404,6 +409,8 @@ class SpawnedBrief:
     """From then on it waits for its turn; None if an earlier version stored it."""
 
 
+WRITES = frozenset({Effect.POST, Effect.REACT, Effect.SEND})
+"""Effects in Slack of which a brief says that they are wanted."""
 READING = frozenset({"issues", "triage", "tracker", "review", "verdicts"})
 """Contracts that only report what was read: no tool of theirs writes or runs code."""
 

@@ -74,10 +74,12 @@ def reader(body: Json) -> Answer:
     return submitted(f"Read channel {n}.", findings=[finding(f"Open {n}", root, quotes=[said])])
 
 
-def briefs(e: Engine, count: int, task: str = "Read channel") -> list[Brief]:
+def briefs(
+    e: Engine, count: int, task: str = "Read channel", *, writes: bool = False
+) -> list[Brief]:
     """One brief a channel; above the number of channels they come round again."""
     return [
-        e.brief(f"{task} number {n} that is {1 + n % CHANNELS}", 1 + n % CHANNELS)
+        e.brief(f"{task} number {n} that is {1 + n % CHANNELS}", 1 + n % CHANNELS, writes=writes)
         for n in range(count)
     ]
 
@@ -143,7 +145,7 @@ async def test_ten_percent_of_all_calls_fail_in_every_way_and_all_are_accounted_
     limits = {"cost_usd": 10.0}
     models = {"max_attempts": 3}
     async with engine(mind, settings_for(limits, models), slack=local, faults=Faults(choose)) as e:
-        got = await e.fanout().run_all(briefs(e, count))
+        got = await e.fanout().run_all(briefs(e, count, writes=True))
 
     assert_accounted(e, got, count)
     ends: dict[str, set[str]] = {

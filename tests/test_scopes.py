@@ -113,6 +113,14 @@ async def test_the_api_takes_what_a_subagent_is_offered(strict: bool) -> None:
         ]
         await e.fanout().run_all(briefs)
         able = [brief.tools(e.run.clients) for brief in briefs]
+        asked = e.brief("Post", 1, scope="slack", writes=True).tools(e.run.clients)
+    posting = {"post_message", "send_direct_message", "add_reaction"}
+    assert posting <= {tool.name for tool in asked}
+    assert [
+        pair
+        for pair, has in zip(pairs, able, strict=True)
+        if pair[0] == "slack" and posting & {tool.name for tool in has}
+    ] == []
     assert len({line(sent, "TASK") for sent in e.requests}) == len(pairs)
     for sent in e.requests:
         check_message_request(sent)

@@ -243,6 +243,7 @@ def brief(task: str, scope: str, named: Sequence[str], findings: Sequence[str] =
         "description": task[:60],
         "scope": scope,
         "handles": list(named),
+        "writes": True,
     }
     return {**given, "findings": list(findings)} if findings else given
 

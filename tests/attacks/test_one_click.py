@@ -110,7 +110,7 @@ class Obedient:
 
 def _brief(at: int, number: int, part: Part) -> Json:
     task = f"Do part {at}.{number} of it"
-    given = {"scope": part.scope, "handles": list(part.handles)}
+    given = {"scope": part.scope, "writes": True, "handles": list(part.handles)}
     return use("run_subagent", task=task, description="part", **given)
 
 
