@@ -21,8 +21,7 @@ from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.google_oauth import ConnectFailed, Credentials, oauth_of
 from bot.schedules.store import ScheduleStore
-from bot.slack.client import LOCK
-from bot.storage.database import Database
+from bot.storage.database import LOCK, Database
 from bot.storage.encryption import cipher_of
 from bot.tooling.data import DataTools, SheetTools, missing_credentials
 from bot.tooling.provider import Options, ToolProvider

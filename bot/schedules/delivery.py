@@ -45,7 +45,7 @@ from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, reco
 from bot.schedules.description import contents, moment, when
 from bot.schedules.run import note_mail
 from bot.schedules.store import Occurrences, ScheduleStore
-from bot.schedules.validation import admins, find_channel
+from bot.schedules.validation import find_channel
 from bot.slack import blocks
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away
 from bot.slack.messages import Mark, MessagePart
@@ -199,7 +199,7 @@ class ReportDelivery:
             asked, times = blocks.escape_mrkdwn(contents(spec)), when(spec)
             values = {"name": stored.id, "owner": spec.owner, "times": times, "asked": asked}
             of = phrase("delivery.schedule", **values)
-            return answer_message(document, "", settings.reply, spec.owner, schedule=of).parts
+            return answer_message(document, "", settings.reply, spec.owner, schedule=of)
         lead = lead_message(document, settings.reply, spec.owner)
         return (*lead, *report_parts(document, settings.triage.categories))
 
@@ -280,7 +280,7 @@ class ReportDelivery:
             raise DeliveryFailed(phrase("delivery.only_public"))
         if stored.origin == "config":
             return
-        if stored.spec.owner not in await admins(self.policy):
+        if stored.spec.owner not in await self.policy.admins():
             raise DeliveryFailed(phrase("delivery.not_approved"))
 
     async def _own_addresses(self, stored: StoredSchedule, live: ActiveRun) -> list[str]:
@@ -359,7 +359,7 @@ class ReportDelivery:
             key = "lacking" if isinstance(error, TokenRefused) else "not_taken"
             key = "not_shown" if isinstance(error, OutcomeUnknown) else key
         why = phrase(f"delivery.file_{key}")
-        part = blocks.sentence(phrase("delivery.file", name=file.name, why=why)).parts[0]
+        part = blocks.sentence(phrase("delivery.file", name=file.name, why=why))
         await self.writer.post(Mark(f"{run}/{file.name}"), channel, root, part, look_first=True)
 
     async def _files(
