@@ -12,7 +12,16 @@ from typing import Any
 
 import aiohttp
 
-from bot.slack.messages import Message, dicts, has_words, mark_of, people_in, words_of
+from bot.slack.messages import (
+    Message,
+    dicts,
+    has_words,
+    mapping,
+    mark_of,
+    people_in,
+    ts_of,
+    words_of,
+)
 from bot.slack.people import People
 from bot.storage.requests import Incoming
 from config.words import phrase
@@ -155,20 +164,12 @@ async def _read(
         why = str(error) or type(error).__name__
         note = phrase("thread.rest_unread" if said else "thread.unread", why=why)
         log.warning("the thread %s/%s: %s", incoming.channel, incoming.thread_ts, note)
-    return sorted(said, key=lambda m: _order(m["ts"])), note
+    return sorted(said, key=lambda m: str(m["ts"])), note
 
 
 def _counts(message: Any, latest: str) -> bool:
-    if not isinstance(message, dict) or not isinstance(message.get("ts"), str):
-        return False
-    if not re.fullmatch(r"\d+\.\d+", message["ts"]):
-        return False
-    return message.get("subtype") not in NOT_MESSAGES and _order(message["ts"]) <= _order(latest)
-
-
-def _order(ts: str) -> tuple[int, str]:
-    seconds, _, rest = ts.partition(".")
-    return int(seconds) if seconds.isdigit() else 0, rest.ljust(6, "0")
+    ts = ts_of(mapping(message).get("ts"))
+    return bool(ts) and ts <= latest and message.get("subtype") not in NOT_MESSAGES
 
 
 async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]) -> Label:
