@@ -356,12 +356,16 @@ class StreamingReply:
         goes_on = sent is not None and whole.startswith(sent)
         goes_on = goes_on and _fits(self._rows.values(), self._heading, whole)
         rest = whole[len(sent or "") :] if goes_on else ""
-        try:
-            await self.writer.stop_stream(self._mark(1), self.asked.channel, self._ts, rest)
-        except WriteFailed as error:
-            log.info("the stream of %s was not stopped: %s", self.asked.key, error)
-            if error.code == GONE:
-                self._lose(self._ts)
+        code = ""
+        for text in (rest, "") if whole else ("",):  # as it is, if Slack refuses the rest
+            try:
+                await self.writer.stop_stream(self._mark(1), self.asked.channel, self._ts, text)
+                return
+            except WriteFailed as error:
+                log.info("the stream of %s was not stopped: %s", self.asked.key, error)
+                code = error.code
+        if code == GONE:
+            self._lose(self._ts)
 
     def _lose(self, ts: str) -> None:
         """Note that Slack reports the live message as gone; it is deleted in the end."""
