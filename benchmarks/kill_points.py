@@ -90,7 +90,7 @@ STREAMED = Calls(
     "chat.startStream",
     "chat.appendStream plan",
     "chat.appendStream text",
-    "chat.stopStream final",
+    "chat.update final",
 )
 EDITED = Calls("chat.postMessage", "chat.update plan", "chat.update text", "chat.update final")
 

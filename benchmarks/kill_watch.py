@@ -239,7 +239,7 @@ def _slack_name(scope: Scope, body: bytes) -> str:
         return f"{method} card"
     if method == "chat.postMessage":
         return method if args.get("thread_ts") else f"{method} root"
-    if method in ("chat.update", "chat.stopStream"):
+    if method == "chat.update":
         return f"{method} {_shows(str(args.get('blocks')))}"
     return method
 

@@ -227,7 +227,10 @@ def manifest(settings: Settings, url: str | None = None) -> Manifest:
         "_metadata": {"major_version": 2, "minor_version": 1},
         "display_information": {"name": NAME, "description": DESCRIPTION},
         "features": _features({"url": address} if address else {}),
-        "oauth_config": {**_redirects(settings, url), "scopes": _scopes(settings)},
+        "oauth_config": {
+            **_redirects(settings, url),
+            "scopes": {kind: list(each) for kind, each in reasons(settings).items()},
+        },
         "settings": {
             "event_subscriptions": {**there, "bot_events": bot_events(settings)},
             "interactivity": {"is_enabled": True, **there},
@@ -274,11 +277,6 @@ def _features(there: Mapping[str, str]) -> Manifest:
         ],
         "slash_commands": [command],
     }
-
-
-def _scopes(settings: Settings) -> Manifest:
-    asked = {"bot": bot_permissions(settings), "user": _user_permissions(settings)}
-    return {kind: [p.scope for p in each] for kind, each in asked.items() if each}
 
 
 def _address(settings: Settings, url: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +15,11 @@ from standins.slack_shown import Shown
 
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, User, Workspace
-from bot.slack.blocks import Rendered
-from bot.slack.client import RateLimit
+from bot.slack.client import RateLimit, WriteTimes
 from bot.slack.messages import MessagePart
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import StoredRequest
+from bot.storage.requests import StoredReply, StoredRequest
 from config.sections import ReplySettings
 from config.settings import load_settings
 
@@ -48,13 +47,13 @@ class Desk:
     writer: MessageWriter
     settings: ReplySettings
 
-    def reply(self, state: Mapping[str, Any] | None = None, **more: Any) -> StreamingReply:
+    def reply(self, state: StoredReply | None = None, **more: Any) -> StreamingReply:
         asked = StoredRequest("T0LOCAL", CHANNEL, ASKED, ASKED, USER, "mention", {})
         return StreamingReply(self.writer, asked, self.settings, state, **more)
 
     def new_outbox(self, **more: Any) -> MessageWriter:
-        quick = {"pace": RateLimit(None), "backoff_s": 0.001, "settle_s": 0.002, **more}
-        return MessageWriter(self.web, load_settings(env={}).slack, **quick)
+        times = WriteTimes(**{"backoff_s": 0.001, "settle_s": 0.002, **more})
+        return MessageWriter(self.web, load_settings(env={}).slack, RateLimit(None), times)
 
     def answers(self, channel: str = CHANNEL) -> list[Shown]:
         """What the bot shows in the thread."""
@@ -74,9 +73,9 @@ async def desk(slack: LocalSlack | None = None, **settings: Any) -> AsyncIterato
             yield made
 
 
-def rendered(text: str, *more: str) -> Rendered:
+def rendered(text: str, *more: str) -> Sequence[MessagePart]:
     """An answer in parts, made as bot.slack.blocks makes them."""
     parts = [MessagePart(each, ({"type": "markdown", "text": each},)) for each in (text, *more)]
     said = {"type": "context", "elements": [{"type": "mrkdwn", "text": "1 subagent"}]}
     parts[-1] = MessagePart(parts[-1].text, (*parts[-1].blocks, said))
-    return Rendered(tuple(parts), text, () if more else (said,))
+    return parts

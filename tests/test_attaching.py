@@ -29,7 +29,7 @@ from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Workspace
 from bot.requests.delivery import bare_context
 from bot.storage import tables
-from bot.storage.requests import StoredRequest
+from bot.storage.requests import StoredReply, StoredRequest
 from config.words import phrase
 from scopes.intent import Intent
 from scopes.label import TRUSTED
@@ -155,7 +155,7 @@ async def again(bot: Served, request: StoredRequest, run: str) -> None:
     """As the next life of its workflow does."""
     async with bot.bench.dispatch.runs.at_work(run) as live:
         ctx = bare_context(live.run, TRUSTED, Intent(home=request.channel))
-        await bot.bench.approvals.delivery.attach(request, live, ctx, {})
+        await bot.bench.approvals.delivery.attach(request, live, ctx, StoredReply())
 
 
 async def test_an_answer_that_is_allowed_later_brings_its_file_along(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pg_kit import database
 from sqlalchemy import make_url
 
 from bot.__main__ import app
-from bot.slack.client import only_process
+from bot.storage.database import only_process
 from config.settings import Secrets, Tunables, load_settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import struct
 import zlib
 from collections.abc import AsyncIterator, Mapping
+from io import BytesIO
 from typing import Any
 
 import pytest
 from engine_kit import MUX
 from office_kit import word
 from pdf_kit import pdf, shown
+from PIL import Image
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from bot.requests.attachments import LOGIN, AttachedFile, dimensions, image_type, read_files
+from bot.requests.attachments import LOGIN, AttachedFile, read_files
 from config.settings import load_settings
 from scopes.documents import reader
 from scopes.programs import WorkerProcess
@@ -109,41 +110,31 @@ async def test_text_stands_in_the_fence_and_is_cut_with_a_mark() -> None:
     assert len(text) < 25_000
 
 
-def png(width: int, height: int, padding: int = 0) -> bytes:
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + b"0" * padding
+def image(kind: str, width: int = 30, height: int = 20, padding: int = 0) -> bytes:
+    data = BytesIO()
+    Image.new("RGB", (width, height)).save(data, kind)
+    return data.getvalue() + b"0" * padding
 
 
-JPEG = b"\xff\xd8\xff\xe0" + struct.pack(">H", 6) + b"JFIF" + b"\xff\xff\xc0\x00\x0b\x08"
-IMAGES = [
-    (png(30, 20), "image/png"),
-    (b"GIF89a" + struct.pack("<HH", 30, 20) + b"...", "image/gif"),
-    (JPEG + struct.pack(">HH", 20, 30) + b"\x03", "image/jpeg"),
-    (b"RIFF____WEBPVP8X" + b"\0" * 8 + b"\x1d\0\0\x13\0\0", "image/webp"),
-    (b"RIFF____WEBPVP8 " + b"\0" * 10 + struct.pack("<HH", 30, 20), "image/webp"),
-    (b"RIFF____WEBPVP8L" + b"\0" * 5 + struct.pack("<I", 29 | 19 << 14), "image/webp"),
-]
-
-
-@pytest.mark.parametrize(("data", "kind"), IMAGES)
-async def test_an_image_is_known_by_its_bytes_not_its_name(data: bytes, kind: str) -> None:
-    assert (image_type(data), dimensions(data)) == (kind, (30, 20))
+@pytest.mark.parametrize("name", ["png", "gif", "jpeg", "webp"])
+async def test_an_image_is_known_by_its_bytes_not_its_name(name: str) -> None:
+    data, kind = image(name), f"image/{name}"
     found = await one(data, "shot.txt")
     assert found.refused == ()
-    name, block = found.blocks
-    assert name == {"type": "text", "text": "IMAGE: shot.txt"}
+    heading, block = found.blocks
+    assert heading == {"type": "text", "text": "IMAGE: shot.txt"}
     source = {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
     assert block == {"type": "image", "source": source}
-    assert dimensions(data[:-7]) is None, "not a whole header"
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (b"", "x.bin is empty."),
-        (png(9000, 2), "x.bin is an image of more than 8000 pixels a side."),
-        (png(9, 2, 4_000_000), "x.bin is an image of more than 3.75 MB."),
-        (png(9, 2)[:20], "x.bin is a damaged image."),
-        (JPEG, "x.bin is a damaged image."),
+        (image("png", 9000, 2), "x.bin is an image of more than 8000 pixels a side."),
+        (image("png", 9, 2, 4_000_000), "x.bin is an image of more than 3.75 MB."),
+        (image("png")[:20], "x.bin is a damaged image."),
+        (b"\xff\xd8\xff\xe0", "x.bin is a damaged image."),
         (b"\x7fELF\x00\x00", "x.bin is of a kind that I cannot read"),
         (bytes(range(1, 256)) * 9, "x.bin is of a kind that I cannot read"),
         (b"%PDF-1.7 nothing", "x.bin cannot be read, as it is damaged"),

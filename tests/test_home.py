@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from bot.listeners.home import (
     DELETE,
     PAUSE,
     RESUME,
-    Capabilities,
     Home,
     HomeFacts,
     LastRun,
     offers,
+    readable_handles,
     view,
 )
 from bot.local.slack.state import BOT_USER
@@ -148,7 +149,7 @@ async def home_of(
             directory = SlackDirectory(members, at.people, no_grants, BOT_USER, TEAM)
             directory.things = toolkit.readers()
             connecting = Connecting(settings, store.database, at.web, URL)
-            reach = Capabilities(toolkit, directory)
+            reach = partial(readable_handles, toolkit, directory)
             kept = PreferenceStore(store.database, directory)
             yield Home(admission, reach, connecting, kept), at, store
             await members.aclose()

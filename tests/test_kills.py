@@ -108,10 +108,10 @@ def test_progress_over_a_finished_answer_is_seen() -> None:
     def written(*names: str) -> list[tuple[float, str, str]]:
         return [(0.0, name, "done") for name in names]
 
-    assert is_taken_back(written("chat.stopStream final", "chat.update plan", "chat.update final"))
+    assert is_taken_back(written("chat.update final", "chat.update plan", "chat.update final"))
     assert not is_taken_back(written("chat.update text", "chat.update final"))
     assert not is_taken_back(written("chat.update text"))
-    another = ("chat.stopStream final", "chat.startStream", "chat.update plan")
+    another = ("chat.update final", "chat.startStream", "chat.update plan")
     assert not is_taken_back(written(*another))
 
 

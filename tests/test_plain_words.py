@@ -61,8 +61,8 @@ def test_no_word_of_the_engine_stands_in_an_answer(status: str, stopped_by: str)
     )
     made = answer_message(document, "k", REPLY)
     view = frame.details_view(document, REPLY, 1.0)
-    told = list(shown_texts([[part.blocks for part in made.parts], view]))
-    told += [part.text for part in made.parts]
+    told = list(shown_texts([[part.blocks for part in made], view]))
+    told += [part.text for part in made]
     assert len(told) > 8
     assert [each for each in told if engine_words(each)] == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
@@ -20,7 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bot.local.slack.state import Identity
 from bot.reports import slack
-from bot.slack.blocks import Rendered
 from bot.slack.client import (
     ChannelClosed,
     MessageGone,
@@ -29,11 +29,13 @@ from bot.slack.client import (
     StreamEnded,
     TokenRefused,
     WriteFailed,
+    WriteTimes,
 )
 from bot.slack.markdown import Prose
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
+from bot.storage.requests import StoredReply
 from config.settings import load_settings
 from subagents.events import (
     AnswerDelta,
@@ -156,7 +158,7 @@ async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -
         final = slack.answer_message(answer_document(document), "k", d.settings)
         assert d.slack.calls[APPEND] > 3
         await until(lambda: "**Ana**" in one(d).text)
-        assert final.streamed_text.startswith(one(d).text)
+        assert final[0].streamed.startswith(one(d).text)
         await reply.finish(final)
         assert d.slack.calls[STOP] == d.slack.calls[UPDATE] == 1
         kinds = [block["type"] for block in one(d).blocks]
@@ -212,7 +214,7 @@ async def test_a_closed_channel_is_said_and_other_trouble_is_waited_out() -> Non
         d.slack.faults += [*NO_STREAM, *[Fault(POST, "500")] * 4]
         d.slack.faults += [Fault("conversations.replies", "500")] * 4
         reply = d.reply()
-        assert await reply.open(look_first=False) == {"ts": [], "streamed": False}
+        assert await reply.open(look_first=False) == StoredReply()
         work(reply)
         await until(lambda: d.answers())
         d.slack.faults.clear()
@@ -277,7 +279,8 @@ def mortal(d: Desk, dies_at: int, after: bool) -> MessageWriter:
     web = Mortal(token=d.web.token, base_url=d.web.base_url, session=d.web.session)
     web.dies_at, web.after = dies_at, after
     slack = load_settings(env={}).slack
-    return MessageWriter(web, slack, pace=RateLimit(None), backoff_s=0.001, settle_s=0.002)
+    times = WriteTimes(backoff_s=0.001, settle_s=0.002)
+    return MessageWriter(web, slack, RateLimit(None), times)
 
 
 async def life(reply: StreamingReply, store: dict[str, Any], answer: Any, first: bool) -> None:
@@ -289,7 +292,7 @@ async def life(reply: StreamingReply, store: dict[str, Any], answer: Any, first:
     store["done"] = await reply.finish(answer)
 
 
-async def lives(d: Desk, deaths: list[int], after: bool, answer: Rendered) -> None:
+async def lives(d: Desk, deaths: list[int], after: bool, answer: Sequence[MessagePart]) -> None:
     """A request whose process dies at these calls, one life after the other; the last one lives."""
     good, others, store = d.writer, asyncio.all_tasks(), dict[str, Any]()
     for born, dies_at in enumerate(deaths):
@@ -300,7 +303,7 @@ async def lives(d: Desk, deaths: list[int], after: bool, answer: Rendered) -> No
             task.cancel()
     d.writer = good
     await life(d.reply(store.get("state")), store, answer, False)
-    assert store["done"]["ts"] == [m.ts for m in d.answers()]
+    assert list(store["done"].ts) == [m.ts for m in d.answers()]
     assert not any(m.streaming for m in d.answers())
 
 
@@ -353,8 +356,8 @@ async def test_a_post_of_unknown_outcome_is_looked_up_and_never_doubled(kind: st
             "event_type": "assistant_reply",
             "event_payload": {"key": "k1", "part": 1, "run": ""},
         }
-        assert await d.writer.find(CHANNEL, ASKED, "k1") == ts
-        assert await d.writer.find(CHANNEL, ASKED, "k2") is None
+        assert await d.writer.posted.find(CHANNEL, ASKED, "k1") == ts
+        assert await d.writer.posted.find(CHANNEL, ASKED, "k2") is None
         if kind == "lost":
             assert d.slack.calls[POST] == 1, "it is found without a second try"
 
@@ -379,9 +382,9 @@ async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> 
         await other.chat_postMessage(
             channel=CHANNEL, thread_ts=ASKED, text="Not ours.", metadata=metadata
         )
-        assert await d.writer.find(CHANNEL, ASKED, "k1") is None
+        assert await d.writer.posted.find(CHANNEL, ASKED, "k1") is None
         ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("Ours."), look_first=True)
-        assert await d.writer.find(CHANNEL, ASKED, "k1") == ts
+        assert await d.writer.posted.find(CHANNEL, ASKED, "k1") == ts
         assert [m.text for m in d.answers()] == ["Ours."]
 
 
@@ -416,7 +419,7 @@ async def test_what_cannot_be_reached_is_tried_again_and_given_up_in_time() -> N
     settings = load_settings(env={}).slack
     async with aiohttp.ClientSession() as session:
         web = AsyncWebClient(token="x", base_url="http://127.0.0.1:9/api/", session=session)
-        writer = MessageWriter(web, settings, backoff_s=0.001)
+        writer = MessageWriter(web, settings, times=WriteTimes(backoff_s=0.001))
         with pytest.raises(WriteFailed, match=r"chat\.postMessage failed: no_connection"):
             await writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
         assert writer.calls[POST, "unsent"] == settings.retry_attempts + 1
@@ -485,8 +488,7 @@ async def test_an_answer_of_a_wrong_shape_settles_nothing(body: str) -> None:
     with MUX.serving(serve) as url:
         async with aiohttp.ClientSession() as session:
             web = AsyncWebClient(token="x", base_url=url + API_PATH, session=session)
-            writer = MessageWriter(
-                web, load_settings(env={}).slack, backoff_s=0.001, settle_s=0.001
-            )
+            times = WriteTimes(backoff_s=0.001, settle_s=0.001)
+            writer = MessageWriter(web, load_settings(env={}).slack, times=times)
             with pytest.raises(OutcomeUnknown):
                 await writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))

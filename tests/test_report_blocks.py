@@ -529,10 +529,10 @@ def test_as_an_answer_it_has_feedback_buttons_below_and_says_where_the_rest_is()
     request = StoredRequest("T1", "C1", "1.2", "1.2", "U1", "mention", {"text": "sweep *"})
     many = swept(section("a", *(finding(f"F1.{n}") for n in range(310))))
     shown_as = render_answer(sweep_report(many), request, load_settings(env={}))
-    *before, last = shown_as.parts
+    *before, last = shown_as
     assert last.blocks[-1]["type"] == "context_actions"
     assert not [b for part in before for b in part.blocks if b["type"] == "context_actions"]
-    text = "\n".join(map(shown, shown_as.parts))
+    text = "\n".join(map(shown, shown_as))
     assert "10 more, left out here: assistant show abc123 --json" in text
 
 

@@ -21,7 +21,7 @@ from bot.local.workspace import User, Workspace
 from bot.policy.policy import PolicyFile
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success
 from bot.schedules.store import ScheduleStore
-from bot.slack.client import RateLimit
+from bot.slack.client import RateLimit, WriteTimes
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
 from bot.storage.database import Database
@@ -89,8 +89,8 @@ async def office(path: Path, url: str | None = None, replicas: int = 1) -> Async
                     with_store(path)
                 database = await Database.open(path, url)
                 web = AsyncWebClient(token=BOT_TOKEN, base_url=at + API_PATH, session=session)
-                quick = {"pace": RateLimit(None), "backoff_s": 0.001, "settle_s": 0.002}
-                writer = MessageWriter(web, settings, **quick)  # type: ignore[arg-type]
+                times = WriteTimes(backoff_s=0.001, settle_s=0.002)
+                writer = MessageWriter(web, settings, RateLimit(None), times)
                 known = People(connect(session, BOT_TOKEN, at + API_PATH, settings))
                 policy = PolicyFile(None, rules)
                 told = (database, writer, known, policy, "T0LOCAL", f"replica-{number}")

@@ -15,8 +15,7 @@ from pg_kit import place
 from standins.slack import LocalSlack
 
 from bot.schedules.store import Occurrences, ScheduleStore
-from bot.slack.client import only_process
-from bot.storage.database import Database
+from bot.storage.database import Database, only_process
 from config.settings import load_settings
 
 __all__ = ["place"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import struct
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from engine_kit import (
 )
 from pdf_kit import pdf
 from pdf_kit import shown as words
+from PIL import Image
 from serve_kit import ASKER, Served, echo, request_in, ruled, serving
 from standins.model_faults import Fault as ModelFault
 from standins.model_faults import Faults
@@ -344,12 +344,13 @@ async def test_attached_files_are_read_or_refused_by_name(tmp_path: Path) -> Non
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("a.txt", "hidden")
-    image = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 30, 20) + b"\0" * 8
+    image = io.BytesIO()
+    Image.new("RGB", (30, 20)).save(image, "PNG")
     files = [
         file(1, "notes.txt", "Le café est fermé".encode(), "text/plain"),
         file(2, "sales.csv", b"month,sum\nMay,12", "text/csv"),
         file(3, "invoice.pdf", pdf(words("Invoice 4711")), "application/pdf"),
-        file(4, "photo.png", image, "image/png"),
+        file(4, "photo.png", image.getvalue(), "image/png"),
         file(5, "stuff.zip", packed.getvalue(), "application/zip"),
         file(6, "late.txt", b"one too many", "text/plain"),
     ]

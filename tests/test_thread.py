@@ -16,7 +16,7 @@ from standins.slack_faults import Fault
 
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
-from bot.requests.thread import OWN, Thread, ThreadLines, rebuild
+from bot.requests.thread import OWN, Thread, ThreadLines, ThreadReader
 from bot.slack.people import People
 from bot.storage.requests import Incoming
 from config.settings import load_settings
@@ -75,7 +75,8 @@ async def rebuilt(
 ) -> Thread:
     async with at_slack(slack, page_size) as web:
         label, team = SlackReader(web, timedelta(days=9)).label, "https://acme.slack.com/"
-        return await rebuild(web, incoming, tokens, BOT_USER, People(web), label, team)
+        threads = ThreadReader(web, People(web), BOT_USER, label, tokens, team)
+        return await threads.read(incoming)
 
 
 CALL = f"<@{BOT_USER}>"

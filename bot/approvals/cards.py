@@ -160,10 +160,10 @@ EFFECTS = {Effect.POST: "card.send", Effect.REACT: "card.react", Effect.DRAFT: "
 """Effect of a tool -> key of what it does."""
 
 
-def tool_of(action: Action) -> Tool | None:
-    """Return the tool that would run; None if it no longer exists."""
+def tool_of(action: Action, clients: Mapping[type, object] | None = None) -> Tool | None:
+    """Return the tool that would run, with these clients; None if it no longer exists."""
     try:
-        tools = scopes.tools_of(action.scope)
+        tools = scopes.tools_of(action.scope, clients)
     except scopes.UnknownScope:
         return None
     return next((tool for tool in tools if tool.name == action.tool), None)
@@ -302,6 +302,11 @@ class ApprovalCard:
     """Messages with the full text of what is too long for the card."""
     last: MessagePart
     """The message with the buttons."""
+
+    def messages(self, key: str) -> dict[str, MessagePart]:
+        """Return all messages by the keys of their marks; `key` is that of the last one."""
+        before = {f"{key}/text/{number}": part for number, part in enumerate(self.before, 1)}
+        return {**before, key: self.last}
 
 
 def pending_card(action: Action, until: datetime) -> ApprovalCard | None:

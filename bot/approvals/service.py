@@ -22,6 +22,7 @@ from bot.approvals.cards import (
     CardClicked,
     FormSubmitted,
     editable,
+    tool_of,
 )
 from bot.approvals.store import (
     BATCH,
@@ -37,7 +38,7 @@ from bot.approvals.store import (
 from bot.errors import StoreError
 from bot.policy.directory import Grants
 from bot.policy.policy import Admission, PolicyFault
-from bot.requests.delivery import Delivery, NotDone
+from bot.requests.delivery import Delivery, bare_context
 from bot.runs.durable import Durable
 from bot.slack.assistant_pane import attempt
 from bot.slack.client import (
@@ -55,8 +56,9 @@ from config.sections import ApprovalSettings, Policy
 from config.words import Text, in_language, phrase
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
+from scopes.tool import ToolError
 from subagents.directory import Directory
-from subagents.gate import Action, Decision
+from subagents.gate import Action, Decision, Deny
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class CardPoster:
                 break
             after = request.ts if channel == request.channel else ""
             try:
-                ts = await self._post(f"action/{head.id}", card, channel, thread, after)
+                ts = await self._post(card.messages(f"action/{head.id}"), channel, thread, after)
             except ChannelClosed as error:
                 log.warning("no card in %s: %s", channel, error)
                 continue
@@ -150,10 +152,7 @@ class CardPoster:
 
         `sources` is id -> name. May be called again.
         """
-        try:
-            admins = (await self.admission.file.read()).admins[:MOST_ADMINS]
-        except PolicyFault:
-            admins = ()
+        admins = (await self.admission.file.admins())[:MOST_ADMINS]
         if not admins:
             log.info("nobody can be asked about a grant for %s", destination)
             return
@@ -195,7 +194,7 @@ class CardPoster:
             try:
                 channel = await self.writer.direct(admin)
                 key = f"action/{row.id}/{admin}"
-                messages.append((channel, await self._post(key, card, channel, "")))
+                messages.append((channel, await self._post(card.messages(key), channel, "")))
             except (ChannelClosed, ContentRefused) as error:
                 log.warning("%s is not asked about a grant: %s", admin, error)
         if messages:
@@ -203,27 +202,18 @@ class CardPoster:
             await self.actions.ask({row.id: place}, until)
 
     async def _post(
-        self, key: str, card: ApprovalCard, channel: str, thread: str, after: str = ""
+        self, messages: Mapping[str, MessagePart], channel: str, thread: str, after: str = ""
     ) -> str:
-        """Post a card and the messages before it; return its ts. It may have been posted already.
+        """Post messages that may have been posted already, by key; return the ts of the last one.
 
-        Raises ContentRefused if Slack accepts it in no form that shows all of it.
+        Raises ContentRefused if Slack accepts one in no form that shows all of it.
         """
-        await self._post_texts(key, card, channel, thread, after)
-        return await self._post_part(key, card.last, channel, thread, after)
-
-    async def _post_texts(
-        self, key: str, card: ApprovalCard, channel: str, thread: str, after: str
-    ) -> None:
-        for number, part in enumerate(card.before, 1):
-            await self._post_part(f"{key}/text/{number}", part, channel, thread, after)
-
-    async def _post_part(
-        self, key: str, part: MessagePart, channel: str, thread: str, after: str
-    ) -> str:
-        return await self.writer.post(
-            Mark(key), channel, thread or None, part, look_first=True, exact=True, after=after
-        )
+        ts, where = "", (channel, thread or None)
+        for key, part in messages.items():
+            ts = await self.writer.post(
+                Mark(key), *where, part, look_first=True, exact=True, after=after
+            )
+        return ts
 
     async def _drop(self, rows: Sequence[StoredAction], channel: str, thread: str | None) -> None:
         """Close actions that cannot be shown, and so not approved, and notify their requester."""
@@ -250,10 +240,12 @@ class CardPoster:
     async def _replace(self, row: StoredAction, card: ApprovalCard) -> bool:
         """Replace the messages of a card; return whether they still exist."""
         key, place = f"action/{row.id}", row.place
+        texts = card.messages(key)
+        last = texts.pop(key)
         try:
             for channel, ts in place.messages:
-                await self._post_texts(key, card, channel, place.thread, ts)
-                await self.writer.update(Mark(key), channel, ts, card.last, exact=True)
+                await self._post(texts, channel, place.thread, ts)
+                await self.writer.update(Mark(key), channel, ts, last, exact=True)
         except (MessageGone, ChannelClosed, ContentRefused) as error:
             log.warning("the card of %s cannot be shown: %s", row.id, error)
             return False
@@ -354,6 +346,18 @@ UNSEEN_FOR = timedelta(days=1)
 """An action that was never shown expires after this time."""
 REDRAWN_FOR = timedelta(days=2)
 """How long an outdated card is retried."""
+
+REFUSED = {
+    "audience": "refused.audience",
+    "entitlement": "refused.entitlement",
+    "handles": "refused.entitlement",
+}
+"""Rule of the gate -> key of why an approved action is refused."""
+
+
+class NotDone(Exception):
+    """An approved action was not executed; the text explains why, in a sentence for people."""
+
 
 Click = CardClicked | FormSubmitted
 Refusal = Text | str | None
@@ -605,7 +609,7 @@ class Approvals:
 
     async def _do(self, row: StoredAction) -> str:
         if row.tool != GRANT:
-            return await self.delivery.perform(row.action)
+            return await self._perform(row.action)
         offer, by, actions = row.grant, row.decided_by or "", self.cards.actions
         await self.grants.add(filter(None, offer.sources), offer.destination, by, row.id)
         for other in await actions.in_state("asked"):
@@ -615,6 +619,29 @@ class Approvals:
                 await actions.decide(other, "done", by, ())
         shown = await self.delivery.publish(row.run)
         return phrase("action.granted" if shown else "action.granted_only")
+
+    async def _perform(self, action: Action) -> str:
+        """Execute an approved action exactly as stored; return what was done, in a sentence.
+
+        It may be called again: its writes happen once for the action's id. Raises NotDone for what
+        must not or cannot be done, WriteFailed if Slack is unavailable.
+        """
+        async with self.delivery.runs.at_work(action.run) as live:
+            run = live.run
+            tool = tool_of(action, run.clients)
+            if tool is None:
+                raise NotDone(phrase("action.no_tool", tool=action.tool))
+            ctx = bare_context(run, action.label, action.intent, f"action/{action.id}")
+            try:
+                async with asyncio.timeout(run.limits.tool_timeout_s):
+                    found = await run.gate.perform(action, ctx, tool)
+            except ToolError as error:
+                raise NotDone(str(error)) from error
+            except TimeoutError:
+                raise NotDone(phrase("action.no_answer", tool=tool.name)) from None
+        if isinstance(found, Deny):
+            raise NotDone(phrase(REFUSED.get(found.rule, "refused.other")))
+        return found.note or phrase("done.done")
 
     async def _objection(self, row: StoredAction) -> str:
         """Return why it must not be executed although it was approved."""

@@ -22,7 +22,7 @@ from sqlalchemy.engine import make_url
 
 from bot.errors import SetupError
 from bot.runs.durable import LOCKS
-from bot.slack.client import only_process
+from bot.storage.database import only_process
 from bot.storage.tables import REVISIONS
 from bot.terminal import DONE, errors_reported, say
 from config.settings import TEAMS, Settings, load_settings

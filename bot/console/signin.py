@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 from bot.console.app import PATH, Visitor, origin_of, refusal
 from bot.errors import SetupError, StoreError
-from bot.policy.policy import PolicyFault, PolicyFile
+from bot.policy.policy import PolicyFile
 from bot.slack.people import People
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
@@ -105,7 +105,7 @@ class Administrators:
 
         `strict`: also if Slack does not tell whether they still are a member.
         """
-        admins = await self._read()
+        admins = {*self._admins, *await self._policy.admins()}
         if user not in admins:
             names = await self._people.names(sorted(admins)[:3], self.team)
             whom = " or ".join(names.values()) or "whoever runs the bot"
@@ -116,12 +116,6 @@ class Administrators:
         if person is not None and person.kind != "member":
             raise SignInRefused("Only full members of the workspace may see the console.")
 
-    async def _read(self) -> Collection[str]:
-        """Return the administrators now; while the file is wrong, those of the console alone."""
-        try:
-            return {*self._admins, *(await self._policy.read()).admins}
-        except PolicyFault:
-            return self._admins
 
 
 class SlackSignIn:

@@ -21,8 +21,7 @@ from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
 from bot.policy.policy import unknown_scope
 from bot.schedules.store import ScheduleStore
-from bot.slack.client import LOCK
-from bot.storage.database import Database
+from bot.storage.database import LOCK, Database
 from bot.tooling.data import DataTools, SheetTools, missing_credentials
 from bot.tooling.provider import Options, ToolProvider
 from bot.tooling.web import WebTools

@@ -101,11 +101,9 @@ class Backfill:
             self._asked.clear()
             try:
                 again = await self._pass(self._gap)
-            except StoreError as error:
-                log.error("what was missed could not be looked for: %s", error)
-                again = True
-            except Exception:
-                log.exception("what was missed could not be looked for")
+            except Exception as error:  # top-level boundary: what was missed is looked for again
+                trace = not isinstance(error, StoreError)
+                log.error("what was missed could not be looked for: %s", error, exc_info=trace)
                 again = True
             if not self._asked.is_set():
                 self._idle.set()
@@ -187,7 +185,7 @@ class Backfill:
         we were asked in it recently: `known`, its root -> when that first was.
         """
         since = self._since(cursor)
-        roots = await self._history(name)
+        roots = await self._pages(HISTORY, {"channel": name}, self._oldest())
         due = [ts for ts, m in roots.items() if str(m.get("latest_reply") or "") > since]
         began: dict[str, str] = {}
         said = dict(roots)
@@ -218,9 +216,6 @@ class Backfill:
     def _oldest(self) -> str:
         hours = self._settings.backfill_hours
         return ts_of(datetime.fromtimestamp(max(0.0, self._now() - 3600 * hours), UTC))
-
-    async def _history(self, channel: str) -> dict[str, Message]:
-        return await self._pages(HISTORY, {"channel": channel}, self._oldest())
 
     async def _replies(
         self, channel: str, ts: str, since: str, *, whole: bool

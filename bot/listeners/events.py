@@ -225,18 +225,14 @@ def installed_team(body: Mapping[str, Any]) -> str:
 
     A button stands in a message of ours, and whoever clicks may be of another company.
     """
-    granted = first(body.get("authorizations"))
     message = mapping(body.get("message")) if body.get("type") == "block_actions" else {}
-    said = (
-        granted.get("team_id"),
-        body.get("context_team_id"),
-        mapping(body.get("view")).get("app_installed_team_id"),
-        message.get("team"),
-        mapping(body.get("team")).get("id"),
-        body.get("team_id"),
+    return _first_id(
+        *(first(body.get("authorizations")).get("team_id"), body.get("context_team_id")),
+        *(mapping(body.get("view")).get("app_installed_team_id"), message.get("team")),
+        *(mapping(body.get("team")).get("id"), body.get("team_id")),
         mapping(body.get("user")).get("team_id"),
+        kinds="T",
     )
-    return next((name for name in (id_of(each, "T") for each in said) if name), "")
 
 
 def team_of(body: Mapping[str, Any], event: Mapping[str, Any], bot: Bot) -> str:
@@ -245,14 +241,13 @@ def team_of(body: Mapping[str, Any], event: Mapping[str, Any], bot: Bot) -> str:
     In a channel shared with another company `team_id` may be theirs, so `authorizations` is read
     first (docs.slack.dev/apis/events-api, "Event type structure").
     """
-    granted = first(body.get("authorizations"))
-    said = (
-        granted.get("team_id"),
-        body.get("context_team_id"),
-        body.get("team_id"),
-        event.get("team"),
-    )
-    return next((name for name in map(id_of, said) if name), bot.team)
+    granted = first(body.get("authorizations")).get("team_id")
+    said = (granted, body.get("context_team_id"), body.get("team_id"), event.get("team"))
+    return _first_id(*said) or bot.team
+
+
+def _first_id(*said: Any, kinds: str = "") -> str:
+    return next(filter(None, (id_of(each, kinds) for each in said)), "")
 
 
 def parse_message(

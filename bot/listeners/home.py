@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -89,25 +89,18 @@ def abilities(scopes: Collection[str], handles: Mapping[str, str]) -> list[str]:
     return told or [phrase("can.nothing")]
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """The sources that a user's requests may use besides Slack and mail."""
+async def readable_handles(toolkit: Toolkit, directory: Directory, user: str) -> dict[str, str]:
+    """Return handle -> title of what requests of this user may use besides Slack and mail.
 
-    toolkit: Toolkit
-    directory: Directory
-
-    async def of(self, user: str) -> dict[str, str]:
-        """Return handle -> title of everything available that this user may read now.
-
-        The result is empty if a request could not be opened either. Raises StoreError.
-        """
-        try:
-            opened = await self.toolkit.open("home", user)
-        except SetupError as error:
-            log.warning("nothing is open to requests: %s", error)
-            return {}
-        may = {h: await self.directory.may_read(user, h) for h in opened.handles}
-        return {h: title for h, title in opened.handles.items() if may[h]}
+    The result is empty if a request could not be opened either. Raises StoreError.
+    """
+    try:
+        opened = await toolkit.open("home", user)
+    except SetupError as error:
+        log.warning("nothing is open to requests: %s", error)
+        return {}
+    may = {h: await directory.may_read(user, h) for h in opened.handles}
+    return {h: title for h, title in opened.handles.items() if may[h]}
 
 
 CONNECT, CODE, CANCEL, DISCONNECT, FORGET = (
@@ -118,7 +111,6 @@ CONNECT, CODE, CANCEL, DISCONNECT, FORGET = (
     "home_mail_forget",
 )
 """Action ids of the mailbox buttons, and of the field for the code."""
-ACTIONS = (CONNECT, CODE, CANCEL, DISCONNECT, FORGET)
 MOST_CORRECTED, MAX_CORRECTED = 20, 130
 """Maximum number of corrections shown, and of characters in each."""
 LINK = "home_mail_link"
@@ -371,10 +363,11 @@ class Home:
     def __init__(
         self,
         admission: Admission,
-        reach: Capabilities,
+        reach: Callable[[str], Awaitable[Mapping[str, str]]],
         connecting: Connecting,
         preferences: Preferences,
     ) -> None:
+        """`reach` returns what requests of a user may use: see `readable_handles`."""
         self._admission, self._reach = admission, reach
         self._connecting, self._preferences = connecting, preferences
         connecting.publish = self.show
@@ -385,50 +378,44 @@ class Home:
             await publish(self._connecting.web, user, view(await self.facts(user, team)))
 
     async def press(self, action: str, user: str, team: str, value: str = "") -> None:
-        """Handle a button or field if this user may use it, and publish the result."""
-        with in_language(await self._admission.people.language(user)):
-            await self._press(action, user, team, value)
-
-    async def _press(self, action: str, user: str, team: str, value: str) -> None:
+        """Handle a button or field of Home if this user may use it, and publish the result."""
+        inbox, connecting = self._admission.inbox, self._connecting
+        change_mail: dict[str, Callable[[], Awaitable[MailAccess]]] = {
+            CONNECT: lambda: connecting.begin(user, team),
+            CODE: lambda: connecting.confirm(user, value),
+            CANCEL: lambda: connecting.cancel(user),
+            DISCONNECT: lambda: connecting.disconnect(user),
+            FORGET: lambda: connecting.forget_corrections(user),
+        }
+        if action not in (PAUSE, RESUME, DELETE, *change_mail):
+            return
         if action == DELETE and value.isdecimal():
             await self._preferences.delete(user, int(value))
         facts = await self.facts(user, team)
-        if action in ACTIONS and facts.mail:
-            mail = await self._change_mail(self._connecting, action, user, team, value)
-            facts = replace(facts, mail=mail)
+        if action in change_mail and facts.mail:
+            facts = replace(facts, mail=await change_mail[action]())
         elif action in (PAUSE, RESUME) and facts.admin:
-            inbox = self._admission.inbox
             await (inbox.pause(f"<@{user}>") if action == PAUSE else inbox.resume())
             facts = replace(facts, paused=await inbox.paused_by())
-        await publish(self._connecting.web, user, view(facts))
-
-    async def _change_mail(
-        self, connecting: Connecting, action: str, user: str, team: str, typed: str
-    ) -> MailAccess:
-        if action == CONNECT:
-            return await connecting.begin(user, team)
-        if action == CODE:
-            return await connecting.confirm(user, typed)
-        if action == CANCEL:
-            return await connecting.cancel(user)
-        if action == DISCONNECT:
-            return await connecting.disconnect(user)
-        return await connecting.forget_corrections(user)
+        await publish(connecting.web, user, view(facts))
 
     async def facts(self, user: str, team: str) -> HomeFacts:
         inbox, paused = self._admission.inbox, await self._admission.inbox.paused_by()
+        connecting, database = self._connecting, self._admission.inbox.database
         try:
             policy = await self._admission.file.read()
         except PolicyFault as fault:
             return HomeFacts(fault.reason, paused=paused)
         refusal, where, offered = offers(policy, await self._admission_facts(policy, user, team))
-        mail = await self._mail(user, offered)
+        mail = await connecting.access(user) if "email" in permitted(offered) else None
+        own = {OPEN_MAIL: ""} if mail and mail.state != "off" else {}
+        handles = {} if refusal else {OPEN_CHANNELS: "", **own, **await self._reach(user)}
         return HomeFacts(
             refusal=refusal,
             places=where,
             scopes=offered,
-            handles={} if refusal else await self._handles(user, mail),
-            runs=await last_runs(inbox, user, self._connecting.url),
+            handles=handles,
+            runs=await last_runs(inbox, user, connecting.url),
             spent_usd=(await inbox.spending(user, day_of(datetime.now(UTC))))[0],
             daily_usd=policy.user_daily_usd,
             paused=paused,
@@ -436,17 +423,8 @@ class Home:
             mail=mail,
             preferences=tuple(await self._preferences.listed(user)),
             instructions=await self._preferences.instructed(user),
-            schedules=await _schedules(inbox.database, user),
+            schedules=await _schedules(database, user),
         )
-
-    async def _handles(self, user: str, mail: MailAccess | None) -> dict[str, str]:
-        own = {OPEN_MAIL: ""} if mail and mail.state != "off" else {}
-        return {OPEN_CHANNELS: "", **own, **await self._reach.of(user)}
-
-    async def _mail(self, user: str, offered: Sequence[str]) -> MailAccess | None:
-        if _reads_mail(offered):
-            return await self._connecting.access(user)
-        return None
 
     async def _admission_facts(self, policy: Policy, user: str, team: str) -> AdmissionFacts:
         """Return the policy's view of the user without a particular place or budgets."""
@@ -503,10 +481,9 @@ async def last_runs(inbox: RequestQueue, user: str, url: str) -> tuple[LastRun, 
     runs = []
     for run in await inbox.recent(user, LAST_RUNS):
         request = await inbox.request(run.request) if run.request else None
-        answers = (request.reply or {}).get("ts") or () if request else ()
         link = None
-        if request and answers:
-            link = permalink(url, request.channel, str(answers[0]), request.thread_ts)
+        if request and request.reply and request.reply.ts:
+            link = permalink(url, request.channel, request.reply.ts[0], request.thread_ts)
         runs.append(LastRun(run.question, run.status, run.started, run.cost_usd, link))
     return tuple(runs)
 
@@ -515,7 +492,3 @@ async def publish(web: AsyncWebClient, user: str, shown: Block) -> bool:
     """Publish a Home; return whether it is shown. A newer one (`hash_conflict`) counts."""
     code = await attempt("App Home", web.views_publish(user_id=user, view=shown))
     return code in ("", "hash_conflict")
-
-
-def _reads_mail(scopes: Sequence[str]) -> bool:
-    return "email" in permitted(scopes)

@@ -135,10 +135,9 @@ class Cursors:
     async def _try_flush(self) -> None:
         try:
             await self.flush()
-        except StoreError as error:
-            log.warning("the cursors are kept in memory for now: %s", error)
-        except Exception:
-            log.exception("the cursors could not be stored")
+        except Exception as error:  # top-level boundary: they are stored later
+            trace = not isinstance(error, StoreError)
+            log.warning("the cursors are kept in memory for now: %s", error, exc_info=trace)
 
 
 STORE_S = 10.0
@@ -225,13 +224,7 @@ class Intake(Receiver):
         bot: Bot,
         interactions: Interactions,
         settings: Settings,
-        *,
-        on_request: Callable[[], object] = lambda: None,
-        on_feedback: Callable[[str, str], object] = lambda value, reason: None,
     ) -> None:
-        """`on_request` is called after each new request, `on_feedback` after a new rating, and
-        again with the reason for a bad one.
-        """
         super().__init__(settings, web.token)
         self.bot = bot
         self.counts: Counter[str] = Counter()
@@ -239,8 +232,11 @@ class Intake(Receiver):
         self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
         shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
         self._asks = {**settings.slack.reactions, **shortcuts}
-        self._on_request, self._interactions = on_request, interactions
-        self._on_feedback = on_feedback
+        self._interactions = interactions
+        self.on_request: Callable[[], object] = lambda: None
+        """Called after each new request."""
+        self.on_feedback: Callable[[str, str], object] = lambda value, reason: None
+        """Called after a new rating, and again with the reason for a bad one."""
         self._later: set[asyncio.Task[None]] = set()
 
     async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
@@ -311,7 +307,7 @@ class Intake(Receiver):
             case FeedbackGiven() | FeedbackExplained():
                 await self._rate(found)
             case CardClicked() | FormSubmitted():
-                self._after_ack(await self._interactions.on_click(found))
+                self._after_ack(await self._interactions.approvals.on_click(found))
             case SlashCommand():
                 return await self._command(found)
         return ""
@@ -336,7 +332,7 @@ class Intake(Receiver):
         new = await self._inbox.add(request)
         self.counts["new" if new else "again"] += 1
         if new:
-            self._on_request()
+            self.on_request()
         return new
 
     async def _choose(self, chosen: ThreadChosen) -> None:
@@ -382,31 +378,29 @@ class Intake(Receiver):
         await self._writer.post(mark, channel, None, MessagePart(text))
 
     async def _command(self, command: SlashCommand) -> str:
-        with in_language(await self._interactions.language(command.user)):
-            return await self._carry_out(command)
-
-    async def _carry_out(self, command: SlashCommand) -> str:
-        inbox = self._inbox
-        if command.word not in ("pause", "resume", "status"):
-            return phrase("command.help")
-        if command.word != "status" and not await self._interactions.is_admin(command.user):
-            return phrase("command.not_allowed")
-        if command.word == "pause":
-            await inbox.pause(f"<@{command.user}>")
-        if command.word == "resume":
-            await inbox.resume()
-        by = await inbox.paused_by()
-        return phrase("command.paused", by=by) if by else phrase("command.running")
+        inbox, word, user = self._inbox, command.word, command.user
+        with in_language(await self._interactions.language(user)):
+            if word not in ("pause", "resume", "status"):
+                return phrase("command.help")
+            admins = await self._interactions.admission.file.admins()
+            if word != "status" and user not in admins:
+                return phrase("command.not_allowed")
+            if word == "pause":
+                await inbox.pause(f"<@{user}>")
+            if word == "resume":
+                await inbox.resume()
+            by = await inbox.paused_by()
+            return phrase("command.paused", by=by) if by else phrase("command.running")
 
     async def _rate(self, given: FeedbackGiven | FeedbackExplained) -> None:
         if isinstance(given, FeedbackGiven):
             if await self._inbox.feedback(given.key, given.user, given.value):
-                self._on_feedback(given.value, "")
+                self.on_feedback(given.value, "")
             self._after_ack(self._respond(given))
         elif given.reason or given.comment:
             why = (given.reason, given.comment)
             if await self._inbox.explain(given.key, given.user, *why):
-                self._on_feedback(BAD, given.reason or "other")
+                self.on_feedback(BAD, given.reason or "other")
 
     async def _respond(self, given: FeedbackGiven) -> None:
         """Ask why an answer is bad; say thank you where that is not possible, or it is good."""

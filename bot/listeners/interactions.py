@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.approvals.cards import CardClicked, FormSubmitted
-from bot.approvals.service import After, Approvals
+from bot.approvals.service import Approvals
 from bot.listeners.digest import DigestActing
 from bot.listeners.events import ButtonClicked, DigestAction, FeedbackGiven, HomeOpened
-from bot.listeners.home import ACTIONS, DELETE, PAUSE, RESUME, Home
-from bot.policy.policy import Admission, PolicyFault
+from bot.listeners.home import Home
+from bot.policy.policy import Admission
 from bot.reports.documents import AnswerDocument, SweepReport, TriageAnswer, parse_document
 from bot.reports.frame import DETAILS, feedback_form, message_view
 from bot.reports.slack import details_view
@@ -25,46 +23,6 @@ from bot.storage.requests import Incoming
 from config.sections import ReplySettings
 from config.words import in_language, phrase
 from scopes.label import Label
-from subagents.directory import Directory
-
-log = logging.getLogger(__name__)
-
-
-class AnswerButtons:
-    """Handles clicks below answers. Its methods raise StoreError."""
-
-    def __init__(
-        self, store: Store, web: AsyncWebClient, directory: Directory, settings: ReplySettings
-    ) -> None:
-        self._store, self._web = store, web
-        self._directory, self._settings = directory, settings
-
-    async def show_details(self, run: str, user: str, trigger: str) -> None:
-        """Open the details of an answer for a user who may read what it rests on."""
-        view = await self._details(run, user)
-        await attempt("the details", self._web.views_open(trigger_id=trigger, view=view))
-
-    async def ask_why(self, given: FeedbackGiven) -> bool:
-        """Open the form that asks why an answer is bad; return whether it is open."""
-        form = feedback_form(given.key)
-        opened = self._web.views_open(trigger_id=given.trigger, view=form)
-        return not await attempt("the form of a rating", opened)
-
-    async def _details(self, run: str, user: str) -> Block:
-        try:
-            stored = await self._store.run(run)
-        except RunNotFound:
-            return message_view(phrase("answer.details_gone"))
-        document = parse_document(stored.result) if stored.result else None
-        if not isinstance(document, AnswerDocument | SweepReport | TriageAnswer) or not (
-            document.label
-        ):
-            return message_view(phrase("answer.details_gone"))
-        if await self._directory.obstacles(Label.of(document.label), user):
-            return message_view(phrase("answer.details_hidden"))
-        took = (stored.finished or stored.started) - stored.started
-        return details_view(document, self._settings, took.total_seconds())
-
 
 HOME_TAB = "home"
 LANGUAGE_S = 2.0
@@ -80,34 +38,50 @@ class Interactions:
     approvals: Approvals
     digests: DigestActing
     home: Home
-    answers: AnswerButtons
-
-    async def on_click(self, click: CardClicked | FormSubmitted) -> After:
-        """Decide on a card, and store it before the ack."""
-        return await self.approvals.on_click(click)
+    store: Store
+    settings: ReplySettings
 
     async def follow(self, found: HomeOpened | ButtonClicked | DigestAction) -> None:
         """Handle, after the ack, an opened Home or pane, a button or field, or a digest's click."""
-        if isinstance(found, DigestAction):
-            with in_language(await self.language(found.click.user)):
-                await self.digests.act(found)
-        elif isinstance(found, ButtonClicked):
-            if found.action == DETAILS:
-                with in_language(await self.language(found.user)):
-                    await self.answers.show_details(found.value, found.user, found.trigger)
-            elif found.action in (PAUSE, RESUME, DELETE, *ACTIONS):
-                await self.home.press(found.action, found.user, found.team, found.value)
-        elif found.tab == HOME_TAB:
-            await self.home.show(found.user, found.team)
-        else:
-            event = {**found.event, "channel": found.channel}
-            with in_language(await self.language(found.user)):
-                await assistant_pane.suggest(self.web, self.admission.people, event)
+        user = found.click.user if isinstance(found, DigestAction) else found.user
+        with in_language(await self.language(user)):
+            match found:
+                case DigestAction():
+                    await self.digests.act(found)
+                case ButtonClicked(action=action) if action == DETAILS:
+                    view = await self._details(found.value, user)
+                    opened = self.web.views_open(trigger_id=found.trigger, view=view)
+                    await attempt("the details", opened)
+                case ButtonClicked():
+                    await self.home.press(found.action, user, found.team, found.value)
+                case HomeOpened(tab=tab) if tab == HOME_TAB:
+                    await self.home.show(user, found.team)
+                case HomeOpened():
+                    event = {**found.event, "channel": found.channel}
+                    await assistant_pane.suggest(self.web, self.admission.people, event)
+
+    async def _details(self, run: str, user: str) -> Block:
+        """Return the details of an answer, for a user who may read what it rests on."""
+        try:
+            stored = await self.store.run(run)
+        except RunNotFound:
+            return message_view(phrase("answer.details_gone"))
+        document = parse_document(stored.result) if stored.result else None
+        if not isinstance(document, AnswerDocument | SweepReport | TriageAnswer) or not (
+            document.label
+        ):
+            return message_view(phrase("answer.details_gone"))
+        if await self.approvals.cards.directory.obstacles(Label.of(document.label), user):
+            return message_view(phrase("answer.details_hidden"))
+        took = (stored.finished or stored.started) - stored.started
+        return details_view(document, self.settings, took.total_seconds())
 
     async def ask_why(self, given: FeedbackGiven) -> bool:
         """Open the form that asks why an answer is bad; return whether it is open."""
         with in_language(await self.language(given.user, given.channel)):
-            return await self.answers.ask_why(given)
+            form = feedback_form(given.key)
+            opened = self.web.views_open(trigger_id=given.trigger, view=form)
+            return not await attempt("the form of a rating", opened)
 
     async def entitle(self, request: Incoming) -> None:
         """Name a conversation after the direct message that starts it, after the ack."""
@@ -121,10 +95,3 @@ class Interactions:
                 return await self.admission.people.language(user, channel)
         except TimeoutError:
             return ""
-
-    async def is_admin(self, user: str) -> bool:
-        """Return whether the current policy names this user; False while the policy is invalid."""
-        try:
-            return user in (await self.admission.file.read()).admins
-        except PolicyFault:
-            return False

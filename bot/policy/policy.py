@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -120,6 +120,13 @@ class PolicyFile:
         if isinstance(self._now, PolicyFault):
             raise PolicyFault(self._now.path, self._now.fault)
         return self._now
+
+    async def admins(self) -> Sequence[str]:
+        """Return the administrators; none while the policy cannot be read."""
+        try:
+            return (await self.read()).admins
+        except PolicyFault:
+            return ()
 
     def _look(self, path: Path) -> None:
         """Read the file if it is not the one that was read last."""

@@ -127,29 +127,18 @@ class Forget:
         lost_issues = await self._issues(rests, items, gone)
         lost = await self._of_runs(target, gone, busy)
         own = await self._own_rows(target)
-        if not self.dry_run:
-            await asyncio.to_thread(_delete_folders, self.data_dir, gone)
-            for some in chunks(gone, RUNS):
-                await self.database.change(partial(_delete_runs, ids=some))
-        done = replace(
-            lost,
-            items=len(items),
-            runs=len(gone),
-            issues=lost_issues,
-            requests=requests,
-            feedback=own.feedback,
-            credentials=own.credentials,
-            schedules=own.schedules,
-            mail=own.mail,
-            later=len(seen & busy) + waiting,
-        )
-        if not self.dry_run:
-            named = 0
-            if target.kind in ("channel", "user"):
-                mine = sa.delete(names).where(names.c.id == target.id)
-                named = await self.database.write(mine)
-            if named or done != Forgotten():
-                await self.database.empty_log()
+        later = len(seen & busy) + waiting
+        counts = {"items": len(items), "runs": len(gone), "issues": lost_issues}
+        done = replace(lost, **own, **counts, requests=requests, later=later)
+        if self.dry_run:
+            return done
+        await asyncio.to_thread(_delete_folders, self.data_dir, gone)
+        for some in chunks(gone, RUNS):
+            await self.database.change(partial(_delete_runs, ids=some))
+        is_named = target.kind in ("channel", "user")
+        mine = names.c.id == (target.id if is_named else "")
+        if await self.database.write(sa.delete(names).where(mine)) or done != Forgotten():
+            await self.database.empty_log()
         return done
 
     async def _items_by_run(
@@ -291,8 +280,8 @@ class Forget:
             await self._execute(statements)
         return len(mine)
 
-    async def _own_rows(self, target: ForgetTarget) -> Forgotten:
-        """Delete the rows of the target itself.
+    async def _own_rows(self, target: ForgetTarget) -> dict[str, int]:
+        """Delete the rows of the target itself; return how many, by field of `Forgotten`.
 
         When a thread is forgotten, the record that it was handled (ids only) stays; otherwise the
         next triage would read it again.
@@ -307,18 +296,18 @@ class Forget:
             mail.append(sa.update(mail_threads).where(snoozed).values(until=None))
             mail += [sa.delete(t).where(t.c.thread == id) for t in (mail_corrections, mail_acts)]
         if target.kind != "user":
-            return Forgotten(mail=await self._execute(mail))
+            return {"mail": await self._execute(mail)}
         accounts = (mail_cursors, mail_threads, mail_corrections, mail_acts)
         mail += [sa.delete(table).where(table.c.account == id) for table in accounts]
         await self._execute([sa.delete(oauth_states).where(oauth_states.c.account == id)])
-        return Forgotten(
-            mail=await self._execute(mail),
-            feedback=await self._execute([sa.delete(feedback).where(feedback.c.user == id)]),
-            credentials=await self._execute(
-                [sa.delete(credentials).where(credentials.c.account == id)]
-            ),
-            schedules=await self._schedules(id),
-        )
+        ratings = sa.delete(feedback).where(feedback.c.user == id)
+        tokens = sa.delete(credentials).where(credentials.c.account == id)
+        return {
+            "mail": await self._execute(mail),
+            "feedback": await self._execute([ratings]),
+            "credentials": await self._execute([tokens]),
+            "schedules": await self._schedules(id),
+        }
 
     async def _execute(self, statements: Sequence[Statement]) -> int:
         """Execute statements in one transaction; return how many rows they affect."""
@@ -376,7 +365,8 @@ def _delete_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
 
 def _delete_folders(data_dir: Path | None, gone: Set[str]) -> None:
     """Delete the folders of these runs on this machine."""
-    for folder in (work_of(data_dir) / place_of(run) for run in gone) if data_dir else ():
+    folders = [work_of(data_dir) / place_of(run) for run in gone] if data_dir else []
+    for folder in folders:
         try:
             shutil.rmtree(folder)
         except FileNotFoundError:
@@ -414,10 +404,9 @@ async def forget_pending_forever(database: Database, data_dir: Path) -> None:
     while True:
         try:
             await forget_pending(database, data_dir=data_dir)
-        except StoreError as error:
-            log.error("%s What was deleted in Slack could not be forgotten.", error)
-        except Exception:  # top-level boundary: pending deletions stay, and are retried
-            log.exception("what was deleted in Slack could not be forgotten; it is tried again")
+        except Exception as error:  # top-level boundary: pending deletions stay, and are retried
+            trace, what = not isinstance(error, StoreError), "What was deleted in Slack"
+            log.error("%s could not be forgotten yet: %s", what, error, exc_info=trace)
         await asyncio.sleep(LOOK_EVERY_S)
 
 

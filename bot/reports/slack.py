@@ -41,7 +41,6 @@ from bot.slack.blocks import (
     MAX_TABLE,
     Block,
     Element,
-    Rendered,
     actions,
     assemble,
     bold,
@@ -73,7 +72,7 @@ def answer_message(
     requester: str = "",
     *,
     schedule: str = "",
-) -> Rendered:
+) -> tuple[MessagePart, ...]:
     """Render the answer to the request `key`.
 
     `requester` is the id of the user who may be mentioned in it. `schedule` tells of the schedule
@@ -90,7 +89,7 @@ def answer_message(
         foot.append(context_block(schedule))
     elif foot:
         foot.append(feedback(key))
-    return assemble(cut(text, settings, MAX_MESSAGE - size(foot)), prose, tuple(foot))
+    return assemble(cut(text, settings, MAX_MESSAGE - size(foot)), prose, foot)
 
 
 def lead_message(
@@ -101,7 +100,7 @@ def lead_message(
         return ()
     prose = Prose(document.links, settings, document.question, requester)
     linked = prose.link_citations(document.lead.strip(), Numbers(document.links))
-    return assemble(cut(linked, settings, MAX_MESSAGE), prose, ()).parts
+    return assemble(cut(linked, settings, MAX_MESSAGE), prose)
 
 
 class HeadLimits(NamedTuple):

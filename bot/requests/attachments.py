@@ -6,13 +6,14 @@ import asyncio
 import base64
 import logging
 import re
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
+from PIL import Image
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -31,65 +32,9 @@ MAX_BASE64 = 5_000_000
 """Bytes of an image as base64 that the Messages API takes."""
 
 
-def image_type(data: bytes) -> str | None:
-    """Return the media type by the first bytes, not by the file name; None = not an image."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "image/webp"
-    return None
-
-
-def dimensions(data: bytes) -> tuple[int, int] | None:
-    """Return width and height in pixels; None if the header is incomplete."""
-    try:
-        match image_type(data):
-            case "image/png":
-                return struct.unpack(">II", data[16:24])
-            case "image/gif":
-                return struct.unpack("<HH", data[6:10])
-            case "image/webp":
-                return _webp(data)
-            case "image/jpeg":
-                return _jpeg(data)
-    except (struct.error, IndexError):
-        return None
-    return None
-
-
-def _webp(data: bytes) -> tuple[int, int] | None:
-    kind = data[12:16]
-    if kind == b"VP8X":
-        low, high, height, top = struct.unpack("<HBHB", data[24:30])
-        return (high << 16 | low) + 1, (top << 16 | height) + 1
-    if kind == b"VP8L":
-        (bits,) = struct.unpack("<I", data[21:25])
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if kind == b"VP8 ":
-        width, height = struct.unpack("<HH", data[26:30])
-        return width & 0x3FFF, height & 0x3FFF
-    return None
-
-
-def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Return the size from the first frame header, skipping the segments before it."""
-    at = 2
-    while data[at] == 0xFF:
-        kind = data[at + 1]
-        if kind == 0xFF:
-            at += 1
-            continue
-        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-            return width, height
-        at += 2 + int(struct.unpack(">H", data[at + 2 : at + 4])[0])
-    return None
-
-
+IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP", re.DOTALL)
+"""The first bytes of an image, whatever the file is called."""
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 DOWNLOAD_S = 30.0
 MAX_REDIRECTS = 3
 SLACK_HOSTS = frozenset({"files.slack.com", "files.slack-gov.com"})
@@ -249,8 +194,8 @@ async def _content(
     file: Mapping[str, Any], data: bytes, max_tokens: int, delimiter: str
 ) -> list[Block]:
     name = _name(file)
-    if kind := image_type(data):
-        return [text_block(f"IMAGE: {name}"), _image(kind, data)]
+    if IMAGE.match(data):
+        return [text_block(f"IMAGE: {name}"), _image(data)]
     found = await read_document(data, 4 * max_tokens, source=_is_called_html(file))
     facts, cut = found.facts, shorten(found.text, max_tokens)
     if found.cut:
@@ -262,12 +207,19 @@ async def _content(
     return [text_block(f"{head}\n{body}")]
 
 
-def _image(kind: str, data: bytes) -> Block:
-    size = dimensions(data)
-    if size is None or min(size) < 1:
-        raise DocumentRefused("is a damaged image")
+def _image(data: bytes) -> Block:
+    """Return an image as the Messages API takes it; only its header is read here."""
+    large = f"is an image of more than {MAX_PIXELS} pixels a side"
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
+            is_jpeg = image.format == "MPO"  # as some phones save photographs
+            kind, size = Image.MIME["JPEG" if is_jpeg else str(image.format)], image.size
+    except Image.DecompressionBombError as error:
+        raise DocumentRefused(large) from error
+    except (OSError, ValueError) as error:
+        raise DocumentRefused("is a damaged image") from error
     if max(size) > MAX_PIXELS:
-        raise DocumentRefused(f"is an image of more than {MAX_PIXELS} pixels a side")
+        raise DocumentRefused(large)
     encoded = base64.b64encode(data).decode()
     if len(encoded) > MAX_BASE64:
         raise DocumentRefused(f"is an image of more than {MAX_BASE64 * 3 / 4 / MEGABYTE:g} MB")

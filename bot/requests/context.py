@@ -8,15 +8,15 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import reduce
 from typing import Any
 
-from pydantic import BaseModel
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.citations import CITED, without_own
 from bot.mailbox.sync import MailState
 from bot.requests.attachments import read_files
-from bot.requests.thread import FAILURES, Thread, rebuild
+from bot.requests.thread import FAILURES, Thread, ThreadReader
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, WorkflowSpawner
 from bot.runs.store import Store
@@ -27,13 +27,15 @@ from bot.storage.database import Database
 from bot.storage.deletions import seen_by_runs
 from bot.storage.requests import RequestQueue, StoredRequest, asked_at
 from bot.storage.tables import StoredSubagent
-from bot.tasks.base import NOBODY, EarlierTurn, Requester
+from bot.tasks.base import EarlierTurn, Request, Requester
 from config.sections import ReplySettings
 from config.settings import Settings
+from scopes.intent import Intent
 from scopes.label import TRUSTED, Label, is_conversation
 from scopes.preferences import Preferences
-from scopes.slack_items import is_outside
+from scopes.slack_items import is_outside, plain
 from scopes.slack_reader import EPOCH, SlackReader
+from scopes.tool import Window
 from subagents.budget import NANO
 from subagents.delimiter import new_delimiter
 from subagents.result import Finding
@@ -58,29 +60,12 @@ No subagent has such a number, and an id means the same in each turn.
 NO_WORDS = "(The message mentions you and says nothing else.)"
 
 
-class RequestContext(BaseModel):
-    """The conversation around a request, as a step of its run stores it."""
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """A request with what was said around it, as a step of its run stores it."""
 
-    delimiter: str
-    text: str
-    conversation: str
-    """The thread before the request, or what was asked before in a direct message; may be empty."""
-    before: list[EarlierTurn] = []
-    """The requester's own part of it."""
-    files: list[dict[str, Any]]
-    """Content blocks of the Messages API."""
-    earlier: list[Finding]
-    """Findings of earlier answers in the thread."""
-    here: dict[str, str]
-    """Source -> name, of what may be used without being named."""
-    said: str
-    requester: Requester = NOBODY
-    preferences: list[str] = []
-    """Those of the requester."""
-    instructions: str = ""
-    """Those of the channel."""
-    label: dict[str, Any]
-    refused: list[str]
+    asked: Request
+    refused: tuple[str, ...]
     """A sentence for each file, or part of the thread, that could not be read."""
 
 
@@ -104,17 +89,9 @@ class ContextReader:
         if in_thread or request.asked_back:
             earlier = await self._earlier(request, live.run)
         before = await self._asked_before(request)
-        thread = await rebuild(
-            reader.web,
-            request,
-            self.settings.thread_tokens,
-            self.bot_user,
-            self.people,
-            reader.label,
-            self.url,
-            earlier.answers,
-            () if in_thread else tuple(before),
-        )
+        known = (reader.web, self.people, self.bot_user, reader.label)
+        threads = ThreadReader(*known, self.settings.thread_tokens, self.url)
+        thread = await threads.read(request, earlier.answers, () if in_thread else tuple(before))
         delimiter = new_delimiter()
         attached = await read_files(self.web, request.event, self.settings, delimiter)
         text = thread.request or NO_WORDS
@@ -132,28 +109,39 @@ class ContextReader:
         here = {request.channel: name}
         if in_thread:
             here[f"{request.channel}/{request.thread_ts}"] = "this thread"
-        return RequestContext(
-            delimiter=delimiter,
+        as_of, choices = asked_at(request), request.choices
+        person = await self.people.person(request.user, request.team)
+        language = await self.people.language(request.user, request.channel, request.words)
+        asked = Request(
             text=f"{text}\n({looking_at})" if looking_at else text,
-            conversation=thread.text.rpartition("\n")[0],
-            before=[
-                EarlierTurn(said=words, read=await self._read_by(before.get(ts)))
-                for ts, words in thread.own.items()
-            ],
-            files=[dict(block) for block in attached.blocks],
-            earlier=earlier.findings[:MAX_EARLIER_FINDINGS],
-            here=here,
-            said=thread.said,
-            requester=Requester.of(
-                await self.people.person(request.user, request.team),
-                request.user,
-                await self.people.language(request.user, request.channel, request.words),
-            ),
-            preferences=[each.text for each in await preferences.listed(request.user)],
+            window=Window(as_of - timedelta(days=self.settings.since_days), as_of),
+            earliest=as_of - timedelta(days=self.settings.max_since_days),
+            requester=Requester.of(person, request.user, language),
+            preferences=tuple(each.text for each in await preferences.listed(request.user)),
             instructions=instructions,
-            label=label.to_json(),
-            refused=[*attached.refused, *([thread.note] if thread.note else [])],
+            delimiter=delimiter,
+            conversation=thread.text.rpartition("\n")[0],
+            before=tuple(
+                [
+                    EarlierTurn(said=words, read=await self._read_by(before.get(ts)))
+                    for ts, words in thread.own.items()
+                ]
+            ),
+            files=attached.blocks,
+            earlier=tuple(earlier.findings[:MAX_EARLIER_FINDINGS]),
+            here=here,
+            choices=tuple((each.question, each.option) for each in choices),
+            label=reduce(Label.join, (Label.of(each.label) for each in choices), label),
+            said=thread.said,
+            intent=Intent(
+                text=plain(thread.said, {}),  # without names, which others choose
+                home=request.channel,
+                thread=f"{request.channel}/{request.thread_ts}",
+                own=f"{request.channel}/{request.ts}",
+                lookups=frozenset(request.lookups),
+            ),
         )
+        return RequestContext(asked, (*attached.refused, *filter(None, [thread.note])))
 
     async def _note(
         self, request: StoredRequest, live: ActiveRun, thread: Thread, earlier: EarlierAnswers

@@ -5,56 +5,50 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
-import scopes
 from bot.memory import kept_files, publish_conversation
 from bot.reports import slack
-from bot.reports.documents import (
-    Answer,
-    AnswerDocument,
-    Document,
-    parse_document,
-)
+from bot.reports.documents import Answer, AnswerDocument, Document, parse_document
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import Store
 from bot.slack import blocks
-from bot.slack.blocks import Rendered
 from bot.slack.client import TokenRefused, WriteFailed, retry_until
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import Admits, StreamingReply
 from bot.slack.uploads import TAKEN
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import Choice, RequestQueue, StoredRequest, try_now
+from bot.storage.requests import Choice, RequestQueue, StoredReply, StoredRequest, try_now
 from config.settings import Settings
 from config.words import phrase
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.resources import Resource, Resources
-from scopes.tool import Tool, ToolContext, ToolError
+from scopes.tool import ToolContext
 from subagents.directory import Obstacle
-from subagents.gate import Action, Deny, Gate
+from subagents.gate import Gate
 from subagents.run import Run
 
 log = logging.getLogger(__name__)
 
 
-def render_answer(document: Document, request: StoredRequest, settings: Settings) -> Rendered:
+def render_answer(
+    document: Document, request: StoredRequest, settings: Settings
+) -> tuple[MessagePart, ...]:
     """Render the document of an answer, a triage or a sweep."""
     if isinstance(document, AnswerDocument):
         return slack.answer_message(document, request.key, settings.reply, request.user)
     place = f"assistant show {document.run_id} --json"
     parts = slack.report_parts(document, settings.triage.categories, place)
-    below = (blocks.feedback(request.key),)
     *before, last = (*slack.lead_message(document, settings.reply, request.user), *parts)
-    last = replace(last, blocks=(*last.blocks, *below))
-    return Rendered((*before, last), (*before, last)[0].text)
+    return (*before, replace(last, blocks=(*last.blocks, blocks.feedback(request.key))))
 
 
-Write = Callable[[], Awaitable[dict[str, Any]]]
+T = TypeVar("T")
+Write = Callable[[], Awaitable[T]]
 """Writes to Slack, and may be called again; returns what was written."""
 
 AGAIN_S = 0.2
@@ -78,7 +72,7 @@ async def post_thread(
     """
     marks = [replace(mark, key=f"{mark.key}#{number}") for number in range(1, len(parts) + 1)]
     root = await writer.post(marks[0], channel, None, parts[0], look_first=True, after=after)
-    there = (await writer.mine(channel, root, mark.key, "")).parts if parts[1:] else {}
+    there = (await writer.posted.of(channel, root, mark.key, "")).parts if parts[1:] else {}
     for number, part in enumerate(parts[1:], 2):
         if number not in there:
             await writer.post(marks[number - 1], channel, root, part)
@@ -106,15 +100,8 @@ LACKING = "missing_scope"
 REASONS = {LACKING: "file.lacking", TAKEN: "file.not_shown"}
 """Slack's error -> key of why a file is missing."""
 
-REFUSED = {
-    "audience": "refused.audience",
-    "entitlement": "refused.entitlement",
-    "handles": "refused.entitlement",
-}
-"""Rule of the gate -> key of why an approved action is refused."""
 
-
-async def _as_optional(write: Write) -> dict[str, Any]:
+async def _as_optional(write: Write[T]) -> T:
     """Return the result of a write; the lack of its permission is no reason to wait."""
     try:
         return await write()
@@ -122,14 +109,6 @@ async def _as_optional(write: Write) -> dict[str, Any]:
         if error.code != LACKING:
             raise
         raise WriteFailed(error.method, error.code) from error
-
-
-def _place(request: StoredRequest, done: Mapping[str, Any]) -> tuple[tuple[str, str] | None, str]:
-    """Return channel and thread of the answer, and its only reader if it is private."""
-    if not done.get("withheld"):
-        return (request.channel, request.thread_ts), ""
-    channel, ts = done.get("private") or ("", "")
-    return ((channel, ts) if channel else None), request.user
 
 
 def _format_missing(file: Resource, key: str) -> str:
@@ -150,12 +129,8 @@ BELIEVED_S = 5.0
 """Seconds for which a check of a message's readers is cached while an answer is written."""
 
 
-class NotDone(Exception):
-    """An approved action was not executed; the text explains why, in a sentence for people."""
-
-
 class Asker(Protocol):
-    """The part of `bot.approvals.service.Approvals` that is needed here."""
+    """The part of `bot.approvals.service.CardPoster` that is needed here."""
 
     async def show(self, run: str, request: StoredRequest) -> int: ...
     async def offer_grant(
@@ -181,7 +156,7 @@ class Delivery:
         reply: StreamingReply,
         ctx: ToolContext,
         document: Document,
-    ) -> dict[str, Any]:
+    ) -> StoredReply:
         """Write the answer; repeated calls write the same one, and progress never replaces it.
 
         It is posted where it was asked for if everyone there may read it now; else it is sent to
@@ -192,19 +167,18 @@ class Delivery:
             took = (datetime.now(UTC) - request.received).total_seconds()
             await live.run.record(f"{live.run.id}/{TOOK}", float, took)
 
-        async def finish() -> dict[str, Any]:
-            gate = live.run.gate
+        async def finish() -> StoredReply:
+            gate, parts = live.run.gate, render_answer(document, request, self.settings)
             obstacles = await gate.obstacles("p1", ctx)
             if not obstacles:
-                return await reply.finish(render_answer(document, request, self.settings))
-            parts = render_answer(document, request, self.settings).parts
-            first = blocks.sentence(why(obstacles)).parts[0]
-            place = await self._send_privately(gate, ctx, request, [first, *parts])
-            told = {"withheld": [asdict(o) for o in obstacles], "lost": place is None}
+                return await reply.finish(parts)
+            parts = (blocks.sentence(why(obstacles)), *parts)
+            place = await self._send_privately(gate, ctx, request, parts)
             said = phrase("reply.sent_in_private" if place else "reply.held_back")
-            return {**await reply.fail(said), **told, "private": place}
+            done = await reply.fail(said)
+            return done.model_copy(update={"withheld": obstacles, "private": place})
 
-        return await self.once(live, "finish", finish)
+        return await self.once(live, "finish", StoredReply, finish)
 
     async def _send_privately(
         self, gate: Gate, ctx: ToolContext, request: StoredRequest, parts: Sequence[MessagePart]
@@ -225,14 +199,15 @@ class Delivery:
         return channel, root
 
     async def attach(
-        self, request: StoredRequest, live: ActiveRun, ctx: ToolContext, done: Mapping[str, Any]
+        self, request: StoredRequest, live: ActiveRun, ctx: ToolContext, done: StoredReply
     ) -> None:
         """Attach the files of the request below its answer, written as `done`, each once.
 
         `ctx` is the context of the answer, which stays if this fails: what is missing is reported.
         """
         files = await kept_files(live.run)
-        place, to = _place(request, done)
+        place = done.private if done.withheld else (request.channel, request.thread_ts)
+        to = request.user if done.withheld else ""
         if not files or not place:
             return
         missing = []
@@ -243,7 +218,7 @@ class Delivery:
         left = len(files) - MOST
         missing += [phrase("file.more", n=left, most=str(MOST))] if left > 0 else []
         if missing:
-            part = blocks.sentence(phrase("file.missing", names="; ".join(missing))).parts[0]
+            part = blocks.sentence(phrase("file.missing", names="; ".join(missing)))
             try:
                 await self.writer.post(Mark(f"{request.key}/files"), *place, part, look_first=True)
             except WriteFailed as error:
@@ -254,45 +229,39 @@ class Delivery:
         uploads, (channel, thread) = self.writer.uploads, place
         name = f"files/{channel}/{file.name}@{file.version}"
 
-        async def send() -> dict[str, Any]:
-            return {"id": await uploads.hand_over(file.name, await read_file(live.run, file))}
+        async def send() -> str:
+            return await uploads.hand_over(file.name, await read_file(live.run, file))
 
-        async def show() -> dict[str, Any]:
-            return {"ts": await uploads.show(channel, thread, sent["id"], file.name)}
+        async def show() -> str:
+            return await uploads.show(channel, thread, sent, file.name)
 
         try:
-            sent = await self.once(live, f"{name}/sent", lambda: _as_optional(send))
-            await self.once(live, f"{name}/shown", lambda: _as_optional(show))
+            sent = await self.once(live, f"{name}/sent", str, lambda: _as_optional(send))
+            await self.once(live, f"{name}/shown", str, lambda: _as_optional(show))
         except WriteFailed as error:  # the answer is complete without it
             log.warning("a file of %s is not attached: %s", live.run.id, error)
             return REASONS.get(error.code, "file.not_taken")
         return ""
 
-    async def ask(self, request: StoredRequest, live: ActiveRun, done: Mapping[str, Any]) -> None:
+    async def ask(self, request: StoredRequest, live: ActiveRun, done: StoredReply) -> None:
         """Show the actions that need approval; the answer stays even if that fails."""
 
-        async def show() -> dict[str, Any]:
-            obstacles = [Obstacle(**each) for each in done.get("withheld", ())]
-            if obstacles and all(o.grantable for o in obstacles):
-                sources = {o.source: o.name for o in obstacles}
+        async def show() -> int:
+            if done.withheld and all(o.grantable for o in done.withheld):
+                sources = {o.source: o.name for o in done.withheld}
                 await self.approvals.offer_grant(live.run.id, request, sources, request.channel)
-            return {"cards": await self.approvals.show(live.run.id, request)}
+            return await self.approvals.show(live.run.id, request)
 
         try:
-            await self.once(live, "ask", show)
+            await self.once(live, "ask", int, show)
         except WriteFailed as error:
             log.warning("what waits for approval of %s is not shown: %s", request.key, error)
 
-    async def once(self, live: ActiveRun, name: str, write: Write) -> dict[str, Any]:
+    async def once(self, live: ActiveRun, name: str, kind: type[T], write: Write[T]) -> T:
         """Return what a write to Slack returned: it is made once, and waits while Slack is down."""
-        if (done := self.done(live, name)) is not None:
-            return done
-        written = await retry_until(write, self.settings.serve.outage_give_up_s)
-        return await live.run.record(f"{live.run.id}/{name}", dict[str, Any], written)
-
-    def done(self, live: ActiveRun, name: str) -> dict[str, Any] | None:
-        """Return what this write returned; None if it was not made."""
-        return live.run.recorded(f"{live.run.id}/{name}", dict[str, Any])
+        give_up_s = self.settings.serve.outage_give_up_s
+        key = f"{live.run.id}/{name}"
+        return await live.run.once(key, kind, lambda: retry_until(write, give_up_s))
 
     def is_begun(self, live: ActiveRun) -> bool:
         """Return whether the answer may have been posted."""
@@ -318,15 +287,14 @@ class Delivery:
             ctx = bare_context(live.run, label, Intent(home=request.channel))
             if await live.run.gate.obstacles("p1", ctx):
                 return False
-        reply = StreamingReply(self.writer, request, self.settings.reply, request.reply, run=run)
-        try:
-            done = await reply.finish(render_answer(document, request, self.settings))
-        finally:
-            await reply.aclose()
-        await publish_conversation(self.store.database, run)
-        if (request.reply or {}).get("withheld"):  # else all of this was done before
-            async with self.runs.at_work(run) as live:
-                ctx = bare_context(live.run, label, Intent(home=request.channel))
+            before, settings = request.reply, self.settings
+            reply = StreamingReply(self.writer, request, settings.reply, before, run=run)
+            try:
+                done = await reply.finish(render_answer(document, request, settings))
+            finally:
+                await reply.aclose()
+            await publish_conversation(self.store.database, run)
+            if before and before.withheld:  # else all of this was done before
                 await self.attach(request, live, ctx, done)
         await self.inbox.finish(request.key, "done", done)
         return True
@@ -341,32 +309,11 @@ class Delivery:
         found = await self.store.find_run(run)
         if found is None or not found.request:
             return False
-        begun = await self.inbox.again(found.request, run, lookups, choice)
-        while begun is None:
-            await asyncio.sleep(AGAIN_S)
+        while True:
             begun = await self.inbox.again(found.request, run, lookups, choice)
-        return begun
-
-    async def perform(self, action: Action) -> str:
-        """Execute an approved action exactly as stored; return what was done, in a sentence.
-
-        It may be called again: its writes happen once for the action's id. Raises NotDone for what
-        must not or cannot be done, WriteFailed if Slack is unavailable.
-        """
-        async with self.runs.at_work(action.run) as live:
-            tool = _tool(action, live.run.clients)
-            key = f"action/{action.id}"
-            ctx = bare_context(live.run, action.label, action.intent, key)
-            try:
-                async with asyncio.timeout(live.run.limits.tool_timeout_s):
-                    found = await live.run.gate.perform(action, ctx, tool)
-            except ToolError as error:
-                raise NotDone(str(error)) from error
-            except TimeoutError:
-                raise NotDone(phrase("action.no_answer", tool=tool.name)) from None
-        if isinstance(found, Deny):
-            raise NotDone(phrase(REFUSED.get(found.rule, "refused.other")))
-        return found.note or phrase("done.done")
+            if begun is not None:
+                return begun
+            await asyncio.sleep(AGAIN_S)
 
 
 def bare_context(run: Run, label: Label, intent: Intent, key: str = "") -> ToolContext:
@@ -399,11 +346,3 @@ def audience_check(run: Run, home: str) -> Admits:
         return known
 
     return ask
-
-
-def _tool(action: Action, clients: Mapping[type, object]) -> Tool:
-    tools: Sequence[Tool] = scopes.tools_of(action.scope, clients)
-    found = next((t for t in tools if t.name == action.tool), None)
-    if found is None:
-        raise NotDone(phrase("action.no_tool", tool=action.tool))
-    return found

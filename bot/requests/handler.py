@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial
 from html import unescape
 from typing import Any
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from bot.log import about
 from bot.memory import add_files
 from bot.metrics import Metrics
-from bot.policy.policy import Admission, Later, NotPermitted, Permitted, PolicyFault
+from bot.policy.policy import Admission, Later, NotPermitted, Permitted
 from bot.reports.documents import Answer, PanelAlarm, PanelReport
 from bot.requests.context import ContextReader, RequestContext, TaskContext
 from bot.requests.delivery import Delivery, audience_check
@@ -34,17 +34,19 @@ from bot.slack.markdown import Prose
 from bot.slack.messages import Mark
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import STOPPED, RequestQueue, StoredRequest, asked_at, workflow_id
+from bot.storage.requests import (
+    STOPPED,
+    RequestQueue,
+    StoredReply,
+    StoredRequest,
+    asked_at,
+    workflow_id,
+)
 from bot.tasks.ask import Ask
-from bot.tasks.base import Request
 from config.sections import LimitSettings
 from config.settings import Settings
 from config.words import in_language, phrase
-from scopes.intent import Intent
-from scopes.label import Label
-from scopes.slack_items import plain
 from scopes.slack_reader import SlackReader
-from scopes.tool import Window
 from subagents.delegation import ANYTHING
 from subagents.delegation import Allowed as AllowedSubagents
 
@@ -92,11 +94,9 @@ class RequestHandler:
         with about(run=request.run, request=key), in_language(language):
             try:
                 state = await self._answer(request)
-            except WriteFailed as error:
-                log.warning("the answer to %s could not be written: %s", key, error)
-                state = await self._fail(request, phrase("reply.failed"))
-            except Exception:  # top-level boundary: one request must not take down the worker
-                log.exception("request %s failed", key)
+            except Exception as error:  # top-level boundary: the worker goes on with others
+                trace = not isinstance(error, WriteFailed)
+                log.error("request %s failed: %s", key, error, exc_info=trace)
                 state = await self._fail(request, phrase("reply.failed"))
             seconds = (datetime.now(UTC) - request.received).total_seconds()
             log.info("%s after %.1f s", state, seconds)
@@ -131,7 +131,9 @@ class RequestHandler:
 
     async def _end_stopped(self, request: StoredRequest) -> str:
         """Stop a request before its turn, or while it waits for the model."""
-        if not request.reply and not isinstance(await self.admission.decide(request), Permitted):
+        if request.reply is None and not isinstance(
+            await self.admission.decide(request), Permitted
+        ):
             await self.inbox.finish(request.key, "ignored")  # it would not have been answered
             return "ignored"
         reply = StreamingReply(self.writer, request, self.settings.reply, request.reply)
@@ -200,7 +202,7 @@ class RequestHandler:
         return "ignored"
 
     async def _reply(self, request: StoredRequest, live: ActiveRun, resumed: bool) -> str:
-        opened = self.delivery.done(live, "reply") or request.reply
+        opened = live.run.recorded(f"{live.run.id}/reply", StoredReply) or request.reply
         links: dict[str, Sequence[str]] = {}
         settings = self.settings.reply
         reply = StreamingReply(
@@ -216,7 +218,7 @@ class RequestHandler:
         try:
             # a later attempt shows itself by its answer
             if not self.delivery.is_begun(live) and request.reply is None:
-                await self._open(request, live, reply, resumed, opened is not None)
+                await self._open(request, live, reply, resumed)
             ask = await self._work(request, live, links)
             document = await ask.work()
             await add_files(live.run, document)
@@ -232,13 +234,13 @@ class RequestHandler:
             document.status,
             result=document.to_json(),
             cost_usd=document.cost_usd,
-            private="withheld" in done,
+            private=bool(done.withheld),
         )
-        if not done.get("lost"):
+        if not done.is_lost:
             await ask.record_delivery()
         if isinstance(document, PanelReport) and document.alarms:
-            alarms = document.alarms
-            await self.delivery.once(live, "alarms", lambda: self._report_alarms(request, alarms))
+            report = partial(self._report_alarms, request, document.alarms)
+            await self.delivery.once(live, "alarms", list[str], report)
         await self.delivery.attach(request, live, ask.answer_context(document), done)
         await self.delivery.ask(request, live, done)
         await self.inbox.finish(request.key, "done", done)
@@ -246,98 +248,53 @@ class RequestHandler:
 
     async def _report_alarms(
         self, request: StoredRequest, alarms: Sequence[PanelAlarm]
-    ) -> dict[str, Any]:
-        """Count the alarms of a review; tell administrators of many."""
+    ) -> list[str]:
+        """Count the alarms of a review; tell administrators of many, and return who was told."""
         for each in alarms:
             self.metrics.count_panel_alarm(each.kind, each.count)
         total = sum(each.count for each in alarms)
         told: list[str] = []
         if total >= self.settings.panel.alarms:
             text = phrase("panel.told", n=total, user=f"<@{request.user}>", run=request.run)
-            part = blocks.sentence(text).parts[0]
-            for admin in await self._admins():
+            part, mark = blocks.sentence(text), Mark(f"{request.written_key}/alarms")
+            for admin in await self.admission.file.admins():
                 try:
                     place = await self.writer.direct(admin)
-                    mark = Mark(f"{request.written_key}/alarms")
                     await self.writer.post(mark, place, None, part, look_first=True)
                     told.append(admin)
                 except WriteFailed as error:
                     log.warning("%s is not told of alarms: %s", admin, error)
-        return {"told": told}
-
-    async def _admins(self) -> Sequence[str]:
-        """Return the administrators; none while the policy cannot be read."""
-        try:
-            return (await self.admission.file.read()).admins
-        except PolicyFault:
-            return ()
+        return told
 
     async def _open(
-        self,
-        request: StoredRequest,
-        live: ActiveRun,
-        reply: StreamingReply,
-        resumed: bool,
-        opened: bool,
+        self, request: StoredRequest, live: ActiveRun, reply: StreamingReply, resumed: bool
     ) -> None:
         """Show the first sign of work, and progress from then on."""
         live.listeners.append(reply.emit)
-        look_first = resumed or request.reply is not None
-        await self.delivery.once(live, "reply", lambda: reply.open(look_first=look_first))
-        if not look_first:
+
+        async def open() -> StoredReply:
+            return await reply.open(look_first=resumed)
+
+        await self.delivery.once(live, "reply", StoredReply, open)
+        if not resumed:
             self.metrics.first_sign.observe((datetime.now(UTC) - request.received).total_seconds())
-        if opened:  # the step was done by an earlier process: show that it continues
-            await reply.open(look_first=look_first)
+        await open()  # if an earlier process did this step: show that it continues
         await reply.set_working(True)
 
     async def _work(
         self, request: StoredRequest, live: ActiveRun, links: dict[str, Sequence[str]]
     ) -> Ask:
         """Return the task that answers it; `links` is updated with what the answer may cite."""
-
-        key = f"{live.run.id}/surroundings"
-        read = self.context.read
-        around = await live.run.once(key, RequestContext, lambda: read(request, live))
+        key, read = f"{live.run.id}/surroundings", partial(self.context.read, request, live)
+        around = await live.run.once(key, RequestContext, read)
         admitted = Admitted.model_validate(live.args)
-        as_of = admitted.as_of
-        labels = [around.label, *(each.label for each in request.choices)]
-        asked = Request(
-            around.text,
-            Window(as_of - timedelta(days=self.settings.reply.since_days), as_of),
-            earliest=as_of - timedelta(days=self.settings.reply.max_since_days),
-            requester=around.requester,
-            preferences=tuple(around.preferences),
-            instructions=around.instructions,
-            delimiter=around.delimiter,
-            conversation=around.conversation,
-            before=tuple(around.before),
-            files=tuple(around.files),
-            earlier=tuple(around.earlier),
-            here=around.here,
-            label=reduce(Label.join, map(Label.of, labels)),
-            choices=tuple((each.question, each.option) for each in request.choices),
-            allowed=admitted.allowed,
-            said=around.said,
-            intent=Intent(
-                text=plain(around.said, {}),  # without names, which others choose
-                home=request.channel,
-                thread=f"{request.channel}/{request.thread_ts}",
-                own=f"{request.channel}/{request.ts}",
-                lookups=frozenset(request.lookups),
-            ),
-        )
+        asked = replace(around.asked, allowed=admitted.allowed)
         reader = live.run.clients[SlackReader]
         assert isinstance(reader, SlackReader)
         reader.action_token = request.action_token if self.settings.slack.search else ""
         context = TaskContext(
-            self.settings,
-            self.model_name,
-            self.durable,
-            self.store,
-            live,
-            workflow_id(request),
-            tuple(around.refused),
-            lambda usd: self._more(request, usd),
+            *(self.settings, self.model_name, self.durable, self.store, live),
+            *(workflow_id(request), around.refused, partial(self._more, request)),
         )
         work = Ask(context, live.run, asked)
         live.listeners.insert(0, lambda event: links.update(work.links()))
@@ -348,17 +305,18 @@ class RequestHandler:
     ) -> str:
         """Report once that the provider is down, and retry until it is given up."""
         serve, now = self.settings.serve, datetime.now(UTC)
-        said = dict(request.reply or {})
-        since = datetime.fromisoformat(said.get("down_since") or now.isoformat())
+        said = request.reply
+        since = (said and said.down_since) or now
         ended = (now - since).total_seconds() > serve.outage_give_up_s
-        if ended or request.reply is None:
+        if ended or said is None:
             said = await reply.fail(phrase("reply.given_up" if ended else "reply.down"))
         await self.store.finish_run(live.run.id, "failed", result=document.to_json())
         if ended:
             await self.inbox.finish(request.key, "failed", said)
             return "failed"
         until = now + timedelta(seconds=serve.outage_retry_s)
-        await self.inbox.postpone(request.key, until, {**said, "down_since": since.isoformat()})
+        said = said.model_copy(update={"down_since": since})
+        await self.inbox.postpone(request.key, until, said)
         return "waiting"
 
     async def _fail(self, request: StoredRequest, text: str) -> str:

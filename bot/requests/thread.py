@@ -12,7 +12,16 @@ from typing import Any
 
 import aiohttp
 
-from bot.slack.messages import Message, dicts, has_words, people_in, words_of
+from bot.slack.messages import (
+    Message,
+    dicts,
+    has_words,
+    mapping,
+    mark_of,
+    people_in,
+    ts_of,
+    words_of,
+)
 from bot.slack.people import People
 from bot.storage.requests import Incoming
 from config.words import phrase
@@ -69,65 +78,60 @@ class Thread:
     """Whether a file or link preview is attached to the request."""
 
 
-async def rebuild(
-    client: SlackClient,
-    incoming: Incoming,
-    max_tokens: int,
-    bot_user: str,
-    people: People,
-    label_of: Callable[[str], Awaitable[Label]],
-    url: str = "",
-    answers: Mapping[str, str] = MappingProxyType({}),
-    asked_before: Sequence[str] = (),
-) -> Thread:
-    """Return the thread as it is in Slack now, up to the request, in about `max_tokens`.
+@dataclass(frozen=True)
+class ThreadReader:
+    """Reads the threads of requests."""
 
-    `label_of` says who may read a channel (`SlackReader.label`), `url` is the workspace's address
-    for links, `answers` holds the text of our own earlier answers by run, as it was written: with
-    the ids of its findings instead of numbered links. A top-level message is its own thread and
-    costs no call; that of a direct message comes after the same person's requests of the times
-    `asked_before`. A thread that cannot be read is the request alone, with a note. Raises nothing
-    but cancellation.
-    """
-    asked = _request_of(incoming)
-    said: list[dict[str, Any]] = []
-    note, label = "", _strictest_label(incoming)
-    if asked_before:
-        said, note = await _read_own(client, incoming, asked_before)
-    elif incoming.thread_ts != incoming.ts:
-        said, note = await _read(client, incoming)
-        asked = next((m for m in said if m.get("ts") == incoming.ts), asked)
-        label = await _label(incoming, label_of)
-    before = [m for m in said if m["ts"] != incoming.ts]
-    lines = ThreadLines(incoming, bot_user, url, label, {}, answers)
-    if asked_before or incoming.thread_ts != incoming.ts:
-        head, tail = lines.fitting(before, asked, max_tokens)
-        ids = people_in([*before[:head], *before[len(before) - tail :], asked])
-        names = await people.names((i for i in ids if i != bot_user), incoming.team)
-        lines = replace(lines, people=names)
-    return lines.thread(before, asked, max_tokens, note)
+    client: SlackClient
+    people: People
+    bot_user: str
+    label_of: Callable[[str], Awaitable[Label]]
+    """Says who may read a channel (`SlackReader.label`)."""
+    max_tokens: int
+    url: str = ""
+    """The workspace's address, for links."""
+
+    async def read(
+        self,
+        incoming: Incoming,
+        answers: Mapping[str, str] = MappingProxyType({}),
+        asked_before: Sequence[str] = (),
+    ) -> Thread:
+        """Return the thread as it is in Slack now, up to the request, in about `max_tokens`.
+
+        `answers` holds the text of our own earlier answers by run, as it was written: with the ids
+        of its findings instead of numbered links. A top-level message is its own thread and costs
+        no call; that of a direct message comes after the same person's requests of the times
+        `asked_before`, without their answers: what these rest on would decide who may read all that
+        follows. A thread that cannot be read is the request alone, with a note. Raises nothing but
+        cancellation.
+        """
+        asked = _request_of(incoming)
+        said: list[dict[str, Any]] = []
+        note, label = "", _strictest_label(incoming)
+        if asked_before:
+            found, note = await _read(self.client, incoming, asked_before[0])
+            said = [m for m in found if m["ts"] in asked_before and has_words(m)]
+        elif incoming.thread_ts != incoming.ts:
+            said, note = await _read(self.client, incoming)
+            asked = next((m for m in said if m.get("ts") == incoming.ts), asked)
+            label = await _label(incoming, self.label_of)
+        before = [m for m in said if m["ts"] != incoming.ts]
+        lines = ThreadLines(incoming, self.bot_user, self.url, label, {}, answers)
+        if asked_before or incoming.thread_ts != incoming.ts:
+            head, tail = lines.fitting(before, asked, self.max_tokens)
+            ids = people_in([*before[:head], *before[len(before) - tail :], asked])
+            others = (id for id in ids if id != self.bot_user)
+            names = await self.people.names(others, incoming.team)
+            lines = replace(lines, people=names)
+        return lines.thread(before, asked, self.max_tokens, note)
 
 
 def _request_of(incoming: Incoming) -> Message:
     event = readable(dict(incoming.event))
     text = event.get("text")
-    return {
-        **event,
-        "ts": incoming.ts,
-        "user": incoming.user,
-        "text": text if isinstance(text, str) else "",
-    }
-
-
-async def _read_own(
-    client: SlackClient, incoming: Incoming, times: Sequence[str]
-) -> tuple[list[dict[str, Any]], str]:
-    """Return earlier requests of a direct message as they are in Slack now, and what failed.
-
-    Their answers are left out: what these rest on would decide who may read all that follows.
-    """
-    found, note = await _read(client, incoming, times[0])
-    return [m for m in found if m["ts"] in times and has_words(m)], note
+    own = {"ts": incoming.ts, "user": incoming.user, "text": text if isinstance(text, str) else ""}
+    return {**event, **own}
 
 
 async def _read(
@@ -160,20 +164,12 @@ async def _read(
         why = str(error) or type(error).__name__
         note = phrase("thread.rest_unread" if said else "thread.unread", why=why)
         log.warning("the thread %s/%s: %s", incoming.channel, incoming.thread_ts, note)
-    return sorted(said, key=lambda m: _order(m["ts"])), note
+    return sorted(said, key=lambda m: str(m["ts"])), note
 
 
 def _counts(message: Any, latest: str) -> bool:
-    if not isinstance(message, dict) or not isinstance(message.get("ts"), str):
-        return False
-    if not re.fullmatch(r"\d+\.\d+", message["ts"]):
-        return False
-    return message.get("subtype") not in NOT_MESSAGES and _order(message["ts"]) <= _order(latest)
-
-
-def _order(ts: str) -> tuple[int, str]:
-    seconds, _, rest = ts.partition(".")
-    return int(seconds) if seconds.isdigit() else 0, rest.ljust(6, "0")
+    ts = ts_of(mapping(message).get("ts"))
+    return bool(ts) and ts <= latest and message.get("subtype") not in NOT_MESSAGES
 
 
 async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]) -> Label:
@@ -300,14 +296,7 @@ class ThreadLines:
 
     def _run(self, message: Message) -> str:
         """Return the run whose answer this message is; only the bot's own messages can be one."""
-        metadata = message.get("metadata")
-        if message.get("user") != self.bot_user or not isinstance(metadata, dict):
-            return ""
-        payload = metadata.get("event_payload")
-        if metadata.get("event_type") != "assistant_reply" or not isinstance(payload, dict):
-            return ""
-        run = payload.get("run")
-        return run if isinstance(run, str) else ""
+        return mark_of(message).run if message.get("user") == self.bot_user else ""
 
 
 def _fit(sizes: Sequence[int], room: int) -> int:

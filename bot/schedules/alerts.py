@@ -16,7 +16,6 @@ from bot.errors import StoreError
 from bot.policy.policy import PolicyFile
 from bot.schedules.description import when
 from bot.schedules.store import ScheduleStore
-from bot.schedules.validation import admins
 from bot.slack.blocks import Element, bold, date, fill, paragraph, rich, user
 from bot.slack.client import TokenRefused, WriteFailed, is_away
 from bot.slack.messages import Mark, MessagePart
@@ -159,7 +158,7 @@ class FailureAlerts:
         gone = gone or (person is None and not self.people.has_no_answer(owner))
         if not gone and (reached := await self._post([owner], stored, failure)):
             return reached
-        others = [each for each in await admins(self.policy) if each != owner]
+        others = [each for each in await self.policy.admins() if each != owner]
         reached = await self._post(others[:MOST_ADMINS], stored, failure, instead_of=owner)
         if not reached:
             log.error("the schedule %s fails, and nobody can be told: %s", stored.id, failure.why)

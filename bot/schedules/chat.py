@@ -26,7 +26,6 @@ from bot.schedules.validation import (
     CheckUnavailable,
     ScheduleInvalid,
     ScheduleValidator,
-    admins,
     find_channel,
 )
 from bot.storage.schedules import StoredSchedule
@@ -131,7 +130,7 @@ class ScheduleService:
         those that post here.
         """
         rows, now = await self.store.all(), datetime.now(UTC)
-        admin, alone = by in await admins(self.validator.policy), home.startswith("D")
+        admin, alone = by in await self.validator.policy.admins(), home.startswith("D")
         channels = await self._channels() if rows else []
         names = {c.id: c.name for c in channels if c.id == home or not c.is_private}
         theirs = {row.id for row in rows if admin or by in (row.spec.owner, row.spec.to)}
@@ -192,7 +191,7 @@ class ScheduleService:
         Raises ToolError.
         """
         row = await self.store.get(name)
-        may = row and by in (row.spec.owner, row.spec.to, *await admins(self.validator.policy))
+        may = row and by in (row.spec.owner, row.spec.to, *await self.validator.policy.admins())
         if row is None or not may:
             raise ToolError(
                 f"There is no schedule {name} that the requester may change. Its owner, the person "
@@ -221,7 +220,7 @@ class ScheduleService:
         obstacles = await self.validator.obstacles(spec, channels, spec.to, label)
         if never := [o for o in obstacles if not o.grantable]:
             raise ToolError(NEVER.format(why=never[0].why))
-        if obstacles and not await admins(self.validator.policy):
+        if obstacles and not await self.validator.policy.admins():
             raise ToolError(NEVER.format(why="and nobody is named who could allow it"))
         return channels, bool(obstacles)
 

@@ -43,7 +43,7 @@ from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, reco
 from bot.schedules.description import contents, moment, when
 from bot.schedules.run import note_mail
 from bot.schedules.store import Occurrences, ScheduleStore
-from bot.schedules.validation import ScheduleValidator, admins, find_channel
+from bot.schedules.validation import ScheduleValidator, find_channel
 from bot.slack import blocks
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away
 from bot.slack.messages import Mark, MessagePart
@@ -195,7 +195,7 @@ class ReportDelivery:
             asked, times = blocks.escape_mrkdwn(contents(spec)), when(spec)
             values = {"name": stored.id, "owner": spec.owner, "times": times, "asked": asked}
             of = phrase("delivery.schedule", **values)
-            return answer_message(document, "", settings.reply, spec.owner, schedule=of).parts
+            return answer_message(document, "", settings.reply, spec.owner, schedule=of)
         lead = lead_message(document, settings.reply, spec.owner)
         return (*lead, *report_parts(document, settings.triage.categories))
 
@@ -263,7 +263,7 @@ class ReportDelivery:
         if place.mail and place.mail.casefold() not in own:
             if not label.is_open:  # it leaves the workspace, and nobody can take it back
                 raise DeliveryFailed(phrase("delivery.only_public"))
-            if stored.origin == "chat" and owner not in await admins(self.validator.policy):
+            if stored.origin == "chat" and owner not in await self.validator.policy.admins():
                 raise DeliveryFailed(phrase("delivery.not_approved"))
         if place.mail or place.channel == owner:
             return
@@ -351,7 +351,7 @@ class ReportDelivery:
             key = "lacking" if isinstance(error, TokenRefused) else "not_taken"
             key = "not_shown" if isinstance(error, OutcomeUnknown) else key
         why = phrase(f"delivery.file_{key}")
-        part = blocks.sentence(phrase("delivery.file", name=file.name, why=why)).parts[0]
+        part = blocks.sentence(phrase("delivery.file", name=file.name, why=why))
         await self.writer.post(Mark(f"{run}/{file.name}"), channel, root, part, look_first=True)
 
     async def _files(

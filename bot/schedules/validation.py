@@ -6,7 +6,7 @@ Errors are sentences for people that end with what to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -162,7 +162,7 @@ class ScheduleValidator:
                 return ()
             if spec.kind == "triage" or private:
                 return (Obstacle(spec.to, spec.to, ONLY_PUBLIC, grantable=False),)
-            trusted = trusted or spec.owner in await admins(self.policy)
+            trusted = trusted or spec.owner in await self.policy.admins()
             return () if trusted else (Obstacle(spec.to, spec.to, NO_ADMIN, grantable=False),)
         sources = frozenset(["mail:"] if spec.kind == "triage" else private)
         if spec.is_private or not sources:
@@ -331,11 +331,3 @@ def find_channel(channels: Sequence[ChannelInfo], to: str) -> ChannelInfo | None
     """Return the channel with this id or `#name`."""
     name = to[1:].casefold() if to.startswith("#") else None
     return next((c for c in channels if c.id == to or c.name.casefold() == name), None)
-
-
-async def admins(policy: PolicyFile) -> Collection[str]:
-    """Return the administrators; none while the policy cannot be read."""
-    try:
-        return (await policy.read()).admins
-    except PolicyFault:
-        return ()

@@ -26,8 +26,7 @@ from bot.local.samples import SALES, SAMPLE_AS_OF, SAMPLE_OWNER
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.mailbox.accounts import Credentials, MailboxTokens
-from bot.slack.client import LOCK, only_process
-from bot.storage.database import Database
+from bot.storage.database import LOCK, Database, only_process
 from config.sections import DatabaseSettings
 from config.settings import Settings
 

@@ -20,6 +20,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,9 +35,9 @@ from bot.context import trace_runs
 from bot.errors import SetupError, StoreError
 from bot.listeners.backfill import Backfill
 from bot.listeners.digest import DigestActing
-from bot.listeners.home import Capabilities, Home
+from bot.listeners.home import Home, readable_handles
 from bot.listeners.intake import Cursors, Intake
-from bot.listeners.interactions import AnswerButtons, Interactions
+from bot.listeners.interactions import Interactions
 from bot.listeners.socket_mode import Hear, Sockets
 from bot.local_mode import model_client
 from bot.log import log_to
@@ -60,11 +61,10 @@ from bot.schedules.scheduler import Schedules
 from bot.schedules.validation import ScheduleValidator
 from bot.serving.observability import Health, TokenProbe, watch_process
 from bot.serving.web import connect_routes, serve_app, web_app
-from bot.slack.client import clients, only_process, who_am_i
+from bot.slack.client import clients, who_am_i
 from bot.slack.people import People
-from bot.slack.stream import Writer
-from bot.slack.writer import MessageWriter
-from bot.storage.database import Database, RetryingDatabase
+from bot.slack.writer import MessageWriter, Writer
+from bot.storage.database import Database, RetryingDatabase, only_process
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
 from bot.storage.run_index import Names
@@ -263,20 +263,13 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     children = Subagents(runs, kept, slots, metrics)
     connecting = Connecting(settings, store.database, web, address)
     preferences = PreferenceStore(store.database, directory)
-    home = Home(admission, Capabilities(toolkit, directory), connecting, preferences)
-    answers = AnswerButtons(store, web, directory, settings.reply)
+    reach = partial(readable_handles, toolkit, directory)
+    home = Home(admission, reach, connecting, preferences)
     digests = DigestActing(inbox, mail, writer)
-    interactions = Interactions(web, admission, approvals, digests, home, answers)
-    intake = Intake(
-        cursors,
-        writer,
-        web,
-        bot,
-        interactions,
-        settings,
-        on_request=dispatch.wake,
-        on_feedback=metrics.count_feedback,
-    )
+    clicked = (approvals, digests, home, store, settings.reply)
+    interactions = Interactions(web, admission, *clicked)
+    intake = Intake(cursors, writer, web, bot, interactions, settings)
+    intake.on_request, intake.on_feedback = dispatch.wake, metrics.count_feedback
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, cursors, client, settings.slack)
     hear = time_calls(intake.from_socket, metrics.ack)

@@ -39,10 +39,9 @@ from bot.serving.serve import (
     tidy_forever,
 )
 from bot.serving.web import connect_routes, install_routes, serve_app, web_app
-from bot.slack.client import only_process
 from bot.slack.installations import Installations
 from bot.slack.messages import mapping
-from bot.storage.database import Database
+from bot.storage.database import Database, only_process
 from bot.storage.encryption import cipher_of
 from config.settings import Settings, SettingsError, check_common, for_team
 from scopes.slack_client import web_client

@@ -23,8 +23,6 @@ from scopes.tool import one_line
 
 log = logging.getLogger(__name__)
 
-MOST_PROMPTS = 4
-"""https://docs.slack.dev/reference/methods/assistant.threads.setSuggestedPrompts"""
 TITLE_CHARS = 60
 
 _CHANNEL = re.compile(r"[CG][A-Z0-9]{2,20}")
@@ -49,18 +47,15 @@ async def attempt(what: str, call: Awaitable[Any]) -> str:
 
 
 def prompts(looking_at: ChannelFacts | None = None) -> list[Prompt]:
-    """Return suggested prompts; those about the public channel open beside the pane come first."""
-    offered = [
-        _prompt("abilities"),
-        _prompt("channels"),
-    ]
+    """Return suggested prompts, first those about the public channel open beside the pane.
+
+    Slack takes four: docs.slack.dev/reference/methods/assistant.threads.setSuggestedPrompts.
+    """
+    offered = [_prompt("abilities"), _prompt("channels")]
     if looking_at and not looking_at.private:
         here = f"<#{looking_at.id}>"
-        offered[:0] = [
-            _prompt("unanswered", here=here),
-            _prompt("catch_up", here=here),
-        ]
-    return offered[:MOST_PROMPTS]
+        return [_prompt("unanswered", here=here), _prompt("catch_up", here=here), *offered]
+    return offered
 
 
 def _prompt(key: str, **values: str) -> Prompt:

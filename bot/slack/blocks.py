@@ -6,7 +6,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
@@ -210,40 +209,28 @@ FEEDBACK_GOOD, FEEDBACK_BAD = "good", "bad"
 """Values of the feedback buttons, as `parse_feedback` returns them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """An answer as messages: the first one replaces the reply's message, the others follow it."""
-
-    parts: tuple[MessagePart, ...]
-    streamed_text: str
-    """The markdown of the first part that a stream of it should end with."""
-    below: tuple[Block, ...] = ()
-    """Blocks below the text of the first part; they are the last of its blocks."""
-
-
-def assemble(bodies: Sequence[str], prose: Prose, foot: tuple[Block, ...]) -> Rendered:
-    links = prose.allowed()
-    parts = [
+def assemble(
+    bodies: Sequence[str], prose: Prose, foot: Sequence[Block] = ()
+) -> tuple[MessagePart, ...]:
+    """Return the messages of an answer; `foot` is what stands below the last one."""
+    links, last = prose.allowed(), len(bodies) - 1
+    return tuple(
         MessagePart(
-            prose.for_stream(plain_text(body)), markdown.blocks(body, links, prose.requester)
+            prose.for_stream(plain_text(body)),
+            (*markdown.blocks(body, links, prose.requester), *(foot if n == last else ())),
+            prose.for_stream(body),
         )
-        for body in bodies
-    ]
-    parts[-1] = MessagePart(parts[-1].text, (*parts[-1].blocks, *foot))
-    return Rendered(tuple(parts), prose.for_stream(bodies[0]), foot if len(parts) == 1 else ())
+        for n, body in enumerate(bodies)
+    )
 
 
-def sentence(text: str, reference: str = "") -> Rendered:
+def sentence(text: str, reference: str = "") -> MessagePart:
     """Render one plain sentence as a whole reply, with a reference id for support."""
     clean = Links().defang(redacted(printable(text.strip())))
     said = harmless(clean or phrase("answer.failed"))[: MAX_MARKDOWN // 4]
-    foot = (
-        [context_block(phrase("answer.reference", id=escape_mrkdwn(reference)))]
-        if reference
-        else []
-    )
-    part = MessagePart(neutralize_links(said), (*markdown.blocks(said, Links()), *foot))
-    return Rendered((part,), neutralize_links(said), tuple(foot))
+    foot = [phrase("answer.reference", id=escape_mrkdwn(reference))] if reference else []
+    shown = (*markdown.blocks(said, Links()), *map(context_block, foot))
+    return MessagePart(neutralize_links(said), shown)
 
 
 def message(
@@ -256,7 +243,7 @@ def message(
     foot = (context_block(phrase("message.for", who=f"<@{by}>")),) if by else ()
     prose = Prose({}, settings, request, "")
     linked = prose.link_citations(text.strip() or phrase("answer.nothing"), Numbers({}))
-    return assemble(cut(linked, settings, MAX_MESSAGE - size(foot)), prose, foot).parts
+    return assemble(cut(linked, settings, MAX_MESSAGE - size(foot)), prose, foot)
 
 
 def size(blocks: Sequence[Block]) -> int:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
 import random
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-)
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -27,8 +17,7 @@ from slack_sdk.errors import SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SetupError
-from bot.slack.messages import Bot, Mark, MessagePart
-from bot.storage.database import translate_errors
+from bot.slack.messages import Bot, dicts, mark_of
 from config.sections import SlackSettings
 from config.settings import Settings
 from scopes.slack_client import SlackClient, SlackRefused, connect, web_client
@@ -294,28 +283,31 @@ NO_JSON = frozenset({"files.getUploadURLExternal"})
 _LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 
 
+@dataclass(frozen=True, slots=True)
+class WriteTimes:
+    """How long writes may take, in seconds."""
+
+    deadline_s: float = 240.0
+    """For all tries of a write."""
+    quick_s: float = 15.0
+    """For a write that shows progress: Slack's slowest answers must not block anything."""
+    backoff_s: float = 0.5
+    """Before the first retry."""
+    settle_s: float = 2.0
+    """Until a write of unknown outcome has appeared."""
+
+
 class ApiCalls:
     """Makes API calls: rate limited, counted, and retried only where that is safe."""
 
     def __init__(
-        self,
-        web: AsyncWebClient,
-        timeout_s: float,
-        attempts: int,
-        pace: RateLimit,
-        backoff_s: float,
-        deadline_s: float,
-        quick_s: float,
+        self, web: AsyncWebClient, slack: SlackSettings, pace: RateLimit, times: WriteTimes
     ) -> None:
-        """`attempts` is the number of tries of a call; `backoff_s` is the first pause.
-
-        `deadline_s` is the deadline of all tries; `quick_s` that of calls that show progress.
-        """
         web.retry_handlers = []  # the SDK's default repeats a message whose answer was lost
-        self.web, self.pace = web, pace
+        self.web, self.pace, self.times = web, pace, times
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.timeout_s, self.attempts, self._backoff_s = timeout_s, attempts, backoff_s
-        self.deadline_s, self._quick_s = deadline_s, quick_s
+        self.timeout_s, self.attempts = slack.timeout_s, slack.retry_attempts + 1
+        self.page_size = slack.page_size
 
     async def call(
         self, method: str, args: Mapping[str, Any], *, repeatable: bool, channel: str = ""
@@ -325,32 +317,21 @@ class ApiCalls:
         A call of unknown outcome (OutcomeUnknown) is retried only if `repeatable`. Raises
         WriteFailed. While Slack says to wait, only the deadline ends it.
         """
-        async with within(self.deadline_s, method):
-            return await self._call(method, args, repeatable, channel)
-
-    async def _call(
-        self, method: str, args: Mapping[str, Any], repeatable: bool, channel: str
-    ) -> dict[str, Any]:
         failures = 0
-        while True:
-            await self.pace.take(method, channel)
-            try:
-                return await self._once(method, args, channel)
-            except RateLimited:
-                continue
-            except Unsent as error:
-                last: WriteFailed = error
-                log.warning("%s could not be sent: %s", method, error.__cause__)
-            except RefusedForNow as error:
-                last = error
-            except OutcomeUnknown as error:
-                last = error
-                if not repeatable:
-                    raise
-            failures += 1
-            if failures >= self.attempts:
-                raise last
-            await self.pause(failures)
+        async with self.within_deadline(method):
+            while True:
+                await self.pace.take(method, channel)
+                try:
+                    return await self._once(method, args, channel)
+                except RateLimited:
+                    continue
+                except (Unsent, RefusedForNow, OutcomeUnknown) as error:
+                    failures += 1
+                    known = not isinstance(error, OutcomeUnknown)
+                    if failures >= self.attempts or not (known or repeatable):
+                        raise
+                    log.info("%s; it is tried again", error)
+                await self.pause(failures)
 
     async def call_now(
         self, method: str, args: Mapping[str, Any], *, live: bool = False
@@ -360,13 +341,17 @@ class ApiCalls:
             self.calls[method, "skipped"] += 1
             return None
         try:
-            async with within(self._quick_s, method):
+            async with _within(self.times.quick_s, method):
                 return await self._once(method, args, "")
         except RateLimited:
             return None
 
+    def within_deadline(self, method: str) -> AbstractAsyncContextManager[None]:
+        """Set the deadline of all tries. Raises OutcomeUnknown: the last one may have arrived."""
+        return _within(self.times.deadline_s, method)
+
     async def pause(self, failures: int) -> None:
-        seconds = min(self._backoff_s * 2 ** (failures - 1), 10.0)
+        seconds = min(self.times.backoff_s * 2 ** (failures - 1), 10.0)
         await asyncio.sleep(seconds * (0.75 + random.random() / 2))
 
     async def _once(self, method: str, args: Mapping[str, Any], channel: str) -> dict[str, Any]:
@@ -391,11 +376,7 @@ class ApiCalls:
             raise Unsent(method, "no_connection") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise OutcomeUnknown(method, type(error).__name__) from error
-        except (
-            AttributeError,
-            ValueError,
-            TypeError,
-        ) as error:  # raised by the SDK for JSON of a wrong shape
+        except (AttributeError, ValueError, TypeError) as error:  # the SDK's, for odd JSON
             raise OutcomeUnknown(method, "malformed_answer") from error
         finally:
             self.calls[method, outcome] += 1
@@ -461,8 +442,7 @@ async def retry_until(write: Callable[[], Awaitable[T]], give_up_s: float) -> T:
 
 
 @asynccontextmanager
-async def within(seconds: float, method: str) -> AsyncIterator[None]:
-    """Set a deadline for all tries. Raises OutcomeUnknown: the last one may have arrived."""
+async def _within(seconds: float, method: str) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -480,8 +460,6 @@ def ts_of(body: Mapping[str, Any], method: str) -> str:
 
 MOST_PAGES = 20
 """Pages of a channel's history that are searched for a message of ours."""
-EVENT_TYPE = "assistant_reply"
-"""Metadata type of our messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,8 +477,8 @@ class ReplyMessages:
 class PostedMessages:
     """Finds messages of ours. Raises WriteFailed."""
 
-    def __init__(self, writes: ApiCalls, page_size: int) -> None:
-        self._writes, self._page = writes, page_size
+    def __init__(self, writes: ApiCalls) -> None:
+        self._writes = writes
         self._me: frozenset[str] = frozenset()
 
     async def find(
@@ -508,7 +486,7 @@ class PostedMessages:
         channel: str,
         thread_ts: str | None,
         key: str,
-        after: str,
+        after: str = "",
         besides: Collection[str] = (),
     ) -> str | None:
         """Return the first message of ours with this key; other apps may use the same metadata.
@@ -516,16 +494,14 @@ class PostedMessages:
         Messages in `besides` do not count.
         """
         async for message in self._ours(channel, thread_ts, after):
-            ts = str(message.get("ts") or "")
-            if _key(message) == key and ts not in besides:
-                return ts
+            if mark_of(message).key == key and message["ts"] not in besides:
+                return str(message["ts"])
         return None
 
     async def find_file(self, channel: str, thread_ts: str, known: str) -> str | None:
         """Return the first message of ours in a thread that shows the file with this name or id."""
         async for message in self._ours(channel, thread_ts, ""):
-            files = message.get("files") or ()
-            if any(known in (f.get("id"), f.get("name")) for f in files if isinstance(f, dict)):
+            if any(known in (f.get("id"), f.get("name")) for f in dicts(message.get("files"))):
                 return str(message["ts"])
         return None
 
@@ -533,17 +509,14 @@ class PostedMessages:
         """Return the messages of a reply, and unfinished ones, that are newer than `after`."""
         parts: dict[int, tuple[str, ...]] = {}
         final: dict[str, int] = {}
-        unmarked = []
+        unmarked: list[str] = []
         async for message in self._ours(channel, thread_ts, after):
-            ts = str(message.get("ts") or "")
-            if _seconds(ts) <= _seconds(after):
+            ts, mark = str(message["ts"]), mark_of(message)
+            if ts <= after:
                 continue
-            base, _, number = _key(message).partition("#")
-            if base == key:
-                part = int(number) if number.isdecimal() else 1
-                parts[part] = (*parts.get(part, ()), ts)
-                if isinstance(of := _payload(message).get("of"), int):
-                    final[ts] = of
+            if mark.key.partition("#")[0] == key:
+                parts[mark.part] = (*parts.get(mark.part, ()), ts)
+                final |= {ts: mark.of} if mark.of else {}
             elif not message.get("metadata"):
                 unmarked.append(ts)
         return ReplyMessages(parts, final, tuple(reversed(unmarked)))
@@ -557,15 +530,15 @@ class PostedMessages:
         """
         me = await self._identity()
         method = "conversations.replies" if thread_ts else "conversations.history"
-        args: dict[str, Any] = {"channel": channel, "limit": self._page}
+        args: dict[str, Any] = {"channel": channel, "limit": self._writes.page_size}
         args |= {"include_all_metadata": "true"}
         args |= {"ts": thread_ts} if thread_ts else {}
         args |= {"oldest": after} if after else {}
         cursors = {""}
         while len(cursors) <= MOST_PAGES or thread_ts:
             body = await self._writes.call(method, args, repeatable=True)
-            for message in body.get("messages") or ():
-                if isinstance(message, dict) and {message.get("user"), message.get("bot_id")} & me:
+            for message in dicts(body.get("messages")):
+                if {message.get("user"), message.get("bot_id")} & me and message.get("ts"):
                     yield message
             cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
             if cursor in cursors or not (thread_ts or after):
@@ -580,78 +553,6 @@ class PostedMessages:
             ids = (body.get("user_id"), body.get("bot_id"))
             self._me = frozenset(each for each in ids if isinstance(each, str) and each)
         return self._me
-
-
-def message_metadata(mark: Mark) -> dict[str, Any]:
-    """Return the arguments of a write that mark its message."""
-    part = mark.key.partition("#")[2]
-    payload = {"key": mark.key, "part": int(part) if part.isdecimal() else 1, "run": mark.run}
-    payload |= {"of": mark.of} if mark.of else {}
-    return {"metadata": {"event_type": EVENT_TYPE, "event_payload": payload}}
-
-
-def _payload(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = message.get("metadata")
-    if not isinstance(metadata, dict) or metadata.get("event_type") != EVENT_TYPE:
-        return {}
-    return metadata.get("event_payload") or {}
-
-
-def _key(message: Mapping[str, Any]) -> str:
-    return str(_payload(message).get("key") or "")
-
-
-def _seconds(ts: str) -> float:
-    try:
-        return float(ts or 0)
-    except ValueError:
-        return 0.0
-
-
-Block = Mapping[str, Any]
-
-MAX_TEXT = 3_900
-"""Characters of `text`; chat.update refuses more than 4,000."""
-MAX_MARKDOWN = 12_000
-LITERAL: Mapping[str, Any] = {"parse": "none", "link_names": False}
-"""Keep Slack from parsing addresses or names in `text`, which chat.update would do otherwise."""
-NO_UNFURLING: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
-"""For chat.postMessage only: no other write method that we use has them or shows previews."""
-
-
-async def send_with_fallback(
-    send: Callable[[dict[str, Any]], Awaitable[str]], part: MessagePart
-) -> str:
-    """Send blocks; if Slack refuses them, send the text alone, so that no answer is lost."""
-    forms: list[dict[str, Any]] = [block_form(part)] if part.blocks else []
-    if part.blocks or len(part.text) > MAX_TEXT:
-        forms.append({"markdown_text": part.text[:MAX_MARKDOWN]})
-    forms.append(_plain(part.text))
-    for form in forms[:-1]:
-        try:
-            return await send(form)
-        except RefusedForNow:
-            raise
-        except Refused as error:
-            log.warning("Slack did not take a message as it was (%s); sent as text", error)
-    return await send(forms[-1])
-
-
-def block_form(part: MessagePart) -> dict[str, Any]:
-    """Return the form with blocks, for a message that must not be sent without them."""
-    return {**_plain(part.text), "blocks": list(part.blocks)}
-
-
-def _plain(text: str) -> dict[str, Any]:
-    return {"text": text[:MAX_TEXT] or " ", **LITERAL}
-
-
-def clear_blocks(form: dict[str, Any]) -> dict[str, Any]:
-    """Return a chat.update that clears the blocks; one without blocks would keep them."""
-    return form if "markdown_text" in form else {"blocks": [], **form}
-
-
-LOCK = "serve.lock"
 
 
 def clients(
@@ -689,25 +590,3 @@ async def who_am_i(client: SlackClient, settings: Settings) -> tuple[Bot, str]:
         )
     bot = Bot(str(identity["user_id"]), str(identity.get("bot_id") or ""), team)
     return bot, str(identity.get("url") or "")
-
-
-@contextmanager
-def only_process(data_dir: Path) -> Iterator[None]:
-    """Hold the lock of the data directory. Raises SetupError if another process has it."""
-    with translate_errors(data_dir):
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (data_dir / LOCK).touch(mode=0o600)
-        file = (data_dir / LOCK).open("a+")
-    with closing(file):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            why = f"Another `assistant serve` (pid {file.read().strip() or '?'}) uses {data_dir}."
-            hint = "Stop that one, or set DATABASE_URL to a Postgres that replicas may share."
-            raise SetupError("locked", why, hint) from None
-        with translate_errors(data_dir):
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-        yield

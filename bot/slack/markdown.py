@@ -155,11 +155,10 @@ def _escape(piece: str, begins_line: bool) -> str:
     return mark + re.sub(r"\](?=\((?!https?://))", "] ", rest.replace("![", "! ["))
 
 
-def tidy(text: str, limit: int, whole: bool = True) -> str:
+def tidy(text: str, limit: int) -> str:
     """Close open fences and fit tables into Slack's limits.
 
-    A table that is too long repeats its header; one that is too wide becomes a list. `whole`: the
-    text is complete.
+    A table that is too long repeats its header; one that is too wide becomes a list.
     """
     made: list[str] = []
     table: list[str] = []
@@ -177,7 +176,7 @@ def tidy(text: str, limit: int, whole: bool = True) -> str:
         else:
             made.append(_opening_mark(line) if line.kind == "open" else line.text)
     made.append(_table(table, limit, tables) if table else "")
-    if whole and every and every[-1].end and every[-1].kind != "close":
+    if every and every[-1].end and every[-1].kind != "close":
         made.append(("" if every[-1].text.endswith("\n") else "\n") + every[-1].end)
     return "".join(made)
 
@@ -628,11 +627,8 @@ class Prose:
         What is shown later begins with this. Held back: a table, the first line of a fence, the
         last word, and what may still become a secret or a Slack mark.
         """
-        most = self.settings.message_chars
-        settled = _settle(printable(text).lstrip())
-        shown = self.for_stream(
-            tidy(self.link_citations(settled, Numbers(self.links)), most, whole=False)
-        )
+        most, settled = self.settings.message_chars, _settle(printable(text).lstrip())
+        shown = self.for_stream(self.link_citations(settled, Numbers(self.links)))
         return shown if len(shown) <= most else shown[: shown.rfind("\n", 0, most) + 1]
 
 

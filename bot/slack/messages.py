@@ -62,6 +62,12 @@ class MessagePart:
     text: str
     """Text for notifications, search and clients that show no blocks."""
     blocks: tuple[dict[str, Any], ...] = ()
+    streamed: str = ""
+    """The markdown that a stream should end with before it is replaced by this."""
+
+
+EVENT_TYPE = "assistant_reply"
+"""Metadata type of our messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,26 @@ class Mark:
     run: str = ""
     of: int = 0
     """The number of parts of the finished answer that it belongs to."""
+
+    @property
+    def part(self) -> int:
+        number = self.key.partition("#")[2]
+        return int(number) if number.isdecimal() else 1
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the arguments of a write that mark its message."""
+        payload = {"key": self.key, "part": self.part, "run": self.run}
+        payload |= {"of": self.of} if self.of else {}
+        return {"metadata": {"event_type": EVENT_TYPE, "event_payload": payload}}
+
+
+def mark_of(message: Message) -> Mark:
+    """Return the mark of a message; it is empty if the message has none. Any app may set one."""
+    metadata = mapping(message.get("metadata"))
+    ours = metadata.get("event_type") == EVENT_TYPE
+    payload = mapping(metadata.get("event_payload")) if ours else {}
+    key, run, of = payload.get("key"), payload.get("run"), payload.get("of")
+    return Mark(str(key or ""), run if isinstance(run, str) else "", of if type(of) is int else 0)
 
 
 def people_in(messages: Sequence[Message]) -> list[str]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import aiohttp
 
@@ -23,6 +23,7 @@ from scopes.slack_items import Kind, kind_of_person, name_of
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 KEPT_S = 300.0
 """Seconds that a fact is cached. Failures are not cached."""
 CHECKED_S = 20.0
@@ -131,10 +132,8 @@ class People:
         def parse(body: Mapping[str, Any]) -> ChannelFacts | None:
             return channel_of(body.get("channel"))
 
-        found: ChannelFacts | None = await self._fact(
-            ("channel", channel), "conversations.info", parse, channel=channel
-        )
-        return found
+        key = ("channel", channel)
+        return await self._fact(key, "conversations.info", parse, channel=channel)
 
     async def group(self, group: str) -> frozenset[str] | None:
         """Return the ids of the users in a user group; a disabled group has none."""
@@ -143,10 +142,7 @@ class People:
             users = body.get("users")
             return frozenset(map(str, users)) if isinstance(users, list) else None
 
-        found: frozenset[str] | None = await self._fact(
-            ("group", group), "usergroups.users.list", parse, usergroup=group
-        )
-        return found
+        return await self._fact(("group", group), "usergroups.users.list", parse, usergroup=group)
 
     def has_no_answer(self, user: str) -> bool:
         """Return whether Slack gave no answer at all when last asked about this user."""
@@ -178,17 +174,17 @@ class People:
         self,
         key: tuple[str, str],
         method: str,
-        parse: Callable[[Mapping[str, Any]], Any],
+        parse: Callable[[Mapping[str, Any]], T | None],
         kept_s: float = KEPT_S,
         **args: str,
-    ) -> Any:
+    ) -> T | None:
         """Return a fact, at most `kept_s` old; None = it could not be checked."""
         if len(self._slots) >= MOST_KEPT:
             self._slots.clear()
         slot = self._slots.setdefault(key, _Slot())
         async with slot.asking:
             if slot.asked is not None and self._clock() < slot.asked + kept_s:
-                return slot.value
+                return cast(T, slot.value)
             slot.value, slot.asked, slot.refusal = None, None, ""
             why = "Slack's answer makes no sense"
             try:
@@ -204,7 +200,7 @@ class People:
             else:
                 slot.asked = self._clock()
                 await self._remember_name(key[1], slot.value)
-            return slot.value
+            return cast(T | None, slot.value)
 
     async def _remember_name(self, id: str, fact: Any) -> None:
         if isinstance(fact, ChannelFacts) and fact.name:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 import aiohttp
 
-from bot.slack.client import ApiCalls, OutcomeUnknown, PostedMessages, WriteFailed, within
+from bot.slack.client import ApiCalls, OutcomeUnknown, PostedMessages, WriteFailed
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ TAKEN = "file_not_found"
 class Uploads:
     """Puts files into threads. Raises WriteFailed; TokenRefused without the scope files:write."""
 
-    def __init__(self, writes: ApiCalls, written: PostedMessages, settle_s: float) -> None:
-        self._writes, self._written, self._settle_s = writes, written, settle_s
+    def __init__(self, writes: ApiCalls, posted: PostedMessages) -> None:
+        self._writes, self._posted = writes, posted
 
     async def share(
         self, channel: str, thread_ts: str, name: str, content: bytes, title: str = ""
@@ -37,32 +37,29 @@ class Uploads:
         If we already put a file of this name there, it stays and nothing is uploaded. A file that
         was handed over but is not shown yet is not handed over again: OutcomeUnknown.
         """
-        async with within(self._writes.deadline_s, DONE):
-            if ts := await self._written.find_file(channel, thread_ts, name):
+        async with self._writes.within_deadline(DONE):
+            if ts := await self._posted.find_file(channel, thread_ts, name):
                 return ts
-            id = await self._hand_over(name, content)
+            id = await self.hand_over(name, content)
             return await self._complete(channel, thread_ts, id, title or name)
 
     async def hand_over(self, name: str, content: bytes) -> str:
         """Upload a file to Slack, and return its id; it is invisible until it is shown."""
-        async with within(self._writes.deadline_s, SEND):
-            return await self._hand_over(name, content)
+        async with self._writes.within_deadline(SEND):
+            given = {"filename": name, "length": len(content)}
+            asked = await self._writes.call(ASK, given, repeatable=True)
+            id, url = asked.get("file_id"), asked.get("upload_url")
+            if not isinstance(id, str) or not isinstance(url, str):
+                raise OutcomeUnknown(ASK, "malformed_answer")
+            await self._send(url, content)
+            return id
 
     async def show(self, channel: str, thread_ts: str, id: str, title: str) -> str:
         """Show an uploaded file in a thread, once; return the ts of its message."""
-        async with within(self._writes.deadline_s, DONE):
-            if ts := await self._written.find_file(channel, thread_ts, id):
+        async with self._writes.within_deadline(DONE):
+            if ts := await self._posted.find_file(channel, thread_ts, id):
                 return ts
             return await self._complete(channel, thread_ts, id, title)
-
-    async def _hand_over(self, name: str, content: bytes) -> str:
-        given = {"filename": name, "length": len(content)}
-        asked = await self._writes.call(ASK, given, repeatable=True)
-        id, url = asked.get("file_id"), asked.get("upload_url")
-        if not isinstance(id, str) or not isinstance(url, str):
-            raise OutcomeUnknown(ASK, "malformed_answer")
-        await self._send(url, content)
-        return id
 
     async def _complete(self, channel: str, thread_ts: str, id: str, title: str) -> str:
         files = [{"id": id, "title": title}]
@@ -75,8 +72,8 @@ class Uploads:
                 raise
             last = error
         for pause in LOOKS:
-            await asyncio.sleep(pause * self._settle_s)
-            if ts := await self._written.find_file(channel, thread_ts, id):
+            await asyncio.sleep(pause * self._writes.times.settle_s)
+            if ts := await self._posted.find_file(channel, thread_ts, id):
                 return ts
         raise last
 

@@ -10,69 +10,78 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.slack import blocks
 from bot.slack.client import (
     GONE,
-    LITERAL,
-    MAX_TEXT,
-    NO_UNFURLING,
     TIERS,
     ApiCalls,
-    Block,
+    ChannelClosed,
     MessageGone,
     OutcomeUnknown,
     PostedMessages,
     RateLimit,
-    ReplyMessages,
+    Refused,
+    RefusedForNow,
     TokenRefused,
     WriteFailed,
-    block_form,
-    clear_blocks,
-    message_metadata,
-    send_with_fallback,
+    WriteTimes,
     ts_of,
-    within,
 )
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.uploads import Uploads
-from config.sections import SlackSettings
+from config.sections import ReplySettings, SlackSettings
+from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
 
-QUICK_S = 15.0
-"""Shorter than Slack's slowest answers, so that progress does not block anything."""
+Form = dict[str, Any]
+"""The content of a message, as arguments of a call."""
+MAX_TEXT = 3_900
+"""Characters of `text`; chat.update refuses more than 4,000."""
+MAX_MARKDOWN = 12_000
+LITERAL: Mapping[str, Any] = {"parse": "none", "link_names": False}
+"""Keep Slack from parsing addresses or names in `text`, which chat.update would do otherwise."""
+NO_UNFURLING: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
+"""For chat.postMessage only: no other write method that we use has them or shows previews."""
+
+
+def _forms(part: MessagePart, exact: bool = False) -> list[Form]:
+    """Return the forms in which a message may be sent, the next one if Slack refuses one.
+
+    The last ones are text alone, so that no answer is lost; `exact` = with these blocks only.
+    """
+    plain = {"text": part.text[:MAX_TEXT] or " ", **LITERAL}
+    rich = {**plain, "blocks": list(part.blocks)}
+    if exact:
+        return [rich]
+    forms = [rich] if part.blocks else []
+    if part.blocks or len(part.text) > MAX_TEXT:
+        forms.append({"markdown_text": part.text[:MAX_MARKDOWN]})
+    return [*forms, plain]
 
 
 class MessageWriter:
-    """Writes to one workspace. Its methods raise WriteFailed, at the latest after `deadline_s`."""
+    """Writes to one workspace. Its methods raise WriteFailed, at the latest after a deadline."""
 
     def __init__(
         self,
         web: AsyncWebClient,
         slack: SlackSettings,
-        *,
         pace: RateLimit | None = None,
-        deadline_s: float = 240.0,
-        backoff_s: float = 0.5,
-        settle_s: float = 2.0,
-        quick_s: float = QUICK_S,
+        times: WriteTimes | None = None,
     ) -> None:
-        """`web` loses its retry handlers; `settle_s` is how long a lost write may take to appear.
-
-        `quick_s` is the deadline of writes that only show progress.
-        """
-        attempts = slack.retry_attempts + 1
-        pace = pace or RateLimit(TIERS if slack.paced else None)
-        self._writes = ApiCalls(
-            *(web, slack.timeout_s, attempts, pace, backoff_s, deadline_s, quick_s)
-        )
-        self._written = PostedMessages(self._writes, slack.page_size)
-        self._settle_s, self._sessions = settle_s, True
-        self.uploads = Uploads(self._writes, self._written, settle_s)
+        """`web` loses its retry handlers."""
+        pace, times = pace or RateLimit(TIERS if slack.paced else None), times or WriteTimes()
+        self._writes = ApiCalls(web, slack, pace, times)
+        self.posted = PostedMessages(self._writes)
+        self._settle_s, self._sessions = times.settle_s, True
+        self.uploads = Uploads(self._writes, self.posted)
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
@@ -98,44 +107,35 @@ class MessageWriter:
         """
 
         async def find() -> str | None:
-            return await self._written.find(channel, thread_ts, mark.key, after, besides)
+            return await self.posted.find(channel, thread_ts, mark.key, after, besides)
 
-        async def send(form: dict[str, Any]) -> str:
+        async def send(form: Form) -> str:
             where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
-            form = {**where, **form, **message_metadata(mark), **NO_UNFURLING}
-            return await self._post_once(form, find)
+            return await self._post_once({**where, **form, **mark.metadata(), **NO_UNFURLING}, find)
 
-        async with within(self._writes.deadline_s, "chat.postMessage"):
+        async with self._writes.within_deadline("chat.postMessage"):
             if look_first and (ts := await find()):
                 return ts
-            if exact:
-                return await send(block_form(part))
-            return await send_with_fallback(send, part)
+            return await _send(send, _forms(part, exact))
 
     async def update(
         self, mark: Mark, channel: str, ts: str, part: MessagePart, *, exact: bool = False
     ) -> None:
         """Replace a message; `exact` as in `post`. It is retried, because that is safe."""
 
-        async def send(form: dict[str, Any]) -> str:
-            form = {
-                "channel": channel,
-                "ts": ts,
-                **clear_blocks(form),
-                **message_metadata(mark),
-            }
+        async def send(form: Form) -> str:
+            cleared: Form = {} if "markdown_text" in form else {"blocks": []}  # or old ones stay
+            form = {"channel": channel, "ts": ts, **cleared, **form, **mark.metadata()}
             await self._writes.call("chat.update", form, repeatable=True)
             return ts
 
-        async with within(self._writes.deadline_s, "chat.update"):
-            if exact:
-                await send(block_form(part))
-            else:
-                await send_with_fallback(send, part)
+        async with self._writes.within_deadline("chat.update"):
+            await _send(send, _forms(part, exact))
 
     async def show(self, mark: Mark, channel: str, ts: str, part: MessagePart) -> bool:
         """Show progress in a message; return False if more urgent writes come first."""
-        args = {"channel": channel, "ts": ts, **block_form(part), **message_metadata(mark)}
+        (form,) = _forms(part, exact=True)
+        args = {"channel": channel, "ts": ts, **form, **mark.metadata()}
         return await self._writes.call_now("chat.update", args, live=True) is not None
 
     async def settle(self) -> None:
@@ -189,7 +189,7 @@ class MessageWriter:
                 raise
 
     async def start_stream(
-        self, channel: str, thread_ts: str, team: str, user: str, chunks: Sequence[Block]
+        self, channel: str, thread_ts: str, team: str, user: str, chunks: Sequence[blocks.Block]
     ) -> str | None:
         """Start a stream for a user of this team and return its ts; None = not possible now.
 
@@ -204,26 +204,18 @@ class MessageWriter:
             return None
         return ts_of(body, "chat.startStream")
 
-    async def append(self, channel: str, ts: str, chunks: Sequence[Block]) -> bool:
+    async def append(self, channel: str, ts: str, chunks: Sequence[blocks.Block]) -> bool:
         """Append to a stream; False = not now. Never repeat text after OutcomeUnknown."""
         args = {"channel": channel, "ts": ts, "chunks": list(chunks)}
         return await self._writes.call_now("chat.appendStream", args, live=True) is not None
 
-    async def stop_stream(
-        self,
-        mark: Mark,
-        channel: str,
-        ts: str,
-        chunks: Sequence[Block] = (),
-        blocks: Sequence[Block] = (),
-    ) -> None:
-        """End a stream with the last chunks and the blocks below them, all or nothing.
+    async def stop_stream(self, mark: Mark, channel: str, ts: str, rest: str = "") -> None:
+        """End a stream with the rest of its text, all or nothing.
 
         Raises StreamEnded if it had ended, perhaps by an earlier try of ours.
         """
-        args = {"channel": channel, "ts": ts, **message_metadata(mark)}
-        args |= {"chunks": list(chunks)} if chunks else {}
-        args |= {"blocks": list(blocks)} if blocks else {}
+        args: Form = {"channel": channel, "ts": ts, **mark.metadata()}
+        args |= {"chunks": [{"type": "markdown_text", "text": rest}]} if rest else {}
         await self._writes.call("chat.stopStream", args, repeatable=True)
 
     async def set_status(
@@ -249,26 +241,16 @@ class MessageWriter:
             log.info("no session status: %s", error)
             return not self._sessions
 
-    async def find(self, channel: str, thread_ts: str | None, key: str) -> str | None:
-        """Return the message with this key, if it exists."""
-        return await self._written.find(channel, thread_ts, key, "")
-
-    async def mine(self, channel: str, thread_ts: str, key: str, after: str) -> ReplyMessages:
-        """Return the messages of a reply, and unfinished ones, that are newer than `after`."""
-        return await self._written.of(channel, thread_ts, key, after)
-
     async def unfinished(self, channel: str, thread_ts: str, key: str, after: str) -> str | None:
         """Find the message of a stream that may have started; None = it did not."""
         for _ in range(2):  # it may appear a little later
             await asyncio.sleep(self._settle_s / 2)
-            mine = await self.mine(channel, thread_ts, key, after)
+            mine = await self.posted.of(channel, thread_ts, key, after)
             if found := (*mine.parts.get(1, ()), *mine.unmarked):
                 return found[0]
         return None
 
-    async def _post_once(
-        self, form: dict[str, Any], find: Callable[[], Awaitable[str | None]]
-    ) -> str:
+    async def _post_once(self, form: Form, find: Callable[[], Awaitable[str | None]]) -> str:
         method, channel = "chat.postMessage", str(form.get("channel"))
         for failures in range(1, self._writes.attempts + 1):
             try:
@@ -282,3 +264,69 @@ class MessageWriter:
                     return ts
             await self._writes.pause(failures)
         raise last
+
+
+async def _send(send: Callable[[Form], Awaitable[str]], forms: Sequence[Form]) -> str:
+    """Send the first form that Slack does not refuse."""
+    for form in forms[:-1]:
+        try:
+            return await send(form)
+        except RefusedForNow:
+            raise
+        except Refused as error:
+            log.warning("Slack did not take a message as it was (%s); sent as text", error)
+    return await send(forms[-1])
+
+
+WORDS = {
+    "is_archived": "the channel is archived",
+    "channel_not_found": "there is no such channel for me",
+    "not_in_channel": "I am not in that channel; somebody has to invite me",
+    "user_not_found": "there is no such person",
+    "cannot_dm_bot": "that is a bot",
+    "user_disabled": "that account was switched off",
+    "thread_not_found": "there is no such thread",
+    "message_not_found": "there is no such message",
+    "invalid_name": "there is no such emoji",
+}
+"""Our words for Slack's error codes."""
+
+
+class Writer:
+    """Writes for the tools: implements `scopes.slack_write.SlackWriter`."""
+
+    def __init__(self, writer: MessageWriter, settings: ReplySettings) -> None:
+        self._writer, self._settings = writer, settings
+
+    async def post(
+        self, key: str, channel: str, thread_ts: str, text: str, request: str, by: str = ""
+    ) -> str:
+        first = ""
+        with _tool_errors():
+            for number, part in enumerate(blocks.message(text, request, self._settings, by), 1):
+                where = (channel, thread_ts or first or None)
+                mark = Mark(f"{key}#{number}")
+                ts = await self._writer.post(mark, *where, part, look_first=True)
+                first = first or ts
+        return f"{channel}/{first}"
+
+    async def message(self, key: str, user: str, text: str, request: str, by: str = "") -> str:
+        with _tool_errors():
+            channel = await self._writer.direct(user)
+        return await self.post(key, channel, "", text, request, "" if by == user else by)
+
+    async def react(self, channel: str, ts: str, name: str) -> None:
+        with _tool_errors():
+            await self._writer.react(channel, ts, name)
+
+
+@contextmanager
+def _tool_errors() -> Iterator[None]:
+    """Raise ToolError for what Slack refuses."""
+    try:
+        yield
+    except WriteFailed as error:
+        why = WORDS.get(error.code, f"Slack says {error.code}")
+        lasts = isinstance(error, ChannelClosed) or error.code in WORDS
+        again = "" if lasts else " Try again later."
+        raise ToolError(f"It was not written: {why}.{again}") from error

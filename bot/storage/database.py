@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import fcntl
 import json
 import logging
+import os
 import re
 import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -21,7 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 
-from bot.errors import StoreError
+from bot.errors import SetupError, StoreError
 from bot.storage.encryption import Cipher, WrongKey, cipher_here, cipher_of
 from bot.storage.tables import REVISIONS, credentials, flags, installations, preferences
 from config.settings import Settings
@@ -589,3 +591,28 @@ class RetryingDatabase(Database):
             except StoreError as error:
                 log.error("%s It is tried again every %.0f s.", error, RETRY_S)
                 await asyncio.sleep(RETRY_S)
+
+
+LOCK = "serve.lock"
+
+
+@contextmanager
+def only_process(data_dir: Path) -> Iterator[None]:
+    """Hold the lock of the data directory. Raises SetupError if another process has it."""
+    with translate_errors(data_dir):
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data_dir / LOCK).touch(mode=0o600)
+        file = (data_dir / LOCK).open("a+")
+    with closing(file):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            why = f"Another `assistant serve` (pid {file.read().strip() or '?'}) uses {data_dir}."
+            hint = "Stop that one, or set DATABASE_URL to a Postgres that replicas may share."
+            raise SetupError("locked", why, hint) from None
+        with translate_errors(data_dir):
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        yield

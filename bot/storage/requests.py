@@ -30,6 +30,7 @@ from bot.storage.tables import (
 )
 from scopes.tool import readable
 from subagents.budget import NANO
+from subagents.directory import Obstacle
 
 LOOKUPS = "approved_lookups"
 """Key added to the event of a request: outside look-ups that its requester approved."""
@@ -55,6 +56,28 @@ class Choice(BaseModel):
     option: str
     label: dict[str, Any]
     """Label of what the model had read when it wrote both."""
+
+
+class StoredReply(BaseModel):
+    """Where the answer to a request is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ts: tuple[str, ...] = ()
+    """Its messages, in their order."""
+    streamed: bool = False
+    """Whether the first of them may still be open as a stream."""
+    down_since: datetime | None = None
+    """Since when the model provider is down."""
+    withheld: tuple[Obstacle, ...] = ()
+    """What kept the answer from the place where it was asked for."""
+    private: tuple[str, str] | None = None
+    """Channel and ts of an answer that was withheld there and sent to its requester alone."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether nobody got the answer."""
+        return bool(self.withheld) and self.private is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +140,7 @@ class StoredRequest(Incoming):
     """Number of retries after the model was down."""
     received: datetime = NEVER
     not_before: datetime | None = None
-    reply: Mapping[str, Any] | None = None
-    """Where its answer is: `{ts: [...], streamed, ...}`."""
+    reply: StoredReply | None = None
     owner: str | None = None
     """The process that works on it."""
 
@@ -162,7 +184,8 @@ class StoredRequest(Incoming):
 
 def request_of(row: sa.Row[Any], **changes: Any) -> StoredRequest:
     fields = {name: value for name, value in row._asdict().items() if name != "key"}
-    return StoredRequest(**fields | changes)
+    reply = StoredReply.model_validate(row.reply) if row.reply else None
+    return StoredRequest(**{**fields, "reply": reply, **changes})
 
 
 def asked_at(request: StoredRequest) -> datetime:
@@ -348,9 +371,9 @@ class RequestQueue:
 
         return await self.database.change(take) if free > 0 else []
 
-    async def finish(self, key: str, state: str, reply: Mapping[str, Any] | None = None) -> None:
+    async def finish(self, key: str, state: str, reply: StoredReply | None = None) -> None:
         """Mark the request as answered (`done`), refused or silent (`ignored`), or `failed`."""
-        await self._end(key, state=state, reply=reply, owner=None)
+        await self._end(key, reply, state=state)
 
     async def forget(self, before: datetime) -> int:
         """Delete finished requests from before then; return how many."""
@@ -372,17 +395,10 @@ class RequestQueue:
 
         return await self.database.change(forget)
 
-    async def postpone(self, key: str, until: datetime, reply: Mapping[str, Any] | None) -> None:
+    async def postpone(self, key: str, until: datetime, reply: StoredReply | None) -> None:
         """Try the request again from then on, as another run."""
-        await self._end(
-            key,
-            state="waiting",
-            not_before=until,
-            owner=None,
-            run=None,
-            reply=reply,
-            attempt=inbox.c.attempt + 1,
-        )
+        attempt = inbox.c.attempt + 1
+        await self._end(key, reply, state="waiting", not_before=until, run=None, attempt=attempt)
 
     async def again(
         self, key: str, run: str, lookups: Sequence[str] = (), choice: Choice | None = None
@@ -428,9 +444,10 @@ class RequestQueue:
 
         return await self.database.change(change)
 
-    async def _end(self, key: str, **change: Any) -> None:
+    async def _end(self, key: str, reply: StoredReply | None, **change: Any) -> None:
         """Note that its run is over."""
         mine = inbox.c.key == key
+        change |= {"owner": None, "reply": reply and reply.model_dump(mode="json")}
 
         def end(connection: sa.Connection) -> None:
             run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
