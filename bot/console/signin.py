@@ -117,7 +117,6 @@ class Administrators:
             raise SignInRefused("Only full members of the workspace may see the console.")
 
 
-
 class SlackSignIn:
     """Finds out with Slack's help who uses a browser, and of which workspace."""
 

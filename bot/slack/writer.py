@@ -293,7 +293,7 @@ WORDS = {
 
 
 class Writer:
-    """Writes for the tools: implements `scopes.slack_write.SlackWriter`."""
+    """Writes for the tools: implements `scopes.slack.SlackWriter`."""
 
     def __init__(self, writer: MessageWriter, settings: ReplySettings) -> None:
         self._writer, self._settings = writer, settings
