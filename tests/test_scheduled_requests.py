@@ -350,7 +350,7 @@ async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body):
             return Answer([post, direct]) if not turn(body) else answering(body)
-        return Answer([brief(2), post]) if not turn(body) else say("Done.")
+        return Answer([brief(2, writes=True), post]) if not turn(body) else say("Done.")
 
     async with scheduled(tmp_path, {"orders": question()}, mind) as s:
         occurrence = await s.fire("orders")

@@ -95,8 +95,9 @@ class RequestHandler:
             try:
                 state = await self._answer(request)
             except Exception as error:  # top-level boundary: the worker goes on with others
-                trace = not isinstance(error, WriteFailed)
-                log.error("request %s failed: %s", key, error, exc_info=trace)
+                is_refused = isinstance(error, WriteFailed)
+                level = logging.WARNING if is_refused else logging.ERROR
+                log.log(level, "request %s failed: %s", key, error, exc_info=not is_refused)
                 state = await self._fail(request, phrase("reply.failed"))
             seconds = (datetime.now(UTC) - request.received).total_seconds()
             log.info("%s after %.1f s", state, seconds)

@@ -15,7 +15,7 @@ from datetime import time as clock_time
 from decimal import Decimal
 from typing import Any, Final
 
-from scopes.databases.allowed import REFUSED
+from scopes.databases.allow_list import REFUSED
 from scopes.databases.statement import refusal
 from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value, spelled
 from scopes.google.client import GoogleClient

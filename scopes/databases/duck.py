@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from scopes.databases.allowed import MACHINE, REFUSED
+from scopes.databases.allow_list import MACHINE, REFUSED
 from scopes.databases.table_kinds import is_duckdb
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from scopes.confinement import confined
-from scopes.databases.allowed import (
+from scopes.databases.allow_list import (
     DUCKDB_HIDDEN,
     DUCKDB_TABLE_FUNCTIONS,
     DUCKDB_VIEWS,

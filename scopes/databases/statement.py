@@ -17,7 +17,7 @@ from sqlglot.dialects import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from scopes.databases.allowed import BIGQUERY, INFORMATION_SCHEMA, MACHINE, POSTGRESQL, REFUSED
+from scopes.databases.allow_list import BIGQUERY, INFORMATION_SCHEMA, MACHINE, POSTGRESQL, REFUSED
 
 MAX_CHARS = 20_000
 """Characters of a statement."""
@@ -68,7 +68,7 @@ class TooDeep(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class ParsedStatement:
     """A text as sqlglot reads it."""
 
     tokens: Sequence[Token]
@@ -80,11 +80,11 @@ class Statement:
         return (node for tree in self.trees if tree for node in tree.find_all(*kinds, bfs=False))
 
 
-def read(text: str, dialect: str) -> Statement:
+def read(text: str, dialect: str) -> ParsedStatement:
     """Read a text in a dialect of sqlglot. Raises SqlglotError, RecursionError, TooDeep."""
     parser = _parser_of(dialect)()
     tokens = parser.dialect.tokenize(text)
-    return Statement(tokens, parser.parse(tokens, text), frozenset(parser.called))
+    return ParsedStatement(tokens, parser.parse(tokens, text), frozenset(parser.called))
 
 
 @cache
@@ -155,7 +155,7 @@ def _unreadable(error: SqlglotError, dialect: str) -> str:
     return UNREADABLE.format(dialect=dialect or "SQL", where=where)
 
 
-def _table_refusal(statement: Statement, dialect: str) -> str:
+def _table_refusal(statement: ParsedStatement, dialect: str) -> str:
     for table in statement.nodes(exp.Table):
         names = [part.name.lower() for part in table.parts if isinstance(part, exp.Identifier)]
         if dialect == "BigQuery" and names:
@@ -174,7 +174,7 @@ def _is_of_system(names: Sequence[str], dialect: str) -> bool:
     return dialect != "BigQuery" and any(map(SYSTEM.fullmatch, names))
 
 
-def _part_refusal(statement: Statement, text: str, dialect: str) -> str:
+def _part_refusal(statement: ParsedStatement, text: str, dialect: str) -> str:
     if ODD.search(text) or any(_is_odd(token, text, dialect) for token in statement.tokens):
         return SPELLING
     for node in statement.nodes(exp.Expression):

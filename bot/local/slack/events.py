@@ -110,12 +110,12 @@ def named_message(call: Call) -> Message | None:
 
 
 def of_write(state: SlackState, effect: Effect, before: Message | None) -> Iterator[Json]:
-    """The events of a write through the Web API; the app hears of its own writes, too.
+    """The events of a write of a message through the Web API; the app hears of its own, too.
 
     `before` is the message that the call named, as it was.
     """
     channel = state.channels.get(effect.channel)
-    if channel is None or not is_told(state, channel.id):
+    if channel is None or not effect.ts or not is_told(state, channel.id):
         return
     message = state.timelines[channel.id].get(micros(effect.ts))
     if effect.method == "chat.delete" and before:
