@@ -34,7 +34,7 @@ def rank(finding: Finding) -> tuple[int, bool, str, int, int]:
 def parent_view(result: SubagentResult, max_tokens: int, with_reporters: bool = False) -> str:
     """Return a result within `max_tokens`, with the ids of the findings that did not fit.
 
-    `with_reporters`: say who opened the threads of each issue.
+    `with_reporters`: say who opened the threads of each issue, if there is room for all of it.
     """
     foot = _foot(result)
     room = max_tokens - _size(foot) - FRAME_TOKENS
@@ -45,7 +45,10 @@ def parent_view(result: SubagentResult, max_tokens: int, with_reporters: bool = 
     ranked = [] if verdict(result) else sorted(result.findings, key=rank)
     tracked, cells = _rows(result), _cells(result)
     rows = [*map(row_line, tracked), *cells]
-    told = [finding_line(f) + (_reported(f) if with_reporters else "") for f in ranked]
+    told = [*map(finding_line, ranked)]
+    named = [line + _reported(finding) for line, finding in zip(told, ranked, strict=True)]
+    if with_reporters and len(fitting_lines([*rows, *named], room)) == len(rows) + len(named):
+        told = named
     about = fitting_lines(told, room // 2) if cells else []  # say what the rows are
     kept = fitting_lines(rows, room - sum(map(_size, about)))
     lines = fitting_lines(told, room - sum(map(_size, kept)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -173,6 +174,17 @@ def test_a_view_keeps_its_size_and_its_form(
     assert all(each.startswith(("s3 ", "[F3.", "(cut: ", "read: ")) for each in lines)
     if left := count - len(shown):
         assert f"(cut: {left} more {'finding' if left == 1 else 'findings'}, " in view
+
+
+def test_who_reported_an_issue_is_told_where_that_leaves_out_no_finding() -> None:
+    read = reading(*(replace(item(n), by="Ana Ruiz") for n in range(9)))
+    data = issues([one(f"C1/{n}") for n in range(9)])
+    got = result(ending(data=data), read)
+    assert parent_view(got, 1_500, True).count("| reported by: Ana Ruiz") == 9
+    assert "reported by" not in parent_view(got, 1_500)
+    sizes = range(100, 1_500, 20)
+    told = [(parent_view(got, size), parent_view(got, size, True)) for size in sizes]
+    assert all(own.count("[F3.") == named.count("[F3.") for own, named in told)
 
 
 @pytest.mark.parametrize(
