@@ -187,7 +187,7 @@ class Delegation:
     def views(self) -> Mapping[str, str]:
         """Id of each subagent that has returned -> the view of its result alone."""
         cap = self.fanout.run.limits.max_result_tokens
-        return {r.id: parent_view(r, room_for(r, cap), True) for r in self._returned}
+        return {r.id: parent_view(r, room_for(r, cap), with_reporters=True) for r in self._returned}
 
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [await self._plan(call, ctx) for call in calls]

@@ -31,7 +31,7 @@ def rank(finding: Finding) -> tuple[int, bool, str, int, int]:
     return (state, finding.severity != "high", since, -finding.people, -finding.messages)
 
 
-def parent_view(result: SubagentResult, max_tokens: int, with_reporters: bool = False) -> str:
+def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool = False) -> str:
     """Return a result within `max_tokens`, with the ids of the findings that did not fit.
 
     `with_reporters`: say who opened the threads of each issue, if there is room for all of it.
@@ -96,10 +96,10 @@ def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> s
     if len(results) * LEAST_TOKENS > max_tokens:
         return _together(results, max_tokens)
     room = min(max_tokens, sum(room_for(result, each) for result in results))
-    whole = [parent_view(result, room, True) for result in results]
+    whole = [parent_view(result, room, with_reporters=True) for result in results]
     level = _level([_size(view) + 1 for view in whole], room)
     views = [
-        view if _size(view) < level else parent_view(result, level - 2, True)
+        view if _size(view) < level else parent_view(result, level - 2, with_reporters=True)
         for view, result in zip(whole, results, strict=True)
     ]
     return "\n\n".join(views)
@@ -142,7 +142,7 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     if read:
         room -= sum(map(_size, shown))
         most = room // MIN_VIEW_TOKENS  # of the others only the ids are shown
-        views = {r.id: parent_view(r, LEAST_TOKENS, True) for r in read[:most]}
+        views = {r.id: parent_view(r, LEAST_TOKENS, with_reporters=True) for r in read[:most]}
         lines.insert(0, fit_views({**dict.fromkeys((r.id for r in read), ""), **views}, room))
     return shorten("\n".join([*shown, *lines]), max_tokens)
 

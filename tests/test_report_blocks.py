@@ -551,8 +551,11 @@ def two_hundred(**words: str) -> Json:
 @pytest.mark.parametrize("words", ["It fails & fails.", "& < > " * 60])
 def test_two_hundred_channels_are_a_short_first_message_and_a_bounded_thread(words: str) -> None:
     document = two_hundred(claim=words, next_step=words, severity_reason=words)
+    document["decisions"] = [{"text": "Whether the fee is paid", "findings": ["F1.1"]}]
     parts = posted(document)
     assert weight(parts[0]) <= SHORT
+    assert "Whether the fee is paid" in shown(parts[0])
+    assert re.search(r"and 1\d\d more$", shown(parts[0]))  # of the markets
     text = "\n".join(map(shown, parts))
     told = len(set(re.findall(r"\*\*[●◐] (\d+)\.\*\*", text)))
     (left,) = re.findall(r"([\d,]+) more, left out here: findings.csv", text)

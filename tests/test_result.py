@@ -180,10 +180,10 @@ def test_who_reported_an_issue_is_told_where_that_leaves_out_no_finding() -> Non
     read = reading(*(replace(item(n), by="Ana Ruiz") for n in range(9)))
     data = issues([one(f"C1/{n}") for n in range(9)])
     got = result(ending(data=data), read)
-    assert parent_view(got, 1_500, True).count("| reported by: Ana Ruiz") == 9
+    assert parent_view(got, 1_500, with_reporters=True).count("| reported by: Ana Ruiz") == 9
     assert "reported by" not in parent_view(got, 1_500)
     sizes = range(100, 1_500, 20)
-    told = [(parent_view(got, size), parent_view(got, size, True)) for size in sizes]
+    told = [(parent_view(got, size), parent_view(got, size, with_reporters=True)) for size in sizes]
     assert all(own.count("[F3.") == named.count("[F3.") for own, named in told)
 
 

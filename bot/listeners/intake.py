@@ -135,9 +135,10 @@ class Cursors:
     async def _try_flush(self) -> None:
         try:
             await self.flush()
-        except Exception as error:  # top-level boundary: they are stored later
-            trace = not isinstance(error, StoreError)
-            log.warning("the cursors are kept in memory for now: %s", error, exc_info=trace)
+        except StoreError as error:
+            log.warning("the cursors are kept in memory for now: %s", error)
+        except Exception:  # top-level boundary: they are stored later
+            log.exception("the cursors could not be stored")
 
 
 STORE_S = 10.0

@@ -91,7 +91,7 @@ class _Markdown:
         counts = f"**{plain(view.counts)}** · " if view.counts else ""
         for number, line in enumerate(view.lead):
             yield from ("", plain(line) if number else counts + plain(line))
-        first = [f"{n}. {_highlight(each)}" for n, each in enumerate(view.first, 1)]
+        first = [f"{n}. {self._highlight(each)}" for n, each in enumerate(view.first, 1)]
         yield from _section(words("first"), first)
         yield from _section(words("to_know"), [f"- {plain(note)}" for note in view.notes])
         yield from _section(words("gaps"), [f"- {plain(gap)}" for gap in view.gaps])
@@ -110,7 +110,9 @@ class _Markdown:
         if not group.entries:
             return
         yield from ("", f"### {plain(group.title)}") if group.title else ()
-        yield from ("", *(f"- {_highlight(each)}" for each in group.intro)) if group.intro else ()
+        yield from (
+            ("", *(f"- {self._highlight(each)}" for each in group.intro)) if group.intro else ()
+        )
         if is_full:
             for entry in group.entries:
                 yield from self._full(entry, "####" if group.title else "###")
@@ -145,6 +147,17 @@ class _Markdown:
                 yield f"| {' | '.join([*map(_cell, cells), note])} |"
         yield from ("", f"· {plain(table.more)}") if table.more else ()
 
+    def _highlight(self, line: Highlight) -> str:
+        named = [
+            each.before + (f"[{each.label}]({each.url})" if each.url else f"({each.label})")
+            for each in line.references
+        ]
+        text = f"**{plain(line.text)}**" if line.details else plain(line.text)
+        more = f" +{line.more}" if line.more else ""
+        size = [plain(line.size)] if line.size else []
+        details = map(self._line, line.details)
+        return " · ".join([text + "".join(named) + more, *size, *details])
+
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))
 
@@ -169,26 +182,3 @@ class _Markdown:
 def _section(title: str, rows: Sequence[str]) -> Iterator[str]:
     if rows:
         yield from ("", f"## {plain(title)}", "", *rows)
-
-
-def _highlight(line: Highlight) -> str:
-    named = [
-        each.before + (f"[{each.label}]({each.url})" if each.url else f"({each.label})")
-        for each in line.references
-    ]
-    text = f"**{plain(line.text)}**" if line.details else plain(line.text)
-    more = f" +{line.more}" if line.more else ""
-    size = [plain(line.size)] if line.size else []
-    return " · ".join([text + "".join(named) + more, *size, *map(_marked, line.details)])
-
-
-def _marked(line: Line) -> str:
-    """Return a line with its links."""
-    return "".join(
-        f" [{plain(part.text)}]({part.url})" if isinstance(part, Link) else plain(_text(part))
-        for part in line
-    )
-
-
-def _text(part: str | Bold | Code | Link) -> str:
-    return part if isinstance(part, str) else part.text

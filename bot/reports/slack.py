@@ -110,15 +110,19 @@ class HeadLimits(NamedTuple):
     """Of each list."""
     references: int
     first: int
+    details: int
+    """Lines below each of the first ones; the thread tells the rest of them."""
 
 
 SHORT = 8_000
 """Target size of the first message, in characters."""
 HEAD_LIMITS = (
-    HeadLimits(30, 6, 10),
-    HeadLimits(15, 4, 10),
-    HeadLimits(6, 2, 10),
-    HeadLimits(0, 1, 5),
+    HeadLimits(30, 6, 10, 10),
+    HeadLimits(15, 4, 10, 3),
+    HeadLimits(12, 2, 10, 2),
+    HeadLimits(12, 2, 10, 1),
+    HeadLimits(6, 1, 10, 1),
+    HeadLimits(3, 1, 5, 1),
 )
 """The first one with which the first message fits is used."""
 ONE_MESSAGE = 4_000
@@ -246,14 +250,14 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     yield header(view.title)
     parts = [paragraph(bold(view.counts), f"\n{lead}") if view.counts else paragraph(lead)]
     if view.first:
-        items = [_highlight(each, limits) for each in view.first[: limits.first]]
+        items = [_highlight(each, limits, words) for each in view.first[: limits.first]]
         parts += [_heading(words("first")), numbered_list(items)]
         parts += map(paragraph, _rest(view.first, limits.first, words))
     yield rich(*parts)
     if view.notes:
         notes = [paragraph(each) for each in view.notes[:MOST_NOTES]]
         yield rich(_heading(words("to_know")), bullet_list(notes))
-    for each in view.lists if limits.rows else ():
+    for each in view.lists:
         rows = [paragraph(*_parts(line)) for line in each.lines[: limits.rows]]
         rows += map(paragraph, _rest(each.lines, limits.rows, words))
         yield rich(_heading(each.title), bullet_list(rows))
@@ -263,14 +267,16 @@ def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
     return [words("more", n=len(all) - shown)] if len(all) > shown else []
 
 
-def _highlight(line: Highlight, limits: HeadLimits) -> Element:
+def _highlight(line: Highlight, limits: HeadLimits, words: Words) -> Element:
     parts: list[str | Element] = [bold(line.text) if line.details else line.text]
     shown = line.references[: limits.references]
     for each in shown:
         parts += [each.before, link_to(each.url, f"[{each.label}]") or f"[{each.label}]"]
     more = line.more + len(line.references) - len(shown)
     size = f" · {line.size}" if line.size else ""
-    below = [part for detail in line.details for part in ("\n", *_parts(detail))]
+    told = [_parts(each) for each in line.details[: limits.details]]
+    told += [[each] for each in _rest(line.details, limits.details, words)]
+    below = [part for detail in told for part in ("\n", *detail)]
     return paragraph(*parts, f" +{more}" if more else "", size, *below)
 
 
@@ -290,7 +296,7 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
         head = [_title(section.title)]
         is_apart = section.is_apart
         for group in section.groups:
-            head += _heads(group) if group.entries else []
+            head += _heads(group, words) if group.entries else []
             if group.fold:
                 names = ", ".join(each.name for each in group.entries[:MOST_NAMED])
                 more = _rest(group.entries, MOST_NAMED, words)
@@ -305,9 +311,9 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
             yield Piece((*head, rich(paragraph(section.more))))
 
 
-def _heads(group: Group) -> list[Block]:
+def _heads(group: Group, words: Words) -> list[Block]:
     """Return the title of a group, and what its entries say together."""
-    known = [bullet_list([_highlight(each, HEAD_LIMITS[0]) for each in group.intro])]
+    known = [bullet_list([_highlight(each, HEAD_LIMITS[0], words) for each in group.intro])]
     parts = [paragraph(bold(group.title))] if group.title else []
     parts += known if group.intro else []
     return [rich(*parts)] if parts else []
@@ -418,7 +424,7 @@ def _part(part: str | Bold | Code | Link) -> str | Element:
         return part.text
     if isinstance(part, Bold):
         return bold(part.text)
-    return part if isinstance(part, str) else link_to(part.url, part.text) or part.text
+    return part if isinstance(part, str) else link_to(part.url, part.text or "↗") or part.text
 
 
 def _actions(entry: Entry) -> Iterator[Block]:

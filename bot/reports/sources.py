@@ -35,7 +35,7 @@ class Source:
     at: str = ""
     """When that was written (ISO 8601, UTC)."""
     until: str = ""
-    """When the last message of the thread was written on which it rests, too (ISO 8601, UTC)."""
+    """When the last message that it cites was written (ISO 8601, UTC)."""
     statement: str = ""
     """The whole statement in SQL that found its rows."""
 
@@ -112,7 +112,7 @@ def _linked(document: AnswerDocument, finding: Finding | None, link: str) -> Sou
         return Source(link=link)
     author = sender(finding.author)
     place = place or (phrase("source.mail") if "@" in author.address else "")
-    cited = [float(f"{t[:-6]}.{t[-6:]}") for t in MESSAGE.findall(" ".join(finding.links))]
+    cited = [int(at) / 1e6 for at in MESSAGE.findall(" ".join(finding.links))]
     until = iso(datetime.fromtimestamp(max(cited), UTC)) if cited and finding.at else ""
     return Source("", link, place, author.name, finding.at or "", until)
 

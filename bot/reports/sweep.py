@@ -250,12 +250,9 @@ class _Sweep:
         problems = Counter((market, name) for market, name, _ in acts)
         markets = Counter(name for _, name in problems)
         found: dict[str, str] = {}
-        for name in self.team:
-            for market in (market for market, by in problems if by == name):
-                best = found.setdefault(market, name)
-                ranks = ((problems[market, each], -markets[each]) for each in (name, best))
-                if next(ranks) > next(ranks):
-                    found[market] = name
+        for market in {market for market, _ in problems}:
+            here = [name for name in self.team if problems[market, name]]
+            found[market] = max(here, key=lambda each: (problems[market, each], -markets[each]))
         return found
 
     # ---- the head
@@ -400,12 +397,14 @@ class _Sweep:
         first = problem.open[0]
         title = problem.title if _is_shared(problem) else first.finding.claim
         url = slack_link(first.finding.links)
-        told = (self._act(number, problem), *self._calls(number, problem), self._coming(problem))
+        told: list[Line] = [(self._act(number, problem),), *self._calls(number, problem)]
+        if promised := " · ".join(self._promised(problem)):
+            told.append((promised,))
         return Highlight(
             size=self._size(number, problem),
             text=first_clause(prose(title, CLAIM)).rstrip(".") or NOTHING,
             references=(Reference(str(number), url),),
-            details=tuple((each,) if isinstance(each, str) else each for each in told if each),
+            details=tuple(told),
             findings=tuple(member.finding.id for member in problem.open),
         )
 
@@ -427,9 +426,9 @@ class _Sweep:
             line = " → ".join(filter(None, (said, step)))
             url = slack_link(finding.links)
             if _is_shared(problem) or day:
-                yield (f"· {line}", Link("↗", url)) if url and urgent[1:] else (f"· {line}",)
-        if more := len(urgent) - MOST_CALLS:
-            yield (self.words("more", n=more),) if more > 0 else ()
+                yield (f"· {line}", Link("", url)) if url and urgent[1:] else (f"· {line}",)
+        if (more := len(urgent) - MOST_CALLS) > 0:
+            yield (self.words("more", n=more),)
 
     def _own_step(self, number: int, finding: SweepFinding) -> str:
         """Return the next step of an issue, without who acts for the whole problem."""
@@ -437,10 +436,6 @@ class _Sweep:
         name = self.actors[number]
         alone = (f"{name}: ", f"{self.words('proposed', who=name)}: ")
         return next((step.removeprefix(own) for own in alone if step.startswith(own)), step)
-
-    def _coming(self, problem: SweepProblem) -> str:
-        """Return what is promised for which days."""
-        return " · ".join(self._promised(problem))
 
     def _lists(self) -> Iterator[LineList]:
         words = self.words
@@ -534,7 +529,7 @@ class _Sweep:
             if text := prose(line.text, LINE).rstrip("."):
                 url = slack_link(line.links)
                 told = f"{text} {self._numbers(numbers)}".rstrip()
-                yield (told, Link("↗", url)) if url else (told,)
+                yield (told, Link("", url)) if url else (told,)
 
     def _owners(self) -> Iterator[str]:
         """Yield which problems have an owner only by proposal."""

@@ -66,6 +66,8 @@ class Highlight:
 
 @dataclass(frozen=True, slots=True)
 class LineList:
+    """Lines below the first ones, under a title of their own."""
+
     title: str
     lines: tuple[Line, ...]
 
