@@ -550,8 +550,9 @@ def two_hundred(**words: str) -> Json:
 
 @pytest.mark.parametrize("words", ["It fails & fails.", "& < > " * 60])
 def test_two_hundred_channels_are_a_short_first_message_and_a_bounded_thread(words: str) -> None:
-    document = two_hundred(claim=words, next_step=words, severity_reason=words)
-    document["decisions"] = [{"text": "Whether the fee is paid", "findings": ["F1.1"]}]
+    decided = [{"text": "Whether the fee is paid", "findings": ["F1.1"]}]
+    found = two_hundred(claim=words, next_step=words, severity_reason=words)
+    document = {**found, "decisions": decided}
     parts = posted(document)
     assert weight(parts[0]) <= SHORT
     assert "Whether the fee is paid" in shown(parts[0])

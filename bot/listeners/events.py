@@ -227,9 +227,12 @@ def installed_team(body: Mapping[str, Any]) -> str:
     """
     message = mapping(body.get("message")) if body.get("type") == "block_actions" else {}
     return _first_id(
-        *(first(body.get("authorizations")).get("team_id"), body.get("context_team_id")),
-        *(mapping(body.get("view")).get("app_installed_team_id"), message.get("team")),
-        *(mapping(body.get("team")).get("id"), body.get("team_id")),
+        first(body.get("authorizations")).get("team_id"),
+        body.get("context_team_id"),
+        mapping(body.get("view")).get("app_installed_team_id"),
+        message.get("team"),
+        mapping(body.get("team")).get("id"),
+        body.get("team_id"),
         mapping(body.get("user")).get("team_id"),
         kinds="T",
     )

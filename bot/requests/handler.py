@@ -294,8 +294,14 @@ class RequestHandler:
         assert isinstance(reader, SlackReader)
         reader.action_token = request.action_token if self.settings.slack.search else ""
         context = TaskContext(
-            *(self.settings, self.model_name, self.durable, self.store, live),
-            *(workflow_id(request), around.refused, partial(self._more, request)),
+            settings=self.settings,
+            model_name=self.model_name,
+            durable=self.durable,
+            store=self.store,
+            live=live,
+            workflow=workflow_id(request),
+            problems=around.refused,
+            more=partial(self._more, request),
         )
         work = Ask(context, live.run, asked)
         live.listeners.insert(0, lambda event: links.update(work.links()))

@@ -536,7 +536,10 @@ class StreamingReply:
         self, mark: Mark, part: MessagePart, look_first: bool = False, besides: Sequence[str] = ()
     ) -> str:
         return await self.writer.post(
-            *(mark, self.asked.channel, self.asked.thread_ts, part),
+            mark,
+            self.asked.channel,
+            self.asked.thread_ts,
+            part,
             look_first=look_first,
             after=self.asked.ts,
             besides={*self._dead, *besides},
