@@ -56,8 +56,12 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
     if more := len(rows) - len(kept):
         shown.append(f"(cut: {counted(more, 'more row')}{_CLOSED if tracked else ''})")
     if left := ranked[len(lines) :]:
-        ids = " ".join(f.id for f in left)
-        shown.append(shorten(f"(cut: {_unshown(left, 'more finding')}: {ids})", FRAME_TOKENS))
+        head = f"(cut: {_unshown(left, 'more finding')}: "
+        named = [f"{f.id} ({f.customers[0]})" if f.customers else f.id for f in left]
+        line = f"{head}{' '.join(named)})"
+        if _size(line) > FRAME_TOKENS:
+            line = f"{head}{' '.join(f.id for f in left)})"
+        shown.append(shorten(line, FRAME_TOKENS))
     return "\n".join([*shown, foot])
 
 

@@ -299,7 +299,7 @@ async def test_a_statement_is_cited_by_what_the_parent_read_itself(tmp_path: Pat
     assert got.report.leaks == ()
     shown = flat(answer_text(answer_document(document), whole=True))
     assert "2 items looked up · 2 of 3 statements cited" in shown
-    assert f"[1] looked up: {first['text']} {link(THREAD)}" in shown
+    assert f"[1] #support-1, Ana Ruiz 19 Feb {link(THREAD)}" in shown
     assert "0 subagents" not in shown
 
 

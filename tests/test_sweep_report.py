@@ -212,7 +212,52 @@ def test_who_asked_the_customer_what_is_promised_and_what_is_to_be_decided_is_to
     assert "2 threads without a customer issue" in text
     assert "Luis Gil remind: Bar 1 [1] (5 Mar)" in text
     assert "Eva has BUG-1 [1]" in text
-    assert "FOR YOU TO DECIDE Whether the fee is paid [1]" in text
+    assert "FOR YOU TO DECIDE Whether the fee is paid · " in text
+
+
+def test_a_customer_has_one_instruction_and_a_decision_says_whose_it_is() -> None:
+    bug: Json = {"tracker": tracked("BUG-1"), "owner": "Eva"}
+    case = {"customer": "Bar Luna", "since": "2025-03-05T08:00:00Z", "amount": "45 €"}
+    found = [
+        finding("F1.1", customers=["Optique Belleroche"], next_step="Find who pays.", **bug),
+        finding("F1.2", customers=["Bar Luna"], cases=[case], next_step="Pay the fee.", **bug),
+    ]
+    lines = [{"text": "Eva: pay Belleroche today", "findings": ["F1.1", "F1.2"]}]
+    decided = [{"text": "Whether Bar Luna gets its fee back", "findings": ["F1.2"]}]
+    text = text_of(swept(section("a", *found), top_lines=lines, decisions=decided))
+    assert "Eva: pay Belleroche today" in text
+    assert "Find who pays" not in text
+    assert "Pay the fee" not in text
+    assert text.count("Eva: pay Belleroche today") == 1
+    assert "→ Eva: as said above · you decide, see above" in text
+    assert "Whether Bar Luna gets its fee back · 45 € · open since 5 Mar (10 days) · [1]" in text
+
+
+def test_each_job_of_a_problem_has_its_line_its_person_and_since_when_nobody_replied() -> None:
+    bug: Json = {"tracker": tracked("BUG-1"), "owner": ""}
+    found = [
+        finding(
+            f"F1.{n}",
+            "unanswered",
+            customers=[f"Bar {n}"],
+            cases=[{"customer": f"Bar {n}", "waits_since": f"2025-03-0{n}T08:00:00Z"}],
+            **bug,
+        )
+        for n in (1, 2, 3)
+    ]
+    lines = [
+        {"text": "Eva Sol (proposed): call Bar 1", "findings": ["F1.1"]},
+        {"text": "Luis Gil: tell the others", "findings": ["F1.2"]},
+    ]
+    text = text_of(swept(section("a", *found), top_lines=lines))
+    first, _, people = text.partition("DO FIRST")[2].partition("BY PERSON")
+    told = "→ Eva Sol (proposed): call Bar 1 · no reply since 1 Mar ↗1"
+    assert f"{told} 1 more job below: Luis Gil (1)" in first
+    assert "Bar 3: " in first  # no line is about it
+    assert people.startswith(
+        " Eva Sol · [1] (proposed) call Bar 1 · no reply since 1 Mar ↗1 "
+        "Luis Gil · [1] tell the others · no reply since 2 Mar ↗3 BY MARKET"
+    )
 
 
 def test_a_problem_that_the_tracker_does_not_have_says_so() -> None:
@@ -377,7 +422,7 @@ def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the
     assert "Owner proposed, confirm: [1] [2]" in text
     line = {"text": "Eva Sol: pay back", "findings": ["F1.1"]}
     text = text_of(swept(section("a", *found), top_lines=[line]))
-    assert "→ Eva Sol (proposed): Answer Ana." in text
+    assert "→ Eva Sol (proposed): pay back" in text
     assert "Ana Ruiz (proposed)" not in text.partition("Open problems")[2].partition("2.")[0]
 
 
@@ -462,7 +507,8 @@ def test_bugs_that_are_closed_and_still_reported_are_named() -> None:
         finding("F1.9", "known", tracker={"status": "untracked"}),
     ]
     closed = "closed there but still reported: BUG-2 [1], BUG-1 [2]"
-    told = f"2 open problems are in it · 1 is not: [4] · {closed}"
+    rest = "1 is a question: [3] · of what waits, 1 is not: [4]"
+    told = f"2 open problems are in it · {rest} · {closed}"
     assert f"Tracker (Bugs): {told}" in text_of(swept(section("a", *found), tracker=tracker))
     text = text_of(swept(section("a"), tracker={**tracker, "closed": 0}))
     assert "Tracker (Bugs): complete" in text

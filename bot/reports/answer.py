@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from io import StringIO
@@ -153,7 +152,7 @@ def _sources(document: AnswerDocument, sources: dict[int, Source], whole: bool) 
         yield from _source(document, number, source, whole)
     rest = [(n, s) for n, s in sources.items() if n not in apart]
     for place in dict.fromkeys(source.place for _, source in rest):
-        of = [f"[{n}] {_who(document, s)}" for n, s in rest if s.place == place]
+        of = [f"[{n}] {_who(document, s)}".rstrip() for n, s in rest if s.place == place]
         yield from _joined([f"{place}: {of[0]}", *of[1:]], "    ")
 
 
@@ -186,8 +185,7 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     """Yield one line on sources, days and cost, and what was not covered."""
     missing = _gaps(document)
     if missing:
-        room = NO_LIMIT if whole or len(missing) == 1 else WIDTH - 2
-        shown = [textwrap.shorten(each, room, placeholder=" …") for each in missing[:MOST_GAPS]]
+        shown = [one_line(each) for each in missing[:MOST_GAPS]]
         if (more := len(missing) - MOST_GAPS) > 0:
             shown.append(phrase("more", n=more))
         if len(shown) == 1:

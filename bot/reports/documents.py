@@ -500,6 +500,10 @@ class LookedUp(DocumentPart):
 
     item: str
     text: str
+    author: str = Field(default="", exclude_if=_is_absent)
+    """Who wrote it; absent where the source has no author."""
+    at: str | None = Field(default=None, exclude_if=_is_absent)
+    """When (ISO 8601, UTC); absent where the source has no time."""
 
 
 class AnswerPart(DocumentPart):

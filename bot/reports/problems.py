@@ -230,6 +230,12 @@ def actor(finding: SweepFinding, people: Sequence[str]) -> str:
     return owner if owner.casefold() != "nobody" else ""
 
 
+def acting(line: str) -> str:
+    """Return the name with which a line begins, as `Ana Ruiz: ...`; empty without one."""
+    found = _NAMED.match(line)
+    return found[1] if found else ""
+
+
 def proposed(problem: SweepProblem, people: Sequence[str], line: str) -> str:
     """Return who acts for a problem: whom its line names, else who acts for most of its issues;
     empty = nobody."""

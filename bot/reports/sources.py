@@ -83,7 +83,10 @@ def _of(
 ) -> Iterator[Source]:
     link = _link(document, id)
     own = document.looked_up.get(id)
-    if own:
+    place = (document.places or {}).get(own.item.partition("/")[0], "") if own else ""
+    if own and place and own.author and own.at:
+        yield Source("", link, place, own.author, own.at)
+    elif own:
         text = phrase("answer.looked_up", text=own.text)
         yield Source(text if link else f"{own.item}, {text}", link)
     elif link:
@@ -107,9 +110,9 @@ def _of(
 def _linked(document: AnswerDocument, finding: Finding | None, link: str) -> Source:
     ids = [e.partition("/")[0] for e in finding.evidence] if finding else []
     titles = document.places or {}
-    place = next((titles[id] for id in ids if id in titles and f"/{id}/" in link), "")
-    if finding is None:
-        return Source(link=link)
+    place = next((titles[id] for id in ids if id in titles and id in link.split("/")), "")
+    if finding is None or not finding.author:
+        return Source(link=link, place=place)
     author = sender(finding.author)
     place = place or (phrase("source.mail") if "@" in author.address else "")
     cited = [int(at) / 1e6 for at in MESSAGE.findall(" ".join(finding.links))]

@@ -27,6 +27,7 @@ from bot.reports.problems import (
     URGENT,
     Member,
     SweepProblem,
+    acting,
     actor,
     customers_of,
     days_left,
@@ -72,7 +73,7 @@ FEW_WORDS = 60
 SHORT = 160
 """Characters from which on a text in a list ends after one of its sentences or clauses."""
 MOST_CUSTOMERS, MOST_QUOTES, MOST_MARKETS, MOST_FIRST, MOST_FULL = 3, 1, 3, 10, 10
-MOST_CALLS, MOST_NAMES = 8, 6
+MOST_CALLS, MOST_NAMES, MOST_LINKS = 8, 6, 4
 """How many are shown of each; the rest is counted, or stands on one line each."""
 FEW_FIRST = 7
 """Up to so many problems, what is not urgent is among what to do first, too."""
@@ -124,14 +125,14 @@ def ordered(document: SweepReport) -> list[SweepProblem]:
     )
 
 
-def lines_of(document: SweepReport, problems: Sequence[SweepProblem]) -> dict[str, TopLine]:
-    """Return the line of the parent for each of the problems, by the id of the problem."""
+def lines_of(document: SweepReport, problems: Sequence[SweepProblem]) -> dict[str, list[TopLine]]:
+    """Return the parent's lines, one for each job, by the id of the problem that they are about."""
     problem_of = {id: p.id for p in problems for f in p.findings for id in f.ids}
-    lines: dict[str, TopLine] = {}
+    lines: dict[str, list[TopLine]] = {}
     for line in document.top_lines:
         cited = [problem_of[id] for id in line.findings if id in problem_of]
         if cited:
-            lines.setdefault(max(cited, key=cited.count), line)
+            lines.setdefault(max(cited, key=cited.count), []).append(line)
     return lines
 
 
@@ -201,13 +202,24 @@ class _Sweep:
         """Of these, who stands in the table of no problem."""
         self.team = team(document)
         lines = lines_of(document, self.problems)
-        self.lines = {self.numbers[id]: prose(line.text, LINE) for id, line in lines.items()}
+        self.jobs = {self.numbers[id]: each for id, each in lines.items()}
         """What the parent says to do about a problem, by its number."""
+        self.lines = {number: prose(each[0].text, LINE) for number, each in self.jobs.items()}
+        """The first of these lines."""
+        self.job_of = {
+            finding.id: line
+            for number, each in self.jobs.items()
+            for finding in self._at(number).findings
+            for line in reversed(each)
+            if {*finding.ids} & {*line.findings}
+        }
+        """The first line about a finding, of those about its problem, by the id of the finding."""
         pairs = list(enumerate(self.problems, 1))
         self.open = [(number, problem) for number, problem in pairs if problem.open]
         likeliest = self._likeliest()
         self.actors = {
-            n: proposed(p, self.team, self.lines.get(n, ""))
+            n: self._actor_of_jobs(n)
+            or proposed(p, self.team, self.lines.get(n, ""))
             or likeliest.get(p.members[0].market, "")
             for n, p in pairs
         }
@@ -237,6 +249,15 @@ class _Sweep:
             sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in self._markets()),
             foot=tuple(self._foot()),
         )
+
+    def _actor_of_jobs(self, number: int) -> str:
+        """Return who does several jobs of a problem for most of its findings; empty where it is one
+        job."""
+        jobs = self.jobs.get(number, [])
+        names = Counter[str]()
+        for job in jobs if jobs[1:] else ():
+            names[acting(job.text)] += len(job.findings)
+        return names.most_common(1)[0][0] if names else ""
 
     def _likeliest(self) -> dict[str, str]:
         """Return for each channel who of the team acts for most of its problems, and of several
@@ -397,7 +418,7 @@ class _Sweep:
         first = problem.open[0]
         title = problem.title if _is_shared(problem) else first.finding.claim
         url = slack_link(first.finding.links)
-        told: list[Line] = [(self._act(number, problem),), *self._calls(number, problem)]
+        told: list[Line] = [*self._acts(number, problem), *self._calls(number, problem)]
         if promised := " · ".join(self._promised(problem)):
             told.append((promised,))
         return Highlight(
@@ -408,11 +429,41 @@ class _Sweep:
             findings=tuple(member.finding.id for member in problem.open),
         )
 
+    def _acts(self, number: int, problem: SweepProblem) -> Iterator[Line]:
+        """Yield the first job of a problem, and who has how many others, which stand with the
+        persons; here stand those that name nobody. Without a job the next step."""
+        first, *others = self.jobs.get(number, []) or (None,)
+        if first is None:
+            yield (self._act(number, problem),)
+            return
+        for job in (first, *(each for each in others if not acting(each.text))):
+            yield self._job_line(number, job, f"→ {prose(job.text, LINE)}")
+        names = Counter(name for job in others if (name := acting(job.text)))
+        if names:
+            told = ", ".join(f"{name} ({n})" for name, n in names.items())
+            yield (self.words("more_jobs", n=names.total(), names=told),)
+
+    def _job_line(self, number: int, job: TopLine, told: str) -> Line:
+        """Return a job with since when its customers have had no reply, and links to their
+        threads."""
+        problem = self._at(number)
+        silent = _unanswered(problem)
+        found = [m.finding for m in problem.open if {*m.finding.ids} & {*job.findings}]
+        since = [silent[name] for f in found for name in f.customers if name in silent]
+        day = self.words("no_reply", day=self._day(min(since))) if since else ""
+        links = list(filter(None, (slack_link(f.links) for f in found)))
+        return (
+            " · ".join(filter(None, (told, day))),
+            *(Link("", url) for url in links[:MOST_LINKS]),
+        )
+
     def _calls(self, number: int, problem: SweepProblem) -> Iterator[Line]:
-        """Yield each urgent issue of a problem: whose it is, how it hurts, its day, the next step,
-        and its link; of a single one what the other lines do not say."""
+        """Yield each urgent issue of a problem that no line of the parent is about: whose it is,
+        how it hurts, its day, the next step, and its link; of a single one what the other lines do
+        not say."""
         urgent = [m.finding for m in sorted(problem.open, key=_by_tier) if m.tier < URGENT]
-        for finding in urgent[:MOST_CALLS]:
+        left = [finding for finding in urgent if finding.id not in self.job_of]
+        for finding in left[:MOST_CALLS]:
             names = [clean_text(name, NAME) for name in finding.customers]
             reason = finding.severity_reason if finding.severity == "high" else finding.wants
             what = first_clause(prose(reason, SENTENCE), SUBJECT).rstrip(".")
@@ -427,7 +478,7 @@ class _Sweep:
             url = slack_link(finding.links)
             if _is_shared(problem) or day:
                 yield (f"· {line}", Link("", url)) if url and urgent[1:] else (f"· {line}",)
-        if (more := len(urgent) - MOST_CALLS) > 0:
+        if (more := len(left) - MOST_CALLS) > 0:
             yield (self.words("more", n=more),)
 
     def _own_step(self, number: int, finding: SweepFinding) -> str:
@@ -452,8 +503,10 @@ class _Sweep:
         """Yield each person with what waits for them, in the order of the problems: what to do,
         which bug of the tracker is theirs, whom they asked and may have to remind."""
         words, tasks, told = self.words, self._tasks(), dict[str, list[str]]()
+        jobs = self._jobs_of()
         for (name, number), members in tasks.items():
-            told.setdefault(name, []).append(self._task(number, members))
+            if number not in self.jobs or name not in jobs:
+                told.setdefault(name, []).append(self._task(name, number, members))
         for number, problem in self.open:
             bug = problem.tracker
             owner = clean_text(bug.owner, NAME) if bug and bug.status == "tracked" else ""
@@ -462,17 +515,32 @@ class _Sweep:
         for name, asked in self._asked().items():
             names = self._some(asked, MOST_FULL)
             told.setdefault(name, []).append(words("remind", names=names))
-        for name, parts in told.items():
-            yield Bold(name), f"  {' · '.join(parts)}"
+        for name in {**jobs, **told}:
+            yield Bold(name), f"  {' · '.join(told.get(name, ()))}".rstrip()
+            yield from jobs.get(name, ())
         if lost := [number for number, _ in self.open if not self.actors[number]]:
             yield Bold(words("nobody_yet")), f"  {self._numbers(lost)}"
+
+    def _jobs_of(self) -> dict[str, list[Line]]:
+        """Return the jobs of each person."""
+        found: dict[str, list[Line]] = {}
+        for number in sorted(self.jobs):
+            for job in self.jobs[number]:
+                if name := acting(job.text):
+                    who, _, act = prose(job.text, LINE).partition(": ")
+                    mark = who.removeprefix(name)
+                    line = self._job_line(number, job, f"· [{number}]{mark} {act}")
+                    found.setdefault(name, []).append(line)
+        return found
 
     def _tasks(self) -> dict[tuple[str, int], list[Member]]:
         """Return the issues of each person, by name and number of the problem."""
         tasks: dict[tuple[str, int], list[Member]] = {}
         active = ((n, m) for n, p in enumerate(self.problems, 1) for m in p.active)
         for number, member in active:
-            who = actor(member.finding, self.team) or self.actors[number]
+            line = self.job_of.get(member.finding.id)
+            who = acting(line.text) if line else ""
+            who = who or actor(member.finding, self.team) or self.actors[number]
             for name in filter(None, (clean_text(each, NAME) for each in who.split(","))):
                 if member.finding.state != "waiting":
                     tasks.setdefault((name, number), []).append(member)
@@ -493,9 +561,10 @@ class _Sweep:
             found.setdefault(clean_text(by, NAME), []).append(told)
         return found
 
-    def _task(self, number: int, members: Sequence[Member]) -> str:
+    def _task(self, name: str, number: int, members: Sequence[Member]) -> str:
         """Return a problem with how many customers of it somebody has, and how many by proposal;
-        what is not among the first lines says what it is about."""
+        what is not among the first lines says what it is about, and whose it is where the first
+        line names somebody else."""
         words, all = self.words, len(customers_of(members))
         unsure = [m for m in members if not actor(m.finding, self.team)]
         n = len(customers_of(unsure))
@@ -506,6 +575,9 @@ class _Sweep:
             finding = members[0].finding
             what = first_clause(prose(finding.wants, SENTENCE) or self._claim(finding), SUBJECT)
             told.append(self._whose(finding, what).rstrip("."))
+        elif name != self.actors[number]:
+            names = [clean_text(each, NAME) for each in customers_of(members)]
+            told.append(self._some(names, MOST_CUSTOMERS))
         return " ".join(filter(None, told))
 
     def _notes(self) -> Iterator[str]:
@@ -526,10 +598,29 @@ class _Sweep:
         """Yield what only the reader can decide, with the numbers of its problems."""
         for line in self.document.decisions:
             numbers = sorted({self.numbers[id] for id in line.findings if id in self.numbers})
-            if text := prose(line.text, LINE).rstrip("."):
-                url = slack_link(line.links)
-                told = f"{text} {self._numbers(numbers)}".rstrip()
+            if text := _capital(prose(line.text, LINE).rstrip(".")):
+                case = self._case_decided(line)
+                url = slack_link([case.link]) if case else slack_link(line.links)
+                told = " · ".join(filter(None, (text, self._case_of(case), self._numbers(numbers))))
                 yield (told, Link("", url)) if url else (told,)
+
+    def _case_of(self, case: CustomerCase | None) -> str:
+        """Return the amount of a case, and since when it has been open."""
+        if not case:
+            return ""
+        opened = ""
+        if case.since:
+            days = self.words("days", n=days_since(case.since, self.at))
+            opened = self.words("open_since", day=self._day(case.since), days=days)
+        return " · ".join(filter(None, (clean_text(case.amount, AMOUNT), opened)))
+
+    def _case_decided(self, line: TopLine) -> CustomerCase | None:
+        """Return the case that a decision is about, of those in its findings: of the customer whom
+        it names, else the oldest."""
+        found = [f for f in self.document.findings() if f.id in line.findings]
+        cases = [case for f in found for case in f.cases]
+        named = [case for case in cases if case.customer in line.text]
+        return min(named or cases, key=lambda case: case.since or LAST, default=None)
 
     def _owners(self) -> Iterator[str]:
         """Yield which problems have an owner only by proposal."""
@@ -558,13 +649,16 @@ class _Sweep:
         head = words("tracker") + (f" ({named})" if named else "")
         if tracker.status not in ("complete", "partial"):
             return f"{head}: {words('unread', why=why)}"
-        missing = [n for n, p in enumerate(self.problems, 1) if p.is_untracked and _is_fault(p)]
+        without = [(n, p) for n, p in enumerate(self.problems, 1) if p.is_untracked]
+        groups = (
+            ("untracked_ones", [n for n, p in without if p.open and _is_fault(p)]),
+            ("asking_ones", [n for n, p in without if p.open and not _is_fault(p)]),
+            ("resting_untracked", [n for n, p in without if not p.open and _is_fault(p)]),
+        )
         there, closed = sum(p.is_tracked for _, p in self.open), self._closed()
         shown = (
-            words("tracked_ones", n=there) if there or missing else "",
-            words("untracked_ones", n=len(missing), numbers=self._numbers(missing))
-            if missing
-            else "",
+            words("tracked_ones", n=there) if there or without else "",
+            *(words(key, n=len(ns), numbers=self._numbers(ns)) for key, ns in groups if ns),
             words("closed_ones", bugs=closed) if closed else "",
             words("partly", why=why) if tracker.status == "partial" else "",
         )
@@ -793,15 +887,16 @@ class _Sweep:
             wants or first_clause(self._claim(finding)),
             gone if is_over else "",
         )
-        has_step = finding.state in (*NEEDS_ACTION, "known") and not is_told
-        step = self._step(finding) if has_step else ""
+        step = ""
+        if finding.state in (*NEEDS_ACTION, "known") and not is_told:
+            step = self._step(finding)
         return " ".join(filter(None, (" · ".join(dict.fromkeys(filter(None, told))), step)))
 
     def _claim(self, finding: SweepFinding) -> str:
         """Return a claim without the name of its only customer before it."""
         claim = prose(finding.claim, CLAIM)
         names = [clean_text(name, NAME) for name in finding.customers]
-        if len(names) == 1 and claim.startswith(names[0]):
+        if len(names) == 1 and claim.startswith(tuple(f"{names[0]}{mark}" for mark in " :,")):
             return claim.removeprefix(names[0]).lstrip(" :,–-") or claim
         return claim
 
@@ -933,6 +1028,11 @@ class _Sweep:
 
         Who acts for the other issues of the problem is proposed where nobody is known.
         """
+        decided = any(finding.id in line.findings for line in self.document.decisions)
+        job = self._job(finding)
+        if job or decided:
+            asked = self.words("you_decide") if decided else ""
+            return f"→ {' · '.join(filter(None, (job, asked)))}"
         step = prose(finding.next_step, STEP) or self.words(f"unsaid_{finding.state}")
         who = clean_text(actor(finding, self.team), NAME)
         if not who and finding.state == "waiting":
@@ -943,6 +1043,20 @@ class _Sweep:
             return f"→ {told}: {step}"
         begins = step.casefold().startswith(tuple({who.casefold(), who.split()[0].casefold()}))
         return f"→ {step}" if begins else f"→ {who}: {step}"
+
+    def _job(self, finding: SweepFinding) -> str:
+        """Return what the parent's line says to do about an issue, with who does it; of a line that
+        is about several issues, which stands above, who does it. Empty without a line."""
+        line = self.job_of.get(finding.id)
+        if not line:
+            return ""
+        who, _, act = prose(line.text, LINE).partition(": ")
+        name = acting(line.text)
+        if not actor(finding, self.team) and who == name:
+            who = self.words("proposed", who=name)
+        if len(line.findings) > 1:
+            return ": ".join(filter(None, (who if name else "", self.words("as_above"))))
+        return f"{who}: {act}" if act else who
 
     def _due(self, finding: SweepFinding) -> str:
         found = due(finding.deadline, self.at.date())
@@ -1051,6 +1165,10 @@ def _unanswered(problem: SweepProblem) -> dict[str, str]:
         if case.waits_since:
             since[case.customer] = max(case.waits_since, since.get(case.customer, ""))
     return since
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _by_tier(member: Member) -> tuple[object, ...]:

@@ -525,11 +525,14 @@ class Ask:
         return _with_report(answer, report, lead) if report else answer
 
     def _places(self, results: Sequence[SubagentResult], cited: Collection[str]) -> dict[str, str]:
-        """Return the names of the channels in which cited findings were read."""
+        """Return the names of the channels, and of the sources that the request names, in which
+        cited findings were read."""
         titles = {**self.sources.handles, **self.delegation.titles}
-        found = (f for r in results for f in r.findings if f.id in cited)
-        read = dict.fromkeys(e.partition("/")[0] for f in found for e in f.evidence)
-        return {id: titles[id] for id in read if titles.get(id, "").startswith("#")}
+        ids = [e for r in results for f in r.findings if f.id in cited for e in f.evidence]
+        ids += [item.item for item in cited_items(self.citable, cited).values()]
+        read = dict.fromkeys(id.partition("/")[0] for id in ids)
+        named = {id: titles.get(id, "") for id in read}
+        return {id: t for id, t in named.items() if t.startswith("#") or id in self.sources.handles}
 
     def _total(
         self, results: Sequence[SubagentResult], done: ParentRun

@@ -29,7 +29,7 @@ from scopes.clients import names_in
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.tool import ToolContext, Window, one_line
+from scopes.tool import ToolContext, Window, iso, one_line
 from subagents.agent import Agent
 from subagents.brief import TimeFrame, text_block
 from subagents.budget import Amount
@@ -332,8 +332,16 @@ def most_urgent(
 
 def cited_items(citable: CitationIndex, cited: Collection[str]) -> dict[str, LookedUp]:
     """Return what a document says about the looked-up items that it cites."""
-    items = citable.items()
-    return {id: LookedUp(item=i.id, text=beginning(i)) for id, i in items.items() if id in cited}
+    items = {id: item for id, item in citable.items().items() if id in cited}
+    return {
+        id: LookedUp(
+            item=i.id,
+            text=beginning(i),
+            author=one_line(i.by or ""),
+            at=iso(i.at) if i.at else None,
+        )
+        for id, i in items.items()
+    }
 
 
 def answer_text(results: Sequence[SubagentResult], done: ParentRun, citable: CitationIndex) -> str:

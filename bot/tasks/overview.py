@@ -15,6 +15,8 @@ from subagents.result import SubagentResult, verdict
 from subagents.summary import SEVERITIES
 
 MAX_FIRST: Final = 10
+MAX_JOBS: Final = 40
+"""Lines of a sweep: up to ten problems with several jobs each."""
 MAX_PROBLEMS: Final = 20
 MAX_DECISIONS: Final = 3
 _PROBLEM: Final = re.compile(r"[\s>*•_-]*PROBLEM\W*?:\**\s*(.*)", re.IGNORECASE)
@@ -71,7 +73,7 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
         for lines in (rest, decided)
     )
     return Overview(
-        tuple(first[:MAX_FIRST]),
+        tuple(first[:MAX_JOBS]),
         tuple(problems[:MAX_PROBLEMS]),
         tuple(decisions[:MAX_DECISIONS]),
         tuple(pairs),
