@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from bot.local.google import server
 from bot.local.google.api import Call, GoogleRefused, Json
-from bot.local.google.gmail_mime import INLINE_BYTES
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
 from bot.local.google.server import NOBODY, TOKEN, Sent, answered, body_of, refusal, sent_in
@@ -90,16 +89,13 @@ class LocalGoogle(server.LocalGoogle):
         tokens: Mapping[str, Grant] | None = None,
         latency_s: float = 0.0,
         now: Callable[[], float] = time.time,
-        inline_bytes: int = INLINE_BYTES,
         whose: Callable[[str], str | None] = lambda token: None,
     ) -> None:
         """Serve a mailbox; `tokens` adds to the default one.
 
-        `now` in seconds since 1970 dates mail. Texts longer than `inline_bytes` come as
-        attachments.
+        `now` in seconds since 1970 dates mail.
         """
         self._now = now
-        self._inline_bytes = inline_bytes
         self._apis = {name: api for api in apis for name in api.methods}
         self.tokens: dict[str, Grant] = dict(tokens or {})
         self.faults: list[Fault] = []
@@ -116,7 +112,7 @@ class LocalGoogle(server.LocalGoogle):
         return state
 
     def state_of(self, mailbox: Mailbox) -> GmailState:
-        return GmailState(mailbox, now=self._now, inline_bytes=self._inline_bytes)
+        return GmailState(mailbox, now=self._now)
 
     def units(self) -> int:
         """Quota units of all calls so far."""

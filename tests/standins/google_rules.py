@@ -74,6 +74,5 @@ RULES = {
     "gmail.users.labels.list": Rule(1, READ | _NAMING),
     "gmail.users.labels.create": Rule(5, _NAMING, body=_LABEL),
     "gmail.users.drafts.list": Rule(5, READ | _COMPOSE, _DRAFTS),
-    "gmail.users.drafts.get": Rule(5, READ | _COMPOSE, frozenset({"format"})),
     "gmail.users.drafts.create": Rule(10, _COMPOSE, body=_DRAFT),
 }
