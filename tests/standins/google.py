@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +21,6 @@ from standins import bigquery as google_bigquery
 from standins import sheets as google_sheets
 from standins.bigquery_jobs import BigQueryState
 from standins.connections import drop_connection
-from standins.fields import selected
 from standins.google_faults import Dropped, Fault, after, before, next_fault
 from standins.google_rules import EVERYWHERE, RULES, Method
 from standins.sheets_state import SheetsState
@@ -228,7 +228,8 @@ class FullGoogle(LocalGoogle):
         rest = {name: values for name, values in sent.query.items() if name != "fields"}
         body = super().checked(sent._replace(query=rest), made)
         fields = "".join(sent.query.get("fields", ()))
-        return body if body is None else dict(selected(body, fields))
+        named = _named(iter(re.findall(r"[\w.*]+|[(),/]", fields)))
+        return body if body is None else dict(_selected(body, named))
 
     async def _hold(
         self, method: str, path: Mapping[str, str], query: Mapping[str, list[str]]
@@ -236,3 +237,30 @@ class FullGoogle(LocalGoogle):
         """Wait with the results of a job that still runs."""
         if method == google_bigquery.RESULTS and self.bigquery:
             await self.bigquery.held(path, query)
+
+
+def _named(tokens: Iterator[str]) -> Json:
+    """Read a selection, like `id,messages(id,payload/headers)`, up to its closing bracket."""
+    tree: Json = {}
+    at = tree
+    for token in tokens:
+        if token == ")":
+            break
+        if token == ",":
+            at = tree
+        elif token == "(":
+            at |= _named(tokens)
+        elif token != "/":
+            at = at.setdefault(token, {})
+    return tree
+
+
+def _selected(value: Any, tree: Json) -> Any:
+    """The parts of a value that a tree names; a leaf of the tree keeps all below it."""
+    if not tree:
+        return value
+    if isinstance(value, list):
+        return [_selected(each, tree) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _selected(each, tree[name]) for name, each in value.items() if name in tree}

@@ -140,7 +140,7 @@ def _bag(held: Held, key: str) -> str:
     if key not in held.bags:
         values = [decoded(value) for value in every(held.headers, *_HEADERS[key])]
         if not key:
-            values += [*held.texts(), *(part.filename for part in held.root.walk())]
+            values += [*held.texts, *(part.filename for part in held.root.walk())]
         held.bags[key] = normalised("\n".join(values))
     return held.bags[key]
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import count
 
 from bot.local.google.gmail_headers import (
@@ -50,15 +51,16 @@ class Held:
         """Id of the last change to it."""
         self.bags: dict[str, str] = {}
         """What searches have made of its words."""
-        self._root: Part | None = None
-        self._words: tuple[str, ...] | None = None
 
-    @property
+    @cached_property
     def root(self) -> Part:
-        """Its tree of parts, read when it is first asked for."""
-        if self._root is None:
-            self._root = parts_of(self.raw)
-        return self._root
+        """Its tree of parts."""
+        return parts_of(self.raw)
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """What a person can read in its body."""
+        return tuple(texts(self.root))
 
     @property
     def headers(self) -> Headers:
@@ -72,12 +74,6 @@ class Held:
     def ms(self) -> int:
         """When it came, in milliseconds since 1970."""
         return int(self.at.timestamp() * 1000)
-
-    def texts(self) -> tuple[str, ...]:
-        """What a person can read in its body."""
-        if self._words is None:
-            self._words = tuple(texts(self.root))
-        return self._words
 
 
 @dataclass(frozen=True, slots=True)
