@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bot.local.google import api
 from bot.local.google.api import Call, Json
 
-EVERYWHERE = frozenset({"alt", "prettyPrint", "quotaUser", "key", "$.xgafv"})
+EVERYWHERE = frozenset({"alt", "fields", "prettyPrint", "quotaUser", "key", "$.xgafv"})
 """Query parameters that every method takes."""
 
 
