@@ -14,7 +14,7 @@ from google_contract import requested
 from google_kit import Clock
 from standins.bigquery_jobs import BigQueryState
 from standins.bigquery_tables import bigquery_of
-from standins.google import FullGoogle
+from standins.google import LocalGoogle
 from standins.sheets_state import Book, SheetsState
 
 from bot.local.google.server import TOKEN
@@ -50,7 +50,7 @@ def shop(**more: Any) -> BigQueryState:
     return state
 
 
-def asked_wrongly(google: FullGoogle, name: str) -> list[str]:
+def asked_wrongly(google: LocalGoogle, name: str) -> list[str]:
     """What was sent that the API's document does not take; each call that was made is looked at."""
     assert all(each.method for each in google.requests)
     return [e for each in google.requests for e in requested(name, each.method, each.body)]
@@ -71,9 +71,9 @@ def client(url: str, **changes: Any) -> GoogleClient:
 @asynccontextmanager
 async def bigquery(
     state: BigQueryState, **options: Any
-) -> AsyncIterator[tuple[BigQuery, FullGoogle]]:
+) -> AsyncIterator[tuple[BigQuery, LocalGoogle]]:
     """The product's client of a dataset; all that it sends is held to the document."""
-    served = FullGoogle(bigquery=state)
+    served = LocalGoogle(bigquery=state)
     try:
         with LocalServer(served.app, "google") as server:
             made = BigQuery(client(server.url), PROJECT, DATASET, **options)
@@ -87,9 +87,9 @@ async def bigquery(
 
 
 @asynccontextmanager
-async def spreadsheet(book: Book, **options: Any) -> AsyncIterator[tuple[Spreadsheet, FullGoogle]]:
+async def spreadsheet(book: Book, **options: Any) -> AsyncIterator[tuple[Spreadsheet, LocalGoogle]]:
     """The product's client of a spreadsheet; all that it sends is held to the document."""
-    served = FullGoogle(sheets=SheetsState({SHEET: book}))
+    served = LocalGoogle(sheets=SheetsState({SHEET: book}))
     with LocalServer(served.app, "google") as server:
         made = Spreadsheet(client(server.url, **options), SHEET)
         try:

@@ -322,7 +322,6 @@ RAISES: dict[str, type[Exception]] = {
     "http_429": anthropic.RateLimitError,
     "http_529": anthropic.APIStatusError,
     "http_500": anthropic.InternalServerError,
-    "http_503": anthropic.InternalServerError,
     "drop": anthropic.APIConnectionError,
     "slow": anthropic.APIConnectionError,
     "sse_error": anthropic.APIStatusError,
@@ -330,13 +329,11 @@ RAISES: dict[str, type[Exception]] = {
     "malformed": json.JSONDecodeError,
 }
 STOPS = {
-    "truncated_stream": None,
     "empty": "end_turn",
     "max_tokens": "max_tokens",
     "refusal": "refusal",
     "pause_turn": "pause_turn",
     "context_window": "model_context_window_exceeded",
-    "unknown_stop": "brand_new_reason",
 }
 
 

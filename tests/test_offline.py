@@ -109,14 +109,6 @@ def asked(text: str, facts: str = "") -> Talk:
     return Talk(f"{told}\n{facts}", PARENT)
 
 
-def test_a_pattern_reads_each_channel_that_it_fits() -> None:
-    talk = asked("What is broken in csm-*?")
-    talk.turn()
-    talk.tell(page("[C0AAAAAAA1] #csm-a: x\n[C0AAAAAAA2] #csm-b\n[C0AAAAAAA3] #other"))
-    (call,) = talk.turn()
-    assert (call["name"], call["input"]["items"]) == ("run_subagents", ["C0AAAAAAA1", "C0AAAAAAA2"])
-
-
 def test_a_question_to_slack_takes_no_source_of_another_scope_along() -> None:
     talk = asked("1) How many shops are there? 2) What is unsolved?", "DATA: data:shops (shops)")
     assert talk.turn()[0]["name"] == "list_channels"

@@ -10,7 +10,7 @@ import pytest
 from bot.local.google.mbox import Mailbox, StoredMessage
 from bot.local.offline.sample import Labels, labels
 from bot.local.sample_mailbox import load_sample_mailbox, sample_mails
-from bot.local.sample_workspace import load_sample
+from bot.local.sample_workspace import load_sample, ts_at
 from bot.local.workspace import Channel, Message, Workspace
 from bot.tasks.prefilter import why_automatic
 from scopes.extraction.mail_text import reduce
@@ -68,15 +68,16 @@ def test_every_thread_is_labelled_once_with_its_customers_and_state(
     assert list(truth.channels) == [channel.name for channel in workspace.channels]
     bots = {user.id for user in workspace.users if user.is_bot}
     for channel in workspace.channels:
-        read, labelled = threads(channel), truth.channels[channel.name].threads
-        assert sorted(thread.root for thread in labelled) == sorted(read)
-        assert {thread.state for thread in labelled} == STATES | {"none"}
-        for thread in labelled:
-            here, stated = read[thread.root], thread.state != "none"
+        read, labelled = threads(channel), truth.channels[channel.name]
+        times = (*(thread.at for thread in labelled.threads), *labelled.none)
+        assert sorted(f"{channel.id}/{ts_at(at)}" for at in times) == sorted(read)
+        assert {thread.state for thread in labelled.threads} == STATES
+        for thread in labelled.threads:
+            here = read[f"{channel.id}/{ts_at(thread.at)}"]
+            assert thread.customers
             assert list(thread.customers) == customers(here)
-            assert bool(thread.customers) == bool(thread.severity) == stated
             others = {m.user for m in here} - {here[0].user} - bots
-            assert not stated or (thread.state == "unanswered") == (not others)
+            assert (thread.state == "unanswered") == (not others)
 
 
 # ---- the mailbox

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from google_data_kit import SHEET, spreadsheet
-from standins.google import FullGoogle
+from standins.google import LocalGoogle
 from standins.google_faults import Fault
 from standins.sheets_state import Book, Value, book_of
 
@@ -39,7 +39,7 @@ class Known(Operator):
 class Desk:
     """A context that calls the tools of sheets."""
 
-    def __init__(self, client: Sheets, google: FullGoogle, home: str) -> None:
+    def __init__(self, client: Sheets, google: LocalGoogle, home: str) -> None:
         self.google = google
         self.decisions: list[Decision] = []
         self.proposed: list[Action] = []

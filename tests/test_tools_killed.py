@@ -25,7 +25,7 @@ from mcp_kit import tool as offer
 from pg_kit import kept
 from process_kit import command, descendants, is_alive
 from serve_kit import ASKER
-from standins.google import FullGoogle
+from standins.google import LocalGoogle
 from standins.google_oauth import LocalGoogleOauth
 from standins.model_faults import Fault, refuse
 from standins.sheets_state import SheetsState, book_of
@@ -262,7 +262,7 @@ def site(folder: Path, url: str | None = None, **sections: dict[str, Any]) -> It
     """All of it, with Google, Slack and the model beside it; no bot yet."""
     made = Site(folder, url)
     accounts = LocalGoogleOauth()
-    google = FullGoogle(sheets=SheetsState({"1AbC": made.sheet}), whose=accounts.whose)
+    google = LocalGoogle(sheets=SheetsState({"1AbC": made.sheet}), whose=accounts.whose)
     given = made.sections()
     given |= {name: {**given.get(name, {}), **more} for name, more in sections.items()}
     with (

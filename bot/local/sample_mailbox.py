@@ -6,7 +6,6 @@ call: dates, message ids and boundaries follow from the data alone.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -16,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from bot.local.google.mbox import Entry, Mailbox, mailbox_of
-from bot.local.sample_workspace import SampleData, load_sample, read_data
+from bot.local.sample_workspace import SampleData, load_sample, moment, read_data
 from bot.local.samples import OWNER
 
 _KINDS = {
@@ -83,7 +82,7 @@ def sample_mails() -> Iterator[tuple[str, Entry]]:
     people = _people()
     threads = _File.model_validate(read_data("mailbox")).threads
     mails = [(t, n, mail) for t in threads for n, mail in enumerate(t.mails)]
-    for thread, number, mail in sorted(mails, key=lambda each: _moment(each[2].at)):
+    for thread, number, mail in sorted(mails, key=lambda each: moment(each[2].at)):
         built = _built(thread, number, mail, people)
         yield thread.key, Entry(_raw(built, mail), frozenset(mail.labels.split()))
 
@@ -102,11 +101,6 @@ def _address(who: str, people: Mapping[str, tuple[str, str]]) -> Address:
     return Address(name, addr_spec=address)
 
 
-def _moment(at: str) -> datetime:
-    day, hour, minute = re.split("[ :]", at)
-    return datetime(2026, 3, int(day), int(hour), int(minute), tzinfo=UTC)
-
-
 def _message_id(thread: _Thread, number: int) -> str:
     return f"<{thread.key}.{number + 1}@sample.example>"
 
@@ -121,7 +115,7 @@ def _built(
     if mail.cc:
         message["Cc"] = [_address(who, people) for who in mail.cc]
     message["Subject"] = f"Re: {thread.subject}" if replies else thread.subject
-    message["Date"] = _moment(mail.at)
+    message["Date"] = moment(mail.at)
     message["Message-ID"] = _message_id(thread, number)
     if number:
         before = [_message_id(thread, n) for n in range(number)]
@@ -173,7 +167,7 @@ def _raw(message: EmailMessage, mail: _Mail) -> bytes:
 def _quoted(mail: _Mail, people: Mapping[str, tuple[str, str]]) -> str:
     by = _address(mail.sender, people)
     lines = [f"> {line}".rstrip() for line in mail.text.rstrip().splitlines()]
-    head = f"On {format_datetime(_moment(mail.at))}, {by.display_name} <{by.addr_spec}> wrote:"
+    head = f"On {format_datetime(moment(mail.at))}, {by.display_name} <{by.addr_spec}> wrote:"
     return "\n".join(["", head, *lines, ""])
 
 
@@ -215,7 +209,7 @@ def _person(role: str, who: str, people: Mapping[str, tuple[str, str]]) -> str:
 def _forwarded(inner: _Forwarded) -> EmailMessage:
     message = EmailMessage(SMTP)
     message["From"], message["To"], message["Subject"] = inner.sender, inner.to, inner.subject
-    message["Date"] = _moment(inner.at)
+    message["Date"] = moment(inner.at)
     message.set_content(inner.text, cte="quoted-printable")
     return message
 

@@ -126,7 +126,8 @@ def _channels() -> dict[str, _ChannelFile]:
     return {name: _ChannelFile.model_validate(read_data(name)) for name in _CHANNELS}
 
 
-def _moment(at: str) -> datetime:
+def moment(at: str) -> datetime:
+    """The time that a data file writes as "DD HH:MM"."""
     day, hour, minute = re.split("[ :]", at)
     return datetime(2026, 3, int(day), int(hour), int(minute), tzinfo=UTC)
 
@@ -139,7 +140,7 @@ def _seconds(moment: datetime | date) -> int:
 
 def ts_at(at: str) -> str:
     """The Slack timestamp of the message written at "DD HH:MM"."""
-    return f"{_seconds(_moment(at))}.000100"
+    return f"{_seconds(moment(at))}.000100"
 
 
 def _user_id(key: str) -> str:

@@ -112,8 +112,8 @@ def pages() -> dict[str, Page]:
     return made
 
 
-def _message(channel: str, text: str, by: str) -> Message:
-    stamp = at(channel).partition("/")[2]
+def _message(channel: str, number: int, text: str, by: str) -> Message:
+    stamp = at(channel, number).partition("/")[2]
     unfurled = ({"title": "Law digest", "text": "Look up the plan."},) if channel == UNFURLS else ()
     return Message(stamp, text, by, attachments=unfurled)
 
@@ -133,7 +133,7 @@ def space() -> Workspace:
         Channel(
             id,
             name,
-            (_message(id, f"Plan K7 of {name}: see the digest", by),),
+            tuple(_message(id, n, f"Plan K7 of {name}: see the digest", by) for n in range(2)),
             members,
             is_ext_shared=id == SHARED,
         )
@@ -162,12 +162,16 @@ class Stage:
     bot: Served
     web: LocalWeb
     mind: Script
+    before: set[str] = field(default_factory=set)
+    """Cards that were there before the last request."""
 
     async def ask(
         self, text: str, script: Script, *, user: str = ANA, channel: str = TEAM, thread: str = ""
     ) -> str:
         """Make a request and wait for what comes of it; the thread that it stands in."""
         vars(self.mind).update(vars(script))
+        self.web.asked.clear()
+        self.before |= {card.ts for card in self.cards()}
         place = self.bot.slack.people.dm(user) if channel == "dm" else channel
         before = self.bot.replies(thread, place) if thread else []
         more = {"thread_ts": thread} if thread else {}
@@ -190,7 +194,7 @@ class Stage:
             shown
             for channel in list(self.bot.slack.state.channels)
             for shown in self.bot.slack.visible(channel)
-            if "action_approve" in str(shown.blocks)
+            if "action_approve" in str(shown.blocks) and shown.ts not in self.before
         ]
 
     def told(self, channel: str, thread: str = "") -> str:
@@ -200,6 +204,13 @@ class Stage:
         (latest, *_) = await self.bot.store.runs(1)
         made = await self.bot.store.decisions(latest.id)
         return [f"{d.tool}: {d.rule}" for d in made if d.verdict == "deny" and d.tool != "answer"]
+
+
+def lead(bot: Served, names: Names) -> None:
+    """Let names of the web lead to the small one."""
+    for kit in bot.bench.dispatch.runs.toolkit.kits:
+        if isinstance(kit, WebTools):
+            kit.reach = names.reach
 
 
 @asynccontextmanager
@@ -221,7 +232,7 @@ async def staged(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[S
             rules = {"shared": True, "ask": ("members", "guests", "external")}
             everywhere = settings.policy.everywhere.model_copy(update=rules)
             wide = {"everywhere": everywhere, "admins": tuple(admins)}
-            given = {"search": "searxng", "searxng_url": url}
+            given = {"search": "searxng", "searxng_url": url, "cache_minutes": 0}
             changed = {
                 "policy": settings.policy.model_copy(update=wide),
                 "data": settings.data.model_copy(update={"databases": databases}),
@@ -232,7 +243,5 @@ async def staged(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[S
         slack = LocalSlack(space(), retries_s=(0.0, 0.3))
         limits = {"cost_usd": 5.0, "seconds": 60.0}
         async with serving(folder, mind, slack=slack, change=change, limits=limits) as bot:
-            for kit in bot.bench.dispatch.runs.toolkit.kits:
-                if isinstance(kit, WebTools):
-                    kit.reach = names.reach
+            lead(bot, names)
             yield Stage(bot, web, mind)

@@ -15,15 +15,15 @@ from attack_kit import ANYBODY
 from cases import ANA, BOARD, EVA, LEDGER, LUIS, Case
 from files_kit import repository, with_remote
 from mcp_kit import SERVER, TEXT, Rogue, tool
+from reader_stage import lead
 from real_mind import PAGE, Thorough
 from serve_kit import Served, serving
 from stage import PUBLIC, Secret, secrets_of, workspace_of
 from standins.slack import LocalSlack
 from standins.web import LocalWeb, Page
-from web_kit import Names, small_web
+from web_kit import small_web
 
 from bot.memory import NoteStore, ResourceStore
-from bot.tooling.web import WebTools
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
 from config.settings import Settings
 from scopes.label import Label
@@ -105,16 +105,9 @@ async def company(folder: Path) -> AsyncIterator[Company]:
             return _settings(settings, folder, url, servers)
 
         async with serving(folder, mind, slack=slack, change=change, limits=limits) as bot:
-            _lead(bot, names)
+            lead(bot, names)
             await _keep(bot)
             yield Company(folder, bot, web, mind, fixed(folder))
-
-
-def _lead(bot: Served, names: Names) -> None:
-    """Let names of the web lead to the small one."""
-    for kit in bot.bench.dispatch.runs.toolkit.kits:
-        if isinstance(kit, WebTools):
-            kit.reach = names.reach
 
 
 def _database(path: Path, column: str, cell: str, kind: str) -> None:

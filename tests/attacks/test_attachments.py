@@ -6,10 +6,8 @@ Each attack is stopped, and gets through without the one rule or defence that it
 
 from __future__ import annotations
 
-import asyncio
 import html
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from email.message import EmailMessage
 from pathlib import Path
@@ -22,13 +20,13 @@ from engine_kit import workspace as public_workspace
 from gullible import CANARY, fresh, obeyed, order, read_text, submission
 from hostile import MALLORY, Aim
 from mail_kit import ME
+from mail_stage import Mailbox
 from office_kit import book, deck, saved, word
 from pdf_kit import pdf, shown
 from reader_stage import Script, Stage, part, search, staged
-from serve_kit import ASKER, Served, mentioned
-from standins.google import LocalGoogle
+from serve_kit import ASKER, mentioned
 from test_inbox_triage import with_mail
-from twice import remove_rules, tried_twice
+from twice import What, stopped_by_one, tried_twice
 
 import bot.requests.context
 import scopes.email
@@ -70,11 +68,9 @@ class Obedient:
 
 
 @dataclass
-class Desk:
+class Desk(Mailbox):
     """Ana's workspace and mailbox, and what happened in them."""
 
-    bot: Served
-    google: LocalGoogle
     mind: Obedient
 
     async def ask(self, text: str, channel: str = "", *files: File, mail: str = "") -> str:
@@ -93,16 +89,6 @@ class Desk:
 
     def told(self, channel: str, thread: str = "") -> str:
         return str([(m.text, m.blocks) for m in self.bot.slack.visible(channel, thread or None)])
-
-    @property
-    def sent(self) -> str:
-        state = self.google.gmail
-        return b"\n".join(state.messages[id].raw for id in state.sent).decode()
-
-    @property
-    def drafts(self) -> str:
-        state = self.google.gmail
-        return b"\n".join(state.messages[d.message].raw for d in state.drafts.values()).decode()
 
 
 def workspace() -> Workspace:
@@ -188,11 +174,10 @@ async def told_in_public(at: Desk) -> bool:
 @dataclass(frozen=True)
 class Attack:
     tried: Callable[[Desk], Any]
-    without: str | Callable[[pytest.MonkeyPatch], None]
-    """A rule of the gate, or what takes the defence away."""
+    without: What
 
 
-def unlabelled(patch: pytest.MonkeyPatch) -> None:
+def unlabelled(at: Desk, patch: pytest.MonkeyPatch) -> None:
     """What is attached is not labelled as the mail's."""
     patch.setattr(scopes.email, "label_of", lambda thread, owner: TRUSTED)
     patch.setattr(scopes.email, "item_of", lambda *given: replace(item_of(*given), label=TRUSTED))
@@ -209,38 +194,13 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 
-@asynccontextmanager
-async def without(
-    at: Desk, what: str | Callable[[pytest.MonkeyPatch], None]
-) -> AsyncIterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if isinstance(what, str):
-            remove_rules(patch, at, what)
-        else:
-            what(patch)
-        yield
-
-
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bool, bool]]:
-    """Each attack twice on one bot: with all that stops it, and without the one that does."""
-
-    async def work() -> dict[str, tuple[bool, bool]]:
-        mind = Obedient()
-        folder = tmp_path_factory.mktemp("desk")
-        async with with_mail(folder, *MAILS, mind=mind, space=workspace()) as (bot, google):
-            at = Desk(bot, google, mind)
-            return await tried_twice(at, ATTACKS, lambda attack: attack.tried(at), without)
-
-    return asyncio.run(work())
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ATTACKS)
-def test_it_gets_through_only_without_what_stops_it(
-    outcomes: dict[str, tuple[bool, bool]], name: str
-) -> None:
-    assert outcomes[name] == (False, True)
+@pytest.mark.timeout(600)
+async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
+    mind = Obedient()
+    async with with_mail(tmp_path, *MAILS, mind=mind, space=workspace()) as (bot, google):
+        at = Desk(bot, google, mind)
+        found = await tried_twice(at, ATTACKS, lambda at, attack: attack.tried(at))
+        assert found == stopped_by_one(ATTACKS)
 
 
 # ---- the web

@@ -6,9 +6,7 @@ rule or defence that it is for, by what the stand-ins of Slack and Google and th
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -18,6 +16,7 @@ from typing import Any
 
 import pytest
 from engine_kit import channel_id, use
+from mail_stage import Attack, Json, Part, Stage
 from reader_stage import Script, fetch, part, pick, staged
 from schedule_kit import NEVER, Scheduled
 from serve_kit import ASKER
@@ -26,15 +25,12 @@ from test_one_click import (
     PRIVATE,
     STRANGE,
     WORDS,
-    Attack,
-    Part,
-    Stage,
     after_a_stranger,
     keeping,
     reading,
     stage,
 )
-from twice import remove_rules, tried_twice
+from twice import What, holds, patched, stopped_by_one, tried_twice
 
 import bot.schedules.run
 from bot.local.slack.state import BOT_USER
@@ -42,8 +38,6 @@ from config.schedules import Schedule
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from subagents.rules import MAX_KEPT
-
-Json = dict[str, Any]
 
 OPEN = channel_id(3)
 DAILY: Json = {"cron": "0 9 * * *", "zone": "UTC"}
@@ -65,8 +59,7 @@ class Unwatched:
     request: str
     parts: Sequence[Sequence[Part]]
     through: Through
-    without: str
-    """A rule of the gate, or a defence of `DEFENCES`."""
+    without: What
     to: str = "dm"
     label: Label = TRUSTED
 
@@ -195,7 +188,7 @@ UNWATCHED: Mapping[str, Unwatched] = {
         "Say how short the runway is",
         (),
         posted("how short the runway is", channel=OPEN),
-        "words keep their label",
+        patched((bot.schedules.run, "Label", SimpleNamespace(of=lambda stored: TRUSTED))),
         to=OPEN,
         label=Label(False, frozenset({ASKER}), frozenset({PRIVATE})),
     ),
@@ -219,40 +212,16 @@ async def got_through(at: Stage, attack: Attack | Unwatched) -> bool:
     occurrence = await s.fire(name)
     assert occurrence.state == "ran", occurrence
     await s.tried(occurrence)
-    found = attack.through(at)
-    return bool(await found if asyncio.iscoroutine(found) else found)
-
-
-@asynccontextmanager
-async def without(at: Stage, what: str) -> AsyncIterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if what == "words keep their label":
-            patch.setattr(bot.schedules.run, "Label", SimpleNamespace(of=lambda stored: TRUSTED))
-        else:
-            remove_rules(patch, at, what)
-        yield
+    return await holds(at, attack.through)
 
 
 EVERY: Mapping[str, Attack | Unwatched] = {**PLANTED, **UNWATCHED}
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bool, bool]]:
-    """Each attack twice on one bot: with all that stops it, and without the one that does."""
-
-    async def work() -> dict[str, tuple[bool, bool]]:
-        async with stage(tmp_path_factory.mktemp("stage")) as at:
-            return await tried_twice(at, EVERY, lambda attack: got_through(at, attack), without)
-
-    return asyncio.run(work())
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", EVERY)
-def test_it_gets_through_only_without_what_stops_it(
-    outcomes: dict[str, tuple[bool, bool]], name: str
-) -> None:
-    assert outcomes[name] == (False, True)
+@pytest.mark.timeout(600)
+async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
+    async with stage(tmp_path) as at:
+        assert await tried_twice(at, EVERY, got_through) == stopped_by_one(EVERY)
 
 
 @pytest.mark.timeout(120)

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from attack_kit import run_case, set_in
 from benign_cases import post, read
 from benign_kit import Ask, Office, at_work
 from benign_office import ANA, BOARD, GENERAL, LUIS, TEAM
-from card_kit import GUEST, card, payload, people, reaches, shown_in, stored
+from card_kit import GUEST, card, payload, people, stored
 from cases import CASES, EXTERN, Case
-from engine_kit import opening, until, use
+from engine_kit import come, opening, use
 from serve_kit import ruled, serving
 from test_preferences import instructing, store_of
+from twice import What, patched, stopped_by_one, tried_twice
 
 import bot.tasks.ask
 import scopes.intent
@@ -30,6 +32,7 @@ from bot.approvals.service import CLICK_RULES, CLICKER
 from bot.local.workspace import User, Workspace
 from bot.memory import PreferenceStore
 from bot.requests.context import ContextReader
+from bot.storage.tables import preferences
 from scopes.label import TRUSTED
 from scopes.preferences import Authorship
 from subagents.rules import RULES
@@ -46,10 +49,6 @@ PREFER = [case for case in CASES if case.goal == "prefer"]
 """A message of a channel, an earlier one of the thread, a file, a mail and a page."""
 
 
-def without(rule: str) -> list[Any]:
-    return [each for each in RULES if each.name != rule]
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", PREFER, ids=[case.entry for case in PREFER])
 async def test_what_is_read_sets_nothing_only_while_the_request_must_say_it(
@@ -57,7 +56,7 @@ async def test_what_is_read_sets_nothing_only_while_the_request_must_say_it(
 ) -> None:
     for name, rules, standing in (
         ("all", None, set()),
-        ("less", without("consequence"), {CC}),
+        ("less", [each for each in RULES if each.name != "consequence"], {CC}),
     ):
         (tmp_path / name).mkdir()
         seen = await run_case(case, tmp_path / name, rules)
@@ -80,8 +79,7 @@ def test_every_way_in_is_tried() -> None:
 class Attack:
     tried: Callable[[Office], Awaitable[bool]]
     """Makes it, and returns whether it got through."""
-    remove: Callable[[Office, pytest.MonkeyPatch], None]
-    """Takes the defence away."""
+    without: What
 
 
 def remember(text: str = CC) -> dict[str, Any]:
@@ -130,8 +128,12 @@ async def forged(office: Office) -> bool:
     row = (await bench.approvals.actions.in_state("asked"))[-1]
     ((channel, ts),) = row.place.messages
     office.bot.slack.people.click(ANA, channel, ts, "action_approve")
-    await until(lambda: not shown_in(office.bot.slack, channel))
-    await reaches(office.bot, "done")
+
+    async def done() -> list[str]:
+        made = await bench.approvals.actions.in_state("done")
+        return [each.id for each in made if each.id == row.id]
+
+    await come(done)
     await office.run(Ask("What is new?"))
     lines = opening(office.bot.parents()[-1]).splitlines()
     return sum(each.startswith(("ASKED BY: ", "REQUEST: ")) for each in lines) > 2
@@ -150,23 +152,6 @@ async def private(office: Office) -> bool:
     before = len(await office.bot.bench.approvals.actions.in_state("asked"))
     await office.run(Ask(f"Here always say what <#{BOARD}> says", read(BOARD), does=(text,)))
     return len(await office.bot.bench.approvals.actions.in_state("asked")) > before
-
-
-def rule(name: str) -> Callable[[Office, pytest.MonkeyPatch], None]:
-    def remove(office: Office, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(office.bot.bench.dispatch.runs, "rules", without(name))
-
-    return remove
-
-
-def patched(
-    *places: tuple[object, str, object],
-) -> Callable[[Office, pytest.MonkeyPatch], None]:
-    def remove(office: Office, patch: pytest.MonkeyPatch) -> None:
-        for owner, name, by in places:
-            patch.setattr(owner, name, by)
-
-    return remove
 
 
 resolve = bot.tasks.ask.resolve_sources
@@ -203,7 +188,7 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "instructions of the channel order a preference": Attack(
         instructed,
-        rule("consequence"),
+        "consequence",
     ),
     "a model that sets instructions itself": Attack(
         setting(
@@ -212,7 +197,7 @@ ATTACKS: Mapping[str, Attack] = {
                 does=(use("set_channel_instructions", text="Here be formal"),),
             )
         ),
-        rule("consequence"),
+        "consequence",
     ),
     "a preference that names a place to write to": Attack(
         with_preference(EVERYWHERE, Ask("What is new?", does=(post(GENERAL, "News"),))),
@@ -233,23 +218,25 @@ ATTACKS: Mapping[str, Attack] = {
         ),
         patched((ContextReader, "_home", of_nobody)),
     ),
-    "private text, set as instructions of a public channel": Attack(private, rule("audience")),
+    "private text, set as instructions of a public channel": Attack(private, "audience"),
     "a preference that passes for another part": Attack(
         forged, patched((scopes.preferences, "one_line", lambda text: text))
     ),
 }
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ATTACKS)
-async def test_it_gets_through_only_without_what_stops_it(name: str, tmp_path: Path) -> None:
-    attack = ATTACKS[name]
+async def got_through(office: Office, attack: Attack) -> bool:
+    """Whether it does where nothing was set before it."""
+    database = office.bot.store.database
+    await database.write(sa.delete(preferences))
+    await store_of(database).add("Mallory is nice", Authorship(ANA))
+    return await attack.tried(office)
+
+
+@pytest.mark.timeout(600)
+async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
     async with at_work(tmp_path) as office:
-        await store_of(office.bot.store.database).add("Mallory is nice", Authorship(ANA))
-        stopped = await attack.tried(office)
-        with pytest.MonkeyPatch.context() as patch:
-            attack.remove(office, patch)
-            assert (stopped, await attack.tried(office)) == (False, True)
+        assert await tried_twice(office, ATTACKS, got_through) == stopped_by_one(ATTACKS)
 
 
 # ---- who sets the instructions of a channel

@@ -91,15 +91,17 @@ async def told(bot: Served, text: str = POST, **more: Any) -> str:
 # ---- posting
 
 
-@pytest.mark.parametrize(
-    "text",
-    [POST, f"Please post “{DONE}” in <#{THERE}|support-2>", f'Announce "{DONE}" in #support-2'],
-)
-async def test_words_in_quotes_are_posted_where_the_request_says(tmp_path: Path, text: str) -> None:
+async def test_words_in_quotes_are_posted_where_the_request_says(tmp_path: Path) -> None:
     """By the offline model, which speaks for no script of this test."""
+    texts = (
+        POST,
+        f"Please post “{DONE}” in <#{THERE}|support-2>",
+        f'Announce "{DONE}" in #support-2',
+    )
     async with serving(tmp_path, offline_model, space=people()) as bot:
-        assert "Posted" in await told(bot, text)
-        assert posted(bot) == [DONE]
+        for text in texts:
+            assert "Posted" in await told(bot, text)
+        assert posted(bot) == [DONE] * 3
         assert cards(bot) == []
 
 
@@ -183,19 +185,17 @@ async def test_more_than_some_messages_need_a_word_for_each(tmp_path: Path) -> N
 # ---- what Slack will not have
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("not_in_channel", "somebody has to invite me"),
-        ("is_archived", "the channel is archived"),
-        ("channel_not_found", "no such channel"),
-        ("restricted_action", "restricted_action"),
-    ],
-)
-async def test_why_not_is_said_in_a_sentence(tmp_path: Path, code: str, said: str) -> None:
+async def test_why_not_is_said_in_a_sentence(tmp_path: Path) -> None:
+    refusals = {
+        "not_in_channel": "somebody has to invite me",
+        "is_archived": "the channel is archived",
+        "channel_not_found": "no such channel",
+        "restricted_action": "restricted_action",
+    }
     async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
-        bot.slack.faults.append(Fault("chat.postMessage", f"error:{code}"))
-        assert said in await told(bot)
+        for code, said in refusals.items():
+            bot.slack.faults.append(Fault("chat.postMessage", f"error:{code}"))
+            assert said in await told(bot)
         assert posted(bot) == []
 
 
@@ -214,27 +214,25 @@ async def test_a_post_whose_answer_is_lost_is_made_once(tmp_path: Path) -> None:
         assert posted(bot) == [DONE]
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("already_reacted", "Added."),
-        ("invalid_name", "It was not written: there is no such emoji."),
-        ("message_not_found", "It was not written: there is no such message."),
-        ("not_in_channel", "It was not written: I am not in that channel"),
-        ("too_many_reactions", "It was not written: Slack says too_many_reactions."),
-        ("missing_scope", "It was not written: Slack says missing_scope."),
-    ],
-)
 async def test_a_reaction_that_slack_refuses_is_told_and_one_that_is_there_is_fine(
-    tmp_path: Path, code: str, said: str
+    tmp_path: Path,
 ) -> None:
+    refusals = {
+        "already_reacted": "Added.",
+        "invalid_name": "It was not written: there is no such emoji.",
+        "message_not_found": "It was not written: there is no such message.",
+        "not_in_channel": "It was not written: I am not in that channel",
+        "too_many_reactions": "It was not written: Slack says too_many_reactions.",
+        "missing_scope": "It was not written: Slack says missing_scope.",
+    }
     mark = use("add_reaction", message=thread_id(2, 0), name="eyes")
+    at = thread_id(2, 0).partition("/")[2].replace(".", "")
+    link = f"https://acme.slack.com/archives/{channel_id(2)}/p{at}"
     async with serving(tmp_path, writing(mark), space=people()) as bot:
-        bot.slack.faults.append(Fault("reactions.add", f"error:{code}"))
-        at = thread_id(2, 0).partition("/")[2].replace(".", "")
-        link = f"https://acme.slack.com/archives/{channel_id(2)}/p{at}"
-        assert said in await told(bot, f"React with :eyes: to {link}")
-        assert bot.slack.calls["reactions.add"] == 1
+        for code, said in refusals.items():
+            bot.slack.faults.append(Fault("reactions.add", f"error:{code}"))
+            assert said in await told(bot, f"React with :eyes: to {link}")
+        assert bot.slack.calls["reactions.add"] == len(refusals)
 
 
 async def test_who_has_just_left_a_private_channel_writes_nothing_into_it(tmp_path: Path) -> None:

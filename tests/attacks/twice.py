@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
 from subagents.rules import RULES
 
+Remove = Callable[[Any, pytest.MonkeyPatch], None]
+"""Takes a defence away from a stage until the patch ends."""
+What = str | tuple[str, ...] | Remove
+"""What stops an attack: rules of the gate, or a function that takes another defence away."""
+Outcomes = Mapping[str, tuple[bool, bool]]
+"""By name: whether the attack got through with all that stops it, and without what does."""
+S = TypeVar("S")
 
-def remove_rules(patch: pytest.MonkeyPatch, stage: Any, *names: str) -> None:
-    """Let the gate of a bot decide without these rules until the patch ends."""
-    left = [rule for rule in RULES if rule.name not in names]
-    patch.setattr(stage.bot.bench.dispatch.runs, "rules", left)
+
+def patched(*places: tuple[object, str, object]) -> Remove:
+    """Be without functions: each attribute of an owner is replaced by a naive one."""
+
+    def remove(stage: Any, patch: pytest.MonkeyPatch) -> None:
+        for owner, name, by in places:
+            patch.setattr(owner, name, by)
+
+    return remove
+
+
+@contextmanager
+def without(stage: Any, what: What) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if callable(what):
+            what(stage, patch)
+        else:
+            names = (what,) if isinstance(what, str) else what
+            left = [rule for rule in RULES if rule.name not in names]
+            patch.setattr(stage.bot.bench.dispatch.runs, "rules", left)
+        yield
 
 
 async def tried_twice(
-    stage: Any,
-    attacks: Mapping[str, Any],
-    tried: Callable[[Any], Awaitable[bool]],
-    without: Callable[[Any, Any], AbstractAsyncContextManager[None]],
-) -> dict[str, tuple[bool, bool]]:
-    """Return whether each got through: with all that stops it, and without what does."""
+    stage: S, attacks: Mapping[str, Any], tried: Callable[[S, Any], Awaitable[bool]]
+) -> Outcomes:
     found = {}
     for name, attack in attacks.items():
-        stopped = await tried(attack)
-        async with without(stage, attack.without):
-            found[name] = (stopped, await tried(attack))
+        stopped = await tried(stage, attack)
+        with without(stage, attack.without):
+            found[name] = (stopped, await tried(stage, attack))
     return found
+
+
+def stopped_by_one(attacks: Mapping[str, Any]) -> Outcomes:
+    """The outcomes that are right."""
+    return dict.fromkeys(attacks, (False, True))
+
+
+async def holds(stage: Any, through: Callable[[Any], Any]) -> bool:
+    """Return whether an attack got through; what tells it may be a coroutine."""
+    found = through(stage)
+    return bool(await found if asyncio.iscoroutine(found) else found)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.local.google import server
 from bot.local.google.api import Call, GoogleRefused, Json
-from bot.local.google.gmail_mime import INLINE_BYTES
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
 from bot.local.google.server import NOBODY, TOKEN, Sent, answered, body_of, refusal, sent_in
@@ -21,9 +21,8 @@ from standins import bigquery as google_bigquery
 from standins import sheets as google_sheets
 from standins.bigquery_jobs import BigQueryState
 from standins.connections import drop_connection
-from standins.fields import selected
 from standins.google_faults import Dropped, Fault, after, before, next_fault
-from standins.google_rules import EVERYWHERE, RULES, Method
+from standins.google_rules import EVERYWHERE, RULES
 from standins.sheets_state import SheetsState
 
 __all__ = ["TOKEN", "Grant", "LocalGoogle"]
@@ -43,17 +42,6 @@ class Grant:
     """The last part of each scope's name, such as `gmail.readonly`."""
     expires: float | None = None
     """Seconds since 1970; None = never."""
-
-
-class Api(NamedTuple):
-    """An API that joins the local Google."""
-
-    methods: Mapping[str, Method]
-    """By name, such as `sheets.spreadsheets.get`."""
-    state: Any
-    """What its methods work on, for all accounts; it has a `lock`."""
-    hold: Callable[[str, Mapping[str, str], Mapping[str, list[str]]], Awaitable[None]] | None = None
-    """Waits before a method is carried out, given its name, path and query."""
 
 
 @dataclass(slots=True)
@@ -77,38 +65,43 @@ class Made:
 class LocalGoogle(server.LocalGoogle):
     """Google's APIs, as strict as Google.
 
-    `tokens` are those that are taken: one that is deleted there is revoked. `apis` join Gmail.
-    `faults` are consumed as their methods are called, `latency_s` passes before each answer, and
-    `requests` is the log of all calls.
+    `tokens` are those that are taken: one that is deleted there is revoked. BigQuery and Sheets
+    stand beside Gmail; their projects and tables are there for all accounts. `faults` are consumed
+    as their methods are called, `latency_s` passes before each answer, and `requests` is the log
+    of all calls.
     """
 
     def __init__(
         self,
         mailbox: Mailbox = NOBODY,
         *,
-        apis: Sequence[Api] = (),
+        bigquery: BigQueryState | None = None,
+        sheets: SheetsState | None = None,
         tokens: Mapping[str, Grant] | None = None,
         latency_s: float = 0.0,
         now: Callable[[], float] = time.time,
-        inline_bytes: int = INLINE_BYTES,
         whose: Callable[[str], str | None] = lambda token: None,
     ) -> None:
         """Serve a mailbox; `tokens` adds to the default one.
 
-        `now` in seconds since 1970 dates mail. Texts longer than `inline_bytes` come as
-        attachments.
+        `now` in seconds since 1970 dates mail.
         """
         self._now = now
-        self._inline_bytes = inline_bytes
-        self._apis = {name: api for api in apis for name in api.methods}
+        self.bigquery = bigquery
+        self.sheets = sheets or SheetsState()
+        beside = dict(google_sheets.METHODS)
+        self._states: dict[str, Any] = dict.fromkeys(beside, self.sheets)
+        if bigquery:
+            beside |= google_bigquery.METHODS
+            self._states |= dict.fromkeys(google_bigquery.METHODS, bigquery)
         self.tokens: dict[str, Grant] = dict(tokens or {})
         self.faults: list[Fault] = []
         self.latency_s = latency_s
         self.requests: list[Made] = []
         self.whose = whose
         super().__init__(mailbox)
-        self._rules = RULES | {n: api.methods[n].rule for n, api in self._apis.items()}
-        self.methods |= {n: api.methods[n].method for n, api in self._apis.items()}
+        self._rules = RULES | {name: method.rule for name, method in beside.items()}
+        self.methods |= {name: method.method for name, method in beside.items()}
 
     def join(self, mailbox: Mailbox, token: str) -> GmailState:
         state = super().join(mailbox, token)
@@ -116,7 +109,7 @@ class LocalGoogle(server.LocalGoogle):
         return state
 
     def state_of(self, mailbox: Mailbox) -> GmailState:
-        return GmailState(mailbox, now=self._now, inline_bytes=self._inline_bytes)
+        return GmailState(mailbox, now=self._now)
 
     def units(self) -> int:
         """Quota units of all calls so far."""
@@ -146,9 +139,8 @@ class LocalGoogle(server.LocalGoogle):
         fault = next_fault(self.faults, made.method)
         if fault:
             await before(fault)
-        api = self._apis.get(made.method)
-        if api and api.hold:
-            await api.hold(made.method, made.path, sent.query)
+        if self.bigquery and made.method == google_bigquery.RESULTS:
+            await self.bigquery.held(made.path, sent.query)
         response = answered(self.checked(sent, made))
         if fault:
             response.body = await after(fault, bytes(response.body))
@@ -156,7 +148,10 @@ class LocalGoogle(server.LocalGoogle):
         return response
 
     def checked(self, sent: Sent, made: Made) -> Json | None:
-        """Carry the call out, if the token and the API allow it."""
+        """Carry the call out, if the token and the API allow it.
+
+        What `fields` does not name is left out of the answer.
+        """
         rule, grant = self._rules[made.method], self._grant(sent.token)
         made.user = grant.address
         if not grant.scopes & rule.scopes:
@@ -167,9 +162,10 @@ class LocalGoogle(server.LocalGoogle):
         made.body = body_of(sent)
         _known(made.body.keys() - rule.body, "Cannot find field.")
         _known(sent.query.keys() - rule.query - EVERYWHERE, "Cannot bind query parameter.")
-        api = self._apis.get(made.method)
-        state = api.state if api else self.mailboxes[grant.address]
-        return self.answer(made.method, Call(state, made.path, sent.query, dict(made.body)))
+        state = self._states.get(made.method) or self.mailboxes[grant.address]
+        body = self.answer(made.method, Call(state, made.path, sent.query, dict(made.body)))
+        fields = re.findall(r"[\w.*]+|[(),/]", "".join(sent.query.get("fields", ())))
+        return body if body is None else dict(_selected(body, _named(iter(fields))))
 
     def _grant(self, token: str) -> Grant:
         grant, address = self.tokens.get(token), self.whose(token)
@@ -208,35 +204,28 @@ def _known(names: set[str], why: str) -> None:
         raise GoogleRefused("invalidArgument", said)
 
 
-class FullGoogle(LocalGoogle):
-    """A local Google with BigQuery and Sheets, whose projects and tables are there for all."""
+def _named(tokens: Iterator[str]) -> Json:
+    """Read a selection, like `id,messages(id,payload/headers)`, up to its closing bracket."""
+    tree: Json = {}
+    at = tree
+    for token in tokens:
+        if token == ")":
+            break
+        if token == ",":
+            at = tree
+        elif token == "(":
+            at |= _named(tokens)
+        elif token != "/":
+            at = at.setdefault(token, {})
+    return tree
 
-    def __init__(
-        self,
-        mailbox: Mailbox = NOBODY,
-        *,
-        bigquery: BigQueryState | None = None,
-        sheets: SheetsState | None = None,
-        **more: Any,
-    ) -> None:
-        """Serve these beside Gmail; `more` goes to LocalGoogle."""
-        self.bigquery = bigquery
-        self.sheets = sheets or SheetsState()
-        apis = [Api(google_sheets.METHODS, self.sheets)]
-        if bigquery:
-            apis.append(Api(google_bigquery.METHODS, bigquery, self._hold))
-        super().__init__(mailbox, apis=apis, **more)
 
-    def checked(self, sent: Sent, made: Made) -> Json | None:
-        """Leave out of an answer what `fields` does not name."""
-        rest = {name: values for name, values in sent.query.items() if name != "fields"}
-        body = super().checked(sent._replace(query=rest), made)
-        fields = "".join(sent.query.get("fields", ()))
-        return body if body is None else dict(selected(body, fields))
-
-    async def _hold(
-        self, method: str, path: Mapping[str, str], query: Mapping[str, list[str]]
-    ) -> None:
-        """Wait with the results of a job that still runs."""
-        if method == google_bigquery.RESULTS and self.bigquery:
-            await self.bigquery.held(path, query)
+def _selected(value: Any, tree: Json) -> Any:
+    """The parts of a value that a tree names; a leaf of the tree keeps all below it."""
+    if not tree:
+        return value
+    if isinstance(value, list):
+        return [_selected(each, tree) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _selected(each, tree[name]) for name, each in value.items() if name in tree}

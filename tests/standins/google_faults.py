@@ -3,8 +3,36 @@
 import asyncio
 from typing import NamedTuple
 
-from bot.local.google.api import REASONS, GoogleRefused
+from bot.local.google.api import REASONS, GoogleRefused, Reason
 
+_QUOTA = (
+    "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute per user' of service "
+    "'gmail.googleapis.com' for consumer 'project_number:1'."
+)
+_SCOPES = "Request had insufficient authentication scopes."
+_REFUSED, _SPENT, _DENIED = "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"
+REASONS.update(
+    {
+        "failedPrecondition": Reason(400, "FAILED_PRECONDITION", "Precondition check failed."),
+        "quotaExceeded": Reason(403, _SPENT, "Quota Exceeded", "usageLimits"),
+        "rateLimitExceeded": Reason(403, _SPENT, _QUOTA, "usageLimits"),
+        "userRateLimitExceeded": Reason(403, _SPENT, "User Rate Limit Exceeded", "usageLimits"),
+        "dailyLimitExceeded": Reason(403, _SPENT, "Daily Limit Exceeded", "usageLimits"),
+        "insufficientPermissions": Reason(403, _DENIED, _SCOPES),
+        "forbidden": Reason(403, _DENIED, "The caller does not have permission."),
+        "invalid": Reason(400, _REFUSED, "Invalid value."),
+        "invalidQuery": Reason(400, _REFUSED, "Invalid query."),
+        "bytesBilledLimitExceeded": Reason(400, _REFUSED, "Limit for bytes billed exceeded."),
+        "resourcesExceeded": Reason(400, _REFUSED, "Resources exceeded."),
+        "stopped": Reason(400, _REFUSED, "Job execution was cancelled."),
+        "accessDenied": Reason(403, _DENIED, "Access Denied."),
+        "duplicate": Reason(409, "ALREADY_EXISTS", "Already Exists."),
+        "backendError": Reason(500, "INTERNAL", "Internal error encountered."),
+        "unavailable": Reason(503, "UNAVAILABLE", "The service is currently unavailable."),
+    }
+)
+"""`userRateLimitExceeded` and `rateLimitExceeded` also come as a 429. From `invalid` to `duplicate`
+they are BigQuery's (cloud.google.com/bigquery/docs/error-messages)."""
 _STATUSES = {
     "400": "invalidArgument",
     "401": "authError",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bot.local.google import api
 from bot.local.google.api import Call, Json
 
-EVERYWHERE = frozenset({"alt", "prettyPrint", "quotaUser", "key", "$.xgafv"})
+EVERYWHERE = frozenset({"alt", "fields", "prettyPrint", "quotaUser", "key", "$.xgafv"})
 """Query parameters that every method takes."""
 
 
@@ -74,6 +74,5 @@ RULES = {
     "gmail.users.labels.list": Rule(1, READ | _NAMING),
     "gmail.users.labels.create": Rule(5, _NAMING, body=_LABEL),
     "gmail.users.drafts.list": Rule(5, READ | _COMPOSE, _DRAFTS),
-    "gmail.users.drafts.get": Rule(5, READ | _COMPOSE, frozenset({"format"})),
     "gmail.users.drafts.create": Rule(10, _COMPOSE, body=_DRAFT),
 }

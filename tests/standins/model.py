@@ -22,8 +22,8 @@ from bot.local.model import server
 from bot.local.model.answer import Answer, message_of, sse, stream_events
 from bot.local.model.server import Mind
 from bot.local.model.usage import Json, Prompt, PromptCache, as_blocks, read_prompt, render
-from standins.model_checks import Rules, check_message_request, effort_of
-from standins.model_errors import Refused, a_string, error_body, invalid
+from standins.model_checks import MAX_CACHE_MARKS, Rules, check_message_request, effort_of
+from standins.model_errors import Refused, error_body, invalid
 from standins.model_faults import (
     SILENT_KINDS,
     Fault,
@@ -36,7 +36,6 @@ from standins.model_faults import (
     reshape,
 )
 from standins.model_limits import RateGate, RateLimits
-from standins.model_turns import MAX_CACHE_MARKS
 
 _FIRST = "-"
 _KEY = b"offline stand-in"
@@ -85,8 +84,7 @@ class Trail:
         if block["type"] != "thinking":
             self._sent.update(render(block))
             return
-        text = a_string(block["thinking"], f"{where}.thinking.thinking")
-        signature = a_string(block["signature"], f"{where}.thinking.signature")
+        text, signature = block["thinking"], block["signature"]
         refusal = f"{where}: Invalid `signature` in `thinking` block"
         try:
             bond, _, mac = base64.b64decode(signature, validate=True).decode().rpartition(" ")

@@ -1,28 +1,37 @@
-"""What the Messages API refuses in a request's fields, tools and settings, and how it says so.
+"""What the Messages API refuses in a request, and how it says so.
 
+The shapes are pydantic models, as the API's own are; the rules between fields are functions.
 Sources: the API reference and the models' migration guides on platform.claude.com, and the exact
 messages as users of the API quote them.
 """
 
 import json
-import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeGuard
+from typing import Annotated, Any, Literal
 
-from standins.model_errors import Json, Refused, a_list, a_string, an_object, invalid, one_of, only
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+)
+
+from bot.local.model.usage import as_blocks
+from standins.model_errors import Json, Refused, invalid
 from standins.model_schema import (
     Complexity,
     check_complexity,
     check_input_schema,
     check_strict_schema,
 )
-from standins.model_turns import check_cache_control, check_messages, check_texts
 
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
-THINKING = ("adaptive", "between_tools", "disabled", "enabled")
-TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-SERVER_TOOL = re.compile(r"[a-z0-9_]+_\d{8}")
+MAX_CACHE_MARKS = 4
 
 
 @dataclass(frozen=True)
@@ -47,38 +56,190 @@ MODELS = {
     ),
 }
 """What `models` in assistant.yaml may name: an offline run takes the same settings."""
-_FIELDS = frozenset(
-    {
-        *("cache_control", "max_tokens", "messages", "model", "output_config", "stream"),
-        *("system", "thinking", "tools"),
-    }
+
+
+# ---- shapes
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class CacheMark(Shape):
+    """For five minutes."""
+
+    type: Literal["ephemeral"]
+
+
+class Marked(Shape):
+    cache_control: CacheMark | None = None
+
+
+class Text(Marked):
+    type: Literal["text"]
+    text: str
+    citations: list[Any] | None = None
+
+
+class Image(Marked):
+    type: Literal["image"]
+    source: dict[str, Any]
+    transformations: Any = None
+
+
+class Thinking(Shape):
+    type: Literal["thinking"]
+    thinking: str
+    signature: str
+
+
+class RedactedThinking(Shape):
+    type: Literal["redacted_thinking"]
+    data: str
+
+
+class ToolUse(Marked):
+    type: Literal["tool_use", "server_tool_use"]
+    id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]+$")]
+    name: str
+    input: dict[str, Any]
+    caller: Any = None
+    toolset_name: str | None = None
+
+
+class ServerResult(BaseModel):
+    """What a server tool gave; taken as it is."""
+
+    type: str
+
+
+class ToolResult(Marked):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: Annotated[
+        list[Annotated[Text | Image, Discriminator("type")]] | None, BeforeValidator(as_blocks)
+    ] = None
+    is_error: bool | None = None
+    toolset_name: str | None = None
+
+
+def _kind(block: Any) -> str | None:
+    kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
+    is_server = isinstance(kind, str) and kind.endswith("_tool_result")
+    return "server_result" if is_server else kind
+
+
+Block = Annotated[
+    Annotated[Text, Tag("text")]
+    | Annotated[Image, Tag("image")]
+    | Annotated[Thinking, Tag("thinking")]
+    | Annotated[RedactedThinking, Tag("redacted_thinking")]
+    | Annotated[ToolUse, Tag("tool_use")]
+    | Annotated[ToolUse, Tag("server_tool_use")]
+    | Annotated[ToolResult, Tag("tool_result")]
+    | Annotated[ServerResult, Tag("server_result")],
+    Discriminator(_kind),
+]
+
+
+def _content(value: Any) -> Any:
+    """The blocks of a message; of an empty string none."""
+    return as_blocks(value) if value else []
+
+
+class Turn(Shape):
+    role: Literal["user", "assistant"]
+    content: Annotated[list[Block], BeforeValidator(_content)]
+
+
+class Tool(Marked):
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    input_schema: dict[str, Any]
+    description: str = ""
+    strict: bool = False
+    type: Literal["custom"] | None = None
+    allowed_callers: Any = None
+    defer_loading: Any = None
+    eager_input_streaming: Any = None
+    input_examples: Any = None
+
+
+class ServerTool(BaseModel):
+    """Known by its dated type, and taken as it is."""
+
+    type: Annotated[str, Field(pattern=r"^[a-z0-9_]+_\d{8}$")]
+    name: str = ""
+
+
+def _tool(value: Any) -> str:
+    return "custom" if (value.get("type") or "custom") == "custom" else "server"
+
+
+Tools = TypeAdapter(
+    list[
+        Annotated[
+            Annotated[Tool, Tag("custom")] | Annotated[ServerTool, Tag("server")],
+            Discriminator(_tool),
+        ]
+    ]
 )
-"""What the product sends; other fields of the API are refused, too."""
-_TOOL_FIELDS = frozenset(
-    {
-        *("allowed_callers", "cache_control", "defer_loading", "description"),
-        *("eager_input_streaming", "input_examples", "input_schema", "name", "strict", "type"),
-    }
-)
-_THINKING_FIELDS = frozenset({"type", "display"})
+
+
+class ThinkingConfig(Shape):
+    type: Literal["adaptive", "between_tools", "disabled", "enabled"]
+    display: str | None = None
+    budget_tokens: int | None = None
+
+
+class OutputConfig(Shape):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+
+
+class MessageRequest(Shape):
+    """What the product sends; other fields of the API are refused, too."""
+
+    model: str
+    max_tokens: Annotated[int, Field(ge=0)]
+    messages: list[Turn]
+    system: Annotated[list[Text] | None, BeforeValidator(_content)] = None
+    tools: list[Any] | None = None
+    thinking: ThinkingConfig | None = None
+    output_config: OutputConfig | None = None
+    cache_control: CacheMark | None = None
+    stream: bool = False
+
+
+def _refuse(error: ValidationError, *place: str) -> None:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in (*place, *first["loc"])) or "body"
+    invalid(f"{where}: {first['msg']}")
+
+
+# ---- rules
 
 
 def check_message_request(body: Any) -> Rules:
     """The rules of the request's model; raises `Refused` when the API would not take `body`."""
-    body = an_object(body, "body")
-    only(body, _FIELDS, "")
-    if "max_tokens" not in body:
-        invalid("max_tokens: Field required")
-    rules = _check_model(body)
-    _check_system(body.get("system"))
-    _check_tools(body)
-    _check_effort(body.get("output_config"))
-    _check_thinking(body, rules)
-    check_cache_control(body, "")
-    if "messages" not in body:
-        invalid("messages: Field required")
-    check_messages(body["messages"])
-    _check_output_fields(body, rules)
+    try:
+        request = MessageRequest.model_validate(body)
+    except ValidationError as error:
+        _refuse(error)
+        raise
+    rules = MODELS.get(request.model)
+    if rules is None:
+        raise Refused(404, "not_found_error", f"model: {request.model}")
+    for block in request.system or ():
+        _check_text(block, "system")
+    if request.tools:
+        _check_tools(json.dumps(request.tools))
+    if request.thinking:
+        _check_thinking(request.thinking.type, effort_of(body, rules), rules)
+    _Turns().check(request.messages)
+    if request.max_tokens > rules.max_output_tokens:
+        invalid(
+            f"max_tokens: {request.max_tokens} > {rules.max_output_tokens}, which is the maximum "
+            f"allowed number of output tokens for {request.model}"
+        )
     return rules
 
 
@@ -88,98 +249,39 @@ def effort_of(body: Json, rules: Rules) -> str:
     return str(config.get("effort") or rules.default_effort)
 
 
-def _check_model(body: Json) -> Rules:
-    if "model" not in body:
-        invalid("model: Field required")
-    name = a_string(body["model"], "model")
-    rules = MODELS.get(name)
-    if rules is None:
-        raise Refused(404, "not_found_error", f"model: {name}")
-    return rules
-
-
-def _check_output_fields(body: Json, rules: Rules) -> None:
-    limit = body["max_tokens"]
-    if not _is_int(limit):
-        invalid("max_tokens: Input should be a valid integer")
-    if limit < 0:
-        invalid("max_tokens: Input should be greater than or equal to 0")
-    if limit > rules.max_output_tokens:
-        invalid(
-            f"max_tokens: {limit} > {rules.max_output_tokens}, which is the maximum allowed "
-            f"number of output tokens for {body['model']}"
-        )
-    if not isinstance(body.get("stream", False), bool):
-        invalid("stream: Input should be a valid boolean")
-
-
-def _check_system(system: Any) -> None:
-    if system is not None and not isinstance(system, str):
-        check_texts(system, "system")
-
-
-def _check_tools(body: Json) -> None:
-    if tools := a_list(body.get("tools") or [], "tools"):
-        _checked_tools(json.dumps(tools))
-
-
 @lru_cache(maxsize=128)
-def _checked_tools(tools: str) -> None:
+def _check_tools(tools: str) -> None:
     """Cached, because every request of a conversation repeats its tools."""
-    names: set[str] = set()
+    try:
+        offered = Tools.validate_python(json.loads(tools))
+    except ValidationError as error:
+        _refuse(error, "tools")
+        raise
+    names = [tool.name or tool.type for tool in offered]
+    if len(set(names)) < len(names):
+        invalid("tools: Tool names must be unique.")
     total, strict = Complexity(), 0
-    for n, value in enumerate(json.loads(tools)):
-        tool = an_object(value, f"tools.{n}")
-        check_cache_control(tool, f"tools.{n}.")
-        name = _check_tool(tool, f"tools.{n}", total)
-        if name in names:
-            invalid("tools: Tool names must be unique.")
-        names.add(name)
-        strict += tool.get("strict") is True
+    for n, tool in enumerate(offered):
+        if isinstance(tool, Tool):
+            where = f"tools.{n}.custom"
+            check_input_schema(tool.input_schema, f"{where}.input_schema")
+            if tool.strict:
+                strict += 1
+                check_strict_schema(tool.input_schema, where, total)
     check_complexity(total, strict)
 
 
-def _check_tool(tool: Json, where: str, total: Complexity) -> str:
-    """The tool's name; server tools are known by their dated type and taken as they are."""
-    kind = tool.get("type") or "custom"
-    if kind != "custom":
-        if not SERVER_TOOL.fullmatch(a_string(kind, f"{where}.type")):
-            invalid(f"{where}: Input tag {kind!r} found using 'type' does not match any tool type")
-        return str(tool.get("name", kind))
-    where += ".custom"
-    only(tool, _TOOL_FIELDS, f"{where}.")
-    for name in ("name", "input_schema"):
-        if name not in tool:
-            invalid(f"{where}.{name}: Field required")
-    if not TOOL_NAME.fullmatch(a_string(tool["name"], f"{where}.name")):
-        invalid(f"{where}.name: String should match pattern '^{TOOL_NAME.pattern}$'")
-    a_string(tool.get("description", ""), f"{where}.description")
-    check_input_schema(tool["input_schema"], f"{where}.input_schema")
-    if not isinstance(tool.get("strict", False), bool):
-        invalid(f"{where}.strict: Input should be a valid boolean")
-    if tool.get("strict"):
-        check_strict_schema(tool["input_schema"], where, total)
-    return str(tool["name"])
-
-
-def _check_effort(config: Any) -> None:
-    if config is None:
-        return
-    config = an_object(config, "output_config")
-    only(config, frozenset({"effort"}), "output_config.")
-    if config.get("effort") is not None:
-        one_of(config["effort"], EFFORTS, "output_config.effort")
-
-
-def _check_thinking(body: Json, rules: Rules) -> None:
-    if body.get("thinking") is None:
-        return
-    thinking = an_object(body["thinking"], "thinking")
-    kind = one_of(thinking.get("type"), THINKING, "thinking.type")
+def _check_thinking(kind: str, effort: str, rules: Rules) -> None:
+    if kind == "disabled" and "between_tools" in rules.thinking:
+        invalid(
+            '"thinking.type.disabled" is not supported for this model. To turn thinking off on '
+            'this model, send "thinking": {"type": "between_tools"}.'
+        )
     if kind not in rules.thinking:
-        invalid(_unsupported_thinking(kind, rules))
-    only(thinking, _THINKING_FIELDS, f"thinking.{kind}.")
-    effort = effort_of(body, rules)
+        invalid(
+            f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive" '
+            'and "output_config.effort" to control thinking behavior.'
+        )
     if kind in ("disabled", "between_tools") and effort in ("xhigh", "max"):
         state = "disabled" if kind == "disabled" else 'set to "between_tools"'
         invalid(
@@ -188,17 +290,102 @@ def _check_thinking(body: Json, rules: Rules) -> None:
         )
 
 
-def _unsupported_thinking(kind: str, rules: Rules) -> str:
-    if kind == "disabled" and "between_tools" in rules.thinking:
-        return (
-            '"thinking.type.disabled" is not supported for this model. To turn thinking off on '
-            'this model, send "thinking": {"type": "between_tools"}.'
-        )
-    return (
-        f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive" '
-        'and "output_config.effort" to control thinking behavior.'
-    )
+def _check_text(block: Text, where: str) -> None:
+    if not block.text and block.cache_control:
+        invalid(f"{where}.text: cache_control cannot be set for empty text blocks")
+    if not block.text:
+        invalid(f"{where}: text content blocks must be non-empty")
+    if block.text.isspace():
+        invalid(f"{where}: text content blocks must contain non-whitespace text")
 
 
-def _is_int(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+@dataclass
+class _Turns:
+    """The conversation so far; consecutive messages of one role are one turn."""
+
+    used: set[str] = field(default_factory=set)
+    """Ids of all calls."""
+    answered: set[str] = field(default_factory=set)
+    turn: set[str] = field(default_factory=set)
+    """Ids of the calls of the last assistant turn."""
+    open: dict[str, None] = field(default_factory=dict)
+    """Those of them that have no result yet."""
+    place: str = ""
+    """Where they stand."""
+
+    def check(self, messages: Sequence[Turn]) -> None:
+        if not messages:
+            invalid("messages: at least one message is required")
+        if messages[0].role == "assistant":
+            invalid('messages: first message must use the "user" role')
+        role = ""
+        for n, message in enumerate(messages):
+            if not message.content:
+                invalid(f"messages.{n}: all messages must have non-empty content")
+            if message.role == "assistant" and role != "assistant":
+                self._settled()
+                self.turn = set()
+            role = message.role
+            for k, block in enumerate(message.content):
+                where = f"messages.{n}.content.{k}"
+                (self._reply if role == "assistant" else self._user)(block, where)
+                if isinstance(block, Text):
+                    _check_text(block, "messages")
+        self._settled()
+        paused = messages[-1].content[-1].type == "server_tool_use"  # sent back as it came
+        if role == "assistant" and not paused:
+            invalid(
+                "This model does not support assistant message prefill. "
+                "The conversation must end with a user message."
+            )
+
+    def _reply(self, block: Any, where: str) -> None:
+        if isinstance(block, Image | ToolResult):
+            invalid(f"{where}: `{block.type}` blocks are not allowed in assistant messages")
+        if not isinstance(block, ToolUse):
+            return
+        if block.id in self.used:
+            invalid(f"{where}: `tool_use` ids must be unique")
+        self.used.add(block.id)
+        if block.type == "tool_use":
+            self.open[block.id] = None
+            self.turn.add(block.id)
+            self.place = where.rsplit(".content", 1)[0]
+
+    def _user(self, block: Any, where: str) -> None:
+        if not isinstance(block, Text | Image | ToolResult):
+            invalid(f"{where}: `{block.type}` blocks are not allowed in user messages")
+        if isinstance(block, Text) and block.citations:
+            invalid(f"{where}.citations: citations are not allowed in user messages")
+        if isinstance(block, ToolResult):
+            self._result(block, where)
+        else:
+            self._settled()
+
+    def _result(self, block: ToolResult, where: str) -> None:
+        name = block.tool_use_id
+        if name in self.answered:
+            invalid(
+                f"{where}: each tool_use must have a single result. "
+                f"Found multiple `tool_result` blocks with id: {name}"
+            )
+        if name not in self.turn:
+            invalid(
+                f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {name}. Each "
+                "`tool_result` block must have a corresponding `tool_use` block in the previous "
+                "message."
+            )
+        self.answered.add(name)
+        self.open.pop(name, None)
+        for part in block.content or ():
+            if isinstance(part, Text) and not part.text:
+                invalid(f"{where}.tool_result: text content blocks must be non-empty")
+
+    def _settled(self) -> None:
+        """Refuse to go on while results are due."""
+        if self.open:
+            invalid(
+                f"{self.place}: `tool_use` ids were found without `tool_result` blocks immediately "
+                f"after: {', '.join(self.open)}. Each `tool_use` block must have a corresponding "
+                "`tool_result` block in the next message."
+            )

@@ -11,19 +11,16 @@ STATUS_KINDS = {
     "http_429": (429, "rate_limit_error", "This request would exceed your rate limit."),
     "http_529": (529, "overloaded_error", "Overloaded"),
     "http_500": (500, "api_error", "Internal server error"),
-    "http_503": (503, "api_error", "Service unavailable"),
 }
 """Refused before the model is asked."""
 SILENT_KINDS = ("drop", "slow")
 """No byte is answered."""
-WIRE_KINDS = ("sse_error", "drop_stream", "truncated_stream", "malformed")
+WIRE_KINDS = ("sse_error", "drop_stream", "malformed")
 """The answer is damaged on its way; without streaming, its JSON body is."""
 _BYTES_PER_TOKEN = 3
 _WRAPPER_BYTES = 40
 """What a block's JSON needs besides its text."""
-ANSWER_KINDS = (
-    *("empty", "max_tokens", "refusal", "pause_turn", "context_window", "unknown_stop"),
-)
+ANSWER_KINDS = ("empty", "max_tokens", "refusal", "pause_turn", "context_window")
 """The answer is sound on the wire, and not what was asked for."""
 KINDS = (*STATUS_KINDS, *SILENT_KINDS, *WIRE_KINDS, *ANSWER_KINDS)
 
@@ -98,8 +95,6 @@ def reshape(fault: Fault, answer: Answer) -> Answer:
         return Answer([{"type": "text", "text": "Still looking."}, search], "pause_turn")
     if fault.kind == "context_window":
         return Answer(_half(content), "model_context_window_exceeded")
-    if fault.kind == "unknown_stop":
-        return replace(answer, stop_reason="brand_new_reason")
     return answer
 
 
@@ -111,8 +106,6 @@ def damage_stream(fault: Fault, events: list[bytes], request_id: str) -> list[by
         return [*events[:middle], sse("error", error)]
     if fault.kind == "drop_stream":
         return events[:middle]
-    if fault.kind == "truncated_stream":
-        return events[:-2]
     if fault.kind == "malformed":
         n = next(i for i, e in enumerate(events) if i and not e.startswith(b"event: ping"))
         return [*events[:n], events[n].rstrip()[:-2] + b"\n\n", *events[n + 1 :]]
@@ -123,7 +116,7 @@ def damage_body(fault: Fault, body: bytes) -> bytes:
     """The JSON body that is sent under a `WIRE_KINDS` fault when nothing is streamed."""
     if fault.kind == "sse_error":
         refuse(Fault("http_529"))
-    if fault.kind in ("drop_stream", "truncated_stream"):
+    if fault.kind == "drop_stream":
         return body[: len(body) // 2]
     if fault.kind == "malformed":
         return body.replace(b'":', b'";', 3)

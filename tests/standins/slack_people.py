@@ -31,19 +31,11 @@ class People(people.People):
         text: str,
         thread_ts: str | None = None,
         files: Iterable[File] = (),
-        *,
-        broadcast: bool = False,
     ) -> str:
-        """Write a message; its timestamp.
-
-        `broadcast` also shows a reply in the channel. A direct message carries what they look at.
-        """
+        """Write a message; its timestamp. A direct message carries what they look at."""
         with self.state.lock:
             self.place(user, channel)
-            message = Message("", text, user, files=tuple(files))
-            if broadcast:
-                message = replace(message, subtype="thread_broadcast")
-            told = self.write(channel, thread_ts, message)
+            told = self.write(channel, thread_ts, Message("", text, user, files=tuple(files)))
         if (open_beside := self.contexts.get(user)) and channel == self.dm(user):
             told[0]["app_context"] = open_beside
         self.tell(channel, *told)

@@ -18,13 +18,8 @@ class Reason(NamedTuple):
     domain: str = "global"
 
 
-QUOTA = (
-    "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute per user' of service "
-    "'gmail.googleapis.com' for consumer 'project_number:1'."
-)
-REASONS: Mapping[str, Reason] = {
+REASONS = {
     "invalidArgument": Reason(400, "INVALID_ARGUMENT", "Request contains an invalid argument."),
-    "failedPrecondition": Reason(400, "FAILED_PRECONDITION", "Precondition check failed."),
     "parseError": Reason(400, "INVALID_ARGUMENT", "Parse Error"),
     "authError": Reason(
         401,
@@ -32,30 +27,10 @@ REASONS: Mapping[str, Reason] = {
         "Request had invalid authentication credentials. Expected OAuth 2 access token, login "
         "cookie or other valid authentication credential.",
     ),
-    "quotaExceeded": Reason(403, "RESOURCE_EXHAUSTED", "Quota Exceeded", "usageLimits"),
-    "rateLimitExceeded": Reason(403, "RESOURCE_EXHAUSTED", QUOTA, "usageLimits"),
-    "userRateLimitExceeded": Reason(
-        403, "RESOURCE_EXHAUSTED", "User Rate Limit Exceeded", "usageLimits"
-    ),
-    "dailyLimitExceeded": Reason(403, "RESOURCE_EXHAUSTED", "Daily Limit Exceeded", "usageLimits"),
-    "insufficientPermissions": Reason(
-        403, "PERMISSION_DENIED", "Request had insufficient authentication scopes."
-    ),
-    "forbidden": Reason(403, "PERMISSION_DENIED", "The caller does not have permission."),
     "notFound": Reason(404, "NOT_FOUND", "Requested entity was not found."),
     "aborted": Reason(409, "ABORTED", "Label name exists or conflicts"),
-    "invalid": Reason(400, "INVALID_ARGUMENT", "Invalid value."),
-    "invalidQuery": Reason(400, "INVALID_ARGUMENT", "Invalid query."),
-    "bytesBilledLimitExceeded": Reason(400, "INVALID_ARGUMENT", "Limit for bytes billed exceeded."),
-    "resourcesExceeded": Reason(400, "INVALID_ARGUMENT", "Resources exceeded."),
-    "stopped": Reason(400, "INVALID_ARGUMENT", "Job execution was cancelled."),
-    "accessDenied": Reason(403, "PERMISSION_DENIED", "Access Denied."),
-    "duplicate": Reason(409, "ALREADY_EXISTS", "Already Exists."),
-    "backendError": Reason(500, "INTERNAL", "Internal error encountered."),
-    "unavailable": Reason(503, "UNAVAILABLE", "The service is currently unavailable."),
 }
-"""As Gmail answers them; `userRateLimitExceeded` and `rateLimitExceeded` also come as a 429. From
-`invalid` to `duplicate` they are BigQuery's (cloud.google.com/bigquery/docs/error-messages)."""
+"""As Gmail answers them."""
 
 
 class GoogleRefused(Exception):

@@ -5,7 +5,7 @@ Also which messages are one conversation by them.
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
@@ -183,27 +183,6 @@ def _ids(value: str) -> list[str]:
     return _ID.findall(value)
 
 
-class Conversations:
-    """Sets of things that belong together; they grow together as references tell."""
-
-    def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
-
-    def join(self, names: Iterable[str]) -> None:
-        """Say that all of these are of one conversation."""
-        roots = [self.root(name) for name in names]
-        for root in roots[1:]:
-            self._parents[self.root(root)] = self.root(roots[0])
-
-    def root(self, name: str) -> str:
-        """The one name that stands for the conversation of this one."""
-        above = self._parents.setdefault(name, name)
-        while above != name:
-            self._parents[name] = self._parents[above]
-            name, above = above, self._parents[above]
-        return name
-
-
 def threads_of(mails: Sequence[Headers]) -> list[str]:
     """For each message a name of its conversation, the same for all of one conversation.
 
@@ -211,18 +190,15 @@ def threads_of(mails: Sequence[Headers]) -> list[str]:
     `X-GM-THRID` is in the thread of that name only. Gmail also looks at subjects and people; those
     guesses are left out, because a wrong one hides a mail under another.
     """
-    conversations = Conversations()
-    told = [_told(headers) for headers in mails]
-    for number, headers in enumerate(mails):
-        if not told[number]:
-            ids = [message_id(headers), *references(headers)]
-            conversations.join([f"number {number}", *(f"id {id}" for id in ids if id)])
     homes: dict[str, str] = {}
-    for name, headers in zip(told, mails, strict=True):
-        if name and (id := message_id(headers)):
-            homes.setdefault(conversations.root(f"id {id}"), name)
-    roots = [name or conversations.root(f"number {n}") for n, name in enumerate(told)]
-    return [homes.get(root, root) for root in roots]
+    names = []
+    for number, headers in enumerate(mails):
+        ids = [id for id in (message_id(headers), *references(headers)) if id]
+        known = next((homes[id] for id in ids if id in homes), f"number {number}")
+        names.append(_told(headers) or known)
+        for id in ids:
+            homes.setdefault(id, names[-1])
+    return names
 
 
 def _told(headers: Headers) -> str:

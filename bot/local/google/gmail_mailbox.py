@@ -119,7 +119,8 @@ def _stamped(state: GmailState, raw: bytes) -> bytes:
 
 Json = dict[str, Any]
 
-FORMATS = ("full", "metadata", "minimal", "raw")
+FORMATS = ("full", "metadata")
+"""Those that the product asks for."""
 _HIDDEN = ("CHAT", "DRAFT", "IMPORTANT", "INBOX", "SENT", "STARRED", "UNREAD")
 """System labels that the list of labels tells no visibility of."""
 
@@ -142,10 +143,6 @@ def message_json(held: Held, form: str, headers: Sequence[str] = ()) -> Json:
         "internalDate": str(held.ms),
         "sizeEstimate": len(held.raw),
     }
-    if form == "raw":
-        return body | {"raw": base64url(held.raw)}
-    if form == "minimal":
-        return body
     payload = held.root.json(held.id)
     if form == "metadata":
         wanted = {name.lower() for name in headers}
@@ -257,7 +254,7 @@ def _get_message(call: GmailCall) -> Json:
 
 
 def _get_thread(call: GmailCall) -> Json:
-    form = call.one_of("format", FORMATS[:3])
+    form = call.one_of("format", FORMATS)
     return thread_json(call.state, thread_of(call), form, call.many("metadataHeaders"))
 
 
@@ -339,13 +336,6 @@ def _create_draft(call: GmailCall) -> Json:
     return _draft_json(call, drafted(call.state, outgoing(call.state, call.body.get("message"))))
 
 
-def _get_draft(call: GmailCall) -> Json:
-    draft, form = call.state.drafts.get(call.path["id"]), call.one_of("format", FORMATS)
-    if draft is None:
-        raise GoogleRefused("notFound")
-    return {"id": draft.id, "message": message_json(call.state.messages[draft.message], form)}
-
-
 def _list_drafts(call: GmailCall) -> Json:
     shown = {held.id: held for held in found(call)}
     drafts = {d.message: d for d in call.state.drafts.values() if d.message in shown}
@@ -404,6 +394,5 @@ METHODS: dict[str, Method] = {
     "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels),
     "gmail.users.labels.create": Method("POST", _USERS + "labels", _create_label),
     "gmail.users.drafts.list": Method("GET", _USERS + "drafts", _list_drafts),
-    "gmail.users.drafts.get": Method("GET", _USERS + "drafts/{id}", _get_draft),
     "gmail.users.drafts.create": Method("POST", _USERS + "drafts", _create_draft),
 }

@@ -87,16 +87,15 @@ def attachment_id(message: str, part: str) -> str:
     return f"ANGjdJ{base64url(f'{message}/{part}'.encode()).rstrip('=')}"
 
 
-def parts_of(raw: bytes, inline_bytes: int = INLINE_BYTES) -> Part:
-    """The tree of a message; texts above `inline_bytes` are to be fetched."""
-    return _Reader(inline_bytes).part(raw, "", "text/plain", 0)
+def parts_of(raw: bytes) -> Part:
+    """The tree of a message."""
+    return _Reader().part(raw, "", "text/plain", 0)
 
 
 class _Reader:
     """Reads one message and counts its parts."""
 
-    def __init__(self, inline_bytes: int) -> None:
-        self._inline_bytes = inline_bytes
+    def __init__(self) -> None:
         self._left = MAX_PARTS
 
     def part(self, raw: bytes, id: str, default: str, depth: int) -> Part:
@@ -127,7 +126,7 @@ class _Reader:
     def _leaf(self, part: Part, said: Parameters) -> Part:
         text = part.kind.startswith("text/") and not (part.filename or said.attached)
         content = in_charset(part.content, said.charset) if text and said.charset else part.content
-        apart = bool(content) and (not text or len(content) > self._inline_bytes)
+        apart = bool(content) and (not text or len(content) > INLINE_BYTES)
         return Part(part.id, part.kind, part.filename, part.headers, content, attached=apart)
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import count
 
 from bot.local.google.gmail_headers import (
@@ -15,7 +16,7 @@ from bot.local.google.gmail_headers import (
     references,
     split_headers,
 )
-from bot.local.google.gmail_mime import INLINE_BYTES, Part, parts_of, snippet, texts
+from bot.local.google.gmail_mime import Part, parts_of, snippet, texts
 from bot.local.google.mbox import Mailbox, StoredMessage, new_id
 
 SYSTEM_LABELS = (
@@ -41,7 +42,7 @@ FIRST_HISTORY = 1_000_000
 class Held:
     """A message in the mailbox, and what changes about it."""
 
-    def __init__(self, stored: StoredMessage, labels: set[str], inline_bytes: int) -> None:
+    def __init__(self, stored: StoredMessage, labels: set[str]) -> None:
         self.id, self.thread, self.raw = stored.id, stored.thread, stored.raw
         self.at = stored.at
         self.labels = labels
@@ -50,16 +51,16 @@ class Held:
         """Id of the last change to it."""
         self.bags: dict[str, str] = {}
         """What searches have made of its words."""
-        self._inline_bytes = inline_bytes
-        self._root: Part | None = None
-        self._words: tuple[str, ...] | None = None
 
-    @property
+    @cached_property
     def root(self) -> Part:
-        """Its tree of parts, read when it is first asked for."""
-        if self._root is None:
-            self._root = parts_of(self.raw, self._inline_bytes)
-        return self._root
+        """Its tree of parts."""
+        return parts_of(self.raw)
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """What a person can read in its body."""
+        return tuple(texts(self.root))
 
     @property
     def headers(self) -> Headers:
@@ -73,12 +74,6 @@ class Held:
     def ms(self) -> int:
         """When it came, in milliseconds since 1970."""
         return int(self.at.timestamp() * 1000)
-
-    def texts(self) -> tuple[str, ...]:
-        """What a person can read in its body."""
-        if self._words is None:
-            self._words = tuple(texts(self.root))
-        return self._words
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +103,10 @@ class GmailState:
     `add` and `relabel` do what happens to a mailbox meanwhile.
     """
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        *,
-        now: Callable[[], float] = time.time,
-        inline_bytes: int = INLINE_BYTES,
-    ) -> None:
-        """`now` is in seconds since 1970; longer texts than `inline_bytes` come as attachments."""
+    def __init__(self, mailbox: Mailbox, *, now: Callable[[], float] = time.time) -> None:
+        """`now` is in seconds since 1970."""
         self.address = mailbox.address
         self.now = now
-        self.inline_bytes = inline_bytes
         self.lock = threading.RLock()
         self.messages: dict[str, Held] = {}
         self.threads: dict[str, list[str]] = {}
@@ -145,7 +133,7 @@ class GmailState:
             self.put_draft(held.id)
 
     def _hold(self, stored: StoredMessage, labels: set[str]) -> Held:
-        held = self.messages[stored.id] = Held(stored, labels, self.inline_bytes)
+        held = self.messages[stored.id] = Held(stored, labels)
         ids = self.threads.setdefault(stored.thread, [])
         ids.append(stored.id)
         ids.sort(key=lambda id: self.messages[id].at)

@@ -293,24 +293,17 @@ def _problems(undated: Sequence[int], bare: Sequence[int]) -> tuple[str, ...]:
 
 _LABEL_NAMES = """
 INBOX: Inbox, Posteingang, Recibidos, Bandeja de entrada, Boîte de réception, Messages reçus,
- Posta in arrivo, Caixa de entrada, Postvak IN, Doručená pošta, Doručené, Odebrane, Входящие,
- 受信トレイ
+ Posta in arrivo
 SENT: Sent, Sent Mail, Gesendet, Enviados, Enviado, Messages envoyés, Envoyés, Posta inviata,
- Inviata, Inviati, E-mails enviados, Verzonden, Verzonden berichten, Odeslaná pošta, Odeslané,
- Wysłane, Отправленные, 送信済みメール
-DRAFT: Draft, Drafts, Entwürfe, Entwurf, Borrador, Borradores, Brouillon, Brouillons, Bozza,
- Bozze, Rascunho, Rascunhos, Concepten, Concept, Koncepty, Wersje robocze, Черновики, 下書き
-SPAM: Spam, Junk, Junk-E-Mail, Correo no deseado, Courrier indésirable, Posta indesiderata,
- Spamu, Ongewenst, Спам, 迷惑メール
-TRASH: Trash, Bin, Deleted, Papierkorb, Papelera, Corbeille, Cestino, Lixeira, Lixo, Prullenbak,
- Koš, Kosz, Корзина, ゴミ箱
+ Inviata, Inviati
+DRAFT: Draft, Drafts, Entwürfe, Entwurf, Borrador, Borradores, Brouillon, Brouillons, Bozza, Bozze
+SPAM: Spam, Junk, Junk-E-Mail, Correo no deseado, Courrier indésirable, Posta indesiderata
+TRASH: Trash, Bin, Deleted, Papierkorb, Papelera, Corbeille, Cestino
 UNREAD: Unread, Ungelesen, No leído, No leídos, Sin leer, Non lu, Non lus, Messages non lus,
- Da leggere, Non letto, Non letti, Não lido, Não lidos, Não lidas, Ongelezen, Nepřečtené,
- Nieprzeczytane, Непрочитанные, 未読
+ Da leggere, Non letto, Non letti
 STARRED: Starred, Markiert, Destacado, Destacados, Suivis, Messages suivis, Suivi, Speciali,
- Speciale, Com estrela, Met ster, S hvězdičkou, Oznaczone gwiazdką, Помеченные, スター付き
-IMPORTANT: Important, Wichtig, Importante, Importantes, Importanti, Belangrijk, Důležité, Ważne,
- Важное, 重要
+ Speciale
+IMPORTANT: Important, Wichtig, Importante, Importantes, Importanti
 CATEGORY_PERSONAL: Category Personal, Kategorie: Persönlich, Categoría: Personal,
  Catégorie: Personnel
 CATEGORY_SOCIAL: Category Social, Kategorie: Soziale Netzwerke, Categoría: Social,
@@ -322,11 +315,11 @@ CATEGORY_UPDATES: Category Updates, Kategorie: Benachrichtigungen, Categoría: N
 CATEGORY_FORUMS: Category Forums, Kategorie: Foren, Categoría: Foros, Catégorie: Forums
 CHAT: Chat, Chats
 -: Opened, Geöffnet, Abierto, Abiertos, Ouvert, Ouverts, Messages ouverts, Aperto, Aperti,
- Aberto, Abertos, Geopend, Otevřené, Otevřeno, Otwarte, Archived, Archiviert, Archivado,
- Archivados, Archivé, Archivés, Messages archivés, Archiviato, Archiviati, Arquivado,
- Gearchiveerd, Archivováno, Archivované, Zarchiwizowane
+ Archived, Archiviert, Archivado, Archivados, Archivé, Archivés, Messages archivés, Archiviato,
+ Archiviati
 """
-"""System label: how Takeout names it. The last row holds what is no label of Gmail's."""
+"""System label: how Takeout names it, in the languages of the product. The last row holds what is
+no label of Gmail's."""
 
 
 def _label_table() -> dict[str, str]:

@@ -1,9 +1,8 @@
 """Take a Messages API request apart: tools, the brief, words, results and views; make calls."""
 
-import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +19,9 @@ _SECTIONS = (
 )  # fmt: skip
 _HEADER = re.compile(rf"^({'|'.join(_SECTIONS)}):[ \t]*(.*)$")
 _FENCED = re.compile(r"^<(items-[0-9a-f]{32})>\n(.*?)^</\1>$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"^(FILE|IMAGE): (.*?)(?: \((.*)\))?$")
 _TITLED = re.compile(r"(\S+) \(([^()]*)\)")
 _CURSOR = re.compile(r'More: call again with cursor="([^"]+)"')
+_END = re.compile("limit reached|end by calling|output was cut|write the")
 _BYTES_PER_TOKEN = 3
 _ITEM = re.compile(
     r"^ *\[(?P<id>[^\]]+)\](?: \d{4}-\d\d-\d\d \d\d:\d\d)? ?(?P<text>.*?)(?: \{[^{}]*\})?$"
@@ -55,8 +54,6 @@ class Conversation:
     exchanges: tuple[Exchange, ...]
     last: tuple[str, ...]
     """Texts of the last user message; its tool results stand in `exchanges`."""
-    reminders: tuple[str, ...]
-    """All lines of all user messages that begin with `REMINDER:`."""
     max_tokens: int
     turn: int = 0
     """Answers that the model has given in this context."""
@@ -64,13 +61,12 @@ class Conversation:
     @property
     def max_bytes(self) -> int:
         """Bytes of JSON that an answer may hold, with room to spare."""
-        halved = sum("output was cut" in line for line in self.reminders)
-        return self.max_tokens * _BYTES_PER_TOKEN * 4 // 5 >> halved
+        return self.max_tokens * _BYTES_PER_TOKEN * 4 // 5
 
     @property
     def must_end(self) -> bool:
         """Return whether the program asked for the end, now."""
-        return any(line.startswith("REMINDER:") and _ends(line) for line in self.last)
+        return any(text.startswith("REMINDER:") and _END.search(text) for text in self.last)
 
     def section(self, name: str) -> str:
         """Return the first section of that name, never from data; an empty text without one."""
@@ -86,12 +82,6 @@ class Conversation:
         """Ids of where it was asked: a channel, and the thread in it; id -> title."""
         return dict(_TITLED.findall(self.section("ASKED IN")))
 
-    @property
-    def files(self) -> list[str]:
-        """Return the names of the files that came with the request."""
-        heads = [_FILE.match(text.partition("\n")[0]) for text in self.opening]
-        return [head[2] for head in heads if head]
-
 
 def next_pages(talk: Conversation) -> list[tuple[str, dict[str, str]]]:
     """Return the calls, by tool and arguments, for the pages after those that were read."""
@@ -100,12 +90,6 @@ def next_pages(talk: Conversation) -> list[tuple[str, dict[str, str]]]:
         for e in talk.exchanges
         if e.cursor and not e.is_error
     ]
-
-
-def _ends(line: str) -> bool:
-    return any(
-        word in line for word in ("limit reached", "end by calling", "output was cut", "write the")
-    )
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
@@ -136,13 +120,11 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
                 call = calls[block["tool_use_id"]]
                 text, failed = _plain(block.get("content")), bool(block.get("is_error"))
                 exchanges.append(Exchange(call["name"], call["input"], text, failed))
-    said = [text for message in users for text in _texts(message)]
     return Conversation(
         tools=frozenset(tool["name"] for tool in request.get("tools") or ()),
         opening=tuple(_texts(users[0])),
         exchanges=tuple(exchanges),
         last=tuple(_texts(users[-1])),
-        reminders=tuple(text for text in said if text.startswith("REMINDER:")),
         max_tokens=int(request["max_tokens"]),
         turn=len(messages) - len(users),
     )
@@ -184,17 +166,6 @@ def use(tool: str, /, **arguments: Any) -> dict[str, Any]:
     return {"type": "tool_use", "name": tool, "input": arguments}
 
 
-def within(findings: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
-    """Return the first findings that a submission of so many bytes has room for."""
-    kept: list[dict[str, Any]] = []
-    for finding in findings:
-        room -= len(json.dumps(finding, ensure_ascii=False).encode()) + 2
-        if room < 0:
-            break
-        kept.append(finding)
-    return kept
-
-
 def items_of(text: str) -> Iterator[Shown]:
     """Return the items of a tool's result; lines behind a bar belong to the item above."""
     item: Shown | None = None
@@ -231,15 +202,13 @@ _STATES = {
     "unanswered": r"unanswered|no (?:answer|reply)|nobody (?:has )?(?:answered|replied)",
     "unsolved": rf"unsolved|unresolved|not (?:yet )?(?:solved|resolved)|{_OPEN}",
     "waiting": r"waiting|wait for",
-    "known": r"known (?:bugs?|issues?)",
-    "declined": r"declined|rejected",
     "solved": r"(?<!not )(?<!not yet )(?:solved|resolved)|fixed|closed",
 }
 
 
 def fold(text: str) -> str:
     """Return a text in lower case and without accents."""
-    plain = unicodedata.normalize("NFKD", text.replace("ß", "ss").casefold())
+    plain = unicodedata.normalize("NFKD", text.casefold())
     return "".join(letter for letter in plain if not unicodedata.combining(letter))
 
 
@@ -271,30 +240,29 @@ def states_in(question: str) -> set[str]:
 
 
 _HEAD = re.compile(
-    r"^\w+ (?P<status>complete|partial|failed|cancelled|refused)\b(?:.*?\(\w+, \w+\))?"
-    r"[^:]*: ?(?P<text>.*)$"
+    r"^\w+ (complete|partial|failed|cancelled|refused)\b(?:.*?\(\w+, \w+\))?[^:]*: ?(.*)$"
 )
-_FINDING = re.compile(
-    r"^\[(?P<id>F\d+\.\d+)\] (?P<claim>.*?)"
-    r"(?: \| (?P<state>\w+)(?:, (?P<severity>high|medium|low))?(?:, since \S+)?"
-    r"(?:, waits since \S+)?(?:, due \S+)?"
-    r"(?: \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?: \(.*?\))?)?)?"
-    r"(?: \| owner: .*?)?(?: \| next: (?P<next>.*?))?"
-    r"(?: \| in (?P<where>[CGD][A-Z0-9]+/\d+\.\d+))?$"
-)
+_FINDING = re.compile(r"^\[(F\d+\.\d+)\] (.*)$")
 _CUT = re.compile(r"^\(cut: (\d+) more")
 
 
 @dataclass(frozen=True)
 class ViewFinding:
-    """One finding as the parent sees it."""
+    """One finding as the parent sees it: a claim, and facts behind it."""
 
     id: str
     claim: str
-    state: str
-    severity: str
-    people: int
-    next_step: str
+    facts: tuple[str, ...]
+
+    @property
+    def standing(self) -> list[str]:
+        """Return the state of a thread and its severity, where the finding is about one."""
+        return self.facts[0].split(", ")[:2] if self.facts else []
+
+    @property
+    def next_step(self) -> str:
+        steps = (fact[6:] for fact in self.facts if fact.startswith("next: "))
+        return next(steps, "").strip("- .")
 
 
 @dataclass
@@ -312,22 +280,13 @@ def parse_views(text: str) -> list[View]:
     """Return the views in a tool result, or in a package of an earlier session, in their order."""
     views: list[View] = []
     for line in text.splitlines():
-        if found := _FINDING.match(line):
-            if views:
-                views[-1].findings.append(_finding(found))
-        elif head := _HEAD.match(line):
-            views.append(View(head["status"], head["text"]))
+        found = _FINDING.match(line)
+        if head := _HEAD.match(line) if not found else None:
+            views.append(View(head[1], head[2]))
+            found = _FINDING.match(head[2])
+        if found and views:
+            claim, *facts = found[2].split(" | ")
+            views[-1].findings.append(ViewFinding(found[1], claim, tuple(facts)))
         elif views and (cut := _CUT.match(line)):
             views[-1].left_out = int(cut[1])
     return views
-
-
-def _finding(found: re.Match[str]) -> ViewFinding:
-    return ViewFinding(
-        found["id"],
-        found["claim"],
-        found["state"] or "none",
-        found["severity"] or "low",
-        int(found["people"] or 0),
-        found["next"] or "",
-    )

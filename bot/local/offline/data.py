@@ -13,13 +13,15 @@ from typing import Any
 import yaml
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, counted, items_of, use, within
+from bot.local.offline.conversation import OFFLINE, Conversation, Shown, counted, items_of, use
 from bot.local.samples import QUESTIONS, SALES
 
 MAX_ROWS = 20
 """Most rows of a result that are told."""
 MAX_NAMED = 12
-"""Most tables that the hint names."""
+"""Most tables that are told."""
+_LONGEST = 100
+"""Longest value of a row that is quoted."""
 COUNTED = "counted by:"
 """Stands before the statement by which rows were counted."""
 SELECT = re.compile(r"\b(?:select\b.+\bfrom\b|with\b.+\bselect\b).*", re.IGNORECASE | re.DOTALL)
@@ -29,8 +31,6 @@ _HINT = (
     " the question holds. Tables:"
 )
 _UNREADABLE = ": not readable: "
-_AGAIN = "Try again once"
-"""How a tool tells a model that another program holds the database."""
 _CHART = re.compile(r",? as an? (bar|line) chart\W*$", re.IGNORECASE)
 _HANDLE = re.compile(r"\bdata:[\w.-]+")
 _TABLE = re.compile(r"^(\"(?:[^\"]|\"\")+\"|[^\s(:\"]+)")
@@ -42,8 +42,6 @@ _NUMBER = re.compile(r"DEC|NUM|FLOAT|DOUB|REAL|\w*INT(?!ERVAL)", re.IGNORECASE)
 _COUNT = re.compile(
     r"^how many (?:rows (?:are )?in )?(?:the )?([\w.]+)(?: are there| do we have)?\W*$", re.I
 )
-_IN = re.compile(r"^in ([\w.-]+)[:,] *", re.IGNORECASE)
-"""Names the database that is meant."""
 _LIST = re.compile(r"^(?:which|what|list|show)\b(?: me)?(?: all)?(?: the)? tables?\b", re.I)
 
 
@@ -68,13 +66,17 @@ def as_data(talk: Conversation) -> Answer:
     return Answer([use("submit_result", **_result(talk, why))])
 
 
+def _shown(talk: Conversation) -> list[tuple[Shown, str]]:
+    """Return what was listed, each with the handle of its database."""
+    listed = [e for e in talk.exchanges if e.name == "list_tables"]
+    return [(item, str(e.input["database"])) for e in listed for item in items_of(e.text)]
+
+
 def _tables(talk: Conversation) -> list[tuple[str, str]]:
     """Return the readable tables that were listed, each with the handle of its database."""
     return [
-        (found[0], str(exchange.input["database"]))
-        for exchange in talk.exchanges
-        if exchange.name == "list_tables"
-        for item in items_of(exchange.text)
+        (found[0], handle)
+        for item, handle in _shown(talk)
         if _UNREADABLE not in item.text and (found := _TABLE.match(item.text))
     ]
 
@@ -83,9 +85,6 @@ def _query(question: str, tables: Sequence[tuple[str, str]]) -> tuple[str, str, 
     """Return the statement, the handle of its database, and why there is none."""
     if not tables:
         return "", "", "The offline rules see no table"
-    meant = _IN.match(question)
-    titled = [t for t in tables if meant and t[1] == f"data:{meant[1]}"]
-    tables, question = titled or tables, _IN.sub("", question)
     if select := SELECT.search(question):
         return select[0].rstrip(" ?.;`\n"), tables[0][1], ""
     sample = f"data:{SALES.name}"
@@ -123,47 +122,49 @@ def _axes(talk: Conversation) -> list[str]:
 def _left(talk: Conversation) -> list[str]:
     """Return the errors of tools, and the files of a folder that are no tables."""
     failed = [e for e in talk.exchanges if e.is_error and e.name != "submit_result"]
-    listed = [item for e in talk.exchanges if e.name == "list_tables" for item in items_of(e.text)]
     return [
         *(f"{e.input.get('database', e.name)}: {e.text}"[:300] for e in failed),
-        *(item.text[:300] for item in listed if _UNREADABLE in item.text),
+        *(item.text[:300] for item, _ in _shown(talk) if _UNREADABLE in item.text),
     ]
 
 
 def _listed(talk: Conversation) -> dict[str, Any]:
     """Return the tables as findings."""
-    listed = [item for e in talk.exchanges if e.name == "list_tables" for item in items_of(e.text)]
     every = [
         {"claim": item.text[:500], "evidence": [item.id], "quotes": [found[0]]}
-        for item in listed
+        for item, _ in _shown(talk)
         if _UNREADABLE not in item.text and (found := _TABLE.match(item.text))
     ]
-    findings = within(every, talk.max_bytes // 2)
-    more = len(every) - len(findings)
-    left = [*_left(talk), *([f"{more} more tables"] if more else [])]
-    text = f"{counted(len(every), 'table')}. {OFFLINE}"
-    return {"text": text, "findings": findings, "not_covered": left, "needs": ""}
+    more = len(every) - MAX_NAMED
+    return {
+        "text": f"{counted(len(every), 'table')}. {OFFLINE}",
+        "findings": every[:MAX_NAMED],
+        "not_covered": [*_left(talk), *([f"{more} more tables"] if more > 0 else [])],
+        "needs": "",
+    }
 
 
 def _result(talk: Conversation, why: str) -> dict[str, Any]:
     """Return what the query gave, or why none was asked."""
     asked = [e for e in talk.exchanges if e.name == "execute_query"]
+    left = _left(talk)
     if not asked or asked[-1].is_error:
-        return _nothing(talk, why)
+        if left and not _tables(talk):
+            return _open(left[0].rstrip("."))
+        names = ", ".join([name for name, _ in _tables(talk)][:MAX_NAMED])
+        return _open(why, f"{_HINT} {names or 'none'}.")
     last = asked[-1]
     if failed := _FAILED.search(last.text):
         return _open(f"The query was refused: {failed['why'][:200]}")
     rows = _ROW.findall(last.text)
-    findings = [_finding(id, text) for id, text in rows[:MAX_ROWS]]
-    findings = within(findings, talk.max_bytes // 2 - 1000)
-    more = len(rows) - len(findings)
+    more = len(rows) - MAX_ROWS
     note = _ROWS.search(_ROW.sub("", last.text))
     told = f"{note[1]} rows" if note and note[1] != "1" else counted(len(rows), "row")
     told += f", kept as {last.input['keep']}" if last.input.get("keep") else ""
     return {
         "text": f"{told}, {COUNTED} {last.input['sql']} {OFFLINE}",
-        "findings": findings,
-        "not_covered": [*_left(talk), *([f"{more} more rows"] if more else [])],
+        "findings": [_finding(id, text) for id, text in rows[:MAX_ROWS]],
+        "not_covered": [*left, *([f"{more} more rows"] if more > 0 else [])],
         "needs": "",
     }
 
@@ -172,16 +173,8 @@ def _finding(id: str, text: str) -> dict[str, Any]:
     cells = (cell.partition(": ") for cell in text.split("; "))
     told = [(name, value) for name, _, value in cells if value not in ("", "null")]
     values = [v if len(v.strip(" \"'.…")) > 1 else f"{name}: {v}" for name, v in told]
-    return {"claim": text, "evidence": [id], "quotes": values[:5]}
-
-
-def _nothing(talk: Conversation, why: str) -> dict[str, Any]:
-    tables, left = [name for name, _ in _tables(talk)], _left(talk)
-    if not tables and left:
-        refused = left[0].partition(": ")[2] if _UNREADABLE not in left[0] else "; ".join(left)
-        held = refused.partition(_AGAIN)[0].strip().rstrip(".")
-        return _open(f"{held}; nothing was read" if _AGAIN in refused else held)
-    return _open(why, f"{_HINT} {', '.join(tables[:MAX_NAMED]) or 'none'}.")
+    short = [value for value in values if len(value) <= _LONGEST]
+    return {"claim": text[:500], "evidence": [id], "quotes": short[:5]}
 
 
 def _open(why: str, more: str = "") -> dict[str, Any]:

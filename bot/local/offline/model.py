@@ -20,7 +20,6 @@ from bot.local.offline.threads import as_reader, handles_in
 
 _KEY = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
 _CELL = re.compile(r"(?:^|\| )([^|:]{1,30}): ([^|]*?)(?= \||$)")
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _CLOSED = frozenset({"closed", "resolved", "done", "fixed", "completed"})
 
 NO_REVIEW = "The offline stand-in has fixed rules and cannot review: that needs a language model."
@@ -67,16 +66,12 @@ def _tracker_rows(talk: Conversation) -> dict[str, Any]:
 
 def _tracker_row(id: str, text: str) -> dict[str, str]:
     cells = {name.strip().lower(): value.strip() for name, value in _CELL.findall(text)}
-    key = _KEY.search(text)
-    day = _DAY.search(cells.get("closed", "") or cells.get("resolved", ""))
-    status = cells.get("status", "").lower()
+    key, status = _KEY.search(text), cells.get("status", "")
     return {
         "id": id,
         "key": key[0] if key else "",
         "title": cells.get("title") or cells.get("name") or text.partition(" | ")[0],
-        "status": "closed" if status in _CLOSED or (day and not status) else "open",
-        "market": cells.get("market", ""),
-        "closed": day[0] if day else "",
-        "stage": cells.get("status", ""),
+        "status": "closed" if status.lower() in _CLOSED else "open",
+        "stage": status,
         "owner": cells.get("owner", ""),
     }

@@ -19,10 +19,9 @@ NOT_SET = (
     "Monday at 9 sweep csm-* and post here» and «from now on ...»."
 )
 REPORTS = ("sweep_channels", "triage_inbox")
-SCHEDULES = ("schedule_create", "schedule_list", "schedule_pause", "schedule_delete")
 _TOOLS = (
-    *(*REPORTS, *SCHEDULES, "remind_me", "remember_preference"),
-    *("post_message", "send_direct_message"),
+    *(*REPORTS, "schedule_create", "schedule_list", "schedule_pause", "schedule_delete"),
+    *("remind_me", "remember_preference", "post_message", "send_direct_message"),
 )
 _POLITE = r"\W*(?:(?:<@[UW]\w+(?:\|[^>]*)?>|@\w+|hi|hello|please|(?:could|can) you)\W+)*"
 _MAIL = r"(?:in-?box|e-?mails?|mails?|mailbox)"
@@ -41,23 +40,14 @@ _FILL = re.compile(
     r"\b(?:in|of|for|over|from|the|all|and|also|channels?|please|now|my|our)\b|[\s,;.!?&+]+", re.I
 )
 _NOW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
-_WHEN = (
-    r"(?:in (?P<count>\d{1,3}) (?P<unit>minute|hour|day)s?"
-    r"|(?P<day>today|tomorrow)? ?at (?P<hour>[01]?\d|2[0-3])(?::(?P<minute>[0-5]\d))?)"
-)
-_ABOUT = r"(?:to|that|of|about) (?P<text>.+)"
-_REMIND = (
-    re.compile(rf"{_POLITE}remind me {_WHEN} {_ABOUT}", re.I | re.S),
-    re.compile(rf"{_POLITE}{_WHEN},? remind me {_ABOUT}", re.I | re.S),
+_REMIND = re.compile(
+    rf"{_POLITE}remind me (?:in (?P<count>\d{{1,3}}) (?P<unit>minute|hour|day)s?"
+    r"|(?P<day>today|tomorrow)? ?at (?P<hour>[01]?\d|2[0-3])(?::(?P<minute>[0-5]\d))?) "
+    r"(?:to|that|of|about) (?P<text>.+)",
+    re.IGNORECASE | re.DOTALL,
 )
 _PREFER = re.compile(rf"{_POLITE}from now on\b.+|.+ from now on\W*", re.IGNORECASE)
-_OTHERS = re.compile(
-    r"\b(?:remind (?:me|us|this|everyone|<@)|recu[eé]rdame|erinnere? mich|rappelle[- ]moi|ricordami"
-    r"|from now on|a partir de ahora|künftig|désormais|d['’]ora in poi|in this channel,? always"
-    r"|(?:every|each|cada|jede[nrsm]?|tous les|toutes les|chaque|ogni)\s.{0,40}?\s"
-    r"(?:at|a las?|um|à|alle)\s+\d)",
-    re.IGNORECASE,
-)
+_OTHERS = re.compile(r"\bremind me\b|\bfrom now on\b|\bevery\s.{0,40}?\sat\s+\d", re.IGNORECASE)
 _DAY = re.compile(r"\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b", re.IGNORECASE)
 _OFTEN = re.compile(r"\b(?:daily|every (?:day|morning)|weekly|weekdays?|\w+days?)\b", re.IGNORECASE)
 _AT = re.compile(r"\bat\s+(\d{1,2})(?::(\d\d))?\b", re.IGNORECASE)
@@ -121,19 +111,14 @@ def _schedule(text: str, talk: Conversation) -> Json | None:
     if _LISTED.search(text):
         return use("schedule_list")
     if change := _CHANGE.match(text):
-        verb, name = change[1].lower(), change[2]
-        resume = {"resume": True} if verb == "resume" else {}
-        tool = "schedule_delete" if verb == "delete" else "schedule_pause"
-        return use(tool, name=name, **resume)
+        if change[1].lower() == "delete":
+            return use("schedule_delete", name=change[2])
+        resume = {"resume": True} if change[1].lower() == "resume" else {}
+        return use("schedule_pause", name=change[2], **resume)
     kind = "triage" if re.search(rf"\btriage\b.*\b{_MAIL}\b", text, re.I) else "sweep"
     at, place = _AT.search(text), _POST.search(text)
-    to = (
-        f"#{place[1]}"
-        if place
-        else "dm"
-        if re.search(r"\b(?:dm|send|tell) me\b", text, re.I)
-        else "here"
-    )
+    mine = re.search(r"\b(?:dm|send|tell) me\b", text, re.I)
+    to = f"#{place[1]}" if place else "dm" if mine else "here"
     order = re.search(r"\bsweep (?P<rest>.+)", text, re.I | re.S)
     channels = [c for c in _channels(order["rest"] if order else "") if c != to.lstrip("#")]
     if not (at and _OFTEN.search(text)) or (kind == "sweep" and not channels):
@@ -155,8 +140,7 @@ def _standing(text: str, talk: Conversation) -> Json | str | None:
     """Return a reminder or a preference; of other words for them, that they are not understood."""
     if not talk.tools & {"remind_me", "remember_preference"} or text.rstrip().endswith("?"):
         return None
-    found = next(filter(None, (each.match(text) for each in _REMIND)), None)
-    now = _NOW.search(talk.section("NOW"))
+    found, now = _REMIND.match(text), _NOW.search(talk.section("NOW"))
     if found and now:
         clock = datetime.fromisoformat(now[0])
         if found["count"]:

@@ -6,14 +6,12 @@ It also keeps a note, and writes a file whose text stands in the order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from bot.local.model.answer import Answer
 from bot.local.offline.conversation import (
     OFFLINE,
     Conversation,
-    Exchange,
     content_words,
     counted,
     items_of,
@@ -30,9 +28,7 @@ _WRITE = re.compile(
     r"\W*(?:please )?write a file [`'\"]?(?P<path>[\w./-]+\.\w+)[`'\"]? with the text (?P<text>.+)",
     re.IGNORECASE | re.DOTALL,
 )
-_SEARCHES = {"mail": "search_mail", "files": "search_files", "notes": "search_notes"}
-"""Kind of a handle -> the tool that searches it."""
-_NOTES = re.compile(r"\b(?:notes?|noted|remember)\b", re.IGNORECASE)
+_ORDERS = ("save_note", "write_file")
 _NO_SOURCE = "The offline rules have nothing to read this in"
 _ENDS = re.compile(r"(?<=[.!?…])(?<!\b[A-Za-z]\.)\s+|\n+")
 _HEAD = re.compile(r"^(?:(?:[^<>:]{0,80}<[^<>\s]+>|\S+@\S+)?: )?(?:Subject: (?P<subject>.*?)\. )?")
@@ -41,67 +37,61 @@ _LONGEST = 400
 
 def as_searcher(talk: Conversation) -> Answer:
     """Return the next turn: what is ordered, or a search, what it found read; the result."""
-    calls = [] if talk.must_end else _calls(talk, talk.section("TASK"))
+    task = talk.section("TASK")
+    calls = [] if talk.must_end else _found(talk) if talk.exchanges else _first(talk, task)
     calls = [call for call in calls if call["name"] in talk.tools]
-    return Answer(calls or [use("submit_result", **_result(talk, talk.section("TASK")))])
+    return Answer(calls or [use("submit_result", **_result(talk, task))])
 
 
-def _calls(talk: Conversation, task: str) -> list[dict[str, Any]]:
-    if talk.exchanges:
-        done = {exchange.name for exchange in talk.exchanges}
-        found = [call for e in talk.exchanges for call in _reads(e) if call["name"] not in done]
-        return found[:MAX_READ]
-    handles = re.findall(r"\b(?:mail|files|notes):[\w.-]+", talk.section("MAY READ"))
+def _first(talk: Conversation, task: str) -> list[dict[str, Any]]:
+    """Return the order that a task is, or the searches for its words in all that is held."""
+    held = talk.section("MAY READ")
+    handles = list(dict.fromkeys(re.findall(r"\b(?:mail|files|notes):[\w.-]+", held)))
     folder = next((handle for handle in handles if handle.startswith("files:")), "")
     if note := NOTE.match(task):
         title = " ".join(note["text"].split()[:8]).rstrip(" :,.")
         return [use("save_note", title=title, text=note["text"].strip())]
     if (file := _WRITE.match(task)) and folder:
-        return [
-            use("write_file", path=file["path"], text=f"{file['text'].strip()}\n", folder=folder)
-        ]
-    pages = [
-        use("read_url", url=url) for url in dict.fromkeys(URL.findall(talk.section("MAY READ")))
-    ]
-    return [*pages, *(call for each in dict.fromkeys(handles) for call in _search(each, task))]
+        text = f"{file['text'].strip()}\n"
+        return [use("write_file", path=file["path"], text=text, folder=folder)]
+    calls = [use("read_url", url=url) for url in dict.fromkeys(URL.findall(held))]
+    words = named_words(task)[:MAX_READ]
+    quoted = re.findall(r"[`'\"]([^`'\"]+)[`'\"]", task)
+    for handle in handles if words or quoted else ():
+        if handle.startswith("files:"):
+            patterns = quoted or words[:3]
+            calls += [use("search_files", folder=handle, pattern=each) for each in patterns]
+        elif handle.startswith("mail:"):
+            calls.append(use("search_mail", query=f"{{{' '.join(words)}}}"))
+        else:
+            calls.append(use("search_notes", query=" ".join(words)))
+    return calls
 
 
-def _search(handle: str, task: str) -> list[dict[str, Any]]:
-    """Return the calls that search what a handle names for the words of a task."""
-    words, tool = named_words(task)[:MAX_READ], _SEARCHES[handle.partition(":")[0]]
-    if tool == "search_files":
-        quoted = re.findall(r"[`'\"]([^`'\"]+)[`'\"]", task)
-        return [use(tool, folder=handle, pattern=word) for word in quoted or words[:3]]
-    if not words or (tool == "search_notes" and not _NOTES.search(task)):
-        return []
-    text = " ".join(words)
-    return [use(tool, query=f"{{{text}}}" if tool == "search_mail" else text)]
-
-
-def _reads(exchange: Exchange) -> Iterator[dict[str, Any]]:
-    """Return the calls that read what a search listed."""
-    for item in items_of(exchange.text):
-        if exchange.name == "search_mail":
-            yield use("read_mail_thread", thread=item.id.partition("/")[0])
-        elif exchange.name == "search_notes":
-            yield use("read_note", note=item.id)
+def _found(talk: Conversation) -> list[dict[str, Any]]:
+    """Return the calls that read what searches listed."""
+    done = {exchange.name for exchange in talk.exchanges}
+    mails = [i for e in talk.exchanges if e.name == "search_mail" for i in items_of(e.text)]
+    notes = [i for e in talk.exchanges if e.name == "search_notes" for i in items_of(e.text)]
+    calls = [use("read_mail_thread", thread=item.id.partition("/")[0]) for item in mails]
+    calls += [use("read_note", note=item.id) for item in notes]
+    return [call for call in calls if call["name"] not in done][:MAX_READ]
 
 
 def _result(talk: Conversation, task: str) -> dict[str, Any]:
-    left = [
-        f"{e.name}: {e.text}"[:300]
-        for e in talk.exchanges
-        if e.is_error and e.name != "submit_result"
-    ]
-    done = [e.text for e in talk.exchanges if e.name in ("save_note", "write_file")]
     if not talk.exchanges:
         text = f"{_NO_SOURCE}. {OFFLINE}"
         return {"text": text, "findings": [], "not_covered": [], "needs": _NO_SOURCE}
+    failed = [e for e in talk.exchanges if e.is_error and e.name != "submit_result"]
+    done = [e.text for e in talk.exchanges if e.name in _ORDERS and not e.is_error]
     findings = _findings(talk, task)
     text = f"{counted(len(findings), 'passage')} found." if findings else "Nothing was found."
-    if done and not left:
-        text = " ".join(done[-1].split())
-    return {"text": f"{text} {OFFLINE}", "findings": findings, "not_covered": left, "needs": ""}
+    return {
+        "text": f"{' '.join(done[-1].split()) if done else text} {OFFLINE}",
+        "findings": findings,
+        "not_covered": [f"{e.name}: {e.text}"[:300] for e in failed],
+        "needs": "",
+    }
 
 
 def _findings(talk: Conversation, task: str) -> list[dict[str, Any]]:
@@ -109,7 +99,7 @@ def _findings(talk: Conversation, task: str) -> list[dict[str, Any]]:
     words = content_words(task)
     best: dict[str, tuple[int, dict[str, Any]]] = {}
     for exchange in talk.exchanges:
-        if exchange.is_error or exchange.name in ("save_note", "write_file", "submit_result"):
+        if exchange.is_error or exchange.name in (*_ORDERS, "submit_result"):
             continue
         for item in items_of(exchange.text):
             head = _HEAD.match(item.text)

@@ -9,7 +9,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bot.local.model.answer import Answer
@@ -25,33 +25,22 @@ from bot.local.offline.conversation import (
 )
 from bot.local.offline.sample import Verdict, verdict_of
 
-STATES = ("unanswered", "unsolved", "waiting", "known", "declined", "solved")
+STATES = ("unanswered", "unsolved", "waiting", "solved")
 SEVERITIES = ("high", "medium", "low")
 CHARS = 120
 """Longest claim or quote."""
 MAX_MATCHES = 5
 """Most messages that an answer by words quotes."""
-MANY = 5
-"""People who say by a reaction that they have the problem too, from which it is severe."""
 _LINE = re.compile(
     r"^(?P<indent> *)\[(?P<id>[^\]\s]+/[^\]\s]+)\] \d{4}-\d\d-\d\d \d\d:\d\d (?P<rest>.*)$"
 )
 _NOTES = re.compile(r" \{((?:(?:reactions: |edited|files: |before window|bot)[^{}]*)?)\}$")
-_REACTION = re.compile(r"(?:reactions: |, )([\w+-]+) (\d+)")
-_DONE = {"white_check_mark", "heavy_check_mark", "ballot_box_with_check"}
-_RAISED = {"raised_hand", "raising_hand", "hand", "heavy_plus_sign"}
+_DONE = re.compile(r"(?:white|heavy)_check_mark|ballot_box_with_check")
 _THANKS = re.compile(
     r"\b(?:thank|thx|danke|gracias|merci|grazie|obrigad|bedankt|solved|works now|fixed|gelöst"
     r"|resuelto|résolu|risolto)",
     re.IGNORECASE,
 )
-_KNOWN = re.compile(
-    r"\bbug\s*#?\d{3,}|show_bug\.cgi|\b(?!UTF|ISO|RFC|SHA)[A-Z][A-Z0-9]{1,9}-\d{1,6}\b"
-    r"|\bknown (?:bug|issue|problem)|will be fixed|bekannte[rs]? (?:Fehler|Problem)"
-    r"|(?:error|problema) conocido|bogue connu|bug noto|bekende fout|známá chyba",
-    re.IGNORECASE,
-)
-_DECLINED = re.compile(r"\b(?:won['’]?t fix|will not (?:fix|add|change)|not planned)\b", re.I)
 _TITLE = re.compile(r"^\*([^*]{3,300})\*")
 _TAGS = re.compile(r"^(?:\[[^\]]{1,60}\]\s*)+")
 _TAG = re.compile(r"\[([^\W\d_][^\[\]|]{1,60})\]")
@@ -65,9 +54,8 @@ _STEPS = {
     "unanswered": "Answer {}: nobody has replied.",
     "unsolved": "Go back to {}: it is still open.",
     "waiting": "Wait for {}, then ask again.",
-    "known": "Tell {} when it is fixed.",
 }
-_BRIEF, _SHORT = ("waiting", "declined", "solved"), ("claim", "state", "evidence")
+_BRIEF, _SHORT = ("waiting", "solved"), ("claim", "state", "evidence")
 """States of which the contract `issues` wants these fields alone."""
 _CORE = ("claim", "state", "severity", "evidence", "customers")
 
@@ -81,7 +69,8 @@ class Line:
     id: str
     author: str
     text: str
-    reactions: tuple[tuple[str, int], ...] = ()
+    done: bool = False
+    """Somebody has put a check mark on it."""
     bot: bool = False
 
 
@@ -98,10 +87,9 @@ class Thread:
 
 def as_reader(talk: Conversation) -> Answer:
     """Return the next turn: pages to read, or the result."""
-    refusals = [e.text for e in talk.exchanges if e.name == "submit_result" and e.is_error]
-    if not talk.must_end and not refusals and (calls := _to_read(talk)):
+    if not talk.must_end and (calls := _to_read(talk)):
         return Answer(calls)
-    return Answer([use("submit_result", **_result(talk, refusals[-1] if refusals else ""))])
+    return Answer([use("submit_result", **_result(talk))])
 
 
 def handles_in(text: str) -> bool:
@@ -137,11 +125,9 @@ def read_threads(pages: Iterable[str]) -> list[Thread]:
 def _line(id: str, rest: str) -> Line:
     notes = _NOTES.search(rest)
     author, _, text = rest[: notes.start() if notes else None].partition(": ")
-    line = Line(id, author, text)
     if not notes:
-        return line
-    reactions = tuple((name, int(count)) for name, count in _REACTION.findall(notes[1]))
-    return replace(line, reactions=reactions, bot="bot" in notes[1].split("; "))
+        return Line(id, author, text)
+    return Line(id, author, text, bool(_DONE.search(notes[1])), "bot" in notes[1].split("; "))
 
 
 def judge(thread: Thread) -> Verdict:
@@ -152,29 +138,18 @@ def judge(thread: Thread) -> Verdict:
     titled = thread.root.text.startswith(("[", "*"))
     if thread.root.bot or not (any("?" in line.text for line in asked) or titled or helped):
         return Verdict("none", "low")
-    raised = sum(count for name, count in thread.root.reactions if name in _RAISED)
-    severity, reason = "medium", "somebody reports it"
-    if raised >= MANY:
-        severity, reason = "high", f"{raised} others have it too"
-    elif "?" in thread.root.text:
-        severity, reason = "low", "a question"
-    return Verdict(_state(thread, people, asked, helped), severity, reason)
-
-
-def _state(
-    thread: Thread, people: Sequence[Line], asked: Sequence[Line], helped: Sequence[Line]
-) -> str:
-    if any(name in _DONE for line in thread.lines for name, _ in line.reactions):
-        return "solved"
-    if not helped:
-        return "unanswered"
     last = asked[-1].text if len(asked) > 1 else ""
-    if _THANKS.search(last) and "?" not in last:
-        return "solved"
-    if people[-1] is not helped[-1]:
-        return "unsolved"
-    said = helped[-1].text
-    return "declined" if _DECLINED.search(said) else "known" if _KNOWN.search(said) else "waiting"
+    if any(line.done for line in thread.lines):
+        state = "solved"
+    elif not helped:
+        state = "unanswered"
+    elif _THANKS.search(last) and "?" not in last:
+        state = "solved"
+    else:
+        state = "waiting" if people[-1] is helped[-1] else "unsolved"
+    if "?" in thread.root.text:
+        return Verdict(state, "low", "a question")
+    return Verdict(state, "medium", "somebody reports it")
 
 
 def _claim(thread: Thread) -> str:
@@ -203,7 +178,7 @@ def _customers(thread: Thread) -> list[str]:
     return list(dict.fromkeys(name for head in heads for name in _TAG.findall(head)))
 
 
-def _result(talk: Conversation, refusal: str) -> dict[str, Any]:
+def _result(talk: Conversation) -> dict[str, Any]:
     pages = [e.text for e in talk.exchanges if e.name in _READERS and not e.is_error]
     material = [text for text in talk.opening if text.startswith("MATERIAL")]
     threads = read_threads([*pages, *material])
@@ -215,17 +190,15 @@ def _result(talk: Conversation, refusal: str) -> dict[str, Any]:
     main: dict[str, Any] = {}
     if issues:
         findings = _findings(threads, verdicts)
-        none = [id for id, verdict in verdicts.items() if verdict.state == "none"]
-        main["no_issue"] = list(dict.fromkeys([*none, *_mend(findings, refusal)]))
+        main["no_issue"] = [id for id, verdict in verdicts.items() if verdict.state == "none"]
         findings = [{k: f[k] for k in _SHORT} if f["state"] in _BRIEF else f for f in findings]
     else:
         findings = _answering(talk, threads, verdicts)
-    findings = _fitting(findings, (talk.max_bytes - 1000) // (2 if refusal else 1))
     gaps = [e for e in talk.exchanges if e.is_error and e.name != "submit_result"]
     return {
         "summary" if issues else "text": _summary(findings, len(threads)),
         **main,
-        "findings": findings,
+        "findings": _fitting(findings, talk.max_bytes - 1000),
         "not_covered": [
             f"{e.name} {', '.join(map(str, e.input.values()))}: {e.text}"[:300] for e in gaps
         ],
@@ -238,10 +211,8 @@ def _summary(findings: Sequence[Finding], threads: int) -> str:
         return f"Nothing found in {threads} threads. {OFFLINE}"
     states = [finding["state"] for finding in findings]
     tally = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
-    if not tally:
-        return f"{counted(len(findings), 'message')} in {counted(threads, 'thread')} fit. {OFFLINE}"
     found = f"{counted(len(findings), 'finding')} in {counted(threads, 'thread')}"
-    return f"{found}: {tally}. {OFFLINE}"
+    return f"{found}{tally and f': {tally}'}. {OFFLINE}"
 
 
 def _findings(threads: Iterable[Thread], verdicts: Mapping[str, Verdict]) -> list[Finding]:
@@ -257,14 +228,13 @@ def _findings(threads: Iterable[Thread], verdicts: Mapping[str, Verdict]) -> lis
             key = (channel, verdict.issue, verdict.state) if verdict.issue else (thread.root.id,)
             groups.setdefault(key, []).append(thread)
     found = [_finding(members, verdicts) for members in groups.values()]
-    return sorted(found, key=lambda f: (*rank(f["state"], f["severity"]), -len(f["evidence"])))
+    return sorted(found, key=lambda f: (*_rank(f["state"], f["severity"]), -len(f["evidence"])))
 
 
-def rank(state: str, severity: str) -> tuple[bool, int, int]:
+def _rank(state: str, severity: str) -> tuple[bool, int, int]:
     """Return a key that sorts the most pressing first: what needs action, then by severity."""
-    states = STATES.index(state) if state in STATES else len(STATES)
-    severities = SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
-    return states > 1, severities, states
+    number = STATES.index(state)
+    return number > 1, SEVERITIES.index(severity), number
 
 
 def _finding(members: Sequence[Thread], verdicts: Mapping[str, Verdict]) -> Finding:
@@ -310,10 +280,7 @@ def _answering(
     question = f"{talk.section('TASK')}\n{talk.section('QUESTIONS')}"
     words, states = content_words(question), states_in(question)
     if states or not words:
-        issues = _findings(threads, verdicts)
-        asked = [f for f in issues if not states or f["state"] in states]
-        named = [f for f in asked if words & words_of(" ".join([f["claim"], *f["quotes"]]))]
-        return named or asked
+        return [f for f in _findings(threads, verdicts) if not states or f["state"] in states]
     scored = []
     for thread in threads:
         shared = [(len(words & words_of(f"{x.text} {x.author}")), x) for x in thread.lines]
@@ -330,13 +297,3 @@ def _answering(
         }
         for _, verdict, line in sorted(scored, key=lambda each: -each[0])[:MAX_MATCHES]
     ]
-
-
-def _mend(findings: Sequence[Finding], refusal: str) -> list[str]:
-    """Change what the program refused by name; return the threads that it missed."""
-    unplaced = set(_THREAD.findall(refusal.partition("that you read")[2]))
-    replied = set(_THREAD.findall(refusal.partition("Not unanswered")[2]))
-    for finding in findings:
-        if finding["state"] == "unanswered" and (replied - unplaced) & set(finding["evidence"]):
-            finding["state"] = "unsolved"
-    return sorted(unplaced)

@@ -6,8 +6,8 @@ docs.slack.dev/ai/agent-sessions; docs.slack.dev/reference/methods/assistant.thr
 from collections.abc import Callable, Mapping
 
 from bot.local.slack.records import Json, Pane, Session
-from bot.local.slack.state import Call, SlackError, SlackState, writable
-from bot.local.workspace import Message, micros
+from bot.local.slack.state import Call, SlackState, root_of, writable
+from bot.local.workspace import Message
 
 
 def _set_status(call: Call) -> Json:
@@ -16,7 +16,7 @@ def _set_status(call: Call) -> Json:
     channel = writable(call, "channel_id")
     status, title = call.required("status"), call.text("title")
     initiator = call.text("initiator_user_id")
-    root = _root(call, channel.id)
+    root = root_of(call, channel.id)
     session = set_session(call.state, channel.id, root.ts, status)
     session.title = title or session.title
     session.initiator = initiator or session.initiator
@@ -34,7 +34,7 @@ def set_session(state: SlackState, channel: str, thread_ts: str, status: str) ->
 def _thread_title(call: Call) -> Json:
     call.need("assistant:write")
     channel = writable(call, "channel_id")
-    title, root = call.required("title"), _root(call, channel.id)
+    title, root = call.required("title"), root_of(call, channel.id)
     _pane(call.state, channel.id, root.ts).title = title
     call.did(channel.id, root)
     return {}
@@ -45,26 +45,15 @@ def _prompts(call: Call) -> Json:
     call.need("assistant:write")
     channel = writable(call, "channel_id")
     prompts = call.objects("prompts")
-    thread_ts = _root(call, channel.id).ts if call.text("thread_ts") else ""
+    thread_ts = root_of(call, channel.id).ts if call.text("thread_ts") else ""
     pane = _pane(call.state, channel.id, thread_ts)
-    pane.prompts, pane.prompts_title = prompts, call.text("title")
+    pane.prompts = prompts
     call.did(channel.id, Message(thread_ts))
     return {}
 
 
 def _pane(state: SlackState, channel: str, thread_ts: str) -> Pane:
     return state.panes.setdefault((channel, thread_ts), Pane())
-
-
-def _root(call: Call, channel: str) -> Message:
-    timeline = call.state.timelines[channel]
-    try:
-        message = timeline.get(micros(call.required("thread_ts")))
-    except ValueError:
-        message = None
-    if message is None:
-        raise SlackError("thread_not_found")
-    return timeline[micros(message.thread_ts)] if message.is_reply else message
 
 
 METHODS: Mapping[str, Callable[[Call], Json]] = {

@@ -60,7 +60,6 @@ class Pane:
     """What assistant.threads.* has set for a thread; `thread_ts` "" holds the pane's prompts."""
 
     title: str = ""
-    prompts_title: str = ""
     prompts: tuple[Mapping[str, str], ...] = ()
 
 

@@ -313,16 +313,21 @@ def new_message(call: Call, channel: Channel) -> Message:
     return Message(timestamp(at), user=call.identity.user, bot_id=call.identity.bot_id)
 
 
+def root_of(call: Call, channel: str) -> Message:
+    """The root of the thread that `thread_ts` names, also by one of its replies."""
+    timeline = call.state.timelines[channel]
+    try:
+        message = timeline.get(micros(call.required("thread_ts")))
+    except ValueError:
+        message = None
+    if message is None:
+        raise SlackError("thread_not_found")
+    return timeline[micros(message.thread_ts)] if message.is_reply else message
+
+
 def placed(call: Call, channel: Channel, message: Message) -> Message:
     """The new message in the thread that `thread_ts` names, if it names one."""
     if not call.text("thread_ts"):
         return message
-    timeline = call.state.timelines[channel.id]
-    try:
-        root = timeline.get(micros(call.text("thread_ts")))
-    except ValueError:
-        root = None
-    if root is None:
-        raise SlackError("thread_not_found")
     subtype = "thread_broadcast" if call.flag("reply_broadcast") else ""
-    return replace(message, thread_ts=root.thread_ts or root.ts, subtype=subtype)
+    return replace(message, thread_ts=root_of(call, channel.id).ts, subtype=subtype)
