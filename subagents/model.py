@@ -21,7 +21,7 @@ from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
 from subagents.rate_limiter import RateLimiter, limits_in
-from subagents.trajectory import TrajectorySink
+from subagents.trajectory import Recording
 
 RETRIED = frozenset(
     {
@@ -201,7 +201,7 @@ class ModelClient:
         }
 
     async def complete(
-        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: TrajectorySink
+        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
     ) -> ModelReply:
         """Return one reply, after as many attempts as the settings allow.
 
@@ -256,7 +256,7 @@ class ModelClient:
         key: str,
         budget: Budget,
         rate_limiter: RateLimiter,
-        sink: TrajectorySink,
+        sink: Recording,
     ) -> ModelReply | ModelFault:
         model = self.name(call.role)
         worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)

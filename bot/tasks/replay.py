@@ -47,7 +47,7 @@ from subagents.model import ModelCall, ModelClient, ModelReply
 from subagents.rate_limiter import RateLimiter
 from subagents.run import Checkpoint, Run, step_value
 from subagents.toolbox import ToolOutcome
-from subagents.trajectory import MemorySink, Origin, Recording, Trajectory, TrajectorySink
+from subagents.trajectory import Origin, Recording, Trajectory
 
 T = TypeVar("T")
 Call = tuple[str, int]
@@ -207,7 +207,7 @@ class Replay:
     """Returns today's prompt of the parent that answers a request."""
 
     def __post_init__(self) -> None:
-        self.sink = MemorySink()
+        self.sink = Recording()
         self.results = self.record.tool_results()
         entries = self.record.trajectory.entries
         self.origins = {(e.context, e.hash): e.origin for e in entries}
@@ -415,7 +415,7 @@ class ReplayModel(ModelClient):
         """Do nothing: there is no connection."""
 
     async def complete(
-        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: TrajectorySink
+        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
     ) -> ModelReply:
         replay, at = self.replay, (call.context, call.seq)
         if replay.start and replay.is_live(*at):
