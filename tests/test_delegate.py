@@ -328,15 +328,17 @@ async def of_many(tmp_path: Path, count: int, claim: str, answer: str) -> Asked:
     return await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(count, 1)))
 
 
-async def test_equal_findings_of_500_subagents_are_one_line_and_each_can_be_cited(
+async def test_findings_of_500_subagents_are_shown_or_counted_and_each_can_be_cited(
     tmp_path: Path,
 ) -> None:
-    got = await of_many(tmp_path, 500, "The login page is down", "It is down [F1.1] [F333.1].")
+    claim = "The login page number {n} is down"
+    got = await of_many(tmp_path, 500, claim, "It is down [F1.1] [F333.1].")
     view = results(got.parent[2])[1]["content"]
 
     assert estimate_tokens(view) <= got.e.run.limits.max_fanout_tokens
-    assert view.count("The login page is down") == 1
-    assert all(f"[F{n}.1]" in view for n in range(1, 501))
+    shown = view.count(" is down | ")
+    assert 400 < shown < 500
+    assert f"(not shown: {500 - shown} findings, {500 - shown} open, " in view
     (statement,) = got.document["statements"]
     assert statement["findings"] == ["F1.1", "F333.1"]
     assert "C00000333" in got.document["links"]["F333.1"][0]
