@@ -39,7 +39,7 @@ from scopes.google.gmail import Gmail
 from scopes.tool import Tool, ToolContext, ToolError, ToolResult
 from subagents.agent import ModelStep, ToolsStep
 from subagents.brief import parent_prompt
-from subagents.budget import NANO, Amount, Budget, Caps
+from subagents.budget import NANO, Budget, Caps
 from subagents.delegation import DELEGATING
 from subagents.fanout import TaskSpawner
 from subagents.gate import Card, Deny, Gate
@@ -427,7 +427,6 @@ class ReplayModel(ModelClient):
         if at not in replay.record.requests or step is None or step.reply is None:
             replay.end(call.context, replay.number(at), "it is made now, and is not recorded.")
         replay.compare(at, self.body(call))
-        await budget.settle(call.held or call.key(1), Amount())
         if call.on_text:
             for block in step.reply.content:
                 if block["type"] == "text":
