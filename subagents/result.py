@@ -264,7 +264,7 @@ def faults(value: Submission, reading: SourceLog) -> Iterator[str]:
     for finding in value.drafts():
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
-    if answered := [r for r, s in states.items() if "unanswered" in s and _is_answered(threads[r])]:
+    if answered := [r for r, s in states.items() if "unanswered" in s and _answers(threads[r])]:
         yield f"Not unanswered, others replied: {first_of(answered, MAX_NAMED)}."
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
@@ -302,12 +302,8 @@ def _inside(item: Item) -> bool:
     return BEFORE_WINDOW not in item.notes
 
 
-def _is_answered(thread: Sequence[Item]) -> bool:
-    """Return whether a person other than the one who opened it has replied."""
-    return bool(_answers(thread))
-
-
 def _answers(thread: Sequence[Item]) -> list[Item]:
+    """Return the replies of persons other than the one who opened a thread."""
     return [i for i in thread[1:] if i.author != thread[0].author and _is_person(i)]
 
 

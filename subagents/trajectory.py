@@ -203,11 +203,6 @@ class Recording:
         return digest
 
 
-def block_hash(block: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hex) of a block's canonical JSON; `cache_control` does not change it."""
-    return digest_of(canonical(block))
-
-
 def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
     """Return a digest that differs if the value does; it depends on the value's spelling."""
     try:
