@@ -12,6 +12,7 @@ from itertools import chain, islice
 from textwrap import shorten
 from typing import Any
 
+from config.words import languages, words_of
 from scopes.clean import unified
 from subagents.provenance import (
     PASSED,
@@ -25,6 +26,9 @@ from subagents.trajectory import Context, Origin, Trajectory
 
 WORDS = 8
 """Words in a shingle. Shorter runs recur by chance, longer ones miss a sentence (DESIGN, law 2)."""
+OWN = 5
+"""Words in a row that a context has read itself. With nothing but a day beside them they make a
+shingle of another's text by chance: two mails are about one meeting, and its answers name both."""
 
 # Scripts without spaces have no words to count, so a character stands for a part of one: a Chinese
 # word has about 1.7 characters, a Japanese one about 2, a Thai, Lao, Khmer or Burmese one about 4
@@ -80,17 +84,19 @@ def shingles(text: str, words: int = WORDS) -> set[int]:
     return {hash(tuple(tokens[start:end])) for start, end in _windows(tokens, words)}
 
 
-def excerpts(text: str, wanted: Set[int]) -> list[str]:
+def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[str]:
     """Return the passages of a text made of the wanted shingles, as normalized words.
 
     Runs that are mostly figures, ids, times and addresses are left out: those recur by construction
-    and are nobody's words.
+    and are nobody's words. So are those of `OWN` words in a row that are in `own`, and a day.
     """
     tokens, unspaced = _tokens(text)
     found: list[tuple[int, int]] = []
     for start, end in _windows(tokens):
         window = tuple(tokens[start:end])
         if hash(window) not in wanted or not _says_something(window):
+            continue
+        if own and _is_own_and_a_day(window, own):
             continue
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], end)
@@ -144,6 +150,21 @@ def _weight(token: str) -> int:
     if len(token) > 1 or not UNSPACED.match(token):
         return 4
     return 2 if _HALF_WORD.match(token) else 1
+
+
+def _is_own_and_a_day(window: tuple[str, ...], own: Set[int]) -> bool:
+    """Return whether all is in `own` but words of a day at one end or both."""
+    told = [not (token.isdigit() or token in _day_words()) for token in window]
+    rest = window[told.index(True) : len(told) - told[::-1].index(True)] if any(told) else ()
+    runs = [rest[i : i + OWN] for i in range(len(rest) - OWN + 1)]
+    return bool(runs) and all(hash(run) in own for run in runs)
+
+
+@cache
+def _day_words() -> frozenset[str]:
+    """Return the names of weekdays and months in the languages of reports."""
+    calendars = (words_of(language).calendar() for language in languages())
+    return frozenset(name.casefold() for each in calendars for name in each.values())
 
 
 def _says_something(window: tuple[str, ...]) -> bool:
@@ -216,8 +237,14 @@ class Overlap:
             if not left:
                 return
             left -= excuse(context.id, left)
+        own = self._own_runs(context.id) if left else set()
         for digest, strange in foreign.items():
-            yield from self._report(context.id, digest, strange & left, self._reader)
+            yield from self._report(context.id, digest, strange & left, self._reader, own)
+
+    def _own_runs(self, context: str) -> set[int]:
+        """Return the runs of `OWN` words that the context has read itself."""
+        read = (text for digest in self._index.read(context) for text in self._texts(digest))
+        return set().union(*(shingles(text, OWN) for text in read))
 
     def find_retyped(self) -> Iterator[Leak]:
         """Find briefs that repeat another's answers, which may enter only by finding id.
@@ -257,6 +284,7 @@ class Overlap:
         digest: str,
         found: Set[int],
         reader: Callable[[int], str],
+        own: Set[int] = frozenset(),
     ) -> Iterator[Leak]:
         by_reader: dict[str, set[int]] = defaultdict(set)
         for shingle in found:
@@ -264,7 +292,7 @@ class Overlap:
         origins = {entry.origin for entry in self._index.filed[context].get(digest, ())}
         name = "/".join(sorted(origins)) or "unaccounted"
         for source, shared in by_reader.items():
-            parts = [p for text in self._texts(digest) for p in excerpts(text, shared)]
+            parts = [p for text in self._texts(digest) for p in excerpts(text, shared, own)]
             if parts:
                 words = shorten(max(parts, key=len), _SHOWN, placeholder=" ...")
                 detail = f'words of {source} stand in this {name} block: "{words}"'

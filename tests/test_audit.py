@@ -739,6 +739,26 @@ def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
     assert {leak.source_context for leak in run.audit().leaks} == {"es", "pt"}
 
 
+@pytest.mark.parametrize(
+    ("read", "beside", "is_leak"),
+    [
+        ("Accepted: quarterly refund batch go/no-go", "Monday 16 March", False),
+        ("Accepted: refund batch go/no-go", "Monday 16 March", True),
+        ("Accepted: quarterly refund batch go/no-go", "fails tomorrow morning", True),
+    ],
+)
+def test_five_words_in_a_row_that_it_read_itself_excuse_a_day_and_nothing_else(
+    read: str, beside: str, is_leak: bool
+) -> None:
+    words = f"quarterly refund batch go/no-go {beside}"
+    run = Run()
+    run.child("invitation", words)
+    reply = run.brief("reply")
+    reply.read(items(read))
+    reply.submit(summary=f"{words}.")
+    assert bool(run.audit().leaks) == is_leak
+
+
 def test_a_message_that_is_thought_or_called_with_is_scanned_like_one_that_is_said() -> None:
     run = Run()
     run.child("es", LEAKED)

@@ -564,6 +564,19 @@ async def test_a_query_whose_result_is_kept_is_held_to_what_storing_is() -> None
     assert isinstance(await unasked(query, sql="SELECT 1"), Allow)
 
 
+@tool()
+async def recall(ctx: ToolContext) -> ToolResult:
+    """Read one's notes."""
+    return ToolResult((Item("note/1", "plan", None, Label(True, frozenset({ANA}))),))
+
+
+async def test_what_is_for_some_only_says_where_it_is_from() -> None:
+    world = World()
+    found = await world.gate.call("p1", world.ctx, recall, {})
+    assert isinstance(found, ToolResult)
+    assert found.items[0].label.sources == frozenset({"tool:recall"})
+
+
 async def test_calls_are_counted_by_context_and_from_life_to_life() -> None:
     most = ToolCalls(turn=9, context=4, request=6)
     first = World()
