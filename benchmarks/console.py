@@ -33,7 +33,7 @@ from scopes.handles import Handles
 from scopes.label import TRUSTED
 from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
 from subagents.result import SubagentResult
-from subagents.trajectory import Context, Origin, Recording
+from subagents.trajectory import Context, Origin
 
 NUMBER = 100_000
 BATCH = 2_000
@@ -214,7 +214,7 @@ FILLED: dict[sa.Table, Callable[[int, datetime, random.Random], list[dict[str, A
 
 async def _wide_run(store: Store, at: datetime) -> None:
     await store.start_run(WIDE, "mention", "What is open?", "claude", {}, requester="U1")
-    recording = Recording()
+    recording = PendingRecords()
     for number in range(1, WIDTH + 1):
         id = f"s{number}"
         about = ("subagent", "slack", "fast", "slack/answer@1", ("read_channel",), at)
@@ -231,7 +231,7 @@ async def _wide_run(store: Store, at: datetime) -> None:
             messages.append({"role": "assistant", "content": [answer]})
         brief, result = _brief(number, at), _result(number).model_dump(mode="json")
         await store.save_subagent(WIDE, brief_to_json(brief), result)
-    await store.record(PendingRecords(recording))
+    await store.record(recording)
     await store.finish_run(WIDE, "complete", cost_usd=0.3)
 
 

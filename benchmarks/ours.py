@@ -57,19 +57,19 @@ class Ours:
     async def sample(self, number: int) -> Sample:
         run_id = uuid.uuid4().hex[:12]
         await self.store.start_run(run_id, "sweep", "bench", "claude", {})
-        run = self._run(run_id, number)
+        sink = StoreSink(self.store)
+        run = self._run(run_id, number, sink)
         run.checkpoint = ResultLog(self.store, run_id)
         fanout = Fanout(run, TaskSpawner(run))
         wanted = briefs(number)
         wall, cpu = time.perf_counter(), time.process_time()
         results = await fanout.run_all(wanted)
-        await run.sink.flush()
+        await sink.flush()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         assert all(r.status == "complete" and len(r.findings) == 1 for r in results), results[0]
         return Sample(wall, cpu, sum(r.usage["total"] - r.usage["output"] for r in results))
 
-    def _run(self, run_id: str, number: int) -> Run:
-        sink = StoreSink(self.store)
+    def _run(self, run_id: str, number: int, sink: StoreSink) -> Run:
         limits = settings_for(number).limits
         caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
         return Run(

@@ -173,7 +173,7 @@ class App:
                 await spawner.aclose()
             if reader:
                 await reader.aclose()
-            await self._stored(sink.aclose())
+            await self._stored(sink.flush())
             if self.traces:
                 await self.traces.export(run_id)
 

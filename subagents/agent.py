@@ -101,7 +101,7 @@ class Steps:
         try:
             async with self._within(left):
                 reply = await run.model.complete(
-                    await self._reserve(self._call(seq), final),
+                    self._call(seq, final),
                     budget=run.budget,
                     rate_limiter=run.rate_limiter,
                     sink=run.sink,
@@ -112,21 +112,9 @@ class Steps:
             return ModelStep(fault=error.kind, reason=str(error), passing=error.passing)
         return ModelStep(reply=reply)
 
-    async def _reserve(self, call: ModelCall, final: bool) -> ModelCall:
-        """Reserve room for the call, and for the final call after it unless this is the final one.
-
-        Both or neither: contexts that each held only their final call would wait for each other.
-        """
-        worst = self.run.model.worst(call.role, call.prompt_tokens, call.max_tokens)
-        last = self.talk.spec.final_key
-        wanted = (
-            {last: worst} if final else {last: self._final(self.max_tokens), call.key(1): worst}
-        )
-        await self.run.budget.hold(wanted, behind=call.behind)
-        return replace(call, held=last if final else call.key(1))
-
-    def _call(self, seq: int) -> ModelCall:
+    def _call(self, seq: int, final: bool) -> ModelCall:
         spec = self.talk.spec
+        last = spec.final_key
         return ModelCall(
             run=spec.run,
             context=spec.context,
@@ -138,7 +126,9 @@ class Steps:
             prompt_tokens=self.talk.prompt_tokens,
             max_tokens=self.max_tokens,
             effort=spec.effort,
-            behind=(spec.final_key,),
+            held=last if final else None,
+            beside={} if final else {last: self._final(self.max_tokens)},
+            behind=(last,),
             on_text=spec.on_text,
             on_restart=spec.on_restart,
             single=spec.single,

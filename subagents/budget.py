@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import add, le, sub
+from types import MappingProxyType
 
 from subagents.errors import BudgetExceeded
 
@@ -89,6 +90,8 @@ class ReservationRequest:
     state: State
     behind: Collection[str] = ()
     """Keys that this context already holds and does not release while it waits."""
+    sent: str = ""
+    """Key of a call that follows at once; the state is that of the others."""
 
     @property
     def keys(self) -> set[str]:
@@ -202,7 +205,8 @@ class BudgetQueue:
         for key, amount in wish.wanted.items():
             if key not in self.settled:  # else it was already paid for
                 self.reserved += amount - self._has([key])
-                self.held[key] = Reservation(amount, wish.state)
+                state = State.SENT if key == wish.sent else wish.state
+                self.held[key] = Reservation(amount, state)
 
     def _wants(self, wish: ReservationRequest) -> Amount:
         """Return the total that a request asks for, without what is already settled."""
@@ -277,12 +281,22 @@ class Budget:
         self.added_seconds += end - self._end
         self._end = end
 
-    async def reserve(self, key: str, worst: Amount, *, behind: Collection[str] = ()) -> None:
-        """Reserve `worst` for a call that follows at once; the same key again changes the amount.
+    async def reserve(
+        self,
+        key: str,
+        worst: Amount,
+        *,
+        beside: Mapping[str, Amount] = MappingProxyType({}),
+        behind: Collection[str] = (),
+    ) -> None:
+        """Reserve `worst` for a call that follows at once, and `beside` for later ones, or nothing:
+        contexts that each held only their final call would wait for each other.
 
-        Waits as `hold` does; what is already held under this key is available at once.
+        Waits as `hold` does. The same key again changes the amount, and what is held under it is
+        available at once. After a crash the call counts as spent.
         """
-        await self._ask(ReservationRequest({key: worst}, State.SENT, behind))
+        wanted = {**beside, key: worst}
+        await self._ask(ReservationRequest(wanted, State.HELD, behind, sent=key))
 
     async def hold(self, wanted: Mapping[str, Amount], *, behind: Collection[str] = ()) -> None:
         """Reserve an amount under each key for a call that may come later: all of them or none.

@@ -9,7 +9,7 @@ from typing import Any, Final
 from scopes.tool import estimate_tokens
 from subagents.brief import Block
 from subagents.contracts import Submission
-from subagents.trajectory import Origin, TrajectorySink
+from subagents.trajectory import Origin, Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Ending:
 class Conversation:
     """The messages of one context. Sent ones never change; the next ones wait in `pending`."""
 
-    def __init__(self, spec: Spec, sink: TrajectorySink) -> None:
+    def __init__(self, spec: Spec, sink: Recording) -> None:
         self.spec, self._sink = spec, sink
         self.sent: list[dict[str, Any]] = []
         self.pending: list[Block] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -13,7 +13,6 @@ from scopes.clean import unified
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item
 from subagents.contracts import FindingDraft
-from subagents.delimiter import first_of
 from subagents.overlap import UNSPACED
 
 _ROWS = re.compile(r"(?P<of>.+#row)(?P<first>\d{1,6})(?:-|–|\.\.)(?:(?P=of)|row)?(?P<last>\d{1,6})")
@@ -101,10 +100,8 @@ class SourceLog:
     label: Label = TRUSTED
     undone: dict[str, str] = field(default_factory=dict)
     """Unfinished parts -> why they are not done; empty = done."""
-    task: str = ""
-    """The task of the context: its words tell whether a list is to be read whole."""
-    listed: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Kind and place (`files in src`) -> ids of what was listed there."""
+    listed: set[str] = field(default_factory=set)
+    """Ids of files and mail threads that were listed."""
     opened: set[str] = field(default_factory=set)
     """Ids of listed things that were read or searched."""
     given: int = 0
@@ -132,22 +129,14 @@ class SourceLog:
 
     def saw(self, lists: Mapping[str, Iterable[str]], reads: Iterable[str]) -> None:
         """Record what a call listed, and which listed things it read."""
-        for place, ids in lists.items():
-            self.listed.setdefault(place, {}).update(dict.fromkeys(ids))
+        self.listed.update(*lists.values())
         self.opened.update(reads)
 
     def gaps(self) -> list[str]:
         """Return what was not read, as sentences counted by code: calls that were cut and not
-        continued, mails that nobody here can read, and, if the task asks for all of a kind,
-        the unread ones."""
-        found = [why for why in self.undone.values() if why]
-        found += [f"not read: {item.gap()}" for item in self.items.values() if item.unread]
-        for place, ids in self.listed.items():
-            wanted = wanted_of(self.task, place, ids, self.opened)
-            if left := [id for id in wanted if id not in self.opened]:
-                shown = first_of([id.partition(":")[2] or id for id in left], MAX_LEFT)
-                found.append(f"{len(left)} of {len(wanted)} {place} were not read: {shown}")
-        return found
+        continued, and mails that nobody here can read."""
+        unread = [f"not read: {item.gap()}" for item in self.items.values() if item.unread]
+        return [*filter(None, self.undone.values()), *unread]
 
     def add(self, items: Iterable[Item], holds: Mapping[str, Iterable[str]]) -> None:
         first = ""
@@ -202,8 +191,8 @@ class SourceLog:
             latest=max(times, default=None),
             complete=bool(self.holds) and all(h <= self.items.keys() for h in self.holds.values()),
             items_read=len(self.items),
-            sources_listed=sum(map(len, self.listed.values())),
-            sources_read=sum(id in self.opened for ids in self.listed.values() for id in ids),
+            sources_listed=len(self.listed),
+            sources_read=len(self.listed & self.opened),
         )
 
     def threads(self) -> dict[str, list[Item]]:
@@ -213,76 +202,6 @@ class SourceLog:
             if item.at:
                 found.setdefault(item.thread or item.id, []).append(item)
         return found
-
-
-_ALL = (
-    r"(?:\b(?:all|every|each|entire|alle[nrs]?|jede[nrsm]?|sämtliche[nrs]?|tod[oa]s|cada|tous"
-    r"|toutes|chaque|tutt[ie]|ogni|elke?)\b|所有|全部|每[个個]|すべて|全て|모든)"
-)
-_MANY = {
-    "files": r"\b(?:files|documents|modules|scripts|dateien|dokumente|archivos|ficheros|arquivos"
-    r"|documentos|fichiers|documenti|bestanden)\b|(?<!\w)\*?\.[a-z]\w{0,5}\b|文件|文档|ファイル|파일",
-    "mail": r"\b(?:e-?)?mails\b|\b(?:threads|correos|courriels)\b|邮件|メール|메일",
-}
-_ONE = {
-    "files": "file|document|module|script|datei|dokument|archivo|fichero|fichier|documento|bestand",
-    "mail": "e-?mail|mail|thread|correo|courriel",
-}
-"""First word of a kind -> names for all of it and for each. If a task asks for all in other
-words, only the subagent's own sentences say what it left out."""
-_ASKED = {
-    kind: re.compile(
-        rf"{_ALL}[^.;:!?\n]{{0,60}}?(?:{many})"
-        rf"|\b(?:every|each|jede[nrsm]?|cada|chaque|ogni|elke?)\s(?:[.*\w]+\s){{0,2}}?(?:{_ONE[kind]})\b"
-        r"|\ball\s(?:(?:my|the)\s)?e?-?mail\b",
-        re.IGNORECASE,
-    )
-    for kind, many in _MANY.items()
-}
-MAX_LEFT = 10
-"""Maximum ids that are named of what was listed and not read."""
-
-
-def wanted_of(task: str, place: str, ids: Iterable[str], read: Container[str]) -> list[str]:
-    """Return what of a list the task asks to be read whole; nothing if it does not ask for all.
-
-    For files: those that it names, or those in folders and with endings that it names, if any of
-    them was read (it may name what to leave out); else those with the endings of the files that
-    were read.
-    """
-    kind = place.partition(" ")[0]
-    wanted = list(ids)
-    if kind not in _ASKED or not _ASKED[kind].search(task):
-        return []
-    if kind != "files":
-        return wanted
-
-    def narrowed(holds: Callable[[str], bool]) -> list[str]:
-        found = [id for id in wanted if holds(id.partition(":")[2])]
-        return found if any(id in read for id in found) else wanted
-
-    if (named := narrowed(lambda path: _names(task, path.rpartition("/")[2]))) is not wanted:
-        return named
-    wanted = narrowed(lambda path: any(_names(task, folder) for folder in _above(path)))
-    endings = {_extension(id) for id in wanted if id in read}
-    kept = {e for e in endings if re.search(rf"(?<!\w)\*?{re.escape(e)}\b", task)} or endings
-    return [id for id in wanted if not endings or id.endswith("/") or _extension(id) in kept]
-
-
-def _above(path: str) -> list[str]:
-    """Return the folders that contain a path, each by its name and by its path."""
-    parts = path.split("/")[:-1]
-    return [*parts, *("/".join(parts[:n]) for n in range(2, len(parts) + 1))]
-
-
-def _names(task: str, name: str) -> bool:
-    """Return whether a task names a file or folder as a whole name."""
-    return bool(name) and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.]\w)", task) is not None
-
-
-def _extension(path: str) -> str:
-    name = path.rpartition("/")[2]
-    return f".{name.rpartition('.')[2]}" if "." in name else ""
 
 
 @dataclass(frozen=True, slots=True)

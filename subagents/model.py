@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anthropic
@@ -21,7 +21,7 @@ from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
 from subagents.rate_limiter import RateLimiter, limits_in
-from subagents.trajectory import TrajectorySink
+from subagents.trajectory import Recording
 
 RETRIED = frozenset(
     {
@@ -122,7 +122,9 @@ class ModelCall:
     effort: str | None = None
     """Overrides the role's effort, unless the role sends none; None = as the role says."""
     held: str | None = None
-    """Key of a reservation made earlier, which the first attempt uses."""
+    """Key of an earlier reservation, which the first attempt uses up."""
+    beside: Mapping[str, Amount] = field(default_factory=dict)
+    """Amounts reserved together with it, for later calls of the context."""
     behind: Collection[str] = ()
     """Keys of the other reservations of the context, which it does not release while it waits."""
     on_text: Callable[[str], None] | None = None
@@ -201,7 +203,7 @@ class ModelClient:
         }
 
     async def complete(
-        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: TrajectorySink
+        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
     ) -> ModelReply:
         """Return one reply, after as many attempts as the settings allow.
 
@@ -213,9 +215,8 @@ class ModelClient:
         worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.held if call.held and attempt == 1 else call.key(attempt)
-            if key != call.held:
-                await budget.hold({key: worst}, behind=call.behind)  # before it takes a slot
-            try:
+            await budget.reserve(key, worst, beside=call.beside, behind=call.behind)
+            try:  # what waits for money takes no slot
                 async with rate_limiter.slot(model):
                     outcome = await self._attempt(
                         call, body, attempt, key, budget, rate_limiter, sink
@@ -256,11 +257,10 @@ class ModelClient:
         key: str,
         budget: Budget,
         rate_limiter: RateLimiter,
-        sink: TrajectorySink,
+        sink: Recording,
     ) -> ModelReply | ModelFault:
         model = self.name(call.role)
         worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)
-        await budget.reserve(key, worst, behind=call.behind)  # held already: there at once
         spent = worst  # unless a reply says otherwise: an end of unknown outcome counts as paid
         sink.request(call.run, call.context, call.seq, attempt, body)
         recorded: dict[str, Any] = {"error": "cancelled"}

@@ -40,62 +40,35 @@ from subagents.evidence import (
     figures_occur,
     is_named,
     normal,
-    occurs,
     texts_of,
 )
 from subagents.gate import explain
+from subagents.sanitizer import Material
 
-_LINE = re.compile(r"(?P<path>.+):(?P<line>\d{1,7})")
 SHORT = 60
 """Characters of a text that a fault repeats."""
 
 
-def item_at(place: str, items: Mapping[str, Item]) -> Item | None:
-    """Return the item with this id, or the part of a file that this line stands in."""
-    place = place.strip().strip("[]")
-    if place in items:
-        return items[place]
-    wanted = _LINE.fullmatch(place)
-    for item in items.values() if wanted else ():
-        begins = _LINE.fullmatch(item.id)
-        if begins and wanted and begins["path"] == wanted["path"]:
-            first, line = int(begins["line"]), int(wanted["line"])
-            if first <= line <= first + item.text.count("\n"):
-                return item
-    return None
-
-
-def quotes_in(finding: ReviewFinding, items: Mapping[str, Item]) -> list[str]:
-    """Return the quotes that the material holds, those of the place first."""
-    own = item_at(finding.place, items)
-    text = normal(own.text) if own else ""
-    here = [q for q in finding.quotes if own and occurs(q, text)]
-    if len(here) == len(finding.quotes):  # the usual case: the rest of the material is not read
-        return here
-    texts = [normal(item.text) for item in items.values()]
-    return here + [q for q in finding.quotes if q not in here and any(occurs(q, t) for t in texts)]
-
-
 def review_faults(value: ReviewContract, reading: SourceLog) -> Iterator[str]:
     """Yield what is wrong with the form of findings, each with the number that they were given."""
-    seen = set[str]()
+    material, seen = Material.of(reading.items.values()), set[str]()
     for number, each in enumerate(value.points, 1):
         name = each.id or f"number {number}"
         if not each.id or each.id in seen:
             yield f"Finding {name}: it has no id of its own."
         seen.add(each.id)
-        yield from (f"Finding {name}: {fault}." for fault in _point_faults(each, reading))
+        yield from (f"Finding {name}: {fault}." for fault in _point_faults(each, reading, material))
 
 
-def _point_faults(each: ReviewFinding, reading: SourceLog) -> Iterator[str]:
+def _point_faults(each: ReviewFinding, reading: SourceLog, material: Material) -> Iterator[str]:
     """Yield a category that is not asked for, and why the material does not carry the finding."""
     if reading.asked and each.category not in reading.asked:
         yield f"category {each.category[:SHORT]!r} is none of CATEGORIES"
-    if item_at(each.place, reading.items) is None:
+    if not material.holder(each.place):
         yield f"place {each.place[:SHORT]!r} is no [id] of MATERIAL"
     elif not each.quotes:
         yield "it has no quote"
-    elif not quotes_in(each, reading.items):
+    elif not any(material.find(quote, each.place) for quote in each.quotes):
         yield f"{each.quotes[0][:SHORT]!r} is not in MATERIAL"
     elif not each.claim.strip():
         yield "it claims nothing"
@@ -104,16 +77,16 @@ def _point_faults(each: ReviewFinding, reading: SourceLog) -> Iterator[str]:
 def supported_points(value: ReviewContract, reading: SourceLog) -> tuple[ReviewContract, list[str]]:
     """Return the findings that the material carries, with ids of items as places; and what was
     dropped, in words."""
-    kept, dropped = [], []
+    material, kept, dropped = Material.of(reading.items.values()), [], []
     for number, each in enumerate(value.points, 1):
-        faults, item = list(_point_faults(each, reading)), item_at(each.place, reading.items)
-        if faults or item is None:
-            dropped.append(f"finding {number}: {faults[0]}")
+        if fault := next(_point_faults(each, reading, material), ""):
+            dropped.append(f"finding {number}: {fault}")
             continue
-        quotes = quotes_in(each, reading.items)
+        quotes = [quote for quote in each.quotes if material.find(quote, each.place)]
         lost = [quote for quote in each.quotes if quote not in quotes]
         dropped += [f"finding {number}: {q[:SHORT]!r} is in nothing that was read" for q in lost]
-        kept.append(each.model_copy(update={"place": item.id, "quotes": quotes}))
+        held = material.holder(each.place)
+        kept.append(each.model_copy(update={"place": held, "quotes": quotes}))
     return value.model_copy(update={"points": kept}), dropped
 
 
@@ -129,10 +102,9 @@ def verdict_faults(value: VerdictsContract, reading: SourceLog) -> Iterator[str]
         yield f"Judged twice: {', '.join(twice)}."
     if missing := [id for id in reading.asked if id not in given]:
         yield f"Without a verdict: {', '.join(missing)}."
-    texts = [normal(item.text) for item in reading.items.values()]
+    material = Material.of(reading.items.values())
     for each in value.verdicts:
-        shown = any(occurs(each.evidence, text) for text in texts)
-        if each.verdict in NEEDS_EVIDENCE and not shown:
+        if each.verdict in NEEDS_EVIDENCE and not material.find(each.evidence):
             yield f"{each.finding}: its evidence is no passage of MATERIAL."
 
 
@@ -292,7 +264,7 @@ def faults(value: Submission, reading: SourceLog) -> Iterator[str]:
     for finding in value.drafts():
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
-    if answered := [r for r, s in states.items() if "unanswered" in s and _is_answered(threads[r])]:
+    if answered := [r for r, s in states.items() if "unanswered" in s and _answers(threads[r])]:
         yield f"Not unanswered, others replied: {first_of(answered, MAX_NAMED)}."
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
@@ -330,12 +302,8 @@ def _inside(item: Item) -> bool:
     return BEFORE_WINDOW not in item.notes
 
 
-def _is_answered(thread: Sequence[Item]) -> bool:
-    """Return whether a person other than the one who opened it has replied."""
-    return bool(_answers(thread))
-
-
 def _answers(thread: Sequence[Item]) -> list[Item]:
+    """Return the replies of persons other than the one who opened a thread."""
     return [i for i in thread[1:] if i.author != thread[0].author and _is_person(i)]
 
 

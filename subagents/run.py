@@ -20,7 +20,7 @@ from subagents.gate import Gate
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 from subagents.result import SubagentResult
-from subagents.trajectory import Context, TrajectorySink
+from subagents.trajectory import Context, Recording
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Run:
     rate_limiter: RateLimiter
     budget: Budget
     gate: Gate
-    sink: TrajectorySink
+    sink: Recording
     limits: LimitSettings
     clients: Mapping[type, object]
     handles: Mapping[str, str] = field(default_factory=dict)

@@ -97,17 +97,19 @@ class Material:
                 return Excerpt(self._place(id, found.start()), found[0])
         return None
 
+    def holder(self, place: str) -> str:
+        """Return the id of the text that holds a place; empty if none does."""
+        place = _bare(place)
+        source, line = source_of(place)
+        at, parts = line or 0, self._parts.get(source, ())
+        held = (id for id, first in parts if first <= at <= first + self.texts[id].count("\n"))
+        return place if place in self.texts else next(held, "")
+
     def resolve(self, place: str) -> str:
         """Return a place that the material has, as code writes it; empty for others."""
-        place = one_line(place)
-        if place in self.texts:
-            return place
-        source, line = source_of(place)
-        held = line is not None and any(
-            first <= line <= first + self.texts[id].count("\n")
-            for id, first in self._parts.get(source, ())
-        )
-        return f"{source}:{line}" if held else ""
+        source, line = source_of(_bare(place))
+        held = self.holder(place)
+        return f"{source}:{line}" if held not in ("", _bare(place)) else held
 
     def says(self, word: str) -> bool:
         return word.casefold() in self._folded
@@ -137,6 +139,10 @@ def _any_marks(word: str) -> str:
     for marks in _MARKS:
         escaped = re.sub(rf"\\?[{marks}]", f"[{marks}]", escaped)
     return escaped
+
+
+def _bare(place: str) -> str:
+    return one_line(place).strip("[] ")
 
 
 def source_of(place: str) -> tuple[str, int | None]:

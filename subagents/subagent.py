@@ -124,7 +124,6 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
             scope=brief.draft.scope,
         ),
     )
-    agent.reading.task = "\n".join([brief.draft.task, *brief.draft.questions])
     agent.reading.expect(brief.expects)
     agent.reading.add(brief.material, {})
     agent.reading.given = len(agent.reading.items)

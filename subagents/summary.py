@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from scopes.tool import counted, estimate_tokens, one_line
 from subagents.contracts import NEEDS_ACTION, RESTING, TableContract, TrackedRow, TriageVerdict
@@ -96,7 +97,7 @@ LOOK_UP = "to read one, give its id in `findings` of a new brief"
 def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> str:
     """Return the results of one call within `max_tokens`: for each one a view of `each` tokens, or
     twice as many for a table, where short views leave their room to long ones; or, if that leaves
-    too little for any, the findings of all, with equal ones joined."""
+    too little for any, the findings of all."""
     if len(results) * LEAST_TOKENS > max_tokens:
         return _together(results, max_tokens)
     room = min(max_tokens, sum(room_for(result, each) for result in results))
@@ -139,40 +140,16 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
         head = f"({count} found nothing; what was written is stored and in the report: "
         lines.append(_name_some(head, empty, named))
     room = max_tokens - sum(map(_size, lines)) - named - FRAME_TOKENS
-    shown, left = _findings(found, room if not read else room // 2)
-    if left:
+    places = [enumerate(sorted(result.findings, key=rank)) for result in found]
+    ranked = [f for _, f in sorted(chain(*places), key=lambda each: (each[0], rank(each[1])))]
+    shown = fitting_lines(map(finding_line, ranked), room // 2 if read else room)
+    if left := ranked[len(shown) :]:
         head = f"(not shown: {_unshown(left, 'finding')}; {LOOK_UP}: "
         lines.append(_name_some(head, [f.id for f in left], named))
     if read:
-        room -= sum(map(_size, shown))
-        most = room // MIN_VIEW_TOKENS  # of the others only the ids are shown
-        views = {r.id: parent_view(r, LEAST_TOKENS, with_reporters=True) for r in read[:most]}
-        lines.insert(0, fit_views({**dict.fromkeys((r.id for r in read), ""), **views}, room))
+        views = {r.id: parent_view(r, LEAST_TOKENS, with_reporters=True) for r in read}
+        lines.insert(0, fit_views(views, room - sum(map(_size, shown))))
     return shorten("\n".join([*shown, *lines]), max_tokens)
-
-
-def _findings(found: Sequence[SubagentResult], room: int) -> tuple[list[str], list[Finding]]:
-    """Return lines of findings that fit, and the findings that do not."""
-    ranked = [
-        (k, rank(finding), finding)
-        for result in found
-        for k, finding in enumerate(sorted(result.findings, key=rank))
-    ]
-    groups: dict[tuple[str, str], list[Finding]] = {}
-    for _, _, finding in sorted(ranked, key=lambda each: each[:2]):
-        claim = " ".join(finding.claim.casefold().split())
-        groups.setdefault((claim, finding.state), []).append(finding)
-    alike = list(groups.values())
-    shown = fitting_lines(map(_joined_line, alike), room)
-    return shown, [finding for group in alike[len(shown) :] for finding in group]
-
-
-def _joined_line(alike: Sequence[Finding]) -> str:
-    """Return one line for equal findings: the first, with the ids of the others."""
-    first, *others = alike
-    ids = " ".join(f"[{finding.id}]" for finding in others)
-    more = f" | the same: {ids} (figures: those of {first.id})" if others else ""
-    return finding_line(first) + more
 
 
 def _unshown(left: Sequence[Finding], noun: str) -> str:
@@ -276,6 +253,8 @@ def _read(cover: Coverage) -> Iterator[str]:
         yield f"{cover.threads_read} threads"
     if items > 0:
         yield f"{items} {'other items' if messages else 'items'}"
+    if cover.sources_read < cover.sources_listed:
+        yield f"{cover.sources_read} of {cover.sources_listed} listed files or threads"
     if complete:
         yield "complete"
     elif messages:

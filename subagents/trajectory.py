@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 Seen = tuple[str, str | None]
 """Id of an item, and the id of its author; None if the source has none."""
@@ -122,36 +122,9 @@ class Trajectory:
     """Block hash -> canonical JSON of the block."""
 
 
-class TrajectorySink(Protocol):
-    """Records for the engine; all calls except `flush` do no I/O."""
-
-    def saw(self, run: str, items: Iterable[Seen]) -> None:
-        """Note that the run holds text of these items from now on."""
-
-    def context(self, context: Context) -> None: ...
-
-    def note(
-        self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
-    ) -> str:
-        """Enter a block into the context's ledger; return its hash."""
-
-    def request(
-        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
-    ) -> None:
-        """Record a request body as it is sent: each of its blocks is hashed again."""
-
-    def reply(
-        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
-    ) -> None:
-        """Record `{content, stop_reason, usage, cost_usd, error}`; the content becomes OUTPUT."""
-
-    async def flush(self) -> None:
-        """Return when everything recorded so far is stored."""
-
-
 @dataclass
 class Recording:
-    """Records in memory. `blocks` holds only what this recording was the first to see of a run."""
+    """What the contexts of runs were sent and answered, in memory. Recording does no I/O."""
 
     contexts: list[Context] = field(default_factory=list)
     entries: list[TrajectoryEntry] = field(default_factory=list)
@@ -159,12 +132,14 @@ class Recording:
     replies: list[RecordedReply] = field(default_factory=list)
     blocks: dict[str, str] = field(default_factory=dict)
     known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Run -> hashes of the blocks that were stored for it, here or in an earlier recording."""
+    """Run -> hashes of the blocks that were recorded for it, here or in what was stored before."""
     digests: dict[bytes, str] = field(default_factory=dict)
     """Digest of a block's fast, non-canonical bytes -> its hash; saves most of the JSON work."""
-
     toolsets: dict[tuple[str, bytes], tuple[str, ...]] = field(default_factory=dict)
     """Run and digest of all tools of a request -> the hash of each."""
+
+    def saw(self, run: str, items: Iterable[Seen]) -> None:
+        """Note that the run holds text of these items from now on; only what is stored needs it."""
 
     def context(self, context: Context) -> None:
         self.contexts.append(context)
@@ -172,6 +147,7 @@ class Recording:
     def note(
         self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
     ) -> str:
+        """Enter a block into the context's ledger; return its hash."""
         digest = self._keep(run, block)
         self.entries.append(TrajectoryEntry(run, context, origin, digest, ref))
         return digest
@@ -179,6 +155,7 @@ class Recording:
     def request(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
     ) -> None:
+        """Record a request body as it is sent: each of its blocks is hashed again."""
         parts = [("system", self._keep(run, block)) for block in _blocks(body.get("system") or ())]
         parts += [("tool", digest) for digest in self._keep_tools(run, body.get("tools") or ())]
         parts += [(place, self._keep(run, block)) for place, block in _said(body)]
@@ -188,25 +165,22 @@ class Recording:
     def reply(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
     ) -> None:
+        """Record `{content, stop_reason, usage, cost_usd, error}`; the content becomes OUTPUT."""
         content = body.get("content") or ()
         blocks = tuple(self.note(run, context, Origin.OUTPUT, block) for block in _blocks(content))
         outcome = {key: value for key, value in body.items() if key != "content"}
         at = datetime.now(UTC)
         self.replies.append(RecordedReply(run, context, seq, attempt, blocks, outcome, at))
 
-    def successor(self) -> Recording:
-        """Return an empty recording that continues this one: it knows what is already stored."""
-        return Recording(known=self.known, digests=self.digests, toolsets=self.toolsets)
-
-    def followed_by(self, later: Recording) -> Recording:
-        """Return both recordings as one, in this order."""
-        both = later.successor()
-        both.contexts = [*self.contexts, *later.contexts]
-        both.entries = [*self.entries, *later.entries]
-        both.requests = [*self.requests, *later.requests]
-        both.replies = [*self.replies, *later.replies]
-        both.blocks = self.blocks | later.blocks
-        return both
+    def trajectory(self, run: str) -> Trajectory:
+        return Trajectory(
+            run,
+            tuple(c for c in self.contexts if c.run == run),
+            tuple(e for e in self.entries if e.run == run),
+            tuple(r for r in self.requests if r.run == run),
+            tuple(r for r in self.replies if r.run == run),
+            {digest: self.blocks[digest] for digest in self.known[run]},
+        )
 
     def _keep_tools(self, run: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Record tools; return their hashes. All are hashed as one first: siblings share them."""
@@ -227,31 +201,6 @@ class Recording:
                 known.add(digest)
                 self.blocks[digest] = text
         return digest
-
-
-class MemorySink(Recording):
-    """A sink that keeps everything in memory."""
-
-    def saw(self, run: str, items: Iterable[Seen]) -> None:
-        """Do nothing: the recording ends with this process."""
-
-    async def flush(self) -> None:
-        """Do nothing: everything is already in memory."""
-
-    def trajectory(self, run: str) -> Trajectory:
-        return Trajectory(
-            run,
-            tuple(c for c in self.contexts if c.run == run),
-            tuple(e for e in self.entries if e.run == run),
-            tuple(r for r in self.requests if r.run == run),
-            tuple(r for r in self.replies if r.run == run),
-            {digest: self.blocks[digest] for digest in self.known[run]},
-        )
-
-
-def block_hash(block: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hex) of a block's canonical JSON; `cache_control` does not change it."""
-    return digest_of(canonical(block))
 
 
 def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:

@@ -75,7 +75,7 @@ from subagents.overlap import audit
 from subagents.rate_limiter import RateLimiter
 from subagents.run import Run
 from subagents.toolbox import Toolbox
-from subagents.trajectory import Context, MemorySink, Origin
+from subagents.trajectory import Context, Origin, Recording
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -392,7 +392,7 @@ class Engine:
     server: ModelServer
     served: Served
     slack: LocalSlack
-    sink: MemorySink
+    sink: Recording
     decisions: list[Decision]
     events: list[Event]
     reader: SlackReader
@@ -619,7 +619,7 @@ async def engine(
         reader = SlackReader(web, lookback, members=members)
         directory = SlackDirectory(members, People(web), no_grants, BOT_USER, slack.state.team.id)
         caps = settings.limits
-        sink, decisions, events = MemorySink(), list[Decision](), list[Event]()
+        sink, decisions, events = Recording(), list[Decision](), list[Event]()
         run = Run(
             id=run_id,
             requester=requester,

@@ -102,8 +102,9 @@ class Told:
         sink.reply(run, "s1", 0, 1, {"content": [said], "cost_usd": 0.5})
         sink.saw(run, [(i.id, i.author) for i in self.read])
         items = [i.to_json() for i in self.read]
-        await sink.keep(run, f"{run}/s1/1/tools", {"results": [{"text": text, "items": items}]})
-        await sink.aclose()
+        body = {"results": [{"text": text, "items": items}]}
+        sink.steps.append({"run": run, "key": f"{run}/s1/1/tools", "body": body})
+        await sink.flush()
         made = self.briefs or [brief(r["id"], "Look.") for r in self.results]
         for each, told in zip(made, self.results, strict=True):
             await store.save_subagent(run, each, told)

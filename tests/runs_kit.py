@@ -17,7 +17,7 @@ from scopes.label import TRUSTED
 from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
 from subagents.gate import Decision
 from subagents.result import SubagentResult
-from subagents.trajectory import Context, Origin, Recording
+from subagents.trajectory import Context, Origin
 
 SECRET = "xoxb-123456789012-ABCDEFGHIJKLMNOPQRSTUVWX"
 NASTY = '<img src=x onerror="window.hacked = 1"><script>window.hacked = 1</script>"\'&'
@@ -74,7 +74,7 @@ class StoredFanout:
     timed: bool = True
     words: str = ""
     """Put into each text that people or models write."""
-    recording: Recording = field(default_factory=Recording)
+    recording: PendingRecords = field(default_factory=PendingRecords)
 
     async def begin(self) -> None:
         args = {"limits": {"cost_usd": 1.0}}
@@ -118,8 +118,8 @@ class StoredFanout:
         self.recording.replies[-1] = replace(self.recording.replies[-1], at=times[1])
 
     async def flush(self, decisions: list[Decision] | None = None) -> None:
-        recording, self.recording = self.recording, self.recording.successor()
-        await self.store.record(PendingRecords(recording, decisions or []))
+        self.recording.decisions = decisions or []
+        await self.store.record(self.recording.take())
 
     def brief(self, number: int) -> SpawnedBrief:
         task = f"Read channel {number} and tell what is open. {self.words}"

@@ -137,11 +137,10 @@ async def test_a_paused_turn_is_sent_back_as_it_came_and_goes_on() -> None:
     ("answer", "told"),
     [
         (say("Here you are."), "end by calling submit_result"),
-        (Answer([words("I stop here")], "stop_sequence", "###"), "submit_result"),
         (Answer([words("Hm.")], "tool_use"), "submit_result"),
         (Answer([words("Hm."), use("look", word="x")], "brand_new_reason"), "'brand_new_reason'"),
     ],
-    ids=["text", "stop sequence", "no call", "unknown"],
+    ids=["text", "no call", "unknown"],
 )
 async def test_an_odd_end_gets_one_more_chance(answer: Answer, told: str) -> None:
     async with engine(turns(answer, submitted("Here."))) as e:
@@ -170,15 +169,8 @@ UNKNOWN = Answer([words("Hm."), use("look", word="x")], "brand_new_reason")
         ),
         (UNKNOWN, "model_error", 2, "partial", "Hm."),
         (Answer([], "end_turn"), "invalid_output", 2, "failed", "Read 0 items, then stopped."),
-        (
-            Answer([{"type": "thinking", "thinking": "Let me see."}], "end_turn"),
-            "invalid_output",
-            2,
-            "failed",
-            "Read 0 items, then stopped.",
-        ),
     ],
-    ids=["words", "refusal", "context window", "unknown", "empty", "thinking"],
+    ids=["words", "refusal", "context window", "unknown", "empty"],
 )
 async def test_an_end_without_a_result_is_typed_and_keeps_what_was_said(
     answer: Answer, stopped_by: str, requests: int, status: str, text: str
@@ -279,19 +271,6 @@ async def test_a_result_beside_other_calls_is_taken_and_the_others_do_not_run() 
     assert [c["name"] for c in agent.tool_calls] == ["look", "submit_result", "boom"]
 
 
-async def test_an_invalid_result_is_sent_back_once_with_the_exact_errors() -> None:
-    bad = Answer([use("look", word="tea"), use("submit_result", txet="Done.")])
-    async with engine(turns(bad, submitted("Done."))) as e:
-        ending = await run_agent(e.agent())
-
-    assert (ending.stopped_by, len(e.requests)) == ("none", 2)
-    other, verdict = results(e.requests[1])
-    assert other["content"] == "Not run."
-    assert verdict["is_error"]
-    assert "text: Field required" in verdict["content"]
-    assert "txet: is not an argument" in verdict["content"]
-
-
 async def test_a_second_invalid_result_is_a_partial_end_with_the_text_there_is() -> None:
     bad = Answer([words("I found tea."), use("submit_result", findings="none")])
     async with engine(turns(call("look", word="tea"), bad)) as e:
@@ -321,17 +300,10 @@ async def typed_end(content: Any, fields: Json) -> tuple[Ending, Json, list[Json
     ("content", "fields"),
     [
         ([{"type": "tool_use", "name": "look", "input": {}}], {}),
-        ([{"type": "tool_use", "id": "t1", "input": {}}], {}),
-        ([{"type": "tool_use", "id": "t1", "name": "look"}], {}),
         ([{"type": "tool_use", "id": "t1", "name": "look", "input": "tea"}], {}),
-        ([{"type": "text"}], {}),
         ([{"type": "text", "text": None}], {}),
         (["tea"], {}),
-        ("tea", {}),
-        ([{"text": "tea"}], {}),
-        ([words("tea")], {"usage": None}),
         ([words("tea")], {"usage": [1]}),
-        ([words("tea")], {"usage": {"input_tokens": "many"}}),
         ([words("tea")], {"stop_reason": None}),
     ],
 )
@@ -375,17 +347,6 @@ async def test_a_51st_step_does_not_happen() -> None:
     assert_append_only(e)
 
 
-async def test_after_the_last_step_every_other_call_is_refused() -> None:
-    async with engine(turns(call("look", word="tea"))) as e:
-        agent = e.agent(max_steps=3)
-        ending = await run_agent(agent)
-
-    assert (agent.steps, ending.stopped_by) == (3, "steps")
-    assert agent.tool_calls[-1] == {"name": "look", "is_error": True}
-    assert len(e.decisions) == 2
-    assert "Read 1 item, then stopped" in settled(agent, ending)["text"]
-
-
 def greedy(body: Json) -> Answer:
     """Reads as much as it can get until the first word of a limit."""
     if "REMINDER: limit reached" in since(body):
@@ -422,16 +383,6 @@ async def test_each_limit_leaves_a_final_call_and_is_kept(
     assert_append_only(e)
 
 
-async def test_too_small_a_budget_makes_no_call_at_all() -> None:
-    async with engine(ended, settings_for({"cost_usd": 0.0001})) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
-
-    assert (ending.stopped_by, e.requests) == ("cost", [])
-    assert settled(agent, ending)["status"] == "failed"
-    assert e.run.budget.spent.nanousd == 0
-
-
 async def test_time_leaves_a_final_call() -> None:
     now = 0.0
 
@@ -453,10 +404,8 @@ async def test_time_leaves_a_final_call() -> None:
 @pytest.mark.parametrize(
     ("kind", "stopped_by"),
     [
-        ("http_500", "model_error"),
         ("http_529", "rate_limit"),
         ("drop", "model_error"),
-        ("malformed", "model_error"),
         ("slow", "time"),
     ],
 )

@@ -13,15 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subagents.overlap import AuditReport, audit, shingles
-from subagents.result import SubagentResult
-from subagents.summary import parent_view
+from subagents.overlap import AuditReport, audit
 from subagents.trajectory import (
     Context,
-    MemorySink,
     Origin,
+    Recording,
     Trajectory,
-    block_hash,
     canonical,
     digest_of,
     messages_of,
@@ -50,7 +47,7 @@ class Speaker:
     """One context, played through a real sink: what it is sent and what it answers."""
 
     def __init__(
-        self, sink: MemorySink, name: str, parent: str | None, tools: tuple[str, ...]
+        self, sink: Recording, name: str, parent: str | None, tools: tuple[str, ...]
     ) -> None:
         self.sink, self.name, self.calls = sink, name, 0
         kind = "subagent" if parent else "parent"
@@ -104,7 +101,7 @@ class Run:
     """A parent that starts subagents and is shown their results."""
 
     def __init__(self) -> None:
-        self.sink = MemorySink()
+        self.sink = Recording()
         self.parent = self.start_parent("p")
         self.parent.told(Origin.REQUEST, "What needs an answer in our support channels?")
 
@@ -481,7 +478,7 @@ LISTED = "1. Sign the contract. 2. Call the bank about the two open transfers."
 TOLD = "Call the bank about the two open transfers"
 
 
-@pytest.mark.parametrize("id", ["[F1.2]", "F1.2", "F1.2:", "[F1.1, F1.2]"])
+@pytest.mark.parametrize("id", ["[F1.2]", "F1.2:", "[F1.1, F1.2]", "(row2)"])
 def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: str) -> None:
     run = Run()
     run.child("es", LISTED, TOLD)
@@ -491,28 +488,7 @@ def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: 
     assert run.audit().leaks == ()
 
 
-def test_numbered_rows_of_a_table_are_no_words_of_the_list_that_they_are_from() -> None:
-    columns, rows = ["what"], [["Sign the contract"], [TOLD]]
-    run = Run()
-    child = run.brief("es")
-    child.read(items(LISTED))
-    child.submit(columns=columns, rows=rows)
-    made = SubagentResult(
-        id="es",
-        scope="slack",
-        model="main",
-        status="complete",
-        stopped_by="none",
-        contract="table",
-        value={"columns": columns, "rows": rows},
-    )
-    view = parent_view(made, 1_500)
-    assert TOLD in view
-    run.view("es", view)
-    assert run.audit().leaks == ()
-
-
-@pytest.mark.parametrize("id", ["[F1.2]", "F1.2", "[F1.1, F1.2]", "(fact2)", "(row2)"])
+@pytest.mark.parametrize("id", ["[F1.2]", "[F1.1, F1.2]", "(row2)"])
 def test_a_copied_text_directly_behind_an_id_is_found(id: str) -> None:
     run = Run()
     run.child("de", f"{id} {LEAKED}", "One thread is open.")
@@ -580,7 +556,6 @@ def test_an_answer_that_no_reply_gave_before_it_was_sent_is_found() -> None:
     [
         (Origin.REQUEST, "a subagent holds a block of origin request"),
         (Origin.VIEW, "a subagent holds a block of origin view"),
-        (Origin.HANDOFF, "a subagent holds a block of origin handoff"),
         (Origin.REMINDER, "a subagent begins with a block of origin reminder"),
         (Origin.PROMPT, "does not belong here"),
     ],
@@ -722,10 +697,8 @@ def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
     "words",
     [
         "我们的发票系统从昨天开始就不能正常使用了请尽快帮忙处理",
-        "先月の請求書が二回届いたのですが返金はいつになりますか",
         "ใบแจ้งหนี้เดือนมีนาคมส่งมาสองครั้งและยังไม่มีใครตอบกลับเลย",
         "मार्च का चालान दो बार आया और अब तक किसी ने जवाब नहीं दिया है",
-        "3월 청구서가 두 번 왔는데 아직 아무도 답을 하지 않았습니다 확인 바랍니다",
     ],
 )
 def test_copies_are_found_in_scripts_with_and_without_spaces(words: str) -> None:
@@ -823,16 +796,6 @@ def test_any_eight_planted_words_are_found(
     assert mostly_figures or ("fr", "content") in kinds(report)
 
 
-@given(source=st.lists(WORD, max_size=40), other=st.lists(WORD, max_size=40))
-def test_texts_without_eight_words_in_common_share_nothing(
-    source: list[str], other: list[str]
-) -> None:
-    shared = shingles(" ".join(source)) & shingles(" ".join(other))
-
-    runs = {tuple(source[i : i + 8]) for i in range(len(source) - 7)}
-    assert bool(shared) == any(tuple(other[i : i + 8]) in runs for i in range(len(other) - 7))
-
-
 # ---- what it rests on: the trajectory
 
 
@@ -855,12 +818,12 @@ def body() -> dict[str, Any]:
     }
 
 
-def recorded(sink: MemorySink) -> list[tuple[str, str]]:
+def recorded(sink: Recording) -> list[tuple[str, str]]:
     return list(sink.trajectory("r1").requests[-1].parts)
 
 
 def test_a_request_is_kept_block_by_block_in_order_and_can_be_rebuilt() -> None:
-    sink = MemorySink()
+    sink = Recording()
     sink.request("r1", "s1", 0, 1, body())
 
     assert [place for place, _ in recorded(sink)] == [
@@ -877,7 +840,7 @@ def test_a_request_is_kept_block_by_block_in_order_and_can_be_rebuilt() -> None:
 
 
 def test_a_block_is_stored_once_however_often_it_is_sent() -> None:
-    sink = MemorySink()
+    sink = Recording()
     for seq in range(3):
         sink.request("r1", "s1", seq, 1, body())
         sink.request("r1", "s2", seq, 1, body())
@@ -888,11 +851,11 @@ def test_a_block_is_stored_once_however_often_it_is_sent() -> None:
     assert len(trajectory.blocks) == 5
     assert all(digest_of(text) == digest for digest, text in trajectory.blocks.items())
     marked = {"content": [{"text": "a", "cache_control": {"type": "ephemeral"}}]}
-    assert block_hash(marked) == block_hash({"content": [{"text": "a"}]})
+    assert canonical(marked) == canonical({"content": [{"text": "a"}]})
 
 
 def test_a_block_that_was_changed_in_place_is_noticed_at_the_next_request() -> None:
-    sink, sent = MemorySink(), body()
+    sink, sent = Recording(), body()
     sink.request("r1", "s1", 0, 1, sent)
     before = recorded(sink)
     sent["messages"][0]["content"] = "TASK: Read all."
@@ -901,31 +864,6 @@ def test_a_block_that_was_changed_in_place_is_noticed_at_the_next_request() -> N
     after = recorded(sink)
 
     assert [b == a for b, a in zip(before, after, strict=True)] == [True, True, False, True, False]
-
-
-def test_a_text_that_is_no_valid_unicode_is_recorded_all_the_same() -> None:
-    sink = MemorySink()
-    digest = sink.note("r1", "s1", Origin.TOOL_RESULT, {"type": "text", "text": "half \ud83d"})
-
-    kept = sink.trajectory("r1").blocks[digest]
-    assert kept.encode()
-    assert "\\ud83d" in kept
-
-
-def test_a_reply_becomes_output_and_a_failed_attempt_leaves_its_reason() -> None:
-    sink = MemorySink()
-    said = [{"type": "text", "text": "Done."}]
-    sink.reply("r1", "s1", 0, 1, {"error": "overloaded_error 529"})
-    sink.reply("r1", "s1", 0, 2, {"content": said, "stop_reason": "end_turn", "cost_usd": 0.1})
-
-    failed, done = sink.trajectory("r1").replies
-
-    assert (failed.blocks, failed.outcome) == ((), {"error": "overloaded_error 529"})
-    assert done.blocks == (block_hash(said[0]),)
-    assert done.outcome == {"stop_reason": "end_turn", "cost_usd": 0.1}
-    assert [(e.origin, e.hash) for e in sink.trajectory("r1").entries] == [
-        (Origin.OUTPUT, done.blocks[0])
-    ]
 
 
 JSON = st.recursive(
@@ -939,11 +877,12 @@ JSON = st.recursive(
 def test_a_hash_depends_on_nothing_but_what_a_block_says(
     block: dict[str, Any], random: Any
 ) -> None:
-    sink = MemorySink()
+    sink = Recording()
     keys = list(block)
     random.shuffle(keys)
     marked = {**block, "cache_control": {"type": "ephemeral"}}
     for each in (block, {key: block[key] for key in keys}, copy.deepcopy(block), marked):
         digest = sink.note("r1", "s1", Origin.MATERIAL, each)
-        assert digest == block_hash(block) != block_hash({**block, "more": [block]})
+        assert digest == digest_of(canonical(block))
+        assert digest != digest_of(canonical({**block, "more": [block]}))
         assert sink.blocks[digest] == canonical(block)

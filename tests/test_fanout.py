@@ -277,17 +277,6 @@ async def read_all(e: Engine, count: int) -> list[SubagentResult]:
     return await e.fanout().run_all(briefs)
 
 
-async def test_forty_at_once_leak_nothing() -> None:
-    count = 40
-    limits = {"cost_usd": 20.0, "seconds": 100.0}
-    async with engine(reader, settings_for(limits), slack=LocalSlack(workspace(count, 1))) as e:
-        got = await read_all(e, count)
-    assert [r.status for r in got] == ["complete"] * count
-    assert all(r.findings[0].quotes for r in got)
-    report = audit(e.sink.trajectory("r1"))
-    assert (report.contexts, report.leaks) == (count, ())
-
-
 async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -> None:
     async with engine(reader) as e:
         fanout = e.fanout()

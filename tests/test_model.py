@@ -66,16 +66,6 @@ async def test_the_shared_prefix_ends_in_a_cache_mark_and_is_read_from_the_cache
     assert "cache_control" not in json.dumps(system)
 
 
-async def test_what_is_sent_is_what_is_recorded() -> None:
-    async with engine(turns(say("Hi."))) as e:
-        await complete(e)
-    (request,) = e.sink.trajectory("r1").requests
-    (reply,) = e.sink.trajectory("r1").replies
-    assert [place for place, _ in request.parts] == ["system", "tool", "user"]
-    assert (request.seq, request.attempt) == (0, 1)
-    assert reply.outcome["stop_reason"] == "end_turn"
-
-
 # ---- what is tried again
 
 RETRIED = [k for k in KINDS if k not in ANSWER_KINDS and k != "slow"]

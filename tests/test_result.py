@@ -187,11 +187,22 @@ def test_who_reported_an_issue_is_told_where_that_leaves_out_no_finding() -> Non
     assert all(own.count("[F3.") == named.count("[F3.") for own, named in told)
 
 
+def listing(*ids: str, read: str) -> SourceLog:
+    """A context that listed files, and read one of them."""
+    made = SourceLog()
+    made.saw({"files in src": ids}, [read])
+    return made
+
+
 @pytest.mark.parametrize(
     ("read", "foot"),
     [
         (SourceLog(), "not covered: - | unsupported: 0"),
         (reading(), "read: 0 messages, 0 threads, complete | not covered: - | unsupported: 0"),
+        (
+            listing("a.py", "b.py", read="a.py"),
+            "read: 1 of 2 listed files or threads | not covered: - | unsupported: 0",
+        ),
     ],
 )
 def test_a_view_tells_nothing_of_what_was_not_read(read: SourceLog, foot: str) -> None:

@@ -38,7 +38,7 @@ async def begun(store: Store, run: str, days: float) -> None:
     sink = StoreSink(store)
     record(sink, run, words=run)
     record(sink, run, words="shared")
-    await sink.aclose()
+    await sink.flush()
     await store.save_subagent(run, {"template": "t@1"}, result("s1"))
     await store.finish_run(run, "complete", result={"answer": run}, cost_usd=0.5)
     await store.database.write(sa.insert(quoted).values(item=f"i-{run}", run=run, channel="C1"))
@@ -100,7 +100,7 @@ async def test_old_actions_go_and_the_log_of_decisions_stays(in_file: Kept) -> N
     await begun(store, "r2", 29)
     sink = StoreSink(store)
     sink.log_decision(decision())
-    await sink.aclose()
+    await sink.flush()
     everything = kept(trajectories_days=1, results_days=7, actions_days=30)
     await tidy(store.database, everything)
 

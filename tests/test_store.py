@@ -22,13 +22,13 @@ from bot.runs.store import RunNotFound, Store
 from bot.storage.database import open_file
 from bot.storage.encryption import cipher_here
 from subagents.gate import Decision
-from subagents.trajectory import Context, MemorySink, Origin, TrajectorySink
+from subagents.trajectory import Context, Origin, Recording
 
 ROOT = Path(__file__).resolve().parent.parent
 NOW = datetime(2025, 4, 15, 9, 30, tzinfo=UTC)
 
 
-def record(sink: TrajectorySink, run: str = "r1", words: str = "Hello.") -> None:
+def record(sink: Recording, run: str = "r1", words: str = "Hello.") -> None:
     sink.context(Context(run, "s1", "p1", "subagent", "slack", "fast", "t@1", ("read",), NOW))
     block = {"type": "text", "text": words}
     sink.note(run, "s1", Origin.BRIEF, block)
@@ -100,7 +100,7 @@ async def test_subagents_come_in_call_order_and_the_latest_word_counts(tmp_path:
 
 async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> None:
     store = await opened(tmp_path, "r1")
-    sink, memory = StoreSink(store), MemorySink()
+    sink, memory = StoreSink(store), Recording()
     record(sink)
     record(memory)
     sink.log_decision(decision())
@@ -109,7 +109,7 @@ async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> No
     flushing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await flushing
-    await sink.aclose()
+    await sink.flush()
 
     assert await store.trajectory("r1") == memory.trajectory("r1")
     assert await store.decisions("r1") == [decision()]
@@ -144,7 +144,7 @@ async def main():
         sink = StoreSink(store)
         for block in range(5):
             sink.note(run, "s1", Origin.MATERIAL, {"text": f"{number} {block}"})
-        await sink.aclose()
+        await sink.flush()
         await store.finish_run(run, "complete")
     await store.aclose()
 

@@ -86,32 +86,6 @@ async def die(store: Store, owner: str) -> None:
 # ---- one budget
 
 
-async def test_what_is_reserved_is_settled_once(in_file: Kept) -> None:
-    async with in_file.stores(1, "r1") as (store,):
-        mine = await budget(store)
-        await mine.reserve("a", all_of(40))
-        await mine.reserve("a", all_of(30))  # another attempt of the same call
-        assert await books(store.database) == (Amount(), all_of(30))
-        await mine.settle("a", all_of(10))
-        await mine.settle("a", all_of(10))
-        await mine.settle("unknown", Amount())
-
-        assert await books(store.database) == (all_of(10), Amount())
-        assert (mine.spent, mine.reserved) == (all_of(10), Amount())
-
-
-async def test_what_would_pass_a_cap_is_refused_and_changes_nothing(place: Kept) -> None:
-    async with place.stores(1, "r1") as (store,):
-        mine = await budget(store)
-        await mine.keep("final", all_of(50))
-        with pytest.raises(BudgetExceeded) as error:
-            await mine.reserve("a", Amount(10, 51, 10))
-
-        assert (error.value.what, error.value.limit) == ("tokens", 100)
-        assert await books(store.database) == (Amount(), all_of(50))
-        await mine.reserve("final", all_of(100))  # what was held is there to be used
-
-
 async def test_the_caps_that_a_run_began_with_hold(in_file: Kept) -> None:
     async with in_file.stores(1, "r1") as (store,):
         await (await budget(store)).keep("a", all_of(10))
@@ -143,19 +117,6 @@ async def test_two_hundred_at_once_share_few_transactions_and_the_cap(place: Kep
         assert commits <= 12
         await asyncio.gather(*(mine.settle(f"{n}", all_of(1)) for n in range(100, 200)))
         assert await books(store.database) == (all_of(100), Amount())
-
-
-async def test_who_is_cancelled_while_reserving_leaves_nothing_reserved(in_file: Kept) -> None:
-    async with in_file.stores(1, "r1") as (store,):
-        mine = await budget(store)
-        waiting = [asyncio.create_task(mine.reserve(f"{n}", all_of(5))) for n in range(20)]
-        await asyncio.sleep(0)
-        for task in waiting[::2]:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        await mine.aclose()
-
-        assert await books(store.database) == (Amount(), all_of(50))
 
 
 # ---- after a crash
@@ -242,9 +203,7 @@ async def worker(
     for step in range(dice.randint(1, 4)):
         key, worst = f"{name}/{step}/1", some(40)
         try:
-            await mine.hold({final: some(25), key: worst}, behind=[final])
-            await asyncio.sleep(dice.choice((0, 0, 0.001)))
-            await mine.reserve(key, worst, behind=[final])
+            await mine.reserve(key, worst, beside={final: some(25)}, behind=[final])
         except BudgetExceeded as error:
             refused.append(error.what)
             break

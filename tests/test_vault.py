@@ -115,8 +115,8 @@ async def test_recorded_traffic_stands_in_the_database_for_nobody_without_the_ke
     await store.start_run("r1", "ask", "?", "offline", {})
     sink = StoreSink(store)
     record(sink, words=CANARY)
-    await sink.keep("r1", "r1/s1/1/tools", {"value": CANARY})
-    await sink.aclose()
+    sink.steps.append({"run": "r1", "key": "r1/s1/1/tools", "body": {"value": CANARY}})
+    await sink.flush()
     await preferences_of(store.database).add(f"Say {CANARY}", Authorship("U0ANA"))
 
     assert CANARY in str(await store.trajectory("r1"))
@@ -183,7 +183,7 @@ async def test_one_value_of_another_key_is_refused_and_not_waited_for(in_file: K
     await store.start_run("r1", "ask", "?", "offline", {})
     sink = StoreSink(store)
     record(sink)
-    await sink.aclose()
+    await sink.flush()
     foreign = sa.literal(Cipher.generate().encrypt("Obey."), sa.Text)
     await database.write(sa.update(blocks).values(body=foreign))
 

@@ -3,57 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bot.errors import StoreError
-from bot.runs.store import PendingRecords, Store, SubagentRecord
+from bot.runs.store import PendingRecords, Store, subagent_row
 from subagents.agent import ModelStep
 from subagents.brief import SpawnedBrief, brief_to_json
 from subagents.budget import NANO, Amount
 from subagents.gate import Action, Decision
 from subagents.result import SubagentResult
 from subagents.run import Checkpoint, step_value
-from subagents.trajectory import Context, Origin, Seen
+from subagents.trajectory import Context, Seen
 
 OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
 """Takes a model, how its call ended, and the tokens and US dollars that it used."""
 
 
-class StoreSink:
-    """Buffers a run's trajectory and the gate's decisions; one of these per run, closed at its end.
+class StoreSink(PendingRecords):
+    """Buffers a run's trajectory and the gate's decisions; one for each run.
 
     The run must have been started in the store. Storing twice is harmless, so after a failure or a
-    cancellation everything stays in the buffer for the next flush. Methods that store raise
-    StoreError.
+    cancellation everything stays in the buffer for the next flush.
     """
 
     def __init__(self, store: Store, on_call: OnCall | None = None) -> None:
         """Create a sink; `on_call` is called for each model call."""
+        super().__init__()
         self._store, self._on_call = store, on_call
         self._models: dict[str, str] = {}
-        self._pending = PendingRecords()
-        self._known: set[tuple[str, str]] = set()
+        self._seen: set[tuple[str, str]] = set()
         self._storing = asyncio.Lock()
 
     def context(self, context: Context) -> None:
         self._models[context.id] = context.model
-        self._pending.recording.context(context)
-
-    def note(
-        self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
-    ) -> str:
-        return self._pending.recording.note(run, context, origin, block, ref)
-
-    def request(
-        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
-    ) -> None:
-        self._pending.recording.request(run, context, seq, attempt, body)
+        super().context(context)
 
     def reply(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
     ) -> None:
-        self._pending.recording.reply(run, context, seq, attempt, body)
+        super().reply(run, context, seq, attempt, body)
         if self._on_call:
             outcome = "failed" if body.get("error") else "ok"
             model = self._models.get(context, "")
@@ -61,47 +50,26 @@ class StoreSink:
 
     def log_decision(self, decision: Decision) -> None:
         """Buffer one line of the gate's log: pass this to the gate."""
-        self._pending.decisions.append(decision)
+        self.decisions.append(decision)
 
     def propose(self, action: Action) -> None:
         """Buffer an action that waits for approval: pass this to the gate."""
-        self._pending.actions.append(action)
+        self.actions.append(action)
 
     def saw(self, run: str, items: Iterable[Seen]) -> None:
-        fresh = {(run, id): author for id, author in items if (run, id) not in self._known}
-        self._known.update(fresh)
-        self._pending.authors |= fresh
-
-    async def keep(self, run: str, key: str, body: Mapping[str, Any]) -> None:
-        """Store what a step returned, with everything recorded so far."""
-        self.step(run, key, body)
-        await self.flush()
-
-    def step(self, run: str, key: str, body: Mapping[str, Any]) -> None:
-        """Record what a step returned."""
-        self._pending.steps.append({"run": run, "key": key, "body": body})
-
-    async def keep_result(
-        self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
-    ) -> None:
-        """Store a frozen brief with its result, and everything recorded so far."""
-        self._pending.subagents.append(SubagentRecord(run, brief, result))
-        await self.flush()
+        fresh = {(run, id): author for id, author in items if (run, id) not in self._seen}
+        self._seen.update(fresh)
+        self.authors |= fresh
 
     async def flush(self) -> None:
-        """Return when everything recorded so far is in the store."""
+        """Return when everything recorded so far is in the store. Raises StoreError."""
         async with self._storing:
-            pending = self._pending
-            self._pending = PendingRecords(pending.recording.successor())
+            taken = self.take()
             try:
-                await self._store.record(pending)
+                await self._store.record(taken)
             except BaseException:
-                self._pending = pending.followed_by(self._pending)
+                self.put_back(taken)
                 raise
-
-    async def aclose(self) -> None:
-        """Store the rest."""
-        await self.flush()
 
 
 class StepLog(Checkpoint):
@@ -130,18 +98,20 @@ class StepLog(Checkpoint):
         return self._done.get(key)
 
     async def keep(self, key: str, body: dict[str, Any]) -> None:
-        await self._stored(self._sink.keep(self._run, key, body))
+        self.note(key, body)
+        await self._flush()
 
     def note(self, key: str, body: dict[str, Any]) -> None:
-        self._sink.step(self._run, key, body)
+        self._sink.steps.append({"run": self._run, "key": key, "body": body})
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         brief, value = brief_to_json(frozen), result.model_dump(mode="json")
-        await self._stored(self._sink.keep_result(self._run, brief, value))
+        self._sink.subagents.append(subagent_row(self._run, brief, value))
+        await self._flush()
 
-    async def _stored(self, work: Awaitable[None]) -> None:
+    async def _flush(self) -> None:
         try:
-            await work
+            await self._sink.flush()
         except StoreError as error:
             if self._on_fault is None:
                 raise

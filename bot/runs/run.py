@@ -205,7 +205,7 @@ class Runs:
             await live.mail.aclose()
         await live.budget.aclose()
         try:
-            await live.sink.aclose()
+            await live.sink.flush()
         except Exception:  # top-level boundary: the run itself is over
             log.exception("what was recorded last of %s is lost", live.run.id)
         if self.traces:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +58,7 @@ WAITING = "waiting"
 """Status of a subagent that no process has started yet, or whose process has not finished it."""
 
 
-def _subagent_row(run: str, brief: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+def subagent_row(run: str, brief: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a subagent; its id ends in its number, which is its place in call order."""
     digits = re.search(r"\d*$", result["id"])
     return {
@@ -72,21 +73,7 @@ def _subagent_row(run: str, brief: Mapping[str, Any], result: Mapping[str, Any])
 
 def _waiting_row(run: str, brief: Mapping[str, Any]) -> dict[str, Any]:
     placeholder = {"id": brief["id"], "status": WAITING, "stopped_by": "none", "cost_usd": 0.0}
-    return _subagent_row(run, brief, placeholder)
-
-
-def _recorded_rows(
-    recording: Recording, log: Sequence[Decision]
-) -> list[tuple[sa.Table, list[dict[str, Any]]]]:
-    """Return the rows of a recording, ordered so that references point to earlier rows."""
-    return [
-        (tables.blocks, [{"hash": h, "body": body} for h, body in recording.blocks.items()]),
-        (tables.contexts, [_plain(c) for c in recording.contexts]),
-        (tables.ledger, [_plain(e) for e in recording.entries]),
-        (tables.requests, [_plain(r) for r in recording.requests]),
-        (tables.replies, [_plain(r) for r in recording.replies]),
-        (tables.decisions, [_plain(d) for d in log]),
-    ]
+    return subagent_row(run, brief, placeholder)
 
 
 def _trajectory(
@@ -116,38 +103,46 @@ def _plain(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-@dataclass(frozen=True, slots=True)
-class SubagentRecord:
-    """A frozen brief with its result, or with its state since then."""
-
-    run: str
-    brief: Mapping[str, Any]
-    result: Mapping[str, Any]
-
-
 @dataclass
-class PendingRecords:
-    """Records that are not stored yet."""
+class PendingRecords(Recording):
+    """Records that are not stored yet: the trajectory, and what else is stored with it."""
 
-    recording: Recording = field(default_factory=Recording)
     decisions: list[Decision] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     """Actions that wait for approval."""
     authors: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """Run and id of an item that it saw -> author."""
-    subagents: list[SubagentRecord] = field(default_factory=list)
+    subagents: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of briefs with their results."""
 
-    def followed_by(self, later: PendingRecords) -> PendingRecords:
-        """Return both as one, in this order."""
-        return PendingRecords(
-            self.recording.followed_by(later.recording),
-            self.decisions + later.decisions,
-            self.steps + later.steps,
-            self.actions + later.actions,
-            self.authors | later.authors,
-            self.subagents + later.subagents,
-        )
+    def take(self) -> PendingRecords:
+        """Return the records so far; this goes on without them, knowing which blocks they hold."""
+        taken = copy(self)
+        for name in PARTS:
+            setattr(self, name, type(getattr(self, name))())
+        return taken
+
+    def put_back(self, taken: PendingRecords) -> None:
+        """Add records that were taken and could not be stored, before later ones."""
+        for name in PARTS:
+            first, later = getattr(taken, name), getattr(self, name)
+            setattr(self, name, first + later if isinstance(first, list) else first | later)
+
+
+PARTS = (
+    "contexts",
+    "entries",
+    "requests",
+    "replies",
+    "blocks",
+    "decisions",
+    "steps",
+    "actions",
+    "authors",
+    "subagents",
+)
+"""Fields of the records that are stored."""
 
 
 class RunNotFound(SetupError):
@@ -250,7 +245,7 @@ class Store:
         self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
     ) -> None:
         """Store a frozen brief with its result, or with its state since then."""
-        await self.record(PendingRecords(subagents=[SubagentRecord(run, brief, result)]))
+        await self.record(PendingRecords(subagents=[subagent_row(run, brief, result)]))
 
     async def save_briefs(
         self, run: str, briefs: Sequence[Mapping[str, Any]], texts: Mapping[str, Any]
@@ -274,18 +269,24 @@ class Store:
             for row in deletions.seen_rows(run, [(item, by)])
         ]
         ended = records.subagents
-        parts = [
-            *_recorded_rows(records.recording, records.decisions),
+        parts = [  # in this order: references point to earlier rows
+            (tables.blocks, [{"hash": h, "body": body} for h, body in records.blocks.items()]),
+            (tables.contexts, [_plain(c) for c in records.contexts]),
+            (tables.ledger, [_plain(e) for e in records.entries]),
+            (tables.requests, [_plain(r) for r in records.requests]),
+            (tables.replies, [_plain(r) for r in records.replies]),
+            (tables.decisions, [_plain(d) for d in records.decisions]),
             (tables.steps, records.steps),
             (tables.actions, [proposal(action) for action in records.actions]),
             (tables.quoted, saw),
-            (tables.subagents, [_subagent_row(s.run, s.brief, s.result) for s in ended]),
+            (tables.subagents, ended),
         ]
         upsert = self.database.upsert
         filled = [
             (upsert(table, *REDONE.get(table.name, ())), rows) for table, rows in parts if rows
         ]
-        cited = [q for s in ended for q in deletions.seen_by_subagent(s.run, s.brief, s.result)]
+        seen = deletions.seen_by_subagent
+        cited = [q for s in ended for q in seen(s["run"], s["brief"], s["result"])]
         if cited:  # known by their authors already, where a tool showed them
             filled.append((upsert(tables.quoted), cited))
 

@@ -264,7 +264,7 @@ def _row(prefix: str, amount: Amount | Caps) -> dict[str, int]:
     return {f"{prefix}_{name}": getattr(amount, name) for name in AMOUNTS}
 
 
-# Built once: a run changes its budget four times a call.
+# Built once: a run changes its budget three times a call.
 _OF = budgets.c.run == sa.bindparam("of")
 _TOTALS = sa.select(budgets).where(_OF).with_for_update()
 _NEW_TOTALS = sa.update(budgets).where(_OF)

@@ -67,7 +67,7 @@ from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, Ve
 from subagents.errors import BudgetExceeded
 from subagents.evidence import normal
 from subagents.prices import Usage
-from subagents.result import SubagentResult, item_at, join_labels
+from subagents.result import SubagentResult, join_labels
 from subagents.sanitizer import (
     CleanFinding,
     Material,
@@ -492,9 +492,7 @@ class Panel(ReportTask):
         finding = self.found[id].finding
         spans = (self.texts.find(quote, finding.place) for quote in finding.quotes)
         named = [finding.place, *(span.place for span in spans if span)]
-        items = {item.id: item for item in self.material.items}
-        found = (item_at(place, items) for place in named)
-        return [item.id for item in found if item]
+        return list(filter(None, map(self.texts.holder, named)))
 
     def _passage(self, id: str) -> Passage:
         """Return a finding as others read it, with objections and defence; without names."""

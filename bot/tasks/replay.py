@@ -39,7 +39,7 @@ from scopes.google.gmail import Gmail
 from scopes.tool import Tool, ToolContext, ToolError, ToolResult
 from subagents.agent import ModelStep, ToolsStep
 from subagents.brief import parent_prompt
-from subagents.budget import NANO, Amount, Budget, Caps
+from subagents.budget import NANO, Budget, Caps
 from subagents.delegation import DELEGATING
 from subagents.fanout import TaskSpawner
 from subagents.gate import Card, Deny, Gate
@@ -47,7 +47,7 @@ from subagents.model import ModelCall, ModelClient, ModelReply
 from subagents.rate_limiter import RateLimiter
 from subagents.run import Checkpoint, Run, step_value
 from subagents.toolbox import ToolOutcome
-from subagents.trajectory import MemorySink, Origin, Recording, Trajectory, TrajectorySink
+from subagents.trajectory import Origin, Recording, Trajectory
 
 T = TypeVar("T")
 Call = tuple[str, int]
@@ -207,7 +207,7 @@ class Replay:
     """Returns today's prompt of the parent that answers a request."""
 
     def __post_init__(self) -> None:
-        self.sink = MemorySink()
+        self.sink = Recording()
         self.results = self.record.tool_results()
         entries = self.record.trajectory.entries
         self.origins = {(e.context, e.hash): e.origin for e in entries}
@@ -415,7 +415,7 @@ class ReplayModel(ModelClient):
         """Do nothing: there is no connection."""
 
     async def complete(
-        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: TrajectorySink
+        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
     ) -> ModelReply:
         replay, at = self.replay, (call.context, call.seq)
         if replay.start and replay.is_live(*at):
@@ -427,7 +427,6 @@ class ReplayModel(ModelClient):
         if at not in replay.record.requests or step is None or step.reply is None:
             replay.end(call.context, replay.number(at), "it is made now, and is not recorded.")
         replay.compare(at, self.body(call))
-        await budget.settle(call.held or call.key(1), Amount())
         if call.on_text:
             for block in step.reply.content:
                 if block["type"] == "text":
