@@ -186,7 +186,7 @@ class Duck:
                 lines = [json.loads(line) for line in reply.splitlines()]
                 if "failed" in lines[-1]:
                     break
-            if lines[-1]["spent"]:
+            if lines[-1].get("failed") == "memory":
                 await worker.end()
         return lines
 

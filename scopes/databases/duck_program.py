@@ -25,8 +25,7 @@ from scopes.databases.allow_list import (
     DUCKDB_VIEWS,
     INFORMATION_SCHEMA,
 )
-from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load
-from scopes.databases.table_rows import quoted
+from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load, quoted
 from scopes.programs import limit, serve
 
 OVERHEAD_MB = 256
@@ -93,7 +92,6 @@ class DuckSource:
             "memory_limit": limit,
             "temp_directory": "",
             "max_temp_directory_size": "0B",
-            "enable_external_file_cache": False,  # by path: one path leads to several files here
         }
         try:
             connection = duckdb.connect(where, read_only=not self.files, config=made)
@@ -164,8 +162,7 @@ class Program:
         """Answer one request; what goes wrong is an answer too. Its last line ends it."""
         self.lines.clear()
         ending = self._ending(request)
-        spent = self.source.loaded.stuck or ending.get("failed") == "memory"
-        self._say(ending | {"spent": spent})
+        self._say(ending)
         return b"".join(self.lines)
 
     def _ending(self, request: dict[str, Any]) -> dict[str, Any]:
