@@ -57,10 +57,6 @@ from scopes.folders.git_trees import (
 )
 from scopes.tool import ToolError
 
-MAX_POINTER: Final = 4_096
-"""Bytes of a file that names a folder."""
-MAX_PART: Final = 256 << 20
-"""Bytes of a file that git reads as a whole, such as the index."""
 OPENED: Final = ("refs", "logs", "objects", "info")
 """Folders of a repository in which git reads and writes for us."""
 CLOSED: Final = ("hooks", "fsmonitor--daemon.ipc")
@@ -68,34 +64,20 @@ CLOSED: Final = ("hooks", "fsmonitor--daemon.ipc")
 
 
 def ownership_problem(root: Path) -> str:
-    """Return why the repository of a folder is not its own; empty if it is, or if there is none.
-
-    A checkout of `git worktree` is one that its repository knows of."""
+    """Return why the repository of a folder is not its own; empty if it is, or if there is none."""
+    git = root / ".git"
     try:
-        return _stray(root, root / ".git")
+        if not os.path.lexists(git):
+            return ""
+        if git.is_symlink() or not git.is_dir():
+            return "its .git is no folder: name the checkout that holds the repository"
+        if not (git / "HEAD").is_file():
+            return "its .git holds no repository"  # git would look for one in the folder itself
+        if (git / "commondir").exists() or (git / "objects/info/alternates").exists():
+            return "its .git leads to another repository"
+        return _odd(git)
     except OSError:
         return "its .git may not be read by this user"
-
-
-def _stray(root: Path, git: Path) -> str:
-    if git.is_symlink():
-        return "its .git is a link"
-    if not git.exists():
-        return ""
-    homes = [git]
-    if git.is_file():
-        inner = root / _named(git).removeprefix("gitdir:").strip()
-        homes = [inner, inner.parent.parent]
-        knows = inner.parent.name == "worktrees" and _leads(inner / "commondir", homes[1])
-        if not knows or not _leads(inner / "gitdir", git):
-            return "its .git names another repository, which does not know of this folder"
-    elif not (git / "HEAD").is_file():
-        return "its .git holds no repository"  # git would look for one in the folder itself
-    elif (git / "commondir").exists():
-        return "its .git leads to another repository"
-    if (homes[-1] / "objects/info/alternates").exists():
-        return "it borrows the objects of another repository"
-    return next(filter(None, map(_odd, homes)), "")
 
 
 def _odd(home: Path) -> str:
@@ -113,28 +95,9 @@ def _odd(home: Path) -> str:
             for each in entries:
                 if each.is_dir(follow_symlinks=False):
                     folders += [] if top else [each.path]
-                elif top and each.name in CLOSED:
-                    continue
-                elif not each.is_file(follow_symlinks=False):
+                elif not each.is_file(follow_symlinks=False) and not (top and each.name in CLOSED):
                     return "parts of it are links, pipes or devices"
-                elif top and each.stat(follow_symlinks=False).st_size > MAX_PART:
-                    return f"{each.name} in it is too large"
     return ""
-
-
-def _leads(pointer: Path, target: Path) -> bool:
-    """Return whether a file names this path."""
-    named = _named(pointer) if pointer.is_file() else ""
-    return bool(named) and (pointer.parent / named).resolve() == target.resolve()
-
-
-def _named(pointer: Path) -> str:
-    """Return the path that a file of git's names; empty where it cannot be read."""
-    try:
-        with pointer.open("rb") as file:
-            return file.read(MAX_POINTER).decode().strip()
-    except (OSError, ValueError):
-        return ""
 
 
 log = logging.getLogger(__name__)
@@ -285,10 +248,7 @@ def _unlock(repo: pygit2.Repository, ref: str) -> None:
     """Delete what a killed process of ours left beside a branch, where git would wait for it: who
     holds the lock of the repository is the only one that changes the branch.
     """
-    home = Path(repo.path)
-    if (home / "commondir").exists():  # a checkout of `git worktree`
-        home /= (home / "commondir").read_text().strip()
-    (home / f"{ref}.lock").unlink(missing_ok=True)
+    Path(repo.path, f"{ref}.lock").unlink(missing_ok=True)
 
 
 def _commit(
