@@ -250,7 +250,11 @@ NESTED = ("array[", "struct(", "row(", "x(y)->", "(")
 
 @pytest.mark.parametrize(
     ("dialect", "statements"),
-    [("PostgreSQL", (*READS, *POSTGRESQL_READS)), ("BigQuery", BIGQUERY_READS)],
+    [
+        ("PostgreSQL", (*READS, *POSTGRESQL_READS)),
+        ("BigQuery", BIGQUERY_READS),
+        ("DuckDB", READS),
+    ],
 )
 def test_a_statement_that_only_reads_passes(dialect: str, statements: tuple[str, ...]) -> None:
     assert [each for each in statements if refusal(each, dialect)] == []

@@ -123,7 +123,13 @@ async def test_a_table_too_large_for_the_memory_is_told_as_one(tmp_path: Path) -
 
 
 async def test_the_first_row_of_a_sheet_below_its_title_names_the_columns(tmp_path: Path) -> None:
-    rows = [["Sales 2026"], [], ["shop", None, 2025], ["Rome", "x", 1], ["Oslo", None, 2.5]]
+    rows: list[list[Any]] = [
+        ["Sales 2026"],
+        [],
+        ["shop", None, 2025],
+        ["Rome", "x", 1],
+        ["Oslo", None, 2.5],
+    ]
     book(tmp_path / "a.xlsx", [*rows, *[["Bonn", None, 3]] * 100, ["Bern", 1, 2, "far"]])
     told = "rows left out above it: 1; rows with more cells than it has columns: 1"
     assert await only(tmp_path) == (["shop", "column2", "2025"], 103, told)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -86,7 +85,7 @@ class BigQuery:
                 name = str(each["tableReference"]["tableId"])
                 found[name] = TableInfo(name, note=kind_of(each))
             token = str(page.get("nextPageToken") or "")
-            if not token or {"pageToken": token} == more:
+            if not token:
                 return [found[name] for name in sorted(found)]
             more = {"pageToken": token}
 
@@ -229,7 +228,7 @@ class BigQuery:
             size += sum(len(str(cell)) for row in came for cell in row)
             token = str(page.get("pageToken") or "")
             full = len(rows) >= max_rows or size > self.max_bytes
-            if not token or full or {"pageToken": token} == more:
+            if not token or full:
                 break
             more = {"pageToken": token}
         columns = tuple(column_of(each) for each in fields)
@@ -242,12 +241,10 @@ class BigQuery:
             request = self._service.jobs().getQueryResults(
                 **where, **asked, timeoutMs=WAIT_MS, formatOptions_useInt64Timestamp=True
             )
-            started = time.monotonic()
             page = await self.google.call(request, 0)
             if page.get("jobComplete"):
                 return page
-            if time.monotonic() - started < WAIT_MS / 10_000:  # it was not held open
-                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)
 
     async def _cancel(self, job: Json) -> None:
         where = {key: job[key] for key in ("projectId", "jobId", "location") if job.get(key)}

@@ -131,11 +131,11 @@ class Duck:
         return "DuckDB"
 
     async def tables(self) -> Sequence[TableInfo]:
-        found, _ = await self._asked({"op": "tables", "most": MAX_TABLES})
+        found, _ = await self._asked({"op": "tables", "table": "", "most": MAX_TABLES})
         return [_table(each) for each in found]
 
     async def describe(self, table: str) -> TableInfo | None:
-        found, _ = await self._asked({"op": "describe", "table": table})
+        found, _ = await self._asked({"op": "tables", "table": table, "most": 1})
         return _table(found[0]) if found else None
 
     async def query(self, sql: str, max_rows: int) -> Rows:

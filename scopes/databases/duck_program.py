@@ -182,61 +182,37 @@ class Program:
         if request["op"] == "open":
             return {"end": None}
         if request["op"] == "tables":
-            return self._tables(connection, request["most"])
-        if request["op"] == "describe":
-            return self._describe(connection, request["table"])
+            return self._tables(connection, request["table"], request["most"])
         return self._query(connection, request["sql"], request["max_rows"], request["max_bytes"])
 
-    def _tables(self, connection: duckdb.DuckDBPyConnection, most: int) -> dict[str, Any]:
-        listed = connection.execute(LIST).fetchall()
-        columns = connection.execute(COLUMNS).fetchall()
-        few = len(columns) <= FEW_COLUMNS
-        home = _home_of(connection)
-        counted = _counted(connection, home.catalog, [t[:2] for t in listed[:most] if t[3]])
-        for schema, table, note, is_table in listed[:most]:
-            mine = [c[2:] for c in columns if c[:2] == (schema, table)] if few else []
-            rows = counted.get((schema, table))
-            name = self._name(connection, home, schema, table)
-            self._say(self._table(name, table, note, is_table, rows, mine))
-        for file, why in self.source.loaded.unreadable.items():
-            self._say({"name": file, "rows": None, "note": f"not readable: {why}", "columns": []})
-        return {"end": None}
-
-    def _describe(self, connection: duckdb.DuckDBPyConnection, wanted: str) -> dict[str, Any]:
-        """Return one table; of those that a bare name may mean, the one that a query would take."""
+    def _tables(
+        self, connection: duckdb.DuckDBPyConnection, wanted: str, most: int
+    ) -> dict[str, Any]:
+        """Return all tables, or one; of those that a bare name may mean, that of a query."""
         wanted = wanted.casefold().replace('"', "")
         home = _home_of(connection)
-        found = [
-            row
-            for row in connection.execute(LIST).fetchall()
-            if f".{home.catalog}.{row[0]}.{row[1]}".casefold().endswith(f".{wanted}")
-        ]
-        for schema, table, note, is_table in sorted(found, key=lambda row: row[0] != home.schema)[
-            :1
-        ]:
-            listed = connection.execute(COLUMNS).fetchall()
-            columns = [c[2:] for c in listed if c[:2] == (schema, table)]
-            counted = _counted(connection, home.catalog, [(schema, table)] if is_table else [])
-            name = self._name(connection, home, schema, table)
-            rows = counted.get((schema, table))
-            self._say(self._table(name, table, note, is_table, rows, columns))
+        listed = connection.execute(LIST).fetchall()
+        if wanted:
+            listed.sort(key=lambda row: row[0] != home.schema)
+            named = [(f".{home.catalog}.{row[0]}.{row[1]}".casefold(), row) for row in listed]
+            listed = [row for name, row in named if name.endswith(f".{wanted}")][:1]
+        columns = connection.execute(COLUMNS).fetchall()
+        shown = bool(wanted) or len(columns) <= FEW_COLUMNS
+        counted = _counted(connection, home.catalog, [t[:2] for t in listed[:most] if t[3]])
+        for schema, table, note, is_table in listed[:most]:
+            file = self.source.loaded.tables.get(table)
+            said = ("" if is_table else "a view", note, file and f"from {file}")
+            mine = [c[2:] for c in columns if shown and c[:2] == (schema, table)]
+            told = {
+                "name": self._name(connection, home, schema, table),
+                "rows": counted.get((schema, table)),
+                "note": "; ".join(filter(None, said)),
+                "columns": [[column, kind, of or ""] for column, kind, of in mine],
+            }
+            self._say(told)
+        for file, why in self.source.loaded.unreadable.items() if not wanted else ():
+            self._say({"name": file, "rows": None, "note": f"not readable: {why}", "columns": []})
         return {"end": None}
-
-    def _table(
-        self,
-        name: str,
-        table: str,
-        note: str | None,
-        is_table: bool,
-        rows: int | None,
-        columns: Sequence[tuple[str, str, str | None]],
-    ) -> dict[str, Any]:
-        file = self.source.loaded.tables.get(table)
-        told = "; ".join(
-            filter(None, ("" if is_table else "a view", note, file and f"from {file}"))
-        )
-        columns_told = [[column, kind, said or ""] for column, kind, said in columns]
-        return {"name": name, "rows": rows, "note": told, "columns": columns_told}
 
     def _name(
         self, connection: duckdb.DuckDBPyConnection, home: Namespace, schema: str, table: str

@@ -28,6 +28,8 @@ DIALECTS = {"DuckDB": "duckdb", "BigQuery": "bigquery", "PostgreSQL": "postgres"
 FUNCTIONS = {"PostgreSQL": POSTGRESQL, "BigQuery": BIGQUERY}
 READS = (exp.Query, exp.Values)
 """Statements that only read, if all in them does."""
+SHOWS = (*READS, exp.Describe, exp.Pivot, exp.Show, exp.Summarize)
+"""The same in DuckDB."""
 PARTS = (
     *(exp.Condition, exp.Query, exp.Values, exp.Table, exp.TableAlias, exp.Identifier, exp.Var),
     *(exp.Star, exp.Alias, exp.Aliases, exp.With, exp.CTE, exp.From, exp.Join, exp.Lateral),
@@ -128,22 +130,23 @@ def _parser_of(dialect: str) -> Callable[[], Any]:
 def refusal(text: str, dialect: str = "") -> str:
     """Return why this is not a single statement that only reads, for the model; "" where it is.
 
-    `dialect` as `SourceDatabase.dialect` says it. DuckDB's process looks at every statement by its
-    own parser, so it is not read here.
+    `dialect` as `SourceDatabase.dialect` says it. What cannot be read as DuckDB is left to DuckDB,
+    whose process looks at every statement by its own parser.
     """
     if len(text) > MAX_CHARS:
         return f"A statement has at most {MAX_CHARS:,} characters."
-    if dialect == "DuckDB":
-        return ""
     try:
         statement = read(text, DIALECTS.get(dialect, ""))
     except SqlglotError as error:
-        return _unreadable(error, dialect)
+        return "" if dialect == "DuckDB" else _unreadable(error, dialect)
     except (RecursionError, TooDeep):
-        return TOO_DEEP
-    if len(statement.trees) != 1 or not isinstance(statement.trees[0], READS):
+        return "" if dialect == "DuckDB" else TOO_DEEP
+    kinds = SHOWS if dialect == "DuckDB" else READS
+    if len(statement.trees) != 1 or not isinstance(statement.trees[0], kinds):
         return REFUSED
-    return _table_refusal(statement, dialect) or _part_refusal(statement, text, dialect)
+    if why := _table_refusal(statement, dialect):
+        return why
+    return "" if dialect == "DuckDB" else _part_refusal(statement, text, dialect)
 
 
 def _unreadable(error: SqlglotError, dialect: str) -> str:
@@ -160,7 +163,7 @@ def _table_refusal(statement: ParsedStatement, dialect: str) -> str:
             names = ".".join(names).split(".")
         if any(map(PATH.search, names)):
             return FILE
-        if _is_of_system(names, dialect):
+        if dialect != "DuckDB" and _is_of_system(names, dialect):
             return MACHINE
     return ""
 
