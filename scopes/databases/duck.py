@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -89,8 +89,6 @@ OPEN_S = 25.0
 """Until files are tables; one DuckDB file opens in milliseconds."""
 SLOW_FILES = "The files took too long to read: give fewer or smaller ones, or a DuckDB file."
 DIED = "The query brought its process down: write it another way, with less."
-READ: Mapping[str, Callable[[str], Value]] = {"f": float, "n": Decimal}
-"""What the program's letters stand for."""
 MENDABLE = {
     "statement": REFUSED,
     "machine": f"{MACHINE} Tables come from names, and from range, unnest and generate_series.",
@@ -142,9 +140,7 @@ class Duck:
         wanted = {"op": "query", "sql": sql, "max_rows": max_rows, "max_bytes": self.max_bytes}
         (head, *rows), ending = await self._asked(wanted)
         columns = tuple(Column(str(name), str(kind)) for name, kind in head["columns"])
-        cut = ending.get("cut", 0)
-        note = f"Cells cut for their length: {cut}." if cut else ""
-        return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), ending["end"], note)
+        return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), ending["end"])
 
     async def aclose(self) -> None:
         """The processes are the pool's."""
@@ -197,7 +193,4 @@ def _table(told: Mapping[str, Any]) -> TableInfo:
 
 
 def _value(cell: Any) -> Value:
-    if isinstance(cell, dict):
-        ((kind, text),) = cell.items()
-        return READ[kind](text)
-    return cell  # type: ignore[no-any-return]
+    return Decimal(cell["n"]) if isinstance(cell, dict) else cell

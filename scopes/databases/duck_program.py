@@ -7,7 +7,6 @@ life, and of what to do with it. An answer is lines of JSON.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,7 +103,11 @@ class DuckSource:
         for statement in LOCK.split(";"):
             connection.execute(statement)
         if self.schema:
-            full = self.schema if "." in self.schema else f"{catalog_of(connection)}.{self.schema}"
+            full = (
+                self.schema
+                if "." in self.schema
+                else f"{_home_of(connection).catalog}.{self.schema}"
+            )
             try:
                 connection.execute("USE " + ".".join(map(quoted, full.split("."))))
             except duckdb.Error:
@@ -113,17 +116,22 @@ class DuckSource:
         return connection
 
 
-def catalog_of(connection: duckdb.DuckDBPyConnection) -> str:
-    """Return what DuckDB calls the open file: its name without the ending."""
-    found = connection.execute(f"SELECT {OURS}.current_database()").fetchone()
-    return str(found[0]) if found else ""
+class Namespace(NamedTuple):
+    """Where names without a prefix are looked up."""
+
+    catalog: str
+    """What DuckDB calls the open file: its name without the ending."""
+    schema: str
+
+
+def _home_of(connection: duckdb.DuckDBPyConnection) -> Namespace:
+    asked = f"SELECT {OURS}.current_database(), {OURS}.current_schema()"
+    return Namespace(*map(str, connection.execute(asked).fetchall()[0]))
 
 
 MEGABYTE = 1 << 20
 FEW_COLUMNS = 120
 """Up to so many in all, a list of tables tells the columns too."""
-COUNTED_AT_ONCE = 50
-"""Tables; one statement for each takes three times as long."""
 LIST = f"""
 SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
 AND NOT temporary UNION ALL
@@ -198,14 +206,13 @@ class Program:
             listed = [row for name, row in named if name.endswith(f".{wanted}")][:1]
         columns = connection.execute(COLUMNS).fetchall()
         shown = bool(wanted) or len(columns) <= FEW_COLUMNS
-        counted = _counted(connection, home.catalog, [t[:2] for t in listed[:most] if t[3]])
         for schema, table, note, is_table in listed[:most]:
             file = self.source.loaded.tables.get(table)
             said = ("" if is_table else "a view", note, file and f"from {file}")
             mine = [c[2:] for c in columns if shown and c[:2] == (schema, table)]
             told = {
                 "name": self._name(connection, home, schema, table),
-                "rows": counted.get((schema, table)),
+                "rows": _count(connection, home.catalog, schema, table) if is_table else None,
                 "note": "; ".join(filter(None, said)),
                 "columns": [[column, kind, of or ""] for column, kind, of in mine],
             }
@@ -245,47 +252,23 @@ class Program:
             raise Failed("deep") from None
         columns, cursor = _run(connection, statements[0])
         self._say({"columns": columns})
-        cells = Cells()
         count = size = 0
-        for row in _rows(cursor):
-            line = _line([cells.of(value) for value in row])
+        while row := cursor.fetchone():
+            line = _line([_cell(value) for value in row])
             size += len(line)
             if count == max_rows or size > max_bytes:
-                return {"end": None, "cut": cells.cut}
+                return {"end": None}
             self.lines.append(line)
             count += 1
-        return {"end": count, "cut": cells.cut}
+        return {"end": count}
 
     def _say(self, reply: dict[str, Any]) -> None:
         self.lines.append(_line(reply))
 
 
-class Namespace(NamedTuple):
-    """Where names without a prefix are looked up."""
-
-    catalog: str
-    schema: str
-
-
-def _home_of(connection: duckdb.DuckDBPyConnection) -> Namespace:
-    here = connection.execute(f"SELECT {OURS}.current_schema()").fetchone()
-    return Namespace(catalog_of(connection), str(here[0]) if here else "")
-
-
-def _counted(
-    connection: duckdb.DuckDBPyConnection, catalog: str, tables: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
-    """Count the rows of these tables (schema, name), many in one statement."""
-    counted: dict[tuple[str, str], int] = {}
-    for start in range(0, len(tables), COUNTED_AT_ONCE):
-        some = tables[start : start + COUNTED_AT_ONCE]
-        counts = [
-            f"SELECT {n}, {OURS}.count_star() FROM {'.'.join(map(quoted, (catalog, *table)))}"
-            for n, table in enumerate(some)
-        ]
-        for n, rows in connection.execute(" UNION ALL ".join(counts)).fetchall():
-            counted[some[n]] = rows
-    return counted
+def _count(connection: duckdb.DuckDBPyConnection, *names: str) -> int:
+    table = ".".join(map(quoted, names))
+    return int(connection.execute(f"SELECT {OURS}.count_star() FROM {table}").fetchall()[0][0])
 
 
 def _line(value: Any) -> bytes:
@@ -296,20 +279,12 @@ def _run(
     connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement
 ) -> tuple[list[tuple[str, str]], duckdb.DuckDBPyConnection]:
     """Return the names and types of the columns, and a cursor over exact rows."""
-    columns = _columns(connection.sql(statement.query).description)  # bound, and not yet run
+    described = connection.sql(statement.query).description or []  # bound, and not yet run
+    columns = [(str(column[0]), str(column[1])) for column in described]
     kinds = [kind for _, kind in columns]
     if any(map(INEXACT.search, kinds)):
         return columns, connection.execute(exactly(statement.query, kinds))
     return columns, connection.execute(statement)
-
-
-def _columns(described: Sequence[Sequence[Any]] | None) -> list[tuple[str, str]]:
-    return [(str(column[0]), str(column[1])) for column in described or ()]
-
-
-def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
-    while rows := cursor.fetchmany(100):
-        yield from rows
 
 
 def tells_of_data(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
@@ -373,27 +348,14 @@ def _column(n: int, kind: str) -> str:
     return f"CAST({text} AS DOUBLE)" if kind == "FLOAT" else text  # 19.99, not 19.9899997
 
 
-@dataclass
-class Cells:
-    """Values as JSON; what JSON has no word for is a pair of a letter and a text."""
-
-    cut: int = 0
-    """Cells that were too long."""
-
-    def of(self, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int):
-            return value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else {"f": str(value)}
-        if isinstance(value, Decimal):
-            return {"n": str(value)}
-        return self._text(_spelled(value))
-
-    def _text(self, text: str) -> str:
-        if len(text) <= MAX_CELL:
-            return text
-        self.cut += 1
-        return f"{text[:MAX_CELL]}... [cut]"
+def _cell(value: Any) -> Any:
+    """Return a value as JSON: a number that is exact in decimals as `{"n": text}`."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Decimal):
+        return {"n": str(value)}
+    text = _spelled(value)
+    return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}... [cut]"
 
 
 def _spelled(value: Any) -> str:
