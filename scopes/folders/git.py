@@ -182,12 +182,12 @@ class Repository:
             raise ToolError("No branch is checked out in this folder; ask its owner to.")
         return name
 
-    def begin(self, branches: Branches) -> str:
-        """Return the commit that a context begins at: what its run has committed so far, else the
-        project's branch; empty where there is no commit yet."""
+    def commits_of(self, run: str, calls: str) -> list[str]:
+        """Return the ids of the commits on the branch of a run that were made by calls whose keys
+        begin so, oldest first."""
         repo = self.open()
-        tip = tip_of(repo, f"{HEADS}{branches.run}") or tip_of(repo, self.ref(repo))
-        return str(tip.id) if tip else ""
+        found = recent(repo, tip_of(repo, f"{HEADS}{Branches.of(run, '').run}"))
+        return [str(each.id) for each in found if call_of(each).startswith(calls)][::-1]
 
     def commit(self, branches: Branches, message: str, told: TreeChange) -> GitCommit:
         """Put the draft of a context on the branch of its run; once for each call.
@@ -266,8 +266,6 @@ class BranchFolder:
 
     repository: Repository
     branches: Branches
-    base: str
-    """Commit that the context began at; empty = there was none."""
     max_bytes: int
     exists: bool = True
 
@@ -280,9 +278,15 @@ class BranchFolder:
         """As it stood when this folder was first looked at."""
         return tree_of(self._repo, draft_of(self._repo, self.branches) or self._base)
 
-    @property
+    def begin(self) -> None:
+        """Look where its first draft would begin. Raises ToolError where none can."""
+        _ = self._base
+
+    @cached_property
     def _base(self) -> pygit2.Commit | None:
-        return commit_at(self._repo, self.base) if self.base else None
+        """The commit that its next draft is of; None = there is none yet."""
+        run = tip_of(self._repo, f"{HEADS}{self.branches.run}")
+        return run or tip_of(self._repo, self.repository.ref(self._repo))
 
     def read(self, path: str) -> FileFound | None:
         return self._found(self._tree, parts_of(path), path)

@@ -62,7 +62,7 @@ class Remote:
     def unsent(self, commits: Sequence[str]) -> list[pygit2.Commit]:
         """Return those of these commits that the remote did not have when it was last asked."""
         repo = self.repository.open()
-        there = self._there(repo)
+        there = tip_of(repo, f"refs/remotes/{self.name}/{self.branch(repo)}")
         return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
 
     def branch(self, repo: pygit2.Repository) -> str:
@@ -85,9 +85,6 @@ class Remote:
                     done = f"{count} commit{'s' if count != 1 else ''} pushed"
                     return f"{done} to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
-
-    def _there(self, repo: pygit2.Repository) -> pygit2.Commit | None:
-        return tip_of(repo, f"refs/remotes/{self.name}/{self.branch(repo)}")
 
     def _fetched(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:
         """Return the last commit of the remote's branch, asked for now."""
