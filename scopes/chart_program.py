@@ -11,7 +11,6 @@ import logging
 import math
 import warnings
 from datetime import UTC, datetime
-from functools import partial
 
 import matplotlib
 
@@ -61,10 +60,10 @@ def drawn(chart: Chart) -> Figure:
         name: [math.nan if v is None else float(v) for v in values]
         for name, values in chart.series.items()
     }
-    draw = {"line": _line, "scatter": _scatter, "bar": _bars, "across": partial(_bars, lying=True)}[
-        chart.kind
-    ]
-    draw(axes, chart.x, series)
+    if chart.kind in ("bar", "across"):
+        _bars(axes, chart.x, series, lying=chart.kind == "across")
+    else:
+        {"line": _line, "scatter": _scatter}[chart.kind](axes, chart.x, series)
     if chart.kind == "line":
         _ground(axes, _bounds(series), chart.from_zero)
     axes.set_title(chart.title, loc="left", color=INK, fontsize=13, fontweight="bold")
