@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,8 +25,6 @@ LOCK_S = 5
 """How long a query waits for a lock that somebody holds."""
 MAX_RUNNING = 3
 """Queries at a time, each over a connection; a role has few, and others use the server, too."""
-TAKEN = re.compile("too many (connections|clients)|no more connections|slots are reserved")
-"""What a server without a free connection, or PgBouncer, says: it has no SQLSTATE then."""
 MAX_CELL = 32_767
 """Characters, as in Excel; a longer cell is cut by the server."""
 ROW_CHARS = 1_000_000
@@ -61,10 +58,6 @@ FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdroppe
 UNREACHABLE: Final = (
     "The PostgreSQL server cannot be reached, or does not let the bot in: see data.databases in "
     "assistant.yaml."
-)
-FULL: Final = (
-    "Others hold all connections that the PostgreSQL server allows. Try again once; if they still "
-    "do, say so in your result."
 )
 SENTENCES: Final = {
     "22021": "A text is in another encoding than the database: leave its column out, or select "
@@ -165,7 +158,6 @@ class Postgres:
             await connection.execute(compose.SQL("SET LOCAL search_path TO {}").format(path))
 
     async def _connected(self) -> Connection:
-        """Raises ToolError where no connection is free, SourceFailed."""
         more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}
         more["client_encoding"] = "utf8"  # in which statements are sent, whatever the server's is
         try:
@@ -175,8 +167,7 @@ class Postgres:
         except (psycopg.Error, OSError) as error:
             kind = type(error).__name__
             log.warning("a database of data.databases cannot be opened: %s", kind)
-            taken = TAKEN.search(str(error))
-            raise (ToolError(FULL) if taken else SourceFailed(UNREACHABLE)) from None
+            raise SourceFailed(UNREACHABLE) from None
         if connection.info.parameter_status("is_superuser") == "on" and not self._warned:
             self._warned = True
             log.warning("a database of data.databases is read as a superuser: give a role for it")
