@@ -34,6 +34,7 @@ SERVER = r"""
 import json, os, sys, threading, time
 told = sys.argv[1]
 wall = threading.Lock()
+deaf = []
 
 def send(message):
     with wall:
@@ -46,6 +47,12 @@ def text(words):
 def call(name, given):
     if name == "big":
         return [text("0123456789" * 60_000)]
+    if name == "many":
+        return [text("")] * 15_000
+    if name == "deaf":
+        deaf.append(name)
+        while True:
+            send({"id": 0, "method": "ping", "params": {"a": "x" * 50_000}})
     if name == "notes":
         for number in range(500):
             send({"method": "notifications/message", "params": {"level": number}})
@@ -85,6 +92,8 @@ def answer(message):
     if method != "tools/call":
         raise LookupError(method)
     name = params["name"]
+    if name == "lists":
+        return {"content": [0] * 200_000}
     if name == "garbage":
         return {"content": "no list"}
     if name == "refuse":
@@ -102,6 +111,8 @@ def serve(line):
 
 print("a banner that is no message")
 for line in sys.stdin:
+    while deaf:
+        time.sleep(1)
     threading.Thread(target=serve, args=(line,), daemon=True).start()
 """
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -229,6 +230,39 @@ async def test_much_text_is_cut_and_more_is_cut_off(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="sent more than can be taken as one answer: ask it"):
             await use(tools, "rogue_flood")
         assert "pid" in text_of(await use(tools, "rogue_look"))
+
+
+async def test_what_would_take_much_memory_is_not_checked(tmp_path: Path) -> None:
+    async with rogue(tmp_path, "lists", "many", "look") as made:
+        tools = await tools_of(made)
+        tracemalloc.start()
+        try:
+            for name in ("rogue_lists", "rogue_many"):
+                with pytest.raises(ToolError, match="ask it for less"):
+                    await use(tools, name)
+                assert "pid" in text_of(await use(tools, "rogue_look"))
+            assert tracemalloc.get_traced_memory()[1] < 30_000_000
+        finally:
+            tracemalloc.stop()
+
+
+async def test_the_questions_of_a_server_that_does_not_listen_do_not_heap_up(
+    tmp_path: Path,
+) -> None:
+    flood = Rogue(tmp_path, tool("deaf"), tool("look"))
+    said = {**READ, "command": flood.command}
+    async with kit(settings_of(tmp_path, rogue=said, clock=said)) as made:
+        tools = await tools_of(made)
+        tracemalloc.start()
+        try:
+            asked = asyncio.create_task(use(tools, "rogue_deaf"))
+            await asyncio.sleep(1)
+            assert "pid" in text_of(await use(tools, "clock_look"))
+            assert tracemalloc.get_traced_memory()[1] < 15_000_000
+        finally:
+            tracemalloc.stop()
+    with pytest.raises(ToolError, match="ended while it was at work"):
+        await asked
 
 
 async def test_what_a_server_tells_unasked_does_no_harm_and_a_changed_list_is_heard(

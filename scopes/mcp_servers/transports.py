@@ -1,4 +1,4 @@
-"""Ways to a server of tools: a process of its own, or an address; a message has a greatest size.
+"""Ways to a server of tools: a process of its own, or an address; bounded in what they take.
 
 The SDK's own way to a process takes lines of any length, and tells of an end only who asks.
 """
@@ -14,16 +14,26 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import anyio
 import httpx2
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
-from mcp.client._transport import TransportStreams
+from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 
 from scopes.programs import die_with_parent
 
@@ -31,7 +41,10 @@ log = logging.getLogger(__name__)
 
 MAX_MESSAGE = 1 << 20
 """Bytes of one message. Of its text some 24 KB are shown."""
+MAX_VALUES = 30_000
+"""Values in one answer: of 500,000 wrong ones the SDK makes 1.1 GB of errors, in 15 s."""
 TOO_MUCH = "sent more than can be taken as one answer: ask it for less"
+CHANGED = "notifications/tools/list_changed"
 LEAVE_S = 1.0
 """Seconds for a process to end by itself when its input ends."""
 MAX_LOG = 1 << 20
@@ -45,6 +58,57 @@ Ended = Callable[[str], None]
 
 class NoToken(OSError):
     """The file with the token for a server cannot be read; the text says why."""
+
+
+@asynccontextmanager
+async def filter_stream(streams: TransportStreams) -> AsyncIterator[TransportStreams]:
+    """The same without what nobody asked for, and without answers of too many values. The SDK
+    starts a task for each question of a server, and these heap up where it does not take the
+    answers; here the next waits for the last."""
+    came, leaving = streams
+    arriving, arrived = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    async with arriving, arrived, anyio.create_task_group() as group:
+        group.start_soon(_sift, came, arriving, leaving)
+        yield arrived, leaving
+        group.cancel_scope.cancel()
+
+
+async def _sift(
+    came: ReadStream[SessionMessage | Exception],
+    arriving: ObjectSendStream[SessionMessage | Exception],
+    leaving: WriteStream[SessionMessage],
+) -> None:
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async with arriving:
+            async for each in came:
+                message = each.message if isinstance(each, SessionMessage) else None
+                if isinstance(message, JSONRPCRequest):
+                    await leaving.send(SessionMessage(_refusal(message.id, METHOD_NOT_FOUND)))
+                elif isinstance(message, JSONRPCNotification):
+                    if message.method == CHANGED:  # what else it says of it may be anything
+                        bare = JSONRPCNotification(jsonrpc="2.0", method=CHANGED)
+                        await arriving.send(SessionMessage(bare))
+                elif isinstance(message, JSONRPCResponse) and _is_large(message.result):
+                    refused = _refusal(message.id, INTERNAL_ERROR, TOO_MUCH)
+                    await arriving.send(SessionMessage(refused))
+                else:
+                    await arriving.send(each)
+
+
+def _refusal(id: RequestId, code: int, why: str = "Method not found") -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=code, message=why))
+
+
+def _is_large(value: Any) -> bool:
+    """Return whether it holds more values than may be."""
+    todo, count = [value], 0
+    while todo and count <= MAX_VALUES:
+        each = todo.pop()
+        inner = each.values() if isinstance(each, dict) else each
+        if isinstance(each, dict | list):
+            count += len(inner)
+            todo += inner if count <= MAX_VALUES else ()
+    return count > MAX_VALUES
 
 
 @asynccontextmanager
@@ -68,7 +132,8 @@ async def process(
         async with arriving, arrived, leaving, left, anyio.create_task_group() as group:
             group.start_soon(_read, server, arriving, ended)
             group.start_soon(_write, server, left)
-            yield arrived, leaving
+            async with filter_stream((arrived, leaving)) as streams:
+                yield streams
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
@@ -186,5 +251,5 @@ async def address(url: str, token_file: Path | None, _: Ended) -> AsyncIterator[
         trust_env=False,
     )
     streams = streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE)
-    async with client, streams as opened:
-        yield opened
+    async with client, streams as opened, filter_stream(opened) as kept:
+        yield kept
