@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from scopes.databases.allow_list import MACHINE, REFUSED
-from scopes.databases.table_kinds import is_duckdb
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 from scopes.tool import SourceFailed, ToolError
@@ -26,14 +25,8 @@ REQUEST_S = 30.0
 """Seconds of a request for which nothing else is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class DuckPlace:
-    """The one database that a process works on for all its life."""
-
-    path: Path
-    files: bool
-    """A folder of tables, or a file that is none of DuckDB's."""
-    schema: str | None = None
+Source = tuple[Path, str | None]
+"""The one database that a process works on for all its life, and its schema."""
 
 
 @dataclass
@@ -42,7 +35,7 @@ class DuckPool:
 
     memory_mb: int
     """Address space of each."""
-    _idle: list[tuple[DuckPlace | None, WorkerProcess]] = field(default_factory=list)
+    _idle: list[tuple[Source | None, WorkerProcess]] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
     def warm(self) -> None:
@@ -52,20 +45,20 @@ class DuckPool:
             self._idle[0][1].start()
 
     @asynccontextmanager
-    async def worker(self, place: DuckPlace) -> AsyncIterator[WorkerProcess]:
-        """A process for this place, for the requests of one query."""
+    async def worker(self, source: Source) -> AsyncIterator[WorkerProcess]:
+        """A process for this database, for the requests of one query."""
         async with self._turns:
-            worker = self._taken(place)
+            worker = self._taken(source)
             try:
                 yield worker
             finally:
-                self._idle.append((place, worker))
+                self._idle.append((source, worker))
                 while len(self._idle) > MAX_IDLE:
                     await self._idle.pop(0)[1].aclose()
 
-    def _taken(self, place: DuckPlace) -> WorkerProcess:
+    def _taken(self, source: Source) -> WorkerProcess:
         for mine in reversed(self._idle):
-            if mine[0] in (place, None):
+            if mine[0] in (source, None):
                 self._idle.remove(mine)
                 return mine[1]
         return self._new()
@@ -105,14 +98,6 @@ FAILED = {
 }
 
 
-def place_of(path: Path, schema: str | None = None) -> DuckPlace:
-    """Return what lies at a path, by its first bytes. Raises OSError where nothing can be read."""
-    path = path.resolve()
-    if path.is_dir():
-        return DuckPlace(path, True, schema)
-    return DuckPlace(path, not is_duckdb(path), schema)
-
-
 @dataclass(frozen=True)
 class Duck:
     """One of them, read only: `scopes.databases.tables.Database`."""
@@ -147,11 +132,7 @@ class Duck:
 
     async def _asked(self, request: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
         """Return the lines of a reply and its last one. Raises ToolError, SourceFailed."""
-        try:
-            place = await asyncio.to_thread(place_of, self.path, self.schema)
-        except OSError:
-            raise SourceFailed(FAILED["absent"]) from None
-        *lines, ending = await self._answered(place, request)
+        *lines, ending = await self._answered(request)
         failed = ending.get("failed")
         if failed is None:
             return lines, ending
@@ -163,18 +144,18 @@ class Duck:
             else StatementFailed(ending["message"])
         )
 
-    async def _answered(self, place: DuckPlace, request: Mapping[str, Any]) -> list[Any]:
+    async def _answered(self, request: Mapping[str, Any]) -> list[Any]:
         """Return the lines of a reply. Raises ToolError where there is none."""
-        told = {"place": str(place.path), "files": place.files, "schema": place.schema}
+        source = {"path": str(self.path.absolute()), "schema": self.schema}
         slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier."
-        requests = [(request, self.query_s, slow)]
-        if place.files:
-            requests.insert(0, ({"op": "open"}, OPEN_S, SLOW_FILES))
         lines: list[Any] = []
-        async with self.pool.worker(place) as worker:
-            for asked, seconds, late in requests:
+        async with self.pool.worker((self.path, self.schema)) as worker:
+            for asked, seconds, late in (
+                ({"op": "open"}, OPEN_S, SLOW_FILES),
+                (request, self.query_s, slow),
+            ):
                 try:
-                    reply = await worker.ask(json.dumps(told | {**asked}).encode(), seconds)
+                    reply = await worker.ask(json.dumps({**source, **asked}).encode(), seconds)
                 except WorkerTimedOut:
                     raise ToolError(late) from None
                 except WorkerDied:

@@ -25,6 +25,7 @@ from scopes.databases.allow_list import (
     INFORMATION_SCHEMA,
 )
 from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load, quoted
+from scopes.databases.table_kinds import is_duckdb
 from scopes.programs import limit, serve
 
 OVERHEAD_MB = 256
@@ -51,11 +52,11 @@ class Failed(Exception):
 class DuckSource:
     """Where the tables are, and what is open of it."""
 
-    place: Path
-    files: bool
-    """A folder of tables, or a file that is none of DuckDB's."""
+    path: Path
     schema: str | None
     memory_mb: int
+    files: bool = False
+    """A folder of tables, or a file that is none of DuckDB's."""
     connection: duckdb.DuckDBPyConnection | None = None
     mark: object = None
     """What the files looked like when they were opened."""
@@ -63,10 +64,17 @@ class DuckSource:
 
     def opened(self) -> duckdb.DuckDBPyConnection:
         """Return the connection, made again where a file has changed. Raises Failed."""
-        mark = self._mark()
+        place = self.path.resolve()
+        try:
+            self.files = place.is_dir() or not is_duckdb(place)
+            files = candidates(place) if self.files else [place]
+            stats = [(str(file), file.lstat()) for file in files[:MAX_FILES]]
+        except OSError:
+            raise Failed("absent") from None
+        mark = len(files), [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
         if self.connection is None or mark != self.mark:
             self.close()
-            self.connection = self._open()
+            self.connection = self._open(place)
             self.mark = mark
         return self.connection
 
@@ -75,17 +83,9 @@ class DuckSource:
             self.connection.close()
             self.connection = None
 
-    def _mark(self) -> object:
-        try:
-            files = candidates(self.place) if self.files else [self.place]
-            stats = [(str(f), f.lstat()) for f in files[:MAX_FILES]]
-        except OSError:
-            raise Failed("absent") from None
-        return len(files), [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
-
-    def _open(self) -> duckdb.DuckDBPyConnection:
+    def _open(self, place: Path) -> duckdb.DuckDBPyConnection:
         limit = f"{max(64, self.memory_mb - OVERHEAD_MB)}MB"
-        where = ":memory:" if self.files else str(self.place)
+        where = ":memory:" if self.files else str(place)
         made: dict[str, str | bool | int | float | list[str]] = {
             "threads": "1",
             "memory_limit": limit,
@@ -99,7 +99,7 @@ class DuckSource:
         except duckdb.Error:
             raise Failed("broken") from None
         if self.files:
-            self.loaded = load(connection, self.place)
+            self.loaded = load(connection, place)
         for statement in LOCK.split(";"):
             connection.execute(statement)
         if self.schema:
@@ -183,7 +183,7 @@ class Program:
         except duckdb.Error as error:
             return {"failed": "sql", "message": " ".join(str(error).split())[:400]}
         finally:
-            if not self.source.files:
+            if not self.source.files and request["op"] != "open":  # which another one follows
                 self.source.close()  # while it is open, nobody can write to it
 
     def _do(self, connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
@@ -373,11 +373,11 @@ def main(memory_mb: int) -> None:
     confined(reads=True)
 
     @cache
-    def program(place: str, files: bool, schema: str | None) -> Program:
-        return Program(DuckSource(Path(place), files, schema, memory_mb))
+    def program(path: str, schema: str | None) -> Program:
+        return Program(DuckSource(Path(path), schema, memory_mb))
 
     def reply(request: bytes) -> bytes:
         asked = json.loads(request)
-        return program(asked["place"], asked["files"], asked["schema"]).answer(asked)
+        return program(asked["path"], asked["schema"]).answer(asked)
 
     serve(reply)
