@@ -148,6 +148,7 @@ async def test_nothing_changes_whatever_is_asked_even_where_all_statements_pass(
         with pytest.raises(ToolError):
             await owner.query(sql, 5)
         assert (await owner.query("SELECT lo_from_bytea(0, 'x')", 5)).total == 1  # is rolled back
+    await owner.aclose()
     assert pg_kit.execute("SELECT count(*), max(id) FROM orders", shop[2]) == [(2, 2)]
     assert pg_kit.execute("SELECT is_called FROM counter", shop[2]) == [(False,)]
     assert pg_kit.execute("SELECT count(*) FROM pg_largeobject_metadata", shop[2]) == [(0,)]
@@ -161,6 +162,15 @@ async def test_a_lock_that_somebody_holds_is_not_waited_for(
         with pytest.raises(ToolError, match=r"took too long|is locked"):
             await source.query("SELECT * FROM orders", 5)
     assert (await source.query("SELECT * FROM orders", 5)).total == 2
+
+
+async def test_a_connection_that_the_server_closed_is_replaced(
+    source: Postgres, shop: tuple[str, str, str]
+) -> None:
+    await source.query("SELECT 1", 5)
+    pid = source._idle[0].info.backend_pid
+    pg_kit.execute(f"SELECT pg_terminate_backend({pid}, 30000)", shop[2])
+    assert (await source.query("SELECT 2", 5)).rows == ((2,),)
 
 
 async def test_a_server_that_lets_nobody_in_is_told_without_its_address(

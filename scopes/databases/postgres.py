@@ -82,7 +82,7 @@ class Postgres:
     query_s: float
     max_bytes: int
     """Of a result."""
-    _warned: bool = False
+    _idle: list[Connection] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
     @property
@@ -124,17 +124,21 @@ class Postgres:
         return Rows(_columns(columns), tuple(rows), len(rows))
 
     async def aclose(self) -> None:
-        """No connection outlives its query."""
+        while self._idle:
+            await self._idle.pop().close()
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Connection]:
         """A connection in a transaction that only reads. Raises ToolError, SourceFailed."""
         async with self._turns:
-            connection = await self._connected()
+            connection = None
             try:
                 async with asyncio.timeout(self.query_s + LOCK_S):
-                    await self._begin(connection)
+                    connection = await self._begun()
                     yield connection
+                    if not connection.closed:
+                        await connection.rollback()
+                        self._idle.append(connection)
             except TimeoutError:
                 raise ToolError(SENTENCES["57014"]) from None
             except UnicodeError:
@@ -142,15 +146,20 @@ class Postgres:
             except psycopg.Error as error:
                 raise _failed(error) from None
             finally:
-                await connection.close()
+                if connection and connection not in self._idle:
+                    await connection.close()
+
+    async def _begun(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            with suppress(psycopg.OperationalError):  # the server has closed it meanwhile
+                await self._begin(connection)
+                return connection
+        connection = await self._connected()
+        await self._begin(connection)
+        return connection
 
     async def _begin(self, connection: Connection) -> None:
-        """Keep its statements from others, where the role may, and begin to read: a superuser may,
-        and from PostgreSQL 15 on who was granted SET on that parameter."""
-        with suppress(psycopg.errors.InsufficientPrivilege):
-            await connection.execute("SET track_activities = off")
-        await connection.set_autocommit(False)
-        await connection.set_read_only(True)
         ms = (str(int(self.query_s * 1000)), str(LOCK_S * 1000))
         await connection.execute(SETTINGS, ms)
         if self.schema:
@@ -158,6 +167,8 @@ class Postgres:
             await connection.execute(compose.SQL("SET LOCAL search_path TO {}").format(path))
 
     async def _connected(self) -> Connection:
+        """Connect, and keep the statements of this session from others where the role may: a
+        superuser may, and from PostgreSQL 15 on who was granted SET on that parameter."""
         more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}
         more["client_encoding"] = "utf8"  # in which statements are sent, whatever the server's is
         try:
@@ -168,8 +179,11 @@ class Postgres:
             kind = type(error).__name__
             log.warning("a database of data.databases cannot be opened: %s", kind)
             raise SourceFailed(UNREACHABLE) from None
-        if connection.info.parameter_status("is_superuser") == "on" and not self._warned:
-            self._warned = True
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            await connection.execute("SET track_activities = off")
+        await connection.set_autocommit(False)
+        await connection.set_read_only(True)
+        if connection.info.parameter_status("is_superuser") == "on":
             log.warning("a database of data.databases is read as a superuser: give a role for it")
         return connection
 
