@@ -239,13 +239,9 @@ BIGQUERY_ACTS = (
     "with a as (select 1) insert into t select * from a", "select * from `/etc/passwd`",
 )  # fmt: skip
 
-UNITS = (
-    *("/*", "'a", '"', "''a", "$a$", "--", "[", "(", ", ", "x "),
-    *("from ", "from a,", "from (", "from t, f(a, ", "with ", "a."),
-    *("query_to_", "xml", "a_scan", "pg_"),
-)
-NESTED = ("array[", "struct(", "row(", "x(y)->", "(")
-"""What a parser that goes back at each level never ends with."""
+UNITS = ("/*", "'a", "(", "from (", "from t, f(a, ", "a.", "query_to_")
+NESTED = ("array[" * 40, "struct(" * 2_700, "(" * 19_000)
+"""What a parser that goes back at each level never ends with, or not in its stack."""
 
 
 @pytest.mark.parametrize(
@@ -308,12 +304,11 @@ def test_it_is_looked_at_in_linear_time(unit: str) -> None:
         refusal("select " + unit * (19_000 // len(unit)), "PostgreSQL")
 
 
-@pytest.mark.parametrize("dialect", ["PostgreSQL", "BigQuery", "DuckDB"])
-@pytest.mark.parametrize("unit", NESTED)
-def test_a_statement_that_is_nested_deeply_is_given_up(unit: str, dialect: str) -> None:
-    for times in (40, 19_000 // len(unit)):
-        refusal("select " + unit * times, dialect)
-        sources_of("select " + unit * times)
+@pytest.mark.parametrize("nested", NESTED)
+def test_a_statement_that_is_nested_deeply_is_given_up(nested: str) -> None:
+    for dialect in ("PostgreSQL", "DuckDB"):
+        refusal(f"select {nested}", dialect)
+    assert not sources_of(f"select {nested}").tables
 
 
 async def stopped(database: Duck, name: str, sql: str) -> object:
