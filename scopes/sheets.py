@@ -38,7 +38,6 @@ Sheet = Annotated[str, HandleArgument("sheet")]
 Text = Annotated[str, Field(max_length=MAX_CELL)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Number = Annotated[int | Finite, WithJsonSchema({"type": "number"})]
-RowNumber = Annotated[int, Field(ge=1)]
 Row = Annotated[list[Text | Number | bool | None], Field(min_length=1, max_length=100)]
 
 
@@ -52,10 +51,8 @@ class Sheets:
 
 
 @tool(client=Sheets)
-async def read_sheet(
-    ctx: ToolContext, sheet: Sheet, tab: str = "", row: RowNumber = 1
-) -> ToolResult:
-    """Read a tab of a Google Sheet from a row on; without tab, lists its tabs."""
+async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1) -> ToolResult:
+    """Read a tab of a Google Sheet from a row on; without tab, its tabs."""
     book, label = _book(ctx, sheet)
     _, tabs = await book.about()
     if not tab.strip() and len(tabs) != 1:
@@ -63,8 +60,8 @@ async def read_sheet(
         return ToolResult(items, note=f"{len(items)} tabs; name one.", label=label)
     with under(label):
         found = _tab(tab, tabs) if tab.strip() else tabs[0]
-        if row > found.rows:
-            raise ToolError(f"The tab ends at row {found.rows}: ask for less.")
+        if not 0 < row <= found.rows:
+            raise ToolError(f"The tab has the rows 1 to {found.rows}.")
     end = min(found.rows, row + MOST_ROWS - 1)
     head, body = await book.rows(found.title, (1, 1), (row, end))
     where, link = f"{sheet}#{_named(found)}", _link(book, found)

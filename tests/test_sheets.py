@@ -126,7 +126,9 @@ async def test_a_long_sheet_is_cut_and_read_on() -> None:
         assert found.items[-1].id.endswith("!A1002")
         assert found.truncated.startswith("Rows after 1002 are left out")
         assert (await at.read("q1", 2001)).truncated == ""
-        assert "The tab ends at row 3000" in await at.refused("read_sheet", tab="Q1", row=3_001)
+        assert "The tab has the rows 1 to 3000" in await at.refused(
+            "read_sheet", tab="Q1", row=3_001
+        )
     book = book_of("T", Q1=[["n"], *([n] for n in range(2, 1_000)), [], [1_001]])
     book.tabs[0].row_count = 1_500
     async with desk(book) as at:  # the last row that is read is empty

@@ -273,8 +273,10 @@ def insert(
     staged = ", ".join(f"{quoted(c)} {TEXT}" for c in names)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE staged ({staged})")
     while batch := list(islice(rows, BATCH)):
-        cells = [[_seen(row[n] if n < len(row) else None, k) for row in batch]
-                 for n, k in enumerate(kinds)]  # fmt: skip
+        cells = [
+            [_seen(row[n] if n < len(row) else None, kind) for row in batch]
+            for n, kind in enumerate(kinds)
+        ]
         unnested = ", ".join(f"unnest(?::{TEXT}[])" for _ in cells)
         connection.execute(f"INSERT INTO staged SELECT {unnested}", cells)
     cast = ", ".join(_cast(quoted(c), _type(k)) for c, k in zip(names, kinds, strict=True))
@@ -291,7 +293,8 @@ def _cast(column: str, kind: str) -> str:
 def _distinct(head: Sequence[Any]) -> list[str]:
     names: dict[str, str] = {}
     for n, column in enumerate(head, 1):
-        name = base = " ".join(str(column or "").split())[:100] or f"column{n}"
+        title = "" if column is None else str(column)
+        name = base = " ".join(title.split())[:100] or f"column{n}"
         again = 1
         while name.casefold() in names:
             again += 1
