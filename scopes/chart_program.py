@@ -60,8 +60,10 @@ def drawn(chart: Chart) -> Figure:
         name: [math.nan if v is None else float(v) for v in values]
         for name, values in chart.series.items()
     }
-    draw = {"line": _line, "scatter": _scatter, "bar": _bars, "across": _across}[chart.kind]
-    draw(axes, chart.x, series)
+    if chart.kind in ("bar", "across"):
+        _bars(axes, chart.x, series, lying=chart.kind == "across")
+    else:
+        {"line": _line, "scatter": _scatter}[chart.kind](axes, chart.x, series)
     if chart.kind == "line":
         _ground(axes, _bounds(series), chart.from_zero)
     axes.set_title(chart.title, loc="left", color=INK, fontsize=13, fontweight="bold")
@@ -79,7 +81,10 @@ def _line(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     if len(series) == 1:
         (values,) = series.values()
         for place, value in [*zip(at, values, strict=True)][-1 if len(at) > NAMED else 0 :]:
-            _told_at(axes, (place, value), (0, 8), "center")
+            if not math.isnan(value):
+                where = (place, value), (0, 8)
+                words = axes.annotate(_told(value), *where, textcoords="offset points")
+                words.set(ha="center", color=INK, fontsize=10)
     _quieten(axes, axes.yaxis, series)
     _label(axes, x, series)
 
@@ -104,33 +109,23 @@ def _scatter(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     _label(axes, x, series)
 
 
-def _bars(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
-    """A group of bars for each name."""
-    wide = GROUP / len(series)
+def _bars(axes: Axes, x: Axis, series: dict[str, list[float]], *, lying: bool = False) -> None:
+    """A group of bars for each name; lying down, the first one is on top."""
+    wide, count = GROUP / len(series), len(x.values)
+    draw = axes.barh if lying else axes.bar
     for number, ((name, values), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
-        at = [k - GROUP / 2 + wide * (number + 0.5) for k in range(len(values))]
-        axes.bar(at, values, wide * 0.94, color=colour, label=name)
-        for place, value in zip(at, values, strict=True):
-            if len(values) * len(series) <= NAMED_BARS:
-                _told_at(axes, (place, value), (0, -13 if value < 0 else 4), "center")
-    _quieten(axes, axes.yaxis, series)
-    axes.set_xticks(range(len(x.values)), x.values)
-    axes.margins(x=0.02)
-    _label(axes, x, series)
-
-
-def _across(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
-    """The same lying down, for names that are long or many; the first one is on top."""
-    wide = GROUP / len(series)
-    for number, ((name, values), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
-        at = [k - GROUP / 2 + wide * (number + 0.5) for k in range(len(values))]
-        axes.barh(at, values, wide * 0.94, color=colour, label=name)
-        for place, value in zip(at, values, strict=True):
-            side = "right" if value < 0 else "left"
-            _told_at(axes, (value, place), (-4 if value < 0 else 4, -3.5), side)
-    _quieten(axes, axes.xaxis, series)
-    axes.set_yticks(range(len(x.values)), x.values)
-    axes.set_ylim(len(x.values) - 0.5, -0.5)
+        at = [k - GROUP / 2 + wide * (number + 0.5) for k in range(count)]
+        bars = draw(at, values, wide * 0.94, color=colour, label=name)
+        if lying or count * len(series) <= NAMED_BARS:
+            axes.bar_label(bars, fmt=_told, padding=4, color=INK, fontsize=10)
+    _quieten(axes, axes.xaxis if lying else axes.yaxis, series)
+    if not lying:
+        axes.set_xticks(range(count), x.values)
+        axes.margins(x=0.02)
+        _label(axes, x, series)
+        return
+    axes.set_yticks(range(count), x.values)
+    axes.set_ylim(count - 0.5, -0.5)
     axes.margins(x=0.16)
     if len(series) == 1:
         axes.set_xlabel(next(iter(series)), color=INK, fontsize=10)
@@ -177,15 +172,6 @@ def _label(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     axes.set_xlabel(x.name, color=INK, fontsize=10)
     if len(series) == 1:
         axes.set_ylabel(next(iter(series)), color=INK, fontsize=10)
-
-
-def _told_at(axes: Axes, at: tuple[float, float], away: tuple[float, float], ha: str) -> None:
-    """A number beside its point; what is not there has none."""
-    if any(map(math.isnan, at)):
-        return
-    value = at[0] if ha != "center" else at[1]
-    told = axes.annotate(_told(value), at, away, textcoords="offset points")
-    told.set(ha=ha, color=INK, fontsize=10)
 
 
 def _told(value: float) -> str:

@@ -8,7 +8,7 @@ import csv
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -44,8 +44,6 @@ HEIGHT, BAR_INCHES = 4.2, 0.36
 
 Kind = Literal["bar", "line", "scatter"]
 
-_NUMBER = re.compile(r"'?([-+]?[\d.,]*\d(?:[eE][-+]?\d{1,3})?)%?")
-_GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _MONTH = re.compile(r"\d{4}-\d{2}")
 
 
@@ -120,32 +118,20 @@ def chart_of(table: Table, kind: Kind, x: str, y: Sequence[str], title: str) -> 
             f"{len(table.rows)} rows are too many for a {kind} chart, which shows {most}. "
             "Group them, or keep the top ones."
         )
-    names = _names(dict.fromkeys(y))
-    series = {short: _numbers(name, table.column(name)) for short, name in names.items()}
+    series = {_cut(name, MAX_NAME): _numbers(name, table.column(name)) for name in y}
+    if len(series) < len(set(y)):
+        raise ToolError("Some of these columns begin alike: give them short names in the query.")
     axis = _axis(_cut(x, MAX_NAME), table.column(x), kind)
     if axis.type != "name":
         order = sorted(range(len(axis.values)), key=lambda k: axis.values[k])
         axis = replace(axis, values=[axis.values[k] for k in order])
         series = {name: [values[k] for k in order] for name, values in series.items()}
-    if kind == "bar" and _lies(axis.values):
+    if kind == "bar" and (
+        len(axis.values) > UPRIGHT or sum(map(_wide, axis.values)) > UPRIGHT_NAMES
+    ):
         height = max(2.4, 1.2 + BAR_INCHES * len(table.rows) * max(1, len(series) * 0.6))
         return Chart("across", _cut(title, MAX_TITLE), height, axis, series)
     return Chart(kind, _cut(title, MAX_TITLE), HEIGHT, axis, series)
-
-
-def _names(columns: Iterable[str]) -> dict[str, str]:
-    """Return the columns by the names that they are drawn under.
-
-    Those that begin alike get a number.
-    """
-    names: dict[str, str] = {}
-    for column in columns:
-        short, number = _cut(column, MAX_NAME), 1
-        while short in names:
-            number += 1
-            short = f"{_cut(column, MAX_NAME - 4)} ({number})"
-        names[short] = column
-    return names
 
 
 def _numbers(name: str, cells: Sequence[str]) -> list[float | None]:
@@ -159,13 +145,9 @@ def _numbers(name: str, cells: Sequence[str]) -> list[float | None]:
 
 
 def number_of(cell: str) -> float | None:
-    """`1234.5`, `1,234.5`, `-3e6` or `12%` as a number; None for anything else and what no chart
-    shows."""
-    found = _NUMBER.fullmatch(cell)
-    text = found[1] if found else ""
-    text = text.replace(",", "") if _GROUPED.fullmatch(text) else text
+    """`1234.5`, `-3e6` or `12%` as a number; None for anything else and what no chart shows."""
     try:
-        value = float(text)
+        value = float(cell.removeprefix("'").removesuffix("%"))
     except ValueError:
         return None
     return value if abs(value) < 1e300 else None
@@ -195,10 +177,6 @@ def _axis(name: str, cells: Sequence[str], kind: Kind) -> Axis:
     return Axis(name, "name", [_cut(cell, MAX_NAME) or "–" for cell in cells])
 
 
-def _lies(names: Sequence[str]) -> bool:
-    return len(names) > UPRIGHT or sum(map(_wide, names)) > UPRIGHT_NAMES
-
-
 def _wide(text: str) -> int:
     """Return the places of a line that a text takes."""
     return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
@@ -207,15 +185,12 @@ def _wide(text: str) -> int:
 def _cut(text: str, most: int) -> str:
     """Return a text on one line that takes at most so many places."""
     plain = one_line(printable(text))
-    return plain if _wide(plain) <= most else "".join(_begins(plain, most - 1)).rstrip() + "…"
-
-
-def _begins(text: str, most: int) -> Iterator[str]:
-    for letter in text:
-        most -= _wide(letter)
-        if most < 0:
-            return
-        yield letter
+    if _wide(plain) <= most:
+        return plain
+    plain = plain[:most]
+    while _wide(plain) >= most:
+        plain = plain[:-1]
+    return f"{plain.rstrip()}…"
 
 
 def _stem(text: str) -> str:

@@ -179,8 +179,7 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
 async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> Prepared:
     """Return which commits would leave, and where to: those of this context, whatever it named."""
     place, _ = await _where(ctx, folder, "")
-    made = _folders(ctx).log.commits(ctx.context, place.handle)
-    (ids, told_of), _ = await _done(ctx, place, _unsent, place, made)
+    (ids, told_of), _ = await _done(ctx, place, _unsent, ctx, place)
     if not ids:
         raise ToolError("You have committed nothing here that is not pushed.")
     if len(ids) > MAX_PUSHED:
@@ -308,9 +307,10 @@ def _remote(place: FolderPlace) -> Remote:
     return remote
 
 
-def _unsent(place: FolderPlace, made: list[str]) -> tuple[list[str], dict[str, str]]:
+def _unsent(ctx: ToolContext, place: FolderPlace) -> tuple[list[str], dict[str, str]]:
     """Return the ids of the commits that would leave, and what a card says of them."""
-    remote = _remote(place)
+    remote, home = _remote(place), _folders(ctx).home
+    made = remote.repository.commits_of(home.name, f"{ctx.run}/{ctx.context}/")
     found = remote.unsent(made)
     repo = remote.repository.open()
     said = {"branch": remote.branch(repo), "remote": remote.address(repo)}

@@ -7,7 +7,6 @@ interpreter when it ends.
 from __future__ import annotations
 
 import asyncio
-from ast import PyCF_ONLY_AST
 from concurrent.futures import ThreadPoolExecutor
 
 from pydantic_monty import (
@@ -28,8 +27,6 @@ MAX_PRINTED = 100_000
 MAX_RECURSION, MAX_SUSPENSIONS = 200, 50
 GRACE_S = 0.5
 """Seconds behind the limit after which a process is killed that did not end by itself."""
-MAX_LAST = 500
-"""Characters of a last line whose value is told."""
 MAX_RUNS = 100
 """Programs after which a process is replaced."""
 
@@ -55,7 +52,7 @@ class Sandbox:
         self._pool: Monty | None = None
 
     async def run(self, code: str, data: str) -> str:
-        """Return what a program printed, its last value included; it finds `data` under that name.
+        """Return what a program printed; it finds `data` under that name.
 
         Raises ProgramFailed.
         """
@@ -90,32 +87,19 @@ class Sandbox:
         printed = CollectString(max_bytes=MAX_PRINTED)
         try:
             with pool.checkout(limits=self._limits, os_policy={"sleep": "zero"}) as session:
-                session.feed_run(telling(code), inputs={"data": data}, print_callback=printed)
+                session.feed_run(closed(code), inputs={"data": data}, print_callback=printed)
         except (MontyError, UnicodeError) as error:
             raise ProgramFailed(_told(error, code)) from None
         return printed.output
 
 
-def telling(code: str) -> str:
-    """Return the program, printing the value of its last line where that is an expression.
+def closed(code: str) -> str:
+    """Return the program without a last value.
 
     No value leaves the sandbox: out here a list that holds one thing a million times is a million
     things, and no limit holds.
     """
-    lines = code.rstrip().split("\n")
-    if _is_expression(lines[-1]) and not "".join(lines[-2:-1]).endswith("\\"):
-        lines[-1] = f"_ = ({lines[-1]}\n)\nif _ is not None: print(repr(_))"
-    return "\n".join([*lines, "None"])
-
-
-def _is_expression(line: str) -> bool:
-    if not line or line[0].isspace() or len(line) > MAX_LAST:
-        return False
-    try:
-        compile(line, "", "eval", PyCF_ONLY_AST)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+    return f"{code.rstrip()}\nNone"
 
 
 def _told(error: Exception, code: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
@@ -12,7 +12,7 @@ from pydantic import Field, WithJsonSchema
 from config.words import phrase
 from scopes.effects import Access, Effect, HandleArgument, Prepared
 from scopes.google.errors import GoogleError, GoogleUnsure
-from scopes.google.spreadsheet import Area, Block, Cell, Spreadsheet, Tab, area_of, letters, parsed
+from scopes.google.spreadsheet import Cell, Spreadsheet, Tab, letters
 from scopes.label import Label
 from scopes.tool import (
     Item,
@@ -30,7 +30,7 @@ MOST_ROWS: Final = 1_000
 MOST_APPENDED: Final = 50
 MAX_CELL: Final = 2_000
 """Characters of a cell that is appended; of one that is read the beginning is shown."""
-LISTS: Final = "call read_sheet without a range, which lists the tabs"
+LISTS: Final = "call read_sheet without a tab, which lists the tabs"
 
 _WORD = re.compile(r"\w{1,40}")
 
@@ -51,27 +51,28 @@ class Sheets:
 
 
 @tool(client=Sheets)
-async def read_sheet(ctx: ToolContext, sheet: Sheet, range: str = "") -> ToolResult:
-    """Read `Tab` or `Tab!A1:D20` of a Google Sheet; without range, its tabs."""
+async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1) -> ToolResult:
+    """Read a tab of a Google Sheet from a row on; without tab, its tabs."""
     book, label = _book(ctx, sheet)
     _, tabs = await book.about()
-    if not range.strip() and len(tabs) != 1:
-        items = tuple(_listed(sheet, book, tab, label) for tab in tabs)
+    if not tab.strip() and len(tabs) != 1:
+        items = tuple(_listed(sheet, book, each, label) for each in tabs)
         return ToolResult(items, note=f"{len(items)} tabs; name one.", label=label)
     with under(label):
-        tab, asked = _area(range, tabs)
-        area = asked.within(tab.rows, tab.columns, MOST_ROWS)
-        _inside(area, tab)
-    first = Area(1, 1, area.column, area.last_column)
-    head, body = await book.blocks(tab.title, [first, area])
-    found = list(_items(f"{sheet}#{_named(tab)}", _link(book, tab), head, body, label))
-    kept = fitting(found, ctx.max_output_tokens)
-    end = (area.last_row or 0) if len(kept) == len(found) else _row(kept[-1])
+        found = _tab(tab, tabs) if tab.strip() else tabs[0]
+        if not 0 < row <= found.rows:
+            raise ToolError(f"The tab has the rows 1 to {found.rows}.")
+    end = min(found.rows, row + MOST_ROWS - 1)
+    head, body = await book.rows(found.title, (1, 1), (row, end))
+    where, link = f"{sheet}#{_named(found)}", _link(book, found)
+    items = tuple(_items(where, link, head[0] if head else [], enumerate(body, row), label))
+    kept = fitting(items, ctx.max_output_tokens)
+    last = end if len(kept) == len(items) else int(kept[-1].id.rpartition("!A")[2])
     more = ""
-    if len(kept) < len(found) or end < min(asked.last_row or tab.rows, tab.rows):
-        more = f"Rows after {end} are left out: call again with a range from row {end + 1} on."
-    rest = f"rows after {end} of {sheet} were not read" if more else ""
-    undone = {f"read {sheet} {tab.title}": rest}
+    if last < found.rows:
+        more = f"Rows after {last} are left out: call again with row={last + 1}."
+    rest = f"rows after {last} of {sheet} were not read" if more else ""
+    undone = {f"read {sheet} {found.title}": rest}
     return ToolResult(kept, truncated=more, note=_count(kept), undone=undone, label=label)
 
 
@@ -84,7 +85,7 @@ async def _prepared(ctx: ToolContext, **given: Any) -> Prepared:
         head = await _head(book, tab)
         told = {"spreadsheet": title or "(without a title)", "tab": tab.title}
         for number, row in enumerate(given["rows"], 1):
-            told[f"row {number}"] = "; ".join(_pairs(row, head))
+            told[f"row {number}"] = "; ".join(_pairs(row, *head))
     return Prepared({**given, "tab": tab.title}, told)
 
 
@@ -101,8 +102,8 @@ async def append_rows(
         found = _tab(tab, (await book.about())[1])
         head = await _head(book, found)
         for row in rows:
-            list(_pairs(row, head))
-        before: list[Cell] = [None] * (head.column - 1)
+            list(_pairs(row, *head))
+        before: list[Cell] = [None] * (head[0] - 1)
         made = await book.append(found, [[*before, *row] for row in rows], ctx.key)
     except GoogleUnsure as error:
         raise ToolError(
@@ -135,28 +136,6 @@ def _tab(name: str, tabs: Sequence[Tab]) -> Tab:
     return found[0]
 
 
-def _area(text: str, tabs: Sequence[Tab]) -> tuple[Tab, Area]:
-    """Return what a range names: a tab goes before cells that are written the same (`Q1`)."""
-    named = parsed(text) if text.strip() else ("", Area())
-    titles = {tab.title.strip().casefold() for tab in tabs}
-    if named is None:
-        raise ToolError("That is no range: write Tab, or Tab!A1:D20.")
-    name, area = named
-    if name and name.strip().casefold() in titles:
-        return _tab(name, tabs), area
-    cells = area_of(text) if name else area
-    if cells is None:
-        raise ToolError(f"There is no such tab: {LISTS}.")
-    if len(tabs) != 1:
-        raise ToolError(f"Name the tab, too, as in Tab!A1:D20; {LISTS}.")
-    return tabs[0], cells
-
-
-def _inside(area: Area, tab: Tab) -> None:
-    if area.row > tab.rows or area.column > tab.columns:
-        raise ToolError(f"The tab ends at {letters(tab.columns)}{tab.rows}: ask for less.")
-
-
 def _listed(sheet: str, book: Spreadsheet, tab: Tab, label: Label) -> Item:
     text = f"{tab.title}: {tab.rows} rows and {tab.columns} columns, empty ones included"
     return Item(f"{sheet}#{_named(tab)}", text, _link(book, tab), label)
@@ -173,31 +152,29 @@ def _link(book: Spreadsheet, tab: Tab) -> str:
     return f"https://docs.google.com/spreadsheets/d/{book.id}/edit#gid={tab.id}"
 
 
-def _items(where: str, link: str, head: Block, body: Block, label: Label) -> Iterator[Item]:
+def _items(
+    where: str,
+    link: str,
+    columns: Sequence[str],
+    rows: Iterable[tuple[int, list[str]]],
+    label: Label,
+) -> Iterator[Item]:
     """Yield the columns first, then each row that holds anything, with the columns beside it."""
-    columns = head.values[0] if head.values else ()
     if columns:
-        at = f"{letters(head.column)}1"
         text = "; ".join(each or "(empty)" for each in columns)
-        yield Item(f"{where}!{at}", text, f"{link}&range={at}", label, notes=("columns",))
-    for row, values in enumerate(body.values, body.row):
-        if any(values) and not (row == 1 and columns):
-            at = f"{letters(body.column)}{row}"
-            text = "; ".join(_shown(values, columns, body.column))
-            yield Item(f"{where}!{at}", text, f"{link}&range={at}", label)
+        yield Item(f"{where}!A1", text, f"{link}&range=A1", label, notes=("columns",))
+    for number, values in rows:
+        if any(values) and not (number == 1 and columns):
+            text = "; ".join(_shown(values, columns))
+            yield Item(f"{where}!A{number}", text, f"{link}&range=A{number}", label)
 
 
-def _shown(values: Sequence[str], columns: Sequence[str], first: int) -> Iterator[str]:
+def _shown(values: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
     for place, value in enumerate(values):
         if value:
             name = columns[place] if place < len(columns) else ""
             cut = value if len(value) <= MAX_CELL else f"{value[:MAX_CELL]}…"
-            yield f"{name or letters(first + place)}: {cut}"
-
-
-def _row(item: Item) -> int:
-    """Return the row that an item is of."""
-    return int(re.sub(r".*![A-Z]+", "", item.id))
+            yield f"{name or letters(1 + place)}: {cut}"
 
 
 def _count(items: Sequence[Item]) -> str:
@@ -205,20 +182,20 @@ def _count(items: Sequence[Item]) -> str:
     return f"{count} row{'' if count == 1 else 's'}." if items else "These cells are empty."
 
 
-async def _head(book: Spreadsheet, tab: Tab) -> Block:
-    """Return the names of the columns: the first row, from its first cell that holds something."""
-    (row,) = await book.blocks(tab.title, [Area(1, 1, 1, tab.columns)])
-    cells = row.values[0] if row.values else ()
+async def _head(book: Spreadsheet, tab: Tab) -> tuple[int, list[str]]:
+    """Return the names of the columns, and the number of the first: the first row, from its first
+    cell that holds something."""
+    (rows,) = await book.rows(tab.title, (1, 1))
+    cells = rows[0] if rows else []
     first = next((n for n, cell in enumerate(cells) if cell), 0)
-    return Block(1, 1 + first, (cells[first:],) if cells else ())
+    return 1 + first, cells[first:]
 
 
-def _pairs(row: Sequence[Cell], head: Block) -> Iterator[str]:
+def _pairs(row: Sequence[Cell], first: int, columns: Sequence[str]) -> Iterator[str]:
     """Each value with its column. ToolError for more values than columns."""
-    columns = head.values[0] if head.values else ()
     if columns and len(row) > len(columns):
         raise ToolError(f"A row has {len(row)} values, and the tab {len(columns)} columns.")
     for place, value in enumerate(row):
         name = columns[place] if columns else ""
         said = "(empty)" if value in (None, "") else str(value)
-        yield f"{name or letters(head.column + place)}: {said}"
+        yield f"{name or letters(first + place)}: {said}"

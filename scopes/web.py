@@ -108,7 +108,7 @@ async def run_python(
     code: Annotated[str, Field(max_length=MAX_CODE)],
     data: Annotated[str, Field(max_length=MAX_DATA)] = "",
 ) -> ToolResult:
-    """Compute. `data` is a variable of the code; what it prints and its last value come back."""
+    """Compute. `data` is a variable of the code; what it prints comes back."""
     try:
         text = printable(await ctx.client(Sandbox).run(code, data)).rstrip()
     except ProgramFailed as error:

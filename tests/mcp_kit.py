@@ -34,7 +34,7 @@ SERVER = r"""
 import json, os, sys, threading, time
 told = sys.argv[1]
 wall = threading.Lock()
-deaf, napping, replies = [], [], []
+deaf = []
 
 def send(message):
     with wall:
@@ -46,9 +46,9 @@ def text(words):
 
 def call(name, given):
     if name == "big":
-        return [text("0123456789" * 150_000)]
+        return [text("0123456789" * 60_000)]
     if name == "many":
-        return [text("")] * 20_000
+        return [text("")] * 15_000
     if name == "deaf":
         deaf.append(name)
         while True:
@@ -56,13 +56,7 @@ def call(name, given):
     if name == "notes":
         for number in range(500):
             send({"method": "notifications/message", "params": {"level": number}})
-        send({"method": "notifications/tools/list_changed", "params": {"_meta": number}})
-    if name == "question":
-        send({"id": "p", "method": "ping"})
-        send({"id": "r", "method": "roots/list"})
-        while len(replies) < 2:
-            time.sleep(0.01)
-        return [text(json.dumps(replies))]
+        send({"method": "notifications/tools/list_changed", "params": {}})
     if name == "flood":
         while True:
             sys.stdout.write("x" * 1_000_000)
@@ -72,14 +66,6 @@ def call(name, given):
         sys.stderr.write("It dies.")
         sys.stderr.flush()
         os._exit(3)
-    if name == "complain":
-        for number in range(40_000):
-            sys.stderr.write(f"{number:999}\n")
-        sys.stderr.flush()
-    if name == "nap":
-        napping.append(name)
-        while len(napping) < 8:  # until all are at work, side by side
-            time.sleep(0.01)
     if name == "look":
         return [text(json.dumps({"env": dict(os.environ), "pid": os.getpid(), "cwd": os.getcwd()}))]
     if name == "spawn":
@@ -107,7 +93,7 @@ def answer(message):
         raise LookupError(method)
     name = params["name"]
     if name == "lists":
-        return {"content": [], "_meta": {"a": [[]] * 400_000}}
+        return {"content": [0] * 200_000}
     if name == "garbage":
         return {"content": "no list"}
     if name == "refuse":
@@ -116,8 +102,6 @@ def answer(message):
 
 def serve(line):
     message = json.loads(line)
-    if "method" not in message:
-        replies.append(message)
     if "id" not in message or "method" not in message:
         return
     try:
@@ -196,10 +180,8 @@ class Site:
         headers = {"mcp-session-id": session or ""}
         if self.way == "json" or asked["method"] != "tools/call":
             return JSONResponse(said, headers=headers)
-        charset = {"events": "utf-8", "odd events": "cp037"}[self.way]
-        event = f': "\nevent: message\ndata: {json.dumps(said)}\n\n'.encode(charset)
-        headers["content-type"] = f"text/event-stream; charset={charset}"
-        return Response(event, headers=headers)
+        headers["content-type"] = "text/event-stream"
+        return Response(f"event: message\ndata: {json.dumps(said)}\n\n", headers=headers)
 
 
 def settings_of(folder: Path, **servers: Mapping[str, Any]) -> Settings:

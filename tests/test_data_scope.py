@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import data_kit
-import engine_kit
 import pytest
 from data_kit import found, texts, use
 
 import scopes
-from bot.local.model.answer import Answer
 from bot.tooling.data import DataTools
 from bot.tooling.provider import Options
 from config.sections import DataSettings
@@ -25,7 +22,6 @@ from scopes.label import WORKSPACE, Label
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Deny, Gate
-from subagents.overlap import audit
 
 
 @pytest.fixture
@@ -215,41 +211,3 @@ async def test_a_run_is_given_the_databases_of_the_settings_with_their_readers(
     assert (await keyless.open("r1", "U0ANA")).clients == {}
     assert "data.databases.events has no credentials" in keyless.missing()["execute_query"]
     await keyless.aclose()
-
-
-def bookkeeper(body: dict[str, Any]) -> Answer:
-    """A parent that has a subagent count, and the subagent that does."""
-    if not engine_kit.is_child(body):
-        task = {"task": "Sum the orders of Ana", "description": "Ana's orders", "scope": "data"}
-        brief = engine_kit.use("run_subagent", handles=["data:shop"], **task)
-        return (
-            Answer([brief])
-            if not engine_kit.turn(body)
-            else engine_kit.say("Ana has ordered for 112.50 [s1.f1].")
-        )
-    if not engine_kit.results(body):
-        return engine_kit.call(
-            "execute_query", sql="SELECT sum(amount) AS due FROM orders WHERE id <> 2"
-        )
-    row = re.search(r"\[(q-\w+#row1)\] due: 112\.50", engine_kit.since(body))
-    assert row
-    assert "MAY READ: data:shop (shop)" in engine_kit.opening(body)
-    found = engine_kit.finding("Ana has ordered for 112.50", row[1], quotes=["112.50"])
-    return engine_kit.submitted("Ana has ordered for 112.50.", findings=[found])
-
-
-async def test_a_subagent_answers_from_rows_that_the_audit_finds_again(
-    shop: Duck, tmp_path: Path
-) -> None:
-    client = data_kit.context({"data:shop": shop}).client(Databases)
-    async with engine_kit.engine(bookkeeper) as e, engine_kit.store_at(tmp_path / "state") as store:
-        e.run.clients = {**e.run.clients, Databases: client}
-        e.run.handles = {"data:shop": "shop"}
-        await store.start_run("r1", "ask", "How much has Ana ordered for?", "claude", {})
-        answer = await e.ask("How much has Ana ordered for?", store).work()
-    document = answer.to_json()
-    (subagent,) = document["subagents"]
-    assert [f["claim"] for f in subagent["findings"]] == ["Ana has ordered for 112.50"]
-    assert document["unsupported"] == 0
-    assert "data:shop" in document["label"]["sources"]
-    assert audit(e.sink.trajectory("r1")).leaks == ()

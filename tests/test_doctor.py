@@ -487,7 +487,7 @@ def test_folders_are_there_may_be_written_and_are_git_where_they_are_pushed(
     assert files(tmp_path, ", push: true") == ("ok", "handbook (git)")
     shutil.rmtree(tmp_path / ".git")
     (tmp_path / ".git").write_text("gitdir: elsewhere")
-    assert "its .git names another repository" in files(tmp_path)[1]
+    assert "its .git is no folder" in files(tmp_path)[1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from io import BytesIO
 from typing import Any
 
@@ -289,14 +289,6 @@ async def test_a_file_that_the_event_only_hints_at_is_looked_up() -> None:
         assert "from afar" in text_of(await read(host, hint))
     host.info = {"ok": False, "error": "file_not_found"}
     assert "F1 could not be downloaded" in refusal(await read(host, hint))
-
-
-@pytest.mark.parametrize(
-    "event", [{}, {"files": None}, {"files": "x"}, {"files": [None, 3, "x"]}, {"files": {"a": 1}}]
-)
-async def test_no_files_are_no_trouble(event: Mapping[str, Any]) -> None:
-    web = AsyncWebClient(token="x", base_url="http://127.0.0.1:1/api/")
-    assert await read_files(web, event, REPLY) == AttachedFile((), ())
 
 
 async def test_slack_out_of_reach_is_a_sentence() -> None:

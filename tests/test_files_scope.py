@@ -24,7 +24,6 @@ from files_kit import (
     written,
 )
 from pygit2.enums import CredentialType
-from timing import computed_within
 
 import scopes
 from bot.errors import SetupError
@@ -166,17 +165,6 @@ async def test_line_ends_of_windows_and_mixed_ones_stay(desk: Desk) -> None:
     assert "2 times" in await desk.fails("edit_file", old="a", new="x", **where)
     await desk.use("edit_file", old="a\r\nb", new="A\r\nb", **where)
     assert (desk.root / "m.txt").read_bytes() == b"A\r\nb\nc\r\na\nb\n"
-    await desk.use("edit_file", old="A\nb", new="1\n2", **where)
-    await desk.use("edit_file", old="a\nb", new="3\n4", **where)
-    assert (desk.root / "m.txt").read_bytes() == b"1\r\n2\nc\r\n3\n4\n"
-
-
-async def test_a_text_that_begins_everywhere_is_looked_for_in_time(desk: Desk) -> None:
-    (desk.root / "m.txt").write_bytes(b"\r\n" + b"\n" * 60_000)
-    where = {"path": "m.txt", "folder": BOOK}
-    await desk.use("read_file", **where)
-    with computed_within(2):
-        assert "nowhere" in await desk.fails("edit_file", old="\n" * 5_000 + "x", new="", **where)
 
 
 async def test_nothing_is_overwritten_that_was_not_read(desk: Desk) -> None:

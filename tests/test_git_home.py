@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from files_kit import BOOK, Desk, git, repository, shown, text_at
-
-from scopes.folders.git import ownership_problem
+from files_kit import BOOK, Desk, git, repository, shown
 
 SECRET = "Ana earns 100,000"
 
@@ -27,15 +25,6 @@ def by_file(root: Path, other: Path) -> None:
 
 def by_link(root: Path, other: Path) -> None:
     (root / ".git").symlink_to(other / ".git")
-
-
-def by_worktree_of_its_own(root: Path, other: Path) -> None:
-    inner = root / "x/worktrees/w"
-    inner.mkdir(parents=True)
-    (root / ".git").write_text("gitdir: x/worktrees/w\n")
-    (inner / "gitdir").write_text(f"{root}/.git\n")
-    (inner / "commondir").write_text(f"{other}/.git\n")
-    (inner / "HEAD").write_text("ref: refs/heads/main\n")
 
 
 def by_common_folder(root: Path, other: Path) -> None:
@@ -79,7 +68,7 @@ def by_each_linked_object(root: Path, other: Path) -> None:
 
 
 WAYS = (
-    *(by_file, by_link, by_worktree_of_its_own, by_common_folder, by_borrowed_objects),
+    *(by_file, by_link, by_common_folder, by_borrowed_objects),
     *(by_linked_objects, by_each_linked_object, by_an_empty_folder, by_a_file_of_settings),
 )
 
@@ -95,22 +84,7 @@ async def test_a_folder_shows_nothing_of_another_repository(
     assert "owner" in await desk.fails("git_commit", message="Add a", folder=BOOK)
 
 
-async def test_a_checkout_that_its_repository_knows_of_is_worked_in(tmp_path: Path) -> None:
-    main = tmp_path / "main"
-    main.mkdir()
-    repo = repository(main)
-    desk = Desk(tmp_path)
-    desk.root.rmdir()
-    git(main, "worktree", "add", "-b", "draft", str(desk.root))
-    assert ownership_problem(desk.root) == ""
-    await desk.use("write_file", path="a.md", text="One\n", folder=BOOK)
-    await desk.use("git_commit", message="Add a", folder=BOOK)
-    assert text_at(repo, "a.md") == "One\n"
-
-
-@pytest.mark.parametrize(
-    "part", ["logs", "logs/HEAD", "logs/refs/heads/main", "index", "refs/heads", "packed-refs"]
-)
+@pytest.mark.parametrize("part", ["logs/HEAD", "index", "refs/heads", "packed-refs"])
 async def test_git_writes_nothing_through_a_link_in_its_folder(tmp_path: Path, part: str) -> None:
     """A line of a log holds the words of a commit: in somebody's profile it would be a program."""
     desk = Desk(tmp_path)
@@ -136,23 +110,11 @@ async def not_opened(desk: Desk) -> str:
     return await desk.fails("write_file", path="a.md", text="x", folder=BOOK)
 
 
-@pytest.mark.parametrize(
-    "part", [".git", ".git/HEAD", ".git/config", ".git/refs/heads/main", "x/worktrees/w/commondir"]
-)
+@pytest.mark.parametrize("part", [".git", ".git/HEAD", ".git/refs/heads/main"])
 async def test_a_pipe_in_a_repository_is_not_waited_for(tmp_path: Path, part: str) -> None:
     desk = Desk(tmp_path)
-    if part.startswith("x/"):
-        (desk.root / ".git").write_text(f"gitdir: {Path(part).parent}\n")
-        (desk.root / part).parent.mkdir(parents=True)
-    elif part != ".git":
+    if part != ".git":
         repository(desk.root)
         (desk.root / part).unlink()
     os.mkfifo(desk.root / part)
     assert "Git does not open this folder" in await not_opened(desk)
-
-
-async def test_an_index_that_has_no_end_is_not_read(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
-    os.truncate(desk.root / ".git/index", 10 << 30)  # takes no room on the disk
-    assert "index in it is too large" in await not_opened(desk)

@@ -343,7 +343,7 @@ async def test_a_remote_that_moved_is_merged_with_and_never_forced(
     desk: Desk, remote: Repository
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    elsewhere(desk, FileMode.BLOB, "README.md", b"# Book, edited elsewhere\n")
+    elsewhere(desk, "README.md", b"# Book, edited elsewhere\n")
     await approved(desk, await proposed(desk))
     assert subjects(remote, "main") == ["Add a", "Else", "Begin"]
     assert text_at(remote, "README.md", "main") == "# Book, edited elsewhere\n"
@@ -354,52 +354,22 @@ async def test_a_conflict_with_the_remote_is_told(desk: Desk, remote: Repository
     await edited(desk, "s1", "return 1", "return 10")
     await desk.use("git_commit", message="Ten", folder=BOOK)
     theirs = FILES["src/app.py"].replace("return 1", "return 11")
-    elsewhere(desk, FileMode.BLOB, "src/app.py", theirs.encode())
+    elsewhere(desk, "src/app.py", theirs.encode())
     with pytest.raises(Exception, match=r"same lines of src/app\.py") as told:
         await approved(desk, await proposed(desk))
     assert "On the remote" in str(told.value)
     assert subjects(remote, "main") == ["Else", "Begin"]
 
 
-def elsewhere(desk: Desk, mode: FileMode, path: str, content: bytes) -> None:
-    """Somebody else pushes one file, in place of what stood at its path."""
+def elsewhere(desk: Desk, path: str, content: bytes) -> None:
+    """Somebody else pushes one file."""
     place = desk.root.parent
-    other = place / f"other-{mode}-{path.replace('/', '-')}"
-    repo = pygit2.clone_repository(f"{place}/bare.git", str(other), bare=True)
+    repo = pygit2.clone_repository(f"{place}/bare.git", f"{place}/other", bare=True)
     index = pygit2.Index()
     index.read_tree(repo.head.peel(pygit2.Tree))
-    for each in [e.path for e in index if path.startswith(f"{e.path}/")]:
-        index.remove(each)
-    commit = mode is FileMode.COMMIT
-    id = pygit2.Oid(hex="12" * 20) if commit else repo.create_blob(content)
-    index.add(pygit2.IndexEntry(path, id, mode))
+    index.add(pygit2.IndexEntry(path, repo.create_blob(content), FileMode.BLOB))
     repo.create_commit("HEAD", WHO, WHO, "Else", index.write_tree(repo), [repo.head.target])
     repo.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
-
-
-@pytest.mark.parametrize(
-    ("path", "mode", "content"),
-    [
-        ("photo.bin", FileMode.BLOB, b"x" * 100_000),
-        ("deep/sub", FileMode.COMMIT, b""),
-        ("link", FileMode.LINK, b"README.md"),
-        ("src/app.py/x", FileMode.BLOB, b"a file of a folder that was a file"),
-    ],
-    ids=["large", "submodule", "link", "folder"],
-)
-async def test_a_push_takes_along_whatever_others_pushed(
-    desk: Desk, remote: Repository, path: str, mode: FileMode, content: bytes
-) -> None:
-    await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    elsewhere(desk, mode, path, content)
-    before = seen(desk)
-    done = await approved(desk, await proposed(desk))
-    assert done.note.startswith("1 commit pushed to main of ")
-    assert path in remote.head.peel(pygit2.Tree)
-    await wrote(desk, "s1", "b.md", "Two\n", "Add b")
-    await approved(desk, await proposed(desk))
-    assert subjects(remote, "main") == ["Add b", "Add a", "Else", "Begin"]
-    assert seen(desk) == before
 
 
 def peak_kb(*, anew: bool = False) -> int:

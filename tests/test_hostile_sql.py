@@ -239,45 +239,34 @@ BIGQUERY_ACTS = (
     "with a as (select 1) insert into t select * from a", "select * from `/etc/passwd`",
 )  # fmt: skip
 
-UNITS = (
-    *("/*", "'a", '"', "''a", "$a$", "--", "[", "(", ", ", "x "),
-    *("from ", "from a,", "from (", "from t, f(a, ", "with ", "a."),
-    *("query_to_", "xml", "a_scan", "pg_"),
+UNITS = ("/*", "'a", "(", "from (", "from t, f(a, ", "a.", "query_to_")
+NESTED = ("array[" * 40, "struct(" * 2_700, "(" * 19_000)
+"""What a parser that goes back at each level never ends with, or not in its stack."""
+
+
+@pytest.mark.parametrize(
+    ("dialect", "statements"),
+    [
+        ("PostgreSQL", (*READS, *POSTGRESQL_READS)),
+        ("BigQuery", BIGQUERY_READS),
+        ("DuckDB", READS),
+    ],
 )
-NESTED = ("array[", "struct(", "row(", "x(y)->", "(")
-"""What a parser that goes back at each level never ends with."""
+def test_a_statement_that_only_reads_passes(dialect: str, statements: tuple[str, ...]) -> None:
+    assert [each for each in statements if refusal(each, dialect)] == []
 
 
-@pytest.mark.parametrize("dialect", ["PostgreSQL", "DuckDB"])
-@pytest.mark.parametrize("statement", READS)
-def test_a_statement_that_only_reads_passes(statement: str, dialect: str) -> None:
-    assert not refusal(statement, dialect)
-
-
-@pytest.mark.parametrize("statement", POSTGRESQL_READS)
-def test_a_statement_of_postgresql_that_only_reads_passes(statement: str) -> None:
-    assert not refusal(statement, "PostgreSQL")
-
-
-@pytest.mark.parametrize("statement", BIGQUERY_READS)
-def test_a_statement_of_bigquery_that_only_reads_passes(statement: str) -> None:
-    assert not refusal(statement, "BigQuery")
-
-
-@pytest.mark.parametrize("statement", POSTGRESQL_ACTS)
-def test_what_may_do_more_in_postgresql_does_not_pass(statement: str) -> None:
-    assert refusal(statement, "PostgreSQL")
-
-
-@pytest.mark.parametrize("statement", BIGQUERY_ACTS)
-def test_what_may_do_more_in_bigquery_does_not_pass(statement: str) -> None:
-    assert refusal(statement, "BigQuery")
-
-
-@pytest.mark.parametrize("statement", [each for each in ACTS if each not in NOT_OF_POSTGRESQL])
-def test_what_may_do_more_than_read_does_not_pass(statement: str) -> None:
-    assert refusal(statement, "PostgreSQL")
-    assert refusal(statement)
+@pytest.mark.parametrize(
+    ("dialect", "statements"),
+    [
+        ("PostgreSQL", POSTGRESQL_ACTS),
+        ("BigQuery", BIGQUERY_ACTS),
+        ("PostgreSQL", [each for each in ACTS if each not in NOT_OF_POSTGRESQL]),
+        ("", [each for each in ACTS if each not in NOT_OF_POSTGRESQL]),
+    ],
+)
+def test_what_may_do_more_than_read_does_not_pass(dialect: str, statements: list[str]) -> None:
+    assert [each for each in statements if not refusal(each, dialect)] == []
 
 
 async def test_what_may_do_more_than_read_does_nothing_in_duckdb(tmp_path: Path) -> None:
@@ -315,12 +304,11 @@ def test_it_is_looked_at_in_linear_time(unit: str) -> None:
         refusal("select " + unit * (19_000 // len(unit)), "PostgreSQL")
 
 
-@pytest.mark.parametrize("dialect", ["PostgreSQL", "BigQuery", "DuckDB"])
-@pytest.mark.parametrize("unit", NESTED)
-def test_a_statement_that_is_nested_deeply_is_given_up(unit: str, dialect: str) -> None:
-    for times in (40, 19_000 // len(unit)):
-        refusal("select " + unit * times, dialect)
-        sources_of("select " + unit * times)
+@pytest.mark.parametrize("nested", NESTED)
+def test_a_statement_that_is_nested_deeply_is_given_up(nested: str) -> None:
+    for dialect in ("PostgreSQL", "DuckDB"):
+        refusal(f"select {nested}", dialect)
+    assert not sources_of(f"select {nested}").tables
 
 
 async def stopped(database: Duck, name: str, sql: str) -> object:
@@ -375,7 +363,6 @@ async def is_refused(ctx: ToolContext, sql: str) -> bool:
 async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gate(
     tmp_path: Path,
 ) -> None:
-    """The gate looks at words; behind it the process is locked, whatever passes."""
     path = data_kit.duck_file(tmp_path / "a.duckdb")
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -21,11 +21,11 @@ from timing import patient
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
 from scopes import Outside
-from scopes.mcp_servers.transports import MAX_MESSAGE, MAX_VALUES, Measure, TooMuch
+from scopes.mcp_servers.transports import MAX_MESSAGE
 from scopes.tool import Tool, ToolContext, ToolError
 
 READ = {"scope": "web", "access": "read", "readers": "public"}
-ALL = ("big", "flood", "hang", "die", "nap", "look", "spawn", "picture", "fail", "refuse")
+ALL = ("big", "flood", "hang", "die", "look", "spawn", "picture", "fail", "refuse")
 
 
 async def tools_of(made: McpTools, requester: str | None = None) -> dict[str, Tool]:
@@ -63,10 +63,9 @@ async def sooner_or_later(
             await asyncio.sleep(0.05)
 
 
-def complaints(folder: Path) -> tuple[str, str]:
-    """What the server has complained of before, and since."""
-    (now,) = folder.rglob("stderr.log")
-    return now.with_name("stderr.old.log").read_text(), now.read_text()
+def complaints(folder: Path) -> str:
+    (log,) = folder.rglob("stderr.log")
+    return log.read_text()
 
 
 async def test_a_server_of_pypi_is_started_and_asked(tmp_path: Path) -> None:
@@ -136,12 +135,9 @@ async def test_a_session_that_was_ended_and_a_server_that_was_away_are_got_over(
     assert site.tokens == {"Bearer s3cret"}
 
 
-@pytest.mark.parametrize(
-    ("way", "told"),
-    [("json", "ask it for less"), ("events", "ask it for less"), ("odd events", "at work")],
-)
+@pytest.mark.parametrize("way", ["json", "events"])
 async def test_over_http_an_answer_that_is_too_much_ends_its_call_alone(
-    tmp_path: Path, way: str, told: str
+    tmp_path: Path, way: str
 ) -> None:
     site = Site()
     with LocalServer(site, "tools") as server:
@@ -149,13 +145,12 @@ async def test_over_http_an_answer_that_is_too_much_ends_its_call_alone(
             tools = await tools_of(made)
             ctx = context(handles={"mcp:site": ""})
             little, site.way = site.given, way
-            site.given = {"content": [], "_meta": {"a": [[]] * 20_000}}
-            with pytest.raises(ToolError, match=told):
+            site.given = {"content": [{"type": "text", "text": "x" * MAX_MESSAGE}]}
+            with pytest.raises(ToolError, match="ask it for less"):
                 await use(tools, "site_find", ctx)
             site.given = little
-            if way != "odd events":  # in these nothing can be read, neither little nor much
-                assert text_of(await use(tools, "site_find", ctx)) == "found"
-                assert site.heard.count("initialize") == 1
+            assert text_of(await use(tools, "site_find", ctx)) == "found"
+            assert site.heard.count("initialize") == 1
 
 
 HOSTILE = {
@@ -212,7 +207,7 @@ async def test_a_server_that_dies_at_work_is_started_anew_and_its_last_words_are
         with pytest.raises(ToolError, match=r"ended while it was at work\. Try again once"):
             await use(tools, "rogue_die")
         after = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
-        assert complaints(tmp_path) == ("It dies.", "")
+        assert await asyncio.to_thread(complaints, tmp_path) == "It dies."
         os.kill(after, 9)  # and while nobody asks
         last = json.loads(await sooner_or_later(tools, "rogue_look", "pid"))["pid"]
         assert last not in (before, after)
@@ -231,13 +226,13 @@ async def test_much_text_is_cut_and_more_is_cut_off(tmp_path: Path) -> None:
         tools = await tools_of(made)
         result = await use(tools, "rogue_big")
         assert len(text_of(result).replace("\n", "")) == 8_000 * 3
-        assert "of 1,500,000 characters" in getattr(result, "truncated", "")
+        assert "of 600,000 characters" in getattr(result, "truncated", "")
         with pytest.raises(ToolError, match="sent more than can be taken as one answer: ask it"):
             await use(tools, "rogue_flood")
         assert "pid" in text_of(await use(tools, "rogue_look"))
 
 
-async def test_what_would_take_much_memory_is_not_parsed(tmp_path: Path) -> None:
+async def test_what_would_take_much_memory_is_not_checked(tmp_path: Path) -> None:
     async with rogue(tmp_path, "lists", "many", "look") as made:
         tools = await tools_of(made)
         tracemalloc.start()
@@ -246,7 +241,7 @@ async def test_what_would_take_much_memory_is_not_parsed(tmp_path: Path) -> None
                 with pytest.raises(ToolError, match="ask it for less"):
                     await use(tools, name)
                 assert "pid" in text_of(await use(tools, "rogue_look"))
-            assert tracemalloc.get_traced_memory()[1] < 15_000_000
+            assert tracemalloc.get_traced_memory()[1] < 30_000_000
         finally:
             tracemalloc.stop()
 
@@ -270,19 +265,12 @@ async def test_the_questions_of_a_server_that_does_not_listen_do_not_heap_up(
         await asked
 
 
-async def test_what_a_server_tells_unasked_is_passed_over_and_its_questions_are_answered(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_what_a_server_tells_unasked_does_no_harm_and_a_changed_list_is_heard(
+    tmp_path: Path,
 ) -> None:
-    async with rogue(tmp_path, "notes", "question") as made:
-        tools = await tools_of(made)
-        await use(tools, "rogue_notes")
-        assert caplog.messages == []
-        assert made.servers[0].connection._listed_at < 0  # but that its tools changed is heard
-        replies = json.loads(text_of(await use(tools, "rogue_question")))
-    assert {"jsonrpc": "2.0", "id": "p", "result": {}} in replies
-    assert {"r": -32601}.items() <= {
-        e["id"]: e.get("error", {}).get("code") for e in replies
-    }.items()
+    async with rogue(tmp_path, "notes") as made:
+        await use(await tools_of(made), "rogue_notes")
+        assert made.servers[0].connection._listed_at < 0
 
 
 async def test_what_a_server_says_of_a_failure_stays_behind_the_fence(tmp_path: Path) -> None:
@@ -298,38 +286,3 @@ async def test_what_a_server_says_of_a_failure_stays_behind_the_fence(tmp_path: 
         pictured = await use(tools, "rogue_picture")
         assert text_of(pictured) == "inside"
         assert "no text: 1 image, 1 resource link" in getattr(pictured, "note", "")
-
-
-FEW = (
-    b'{"a": "' + b"[{,}]" * MAX_VALUES + b'"}',
-    b'{"a": "' + b'{\\"b\\": [1, 2]}, ' * MAX_VALUES + b'"}',
-    b'{"a": "\\\\", "b": "' + b",\\\\" * MAX_VALUES + b'"}',
-    json.dumps([[0] * 10] * (MAX_VALUES // 12), indent=1).encode(),
-)
-"""Messages of few values, whatever their texts hold, or of as many as may be."""
-LISTS = b"[" + b"[]," * MAX_VALUES + b"[]]"
-MANY = (
-    LISTS,
-    b'{"a": "\\\\", "b": ' + LISTS + b"}",
-    b'{"a": "\\\\\\"", "b": ' + LISTS + b"}",
-    b': a "comment\ndata: ' + LISTS + b"\n\n",
-    b': a "comment\r\\"' + b"\rdata: " + LISTS + b"\r\r",
-    b': "\\\ndata: ' + LISTS + b"\n\n",
-    b"[" + b"{}" * MAX_VALUES,
-    b'""' * (MAX_VALUES * 2 + 2),
-    b'{"a": "' + b"x" * MAX_MESSAGE,
-)
-
-
-@pytest.mark.parametrize("size", [1_000, 65_537, MAX_MESSAGE])
-def test_what_is_sent_is_counted_before_it_is_parsed_however_it_is_cut(size: int) -> None:
-    def counted(message: bytes) -> None:
-        measure = Measure()
-        for at in range(0, len(message), size):
-            measure.add(message[at : at + size])
-
-    for message in FEW:
-        counted(message)
-    for message in MANY:
-        with pytest.raises(TooMuch):
-            counted(message)

@@ -49,19 +49,8 @@ from itertools import groupby
 rows = [line.split(",") for line in data.splitlines()[1:]]
 total = sum(Decimal(amount) for _, amount in rows)
 print("total", total, Counter(name for name, _ in rows).most_common(1))
-(date(2026, 3, 1) - date(2026, 2, 1)).days
+print((date(2026, 3, 1) - date(2026, 2, 1)).days)
 """
-TOLD = {
-    "1 + 1  # two": "2\n",
-    "print(1)": "1\n",
-    "[1,\n 2]": "",
-    "x = 1 + \\\n2": "",
-    "def f():\n    return 7\nf()\n\n": "7\n",
-    'text = """a\nb"""\nlen(text)': "3\n",
-    "if True:\n    5": "",
-    "None": "",
-    "": "",
-}
 ERRORS = {
     "a = 1\nb = 0\na / b": "line 3: ZeroDivisionError: division by zero",
     "a = (": "line 1: unexpected EOF while parsing",
@@ -69,12 +58,10 @@ ERRORS = {
 }
 
 
-async def test_a_program_tells_what_it_prints_and_its_last_value_or_the_line_of_an_error() -> None:
+async def test_a_program_tells_what_it_prints_or_the_line_of_an_error() -> None:
     async with sandbox() as made:
         found = await made.run(CODE, "name,amount\nAna,1.10\nBen,2.20\nAna,0.05")
         assert found == "total 3.35 [('Ana', 2)]\n28\n"
-        for code, told in TOLD.items():
-            assert await made.run(code, "") == told
         for code, told in ERRORS.items():
             assert told in await error(made, code)
 
@@ -118,7 +105,7 @@ async def stopped() -> None:
         for name, code in ENDLESS.items():
             async with patient():
                 assert await error(made, code), name
-            assert await made.run("1 + 1", "") == "2\n", name
+            assert await made.run("print(1 + 1)", "") == "2\n", name
 
 
 def test_what_takes_too_much_is_stopped_and_the_next_program_runs() -> None:
@@ -165,7 +152,7 @@ async def spread() -> None:
         for name, code in SPREADING.items():
             with suppress(ProgramFailed):
                 assert len(await made.run(code, "")) <= 100_000
-            assert await made.run("1 + 1", "") == "2\n", name
+            assert await made.run("print(1 + 1)", "") == "2\n", name
         with pytest.raises(ProgramFailed):
             await made.run("data", "\ud800")
 
@@ -180,14 +167,14 @@ async def test_the_tool_hands_back_what_was_printed_under_the_label_of_what_was_
     label = Label(readers=frozenset({"U0ANA"}), sources=frozenset({"data:sales"}))
     async with sandbox() as made:
         ctx = web_kit.context({Sandbox: made}, label=label)
-        found = await web_kit.done(ctx, "run_python", code="print(len(data))\n'x'", data="abc")
+        found = await web_kit.done(ctx, "run_python", code="print(len(data))", data="abc")
         (item,) = found.items
         assert item.id.startswith("python-")
-        assert item.text == "3\n'x'"
+        assert item.text == "3"
         assert item.label == Label(True, frozenset({"U0ANA"}), frozenset({"data:sales"}))
-        again = await web_kit.done(ctx, "run_python", code="print(len(data))\n'x'", data="abc")
+        again = await web_kit.done(ctx, "run_python", code="print(len(data))", data="abc")
         assert again.items[0].id == item.id
-        other = await web_kit.done(ctx, "run_python", code="print(len(data))\n'x'", data="abd")
+        other = await web_kit.done(ctx, "run_python", code="print(len(data))", data="abd")
         assert other.items[0].id != item.id
         with pytest.raises(ToolError, match="line 1: NameError"):
             await web_kit.use(ctx, "run_python", code="total")

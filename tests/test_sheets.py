@@ -53,8 +53,8 @@ class Desk:
         tool = next(t for t in sheets.TOOLS if t.name == name)
         return await self.gate.call("s1", self.ctx, tool, {"sheet": HANDLE, **given})
 
-    async def read(self, range: str = "") -> ToolResult:
-        found = await self.decided("read_sheet", range=range)
+    async def read(self, tab: str = "", row: int = 1) -> ToolResult:
+        found = await self.decided("read_sheet", tab=tab, row=row)
         assert isinstance(found, ToolResult), found
         return found
 
@@ -119,20 +119,22 @@ async def test_a_long_sheet_is_cut_and_read_on() -> None:
         assert sum(estimate_tokens(i.line()) for i in found.items) <= 1_000
         last = int(found.items[-1].id.rpartition("A")[2])
         assert f"Rows after {last} are left out" in found.truncated
-        assert f"from row {last + 1} on" in found.truncated
+        assert f"row={last + 1}" in found.truncated
         at.ctx = replace(at.ctx, max_output_tokens=10**6)
-        found = await at.read("Q1!A3:B")
+        found = await at.read("Q1", 3)
         assert found.items[1].id.endswith("!A3")
         assert found.items[-1].id.endswith("!A1002")
         assert found.truncated.startswith("Rows after 1002 are left out")
-        assert (await at.read("Q1!A2000:B2600")).truncated == ""
-        assert (await at.read("Q1!A2001:B")).truncated == ""
+        assert (await at.read("q1", 2001)).truncated == ""
+        assert "The tab has the rows 1 to 3000" in await at.refused(
+            "read_sheet", tab="Q1", row=3_001
+        )
     book = book_of("T", Q1=[["n"], *([n] for n in range(2, 1_000)), [], [1_001]])
     book.tabs[0].row_count = 1_500
     async with desk(book) as at:  # the last row that is read is empty
         at.ctx = replace(at.ctx, max_output_tokens=10**6)
         assert (await at.read()).truncated.startswith("Rows after 1000 are left out")
-        assert [item.text for item in (await at.read("Q1!A1001:A")).items] == ["n", "n: 1001"]
+        assert [item.text for item in (await at.read("Q1", 1_001)).items] == ["n", "n: 1001"]
     async with desk(book_of("T", Q1=[])) as at:
         found = await at.read()
         assert (found.items, found.note, found.label) == ((), "These cells are empty.", OWN)

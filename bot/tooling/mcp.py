@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 import sqlalchemy as sa
-from mcp.client._transport import TransportStreams
 
 import scopes
 from bot.errors import SetupError
@@ -25,7 +23,7 @@ from scopes import Outside
 from scopes.label import WORKSPACE, Readers
 from scopes.mcp import ServerTools, tool_name, tool_of
 from scopes.mcp_servers.schema import Unfit
-from scopes.mcp_servers.servers import Connection, NoToken, Offer, Unreachable, Way
+from scopes.mcp_servers.servers import Connection, Offer, Unreachable, Way
 from scopes.mcp_servers.transports import address, process
 from scopes.tool import Tool
 
@@ -220,9 +218,8 @@ class McpTools(ToolProvider):
         """Return where the operator finds the stderr of a process that ended; empty if unknown."""
         if not self.settings.mcp.servers[server.name].command:
             return ""
-        logs = [self._folder(server.name) / name for name in ("stderr.log", "stderr.old.log")]
-        found = next((log for log in logs if log.is_file() and log.stat().st_size), None)
-        return f"What it wrote to stderr: {found}." if found else ""
+        log = self._folder(server.name) / "stderr.log"
+        return f"What it wrote to stderr: {log}." if log.is_file() and log.stat().st_size else ""
 
     def _folder(self, name: str) -> Path:
         """Return the home folder of a server that is a process."""
@@ -258,23 +255,7 @@ def way_to(config: McpServer, folder: Path) -> Way:
     if config.command:
         return partial(process, config.command, folder)
     assert config.url, "the settings take one of command and url"
-    return partial(_with_token, config.url, config.token_file)
-
-
-@asynccontextmanager
-async def _with_token(
-    url: str, token_file: Path | None, ended: Callable[[str], None]
-) -> AsyncIterator[TransportStreams]:
-    """Connect to an address. Raises NoToken if there is no token for it."""
-    try:
-        if token_file:
-            await asyncio.to_thread(token_file.read_bytes)
-    except FileNotFoundError:
-        raise NoToken("does not exist") from None
-    except OSError as error:
-        raise NoToken(f"cannot be read ({error.strerror})") from None
-    async with address(url, token_file, ended) as streams:
-        yield streams
+    return partial(address, config.url, config.token_file)
 
 
 def _why(state: State | None, room: int) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
@@ -60,8 +59,6 @@ class BigQuery:
     """Most that one query may cost."""
     max_bytes: int = 5_000_000
     """Of a result; where it has more, the pages after that are left out."""
-    labels: Mapping[str, str] = field(default_factory=lambda: {"app": "assistant"})
-    """Of each job, for the bill."""
 
     def __post_init__(self) -> None:
         self._service: Any = self.google.service("bigquery", "v2", "bigquery/v2/")
@@ -76,23 +73,22 @@ class BigQuery:
         return max(1, int(self.usd / USD_PER_TIB * TIB))
 
     async def tables(self) -> Sequence[TableInfo]:
-        found: dict[str, TableInfo] = {}
-        more: dict[str, str] = {}
-        while True:
-            where = {"projectId": self.project, "datasetId": self.dataset}
-            request = self._service.tables().list(**where, maxResults=PAGE, **more)
+        found: list[TableInfo] = []
+        listing = self._service.tables()
+        request = listing.list(projectId=self.project, datasetId=self.dataset, maxResults=PAGE)
+        while request is not None:
             page = await self.google.call(request, 0)
             for each in page.get("tables") or ():
                 name = str(each["tableReference"]["tableId"])
-                found[name] = TableInfo(name, note=kind_of(each))
-            token = str(page.get("nextPageToken") or "")
-            if not token or {"pageToken": token} == more:
-                return [found[name] for name in sorted(found)]
-            more = {"pageToken": token}
+                found.append(TableInfo(name, note=kind_of(each)))
+            request = listing.list_next(request, page)
+        return sorted(found, key=lambda each: each.name)
 
     async def describe(self, table: str) -> TableInfo | None:
-        name = self._own_name(table)
-        if name is None:
+        name = table.replace("`", "").strip()
+        for prefix in (f"{self.project}.", f"{self.project}:", f"{self.dataset}."):
+            name = name.removeprefix(prefix)
+        if not TABLE.fullmatch(name):  # it is of another dataset
             return None
         where = {"projectId": self.project, "datasetId": self.dataset, "tableId": name}
         try:
@@ -110,13 +106,6 @@ class BigQuery:
             " ".join(notes_of(found)),
         )
 
-    def _own_name(self, table: str) -> str | None:
-        """Return the bare name of a table of this dataset; None for another one's."""
-        bare = table.replace("`", "").strip()
-        for prefix in (f"{self.project}.", f"{self.project}:", f"{self.dataset}."):
-            bare = bare.removeprefix(prefix)
-        return bare if TABLE.fullmatch(bare) else None
-
     async def query(self, sql: str, max_rows: int) -> Rows:
         """Return the first rows of one SELECT."""
         if why := refusal(sql, self.dialect):
@@ -130,35 +119,29 @@ class BigQuery:
                 "fewer rows, a filter, fewer joins."
             ) from None
         except GoogleError as error:
-            if mended := _mendable(error):
-                raise StatementFailed(mended) from error
-            raise
+            if not _is_closed(error) and error.reason not in MENDABLE:
+                raise
+            said = f"BigQuery: {one_line(error.said) or error.reason}"
+            raise StatementFailed(said) from error
 
     async def _query(self, sql: str, max_rows: int) -> Rows:
-        asked = self._configuration(sql)
+        dataset = {"projectId": self.project, "datasetId": self.dataset}
+        query = {"query": sql, "useLegacySql": False, "defaultDataset": dataset}
+        asked = {"query": query, "labels": {"app": "assistant"}}
         price, location = await self._weigh(sql, asked)
         job = {"projectId": self.project, "jobId": f"assistant_{uuid.uuid4().hex}"}
         job |= {"location": location} if location else {}
-        query = {**asked["query"], "maximumBytesBilled": str(self.most_bytes)}
+        query["maximumBytesBilled"] = str(self.most_bytes)
         timeout = {"jobTimeoutMs": str(int(self.query_s * 1000))}
-        body = {"jobReference": job, "configuration": {**asked, **timeout, "query": query}}
         done = False
         try:
-            job = await self._start(body)
+            job = await self._start({"jobReference": job, "configuration": asked | timeout})
             rows = await self._rows(job, max_rows, f"{price:,} bytes read.")
             done = True
             return rows
         finally:
             if not done:  # nobody waits for it any more
                 await self._cancel(job)
-
-    def _configuration(self, sql: str) -> dict[str, Any]:
-        query = {
-            "query": sql,
-            "useLegacySql": False,
-            "defaultDataset": {"projectId": self.project, "datasetId": self.dataset},
-        }
-        return {"query": query, "labels": dict(self.labels)}
 
     async def _weigh(self, sql: str, asked: Json) -> tuple[int, str]:
         """Return the bytes that a query would read, and where it would run.
@@ -217,56 +200,39 @@ class BigQuery:
         rows: list[tuple[Value, ...]] = []
         fields: Sequence[Json] = ()
         total: int | None = None
-        more: dict[str, Any] = {}
         size = 0
-        while True:
-            asked = {"maxResults": max(0, min(PAGE, max_rows - len(rows))), **more}
-            page = await self._results(job, asked)
+        jobs = self._service.jobs()
+        request = jobs.getQueryResults(
+            **_place_of(job),
+            maxResults=min(PAGE, max_rows),
+            timeoutMs=WAIT_MS,
+            formatOptions_useInt64Timestamp=True,
+        )
+        while request is not None and len(rows) < max_rows and size <= self.max_bytes:
+            page = await self.google.call(request, 0)
+            if not page.get("jobComplete"):
+                await asyncio.sleep(0.1)
+                continue
             fields = (page.get("schema") or {}).get("fields") or fields
             total = int(page["totalRows"]) if "totalRows" in page else total
             came = [row_of(fields, each) for each in page.get("rows") or ()]
             rows += came
             size += sum(len(str(cell)) for row in came for cell in row)
-            token = str(page.get("pageToken") or "")
-            full = len(rows) >= max_rows or size > self.max_bytes
-            if not token or full or {"pageToken": token} == more:
-                break
-            more = {"pageToken": token}
+            request = jobs.getQueryResults_next(request, page)
         columns = tuple(column_of(each) for each in fields)
         return Rows(columns, tuple(rows[:max_rows]), total, note)
 
-    async def _results(self, job: Json, asked: Json) -> Json:
-        """Return a page of the result, as soon as there is one."""
-        where = {key: job[key] for key in ("projectId", "jobId", "location") if job.get(key)}
-        while True:
-            request = self._service.jobs().getQueryResults(
-                **where, **asked, timeoutMs=WAIT_MS, formatOptions_useInt64Timestamp=True
-            )
-            started = time.monotonic()
-            page = await self.google.call(request, 0)
-            if page.get("jobComplete"):
-                return page
-            if time.monotonic() - started < WAIT_MS / 10_000:  # it was not held open
-                await asyncio.sleep(0.1)
-
     async def _cancel(self, job: Json) -> None:
-        where = {key: job[key] for key in ("projectId", "jobId", "location") if job.get(key)}
         with suppress(GoogleError, TimeoutError):  # BigQuery ends it by jobTimeoutMs otherwise
             async with asyncio.timeout(CANCEL_S):
-                await self.google.call(self._service.jobs().cancel(**where), 0)
+                await self.google.call(self._service.jobs().cancel(**_place_of(job)), 0)
 
     async def aclose(self) -> None:
         await self.google.aclose()
 
 
-def _mendable(error: GoogleError) -> str:
-    """Return what the model is told of a query that failed.
-
-    Empty where no other query would help.
-    """
-    if not _is_closed(error) and error.reason not in MENDABLE:
-        return ""
-    return f"BigQuery: {one_line(error.said) or error.reason}"
+def _place_of(job: Json) -> dict[str, Any]:
+    return {key: job[key] for key in ("projectId", "jobId", "location") if job.get(key)}
 
 
 def _is_closed(error: GoogleError) -> bool:

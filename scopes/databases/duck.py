@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from scopes.databases.allow_list import MACHINE, REFUSED
-from scopes.databases.table_kinds import is_duckdb
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 from scopes.tool import SourceFailed, ToolError
@@ -26,14 +25,8 @@ REQUEST_S = 30.0
 """Seconds of a request for which nothing else is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class DuckPlace:
-    """The one database that a process works on for all its life."""
-
-    path: Path
-    files: bool
-    """A folder of tables, or a file that is none of DuckDB's."""
-    schema: str | None = None
+Source = tuple[Path, str | None]
+"""The one database that a process works on for all its life, and its schema."""
 
 
 @dataclass
@@ -42,7 +35,7 @@ class DuckPool:
 
     memory_mb: int
     """Address space of each."""
-    _idle: list[tuple[DuckPlace | None, WorkerProcess]] = field(default_factory=list)
+    _idle: list[tuple[Source | None, WorkerProcess]] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
     def warm(self) -> None:
@@ -52,20 +45,20 @@ class DuckPool:
             self._idle[0][1].start()
 
     @asynccontextmanager
-    async def worker(self, place: DuckPlace) -> AsyncIterator[WorkerProcess]:
-        """A process for this place, for the requests of one query."""
+    async def worker(self, source: Source) -> AsyncIterator[WorkerProcess]:
+        """A process for this database, for the requests of one query."""
         async with self._turns:
-            worker = self._taken(place)
+            worker = self._taken(source)
             try:
                 yield worker
             finally:
-                self._idle.append((place, worker))
+                self._idle.append((source, worker))
                 while len(self._idle) > MAX_IDLE:
                     await self._idle.pop(0)[1].aclose()
 
-    def _taken(self, place: DuckPlace) -> WorkerProcess:
+    def _taken(self, source: Source) -> WorkerProcess:
         for mine in reversed(self._idle):
-            if mine[0] in (place, None):
+            if mine[0] in (source, None):
                 self._idle.remove(mine)
                 return mine[1]
         return self._new()
@@ -89,8 +82,6 @@ OPEN_S = 25.0
 """Until files are tables; one DuckDB file opens in milliseconds."""
 SLOW_FILES = "The files took too long to read: give fewer or smaller ones, or a DuckDB file."
 DIED = "The query brought its process down: write it another way, with less."
-READ: Mapping[str, Callable[[str], Value]] = {"f": float, "n": Decimal}
-"""What the program's letters stand for."""
 MENDABLE = {
     "statement": REFUSED,
     "machine": f"{MACHINE} Tables come from names, and from range, unnest and generate_series.",
@@ -105,14 +96,6 @@ FAILED = {
     "broken": "The file of the database cannot be opened, or another version of DuckDB made it.",
     "schema": "The database has no schema of the name that the settings give.",
 }
-
-
-def place_of(path: Path, schema: str | None = None) -> DuckPlace:
-    """Return what lies at a path, by its first bytes. Raises OSError where nothing can be read."""
-    path = path.resolve()
-    if path.is_dir():
-        return DuckPlace(path, True, schema)
-    return DuckPlace(path, not is_duckdb(path), schema)
 
 
 @dataclass(frozen=True)
@@ -131,31 +114,25 @@ class Duck:
         return "DuckDB"
 
     async def tables(self) -> Sequence[TableInfo]:
-        found, _ = await self._asked({"op": "tables", "most": MAX_TABLES})
+        found, _ = await self._asked({"op": "tables", "table": "", "most": MAX_TABLES})
         return [_table(each) for each in found]
 
     async def describe(self, table: str) -> TableInfo | None:
-        found, _ = await self._asked({"op": "describe", "table": table})
+        found, _ = await self._asked({"op": "tables", "table": table, "most": 1})
         return _table(found[0]) if found else None
 
     async def query(self, sql: str, max_rows: int) -> Rows:
         wanted = {"op": "query", "sql": sql, "max_rows": max_rows, "max_bytes": self.max_bytes}
         (head, *rows), ending = await self._asked(wanted)
         columns = tuple(Column(str(name), str(kind)) for name, kind in head["columns"])
-        cut = ending.get("cut", 0)
-        note = f"Cells cut for their length: {cut}." if cut else ""
-        return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), ending["end"], note)
+        return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), ending["end"])
 
     async def aclose(self) -> None:
         """The processes are the pool's."""
 
     async def _asked(self, request: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
         """Return the lines of a reply and its last one. Raises ToolError, SourceFailed."""
-        try:
-            place = await asyncio.to_thread(place_of, self.path, self.schema)
-        except OSError:
-            raise SourceFailed(FAILED["absent"]) from None
-        *lines, ending = await self._answered(place, request)
+        *lines, ending = await self._answered(request)
         failed = ending.get("failed")
         if failed is None:
             return lines, ending
@@ -167,18 +144,18 @@ class Duck:
             else StatementFailed(ending["message"])
         )
 
-    async def _answered(self, place: DuckPlace, request: Mapping[str, Any]) -> list[Any]:
+    async def _answered(self, request: Mapping[str, Any]) -> list[Any]:
         """Return the lines of a reply. Raises ToolError where there is none."""
-        told = {"place": str(place.path), "files": place.files, "schema": place.schema}
+        source = {"path": str(self.path.absolute()), "schema": self.schema}
         slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier."
-        requests = [(request, self.query_s, slow)]
-        if place.files:
-            requests.insert(0, ({"op": "open"}, OPEN_S, SLOW_FILES))
         lines: list[Any] = []
-        async with self.pool.worker(place) as worker:
-            for asked, seconds, late in requests:
+        async with self.pool.worker((self.path, self.schema)) as worker:
+            for asked, seconds, late in (
+                ({"op": "open"}, OPEN_S, SLOW_FILES),
+                (request, self.query_s, slow),
+            ):
                 try:
-                    reply = await worker.ask(json.dumps(told | {**asked}).encode(), seconds)
+                    reply = await worker.ask(json.dumps({**source, **asked}).encode(), seconds)
                 except WorkerTimedOut:
                     raise ToolError(late) from None
                 except WorkerDied:
@@ -186,7 +163,7 @@ class Duck:
                 lines = [json.loads(line) for line in reply.splitlines()]
                 if "failed" in lines[-1]:
                     break
-            if lines[-1]["spent"]:
+            if lines[-1].get("failed") == "memory":
                 await worker.end()
         return lines
 
@@ -197,7 +174,4 @@ def _table(told: Mapping[str, Any]) -> TableInfo:
 
 
 def _value(cell: Any) -> Value:
-    if isinstance(cell, dict):
-        ((kind, text),) = cell.items()
-        return READ[kind](text)
-    return cell  # type: ignore[no-any-return]
+    return Decimal(cell["n"]) if isinstance(cell, dict) else cell

@@ -7,7 +7,6 @@ life, and of what to do with it. An answer is lines of JSON.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +24,8 @@ from scopes.databases.allow_list import (
     DUCKDB_VIEWS,
     INFORMATION_SCHEMA,
 )
-from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load
-from scopes.databases.table_rows import quoted
+from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load, quoted
+from scopes.databases.table_kinds import is_duckdb
 from scopes.programs import limit, serve
 
 OVERHEAD_MB = 256
@@ -53,11 +52,11 @@ class Failed(Exception):
 class DuckSource:
     """Where the tables are, and what is open of it."""
 
-    place: Path
-    files: bool
-    """A folder of tables, or a file that is none of DuckDB's."""
+    path: Path
     schema: str | None
     memory_mb: int
+    files: bool = False
+    """A folder of tables, or a file that is none of DuckDB's."""
     connection: duckdb.DuckDBPyConnection | None = None
     mark: object = None
     """What the files looked like when they were opened."""
@@ -65,10 +64,17 @@ class DuckSource:
 
     def opened(self) -> duckdb.DuckDBPyConnection:
         """Return the connection, made again where a file has changed. Raises Failed."""
-        mark = self._mark()
+        place = self.path.resolve()
+        try:
+            self.files = place.is_dir() or not is_duckdb(place)
+            files = candidates(place) if self.files else [place]
+            stats = [(str(file), file.lstat()) for file in files[:MAX_FILES]]
+        except OSError:
+            raise Failed("absent") from None
+        mark = len(files), [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
         if self.connection is None or mark != self.mark:
             self.close()
-            self.connection = self._open()
+            self.connection = self._open(place)
             self.mark = mark
         return self.connection
 
@@ -77,23 +83,14 @@ class DuckSource:
             self.connection.close()
             self.connection = None
 
-    def _mark(self) -> object:
-        try:
-            files = candidates(self.place) if self.files else [self.place]
-            stats = [(str(f), f.lstat()) for f in files[:MAX_FILES]]
-        except OSError:
-            raise Failed("absent") from None
-        return len(files), [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
-
-    def _open(self) -> duckdb.DuckDBPyConnection:
+    def _open(self, place: Path) -> duckdb.DuckDBPyConnection:
         limit = f"{max(64, self.memory_mb - OVERHEAD_MB)}MB"
-        where = ":memory:" if self.files else str(self.place)
+        where = ":memory:" if self.files else str(place)
         made: dict[str, str | bool | int | float | list[str]] = {
             "threads": "1",
             "memory_limit": limit,
             "temp_directory": "",
             "max_temp_directory_size": "0B",
-            "enable_external_file_cache": False,  # by path: one path leads to several files here
         }
         try:
             connection = duckdb.connect(where, read_only=not self.files, config=made)
@@ -102,11 +99,15 @@ class DuckSource:
         except duckdb.Error:
             raise Failed("broken") from None
         if self.files:
-            self.loaded = load(connection, self.place)
+            self.loaded = load(connection, place)
         for statement in LOCK.split(";"):
             connection.execute(statement)
         if self.schema:
-            full = self.schema if "." in self.schema else f"{catalog_of(connection)}.{self.schema}"
+            full = (
+                self.schema
+                if "." in self.schema
+                else f"{_home_of(connection).catalog}.{self.schema}"
+            )
             try:
                 connection.execute("USE " + ".".join(map(quoted, full.split("."))))
             except duckdb.Error:
@@ -115,17 +116,22 @@ class DuckSource:
         return connection
 
 
-def catalog_of(connection: duckdb.DuckDBPyConnection) -> str:
-    """Return what DuckDB calls the open file: its name without the ending."""
-    found = connection.execute(f"SELECT {OURS}.current_database()").fetchone()
-    return str(found[0]) if found else ""
+class Namespace(NamedTuple):
+    """Where names without a prefix are looked up."""
+
+    catalog: str
+    """What DuckDB calls the open file: its name without the ending."""
+    schema: str
+
+
+def _home_of(connection: duckdb.DuckDBPyConnection) -> Namespace:
+    asked = f"SELECT {OURS}.current_database(), {OURS}.current_schema()"
+    return Namespace(*map(str, connection.execute(asked).fetchall()[0]))
 
 
 MEGABYTE = 1 << 20
 FEW_COLUMNS = 120
 """Up to so many in all, a list of tables tells the columns too."""
-COUNTED_AT_ONCE = 50
-"""Tables; one statement for each takes three times as long."""
 LIST = f"""
 SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
 AND NOT temporary UNION ALL
@@ -164,8 +170,7 @@ class Program:
         """Answer one request; what goes wrong is an answer too. Its last line ends it."""
         self.lines.clear()
         ending = self._ending(request)
-        spent = self.source.loaded.stuck or ending.get("failed") == "memory"
-        self._say(ending | {"spent": spent})
+        self._say(ending)
         return b"".join(self.lines)
 
     def _ending(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -178,68 +183,43 @@ class Program:
         except duckdb.Error as error:
             return {"failed": "sql", "message": " ".join(str(error).split())[:400]}
         finally:
-            if not self.source.files:
+            if not self.source.files and request["op"] != "open":  # which another one follows
                 self.source.close()  # while it is open, nobody can write to it
 
     def _do(self, connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
         if request["op"] == "open":
             return {"end": None}
         if request["op"] == "tables":
-            return self._tables(connection, request["most"])
-        if request["op"] == "describe":
-            return self._describe(connection, request["table"])
+            return self._tables(connection, request["table"], request["most"])
         return self._query(connection, request["sql"], request["max_rows"], request["max_bytes"])
 
-    def _tables(self, connection: duckdb.DuckDBPyConnection, most: int) -> dict[str, Any]:
-        listed = connection.execute(LIST).fetchall()
-        columns = connection.execute(COLUMNS).fetchall()
-        few = len(columns) <= FEW_COLUMNS
-        home = _home_of(connection)
-        counted = _counted(connection, home.catalog, [t[:2] for t in listed[:most] if t[3]])
-        for schema, table, note, is_table in listed[:most]:
-            mine = [c[2:] for c in columns if c[:2] == (schema, table)] if few else []
-            rows = counted.get((schema, table))
-            name = self._name(connection, home, schema, table)
-            self._say(self._table(name, table, note, is_table, rows, mine))
-        for file, why in self.source.loaded.unreadable.items():
-            self._say({"name": file, "rows": None, "note": f"not readable: {why}", "columns": []})
-        return {"end": None}
-
-    def _describe(self, connection: duckdb.DuckDBPyConnection, wanted: str) -> dict[str, Any]:
-        """Return one table; of those that a bare name may mean, the one that a query would take."""
+    def _tables(
+        self, connection: duckdb.DuckDBPyConnection, wanted: str, most: int
+    ) -> dict[str, Any]:
+        """Return all tables, or one; of those that a bare name may mean, that of a query."""
         wanted = wanted.casefold().replace('"', "")
         home = _home_of(connection)
-        found = [
-            row
-            for row in connection.execute(LIST).fetchall()
-            if f".{home.catalog}.{row[0]}.{row[1]}".casefold().endswith(f".{wanted}")
-        ]
-        for schema, table, note, is_table in sorted(found, key=lambda row: row[0] != home.schema)[
-            :1
-        ]:
-            listed = connection.execute(COLUMNS).fetchall()
-            columns = [c[2:] for c in listed if c[:2] == (schema, table)]
-            counted = _counted(connection, home.catalog, [(schema, table)] if is_table else [])
-            name = self._name(connection, home, schema, table)
-            rows = counted.get((schema, table))
-            self._say(self._table(name, table, note, is_table, rows, columns))
+        listed = connection.execute(LIST).fetchall()
+        if wanted:
+            listed.sort(key=lambda row: row[0] != home.schema)
+            named = [(f".{home.catalog}.{row[0]}.{row[1]}".casefold(), row) for row in listed]
+            listed = [row for name, row in named if name.endswith(f".{wanted}")][:1]
+        columns = connection.execute(COLUMNS).fetchall()
+        shown = bool(wanted) or len(columns) <= FEW_COLUMNS
+        for schema, table, note, is_table in listed[:most]:
+            file = self.source.loaded.tables.get(table)
+            said = ("" if is_table else "a view", note, file and f"from {file}")
+            mine = [c[2:] for c in columns if shown and c[:2] == (schema, table)]
+            told = {
+                "name": self._name(connection, home, schema, table),
+                "rows": _count(connection, home.catalog, schema, table) if is_table else None,
+                "note": "; ".join(filter(None, said)),
+                "columns": [[column, kind, of or ""] for column, kind, of in mine],
+            }
+            self._say(told)
+        for file, why in self.source.loaded.unreadable.items() if not wanted else ():
+            self._say({"name": file, "rows": None, "note": f"not readable: {why}", "columns": []})
         return {"end": None}
-
-    def _table(
-        self,
-        name: str,
-        table: str,
-        note: str | None,
-        is_table: bool,
-        rows: int | None,
-        columns: Sequence[tuple[str, str, str | None]],
-    ) -> dict[str, Any]:
-        file = self.source.loaded.tables.get(table)
-        told = "; ".join(
-            filter(None, ("" if is_table else "a view", note, file and f"from {file}"))
-        )
-        columns_told = [[column, kind, said or ""] for column, kind, said in columns]
-        return {"name": name, "rows": rows, "note": told, "columns": columns_told}
 
     def _name(
         self, connection: duckdb.DuckDBPyConnection, home: Namespace, schema: str, table: str
@@ -272,47 +252,23 @@ class Program:
             raise Failed("deep") from None
         columns, cursor = _run(connection, statements[0])
         self._say({"columns": columns})
-        cells = Cells()
         count = size = 0
-        for row in _rows(cursor):
-            line = _line([cells.of(value) for value in row])
+        while row := cursor.fetchone():
+            line = _line([_cell(value) for value in row])
             size += len(line)
             if count == max_rows or size > max_bytes:
-                return {"end": None, "cut": cells.cut}
+                return {"end": None}
             self.lines.append(line)
             count += 1
-        return {"end": count, "cut": cells.cut}
+        return {"end": count}
 
     def _say(self, reply: dict[str, Any]) -> None:
         self.lines.append(_line(reply))
 
 
-class Namespace(NamedTuple):
-    """Where names without a prefix are looked up."""
-
-    catalog: str
-    schema: str
-
-
-def _home_of(connection: duckdb.DuckDBPyConnection) -> Namespace:
-    here = connection.execute(f"SELECT {OURS}.current_schema()").fetchone()
-    return Namespace(catalog_of(connection), str(here[0]) if here else "")
-
-
-def _counted(
-    connection: duckdb.DuckDBPyConnection, catalog: str, tables: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
-    """Count the rows of these tables (schema, name), many in one statement."""
-    counted: dict[tuple[str, str], int] = {}
-    for start in range(0, len(tables), COUNTED_AT_ONCE):
-        some = tables[start : start + COUNTED_AT_ONCE]
-        counts = [
-            f"SELECT {n}, {OURS}.count_star() FROM {'.'.join(map(quoted, (catalog, *table)))}"
-            for n, table in enumerate(some)
-        ]
-        for n, rows in connection.execute(" UNION ALL ".join(counts)).fetchall():
-            counted[some[n]] = rows
-    return counted
+def _count(connection: duckdb.DuckDBPyConnection, *names: str) -> int:
+    table = ".".join(map(quoted, names))
+    return int(connection.execute(f"SELECT {OURS}.count_star() FROM {table}").fetchall()[0][0])
 
 
 def _line(value: Any) -> bytes:
@@ -323,20 +279,12 @@ def _run(
     connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement
 ) -> tuple[list[tuple[str, str]], duckdb.DuckDBPyConnection]:
     """Return the names and types of the columns, and a cursor over exact rows."""
-    columns = _columns(connection.sql(statement.query).description)  # bound, and not yet run
+    described = connection.sql(statement.query).description or []  # bound, and not yet run
+    columns = [(str(column[0]), str(column[1])) for column in described]
     kinds = [kind for _, kind in columns]
     if any(map(INEXACT.search, kinds)):
         return columns, connection.execute(exactly(statement.query, kinds))
     return columns, connection.execute(statement)
-
-
-def _columns(described: Sequence[Sequence[Any]] | None) -> list[tuple[str, str]]:
-    return [(str(column[0]), str(column[1])) for column in described or ()]
-
-
-def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
-    while rows := cursor.fetchmany(100):
-        yield from rows
 
 
 def tells_of_data(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
@@ -400,27 +348,14 @@ def _column(n: int, kind: str) -> str:
     return f"CAST({text} AS DOUBLE)" if kind == "FLOAT" else text  # 19.99, not 19.9899997
 
 
-@dataclass
-class Cells:
-    """Values as JSON; what JSON has no word for is a pair of a letter and a text."""
-
-    cut: int = 0
-    """Cells that were too long."""
-
-    def of(self, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int):
-            return value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else {"f": str(value)}
-        if isinstance(value, Decimal):
-            return {"n": str(value)}
-        return self._text(_spelled(value))
-
-    def _text(self, text: str) -> str:
-        if len(text) <= MAX_CELL:
-            return text
-        self.cut += 1
-        return f"{text[:MAX_CELL]}... [cut]"
+def _cell(value: Any) -> Any:
+    """Return a value as JSON: a number that is exact in decimals as `{"n": text}`."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Decimal):
+        return {"n": str(value)}
+    text = _spelled(value)
+    return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}... [cut]"
 
 
 def _spelled(value: Any) -> str:
@@ -438,11 +373,11 @@ def main(memory_mb: int) -> None:
     confined(reads=True)
 
     @cache
-    def program(place: str, files: bool, schema: str | None) -> Program:
-        return Program(DuckSource(Path(place), files, schema, memory_mb))
+    def program(path: str, schema: str | None) -> Program:
+        return Program(DuckSource(Path(path), schema, memory_mb))
 
     def reply(request: bytes) -> bytes:
         asked = json.loads(request)
-        return program(asked["place"], asked["files"], asked["schema"]).answer(asked)
+        return program(asked["path"], asked["schema"]).answer(asked)
 
     serve(reply)

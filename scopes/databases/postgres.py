@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,10 +25,6 @@ LOCK_S = 5
 """How long a query waits for a lock that somebody holds."""
 MAX_RUNNING = 3
 """Queries at a time, each over a connection; a role has few, and others use the server, too."""
-MAX_IDLE = 2
-"""Connections kept open between queries."""
-TAKEN = re.compile("too many (connections|clients)|no more connections|slots are reserved")
-"""What a server without a free connection, or PgBouncer, says: it has no SQLSTATE then."""
 MAX_CELL = 32_767
 """Characters, as in Excel; a longer cell is cut by the server."""
 ROW_CHARS = 1_000_000
@@ -64,10 +59,6 @@ UNREACHABLE: Final = (
     "The PostgreSQL server cannot be reached, or does not let the bot in: see data.databases in "
     "assistant.yaml."
 )
-FULL: Final = (
-    "Others hold all connections that the PostgreSQL server allows. Try again once; if they still "
-    "do, say so in your result."
-)
 SENTENCES: Final = {
     "22021": "A text is in another encoding than the database: leave its column out, or select "
     "encode(convert_to(column, 'SQL_ASCII'), 'escape').",
@@ -79,9 +70,6 @@ SENTENCES: Final = {
 }
 """By SQLSTATE (PostgreSQL, appendix A)."""
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
-KEPT: Final = "SELECT set_config('track_activities', 'off', true)"
-"""Keeps the statements of a transaction from others. A superuser may, and from PostgreSQL 15 on who
-was granted SET on that parameter."""
 
 
 @dataclass
@@ -94,8 +82,6 @@ class Postgres:
     query_s: float
     max_bytes: int
     """Of a result."""
-    _secret: bool = False
-    """Whether the role may keep its statements from others."""
     _idle: list[Connection] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
@@ -145,13 +131,14 @@ class Postgres:
     async def _reading(self) -> AsyncIterator[Connection]:
         """A connection in a transaction that only reads. Raises ToolError, SourceFailed."""
         async with self._turns:
-            connection = await self._connected()
+            connection = None
             try:
                 async with asyncio.timeout(self.query_s + LOCK_S):
-                    await self._begin(connection)
+                    connection = await self._begun()
                     yield connection
                     if not connection.closed:
                         await connection.rollback()
+                        self._idle.append(connection)
             except TimeoutError:
                 raise ToolError(SENTENCES["57014"]) from None
             except UnicodeError:
@@ -159,56 +146,43 @@ class Postgres:
             except psycopg.Error as error:
                 raise _failed(error) from None
             finally:
-                healthy = not connection.closed and (
-                    connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-                )
-                if healthy and len(self._idle) < MAX_IDLE:
-                    self._idle.append(connection)
-                else:
+                if connection and connection not in self._idle:
                     await connection.close()
+
+    async def _begun(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            with suppress(psycopg.OperationalError):  # the server has closed it meanwhile
+                await self._begin(connection)
+                return connection
+        connection = await self._connected()
+        await self._begin(connection)
+        return connection
 
     async def _begin(self, connection: Connection) -> None:
         ms = (str(int(self.query_s * 1000)), str(LOCK_S * 1000))
-        if self._secret:
-            await connection.execute(KEPT)
         await connection.execute(SETTINGS, ms)
         if self.schema:
             path = compose.Identifier(self.schema)
             await connection.execute(compose.SQL("SET LOCAL search_path TO {}").format(path))
 
     async def _connected(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            try:
-                async with asyncio.timeout(CONNECT_S):
-                    await connection.execute("SELECT 1")
-                    await connection.rollback()
-                return connection
-            except (psycopg.Error, TimeoutError):  # the server has closed it meanwhile
-                await connection.close()
-        return await self._new()
-
-    async def _new(self) -> Connection:
-        """Open one more connection. Raises ToolError where none is free, SourceFailed."""
+        """Connect, and keep the statements of this session from others where the role may: a
+        superuser may, and from PostgreSQL 15 on who was granted SET on that parameter."""
+        more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}
+        more["client_encoding"] = "utf8"  # in which statements are sent, whatever the server's is
         try:
-            return await self._opened()
+            if self.password_file:
+                more["password"] = (await asyncio.to_thread(self.password_file.read_text)).strip()
+            connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **more)
         except (psycopg.Error, OSError) as error:
             kind = type(error).__name__
             log.warning("a database of data.databases cannot be opened: %s", kind)
-            taken = TAKEN.search(str(error))
-            raise (ToolError(FULL) if taken else SourceFailed(UNREACHABLE)) from None
-
-    async def _opened(self) -> Connection:
-        more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}
-        more["client_encoding"] = "utf8"  # in which statements are sent, whatever the server's is
-        if self.password_file:
-            more["password"] = (await asyncio.to_thread(self.password_file.read_text)).strip()
-        connection = await psycopg.AsyncConnection.connect(self.url, **more)
-        await connection.set_read_only(True)
+            raise SourceFailed(UNREACHABLE) from None
         with suppress(psycopg.errors.InsufficientPrivilege):
-            await connection.execute(KEPT)
-            self._secret = True
-        await connection.rollback()
+            await connection.execute("SET track_activities = off")
+        await connection.set_autocommit(False)
+        await connection.set_read_only(True)
         if connection.info.parameter_status("is_superuser") == "on":
             log.warning("a database of data.databases is read as a superuser: give a role for it")
         return connection

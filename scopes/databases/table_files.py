@@ -1,94 +1,33 @@
 """A folder of CSV, Parquet, SQLite and Excel files as tables of DuckDB; runs in the child alone.
 
-Whatever a file holds, it costs no more than the limits of that process, and one that cannot be read
-is listed with the reason.
+What a file holds costs no more than the limits of that process, and one that cannot be read is
+listed with the reason.
 """
 
 from __future__ import annotations
 
-import math
+import codecs
 import os
 import re
+import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from datetime import date, datetime
+from importlib import import_module
+from itertools import chain, islice
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
+from typing import Any
 
 import duckdb
 
 from scopes.clean import unified
-from scopes.databases.table_kinds import CSV, EXCEL, PARQUET, SQLITE, TABLES, is_duckdb
-from scopes.databases.table_rows import (
-    OPEN,
-    RowsPart,
-    TableUnreadable,
-    csv,
-    insert,
-    quoted,
-    sheets,
-    sqlite,
-)
-
-STARVED = 3
-LOOK_S = 0.05
-GRACE_S = 0.2
-"""How long a library that was told to stop may take to do so."""
-
-
-class Late(Exception):
-    """The time was up. `stuck`: the work goes on all the same, until the process ends."""
-
-    def __init__(self, *, stuck: bool) -> None:
-        super().__init__("the time was up")
-        self.stuck = stuck
-
-
-_stuck: list[Thread] = []
-"""Threads whose work goes on after its time."""
-
-
-def _computed() -> float:
-    """Return the CPU seconds of this process, without those of work that was given up."""
-    clocks = [time.pthread_getcpuclockid(t.ident) for t in _stuck if t.ident and t.is_alive()]
-    return time.process_time() - sum(map(time.clock_gettime, clocks))
-
-
-def within(seconds: float, work: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Do `work` in a thread of its own; call `stop` if it takes longer than this.
-
-    If this process hardly gets a processor, the work may take up to `STARVED` times as long. Raises
-    Late, or what the work raises.
-    """
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:  # the seam: it is raised where it is waited for
-            failed.append(error)
-
-    thread = Thread(target=run, daemon=True)
-    began, computed = time.monotonic(), _computed()
-    thread.start()
-    thread.join(max(seconds, 0.0))
-    while thread.is_alive() and _computed() - computed < seconds / 2:
-        if time.monotonic() - began > STARVED * seconds:
-            break
-        thread.join(LOOK_S)
-    if thread.is_alive():
-        stop()
-        thread.join(GRACE_S)
-        if thread.is_alive():
-            _stuck.append(thread)
-        raise Late(stuck=thread.is_alive())
-    if failed:
-        raise failed[0]
-
+from scopes.databases.table_kinds import CSV, EXCEL, PARQUET, TABLES, is_duckdb
 
 OTHER = {
     ".xls": "save it as .xlsx",
@@ -98,22 +37,23 @@ OTHER = {
     ".duckdb": "name it as a database of its own",
 }
 """What people take for tables, and what to do about it."""
-LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_FILES = 100
-MAX_FILE, MAX_ALL = 100_000_000, 300_000_000
-"""Bytes."""
+MAX_FILE, MAX_ALL, MAX_UNPACKED = 100_000_000, 300_000_000, 300_000_000
+"""Bytes: of a file, of all together, of an unpacked Excel file."""
 FOLDER_S = 20.0
-"""Seconds that all files of a folder may take."""
-SMALL_S = 1.0
-"""What a file has of them at least, while they last: the first of its kind loads a library."""
-LEAST_S = 2.0
-PACE = {CSV: 10_000_000, PARQUET: 10_000_000, SQLITE: 1_000_000, EXCEL: 100_000}
-"""For so many bytes a file may take a second more than `LEAST_S`: ten times what most take."""
+"""Seconds that all files of a folder may take; one takes at most half of those that are left."""
 LATE = "not all of it could be read in time; make a DuckDB file of it"
-MAX_BROKEN = 20
-"""Views of a file that are listed with the reason why they are no tables."""
-MORE = f"only the first {MAX_BROKEN} of them are listed"
 MEMORY = "it needs more memory than data.memory_mb allows; give it as a DuckDB file"
+
+Row = Sequence[Any]
+
+
+class TableUnreadable(Exception):
+    """Why a file is no table, as an operator can act on it."""
+
+
+class Late(Exception):
+    """The time of a file was up."""
 
 
 @dataclass
@@ -124,8 +64,10 @@ class Loaded:
     """Name -> the file that it came from."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """File, or view of one -> why it is no table."""
-    stuck: bool = False
-    """Whether something is still read, in vain; the process is not to be used again."""
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def candidates(place: Path) -> list[Path]:
@@ -145,152 +87,149 @@ def _is_known(name: str) -> bool:
 
 
 def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
-    """Make a table of each file, sheet and table of SQLite, named after it.
-
-    Those that should take least come first, and each may take its part of the time that is left:
-    one that takes too long takes no other along.
-    """
+    """Make a table of each file, sheet and table of SQLite, named after it."""
     loaded, room, files = Loaded(), MAX_ALL, candidates(place)
-    waiting = sorted(files[:MAX_FILES], key=_patience)
-    readings = {file: FileReading(file, n) for n, file in enumerate(waiting)}
     until = time.monotonic() + FOLDER_S
-    for n, (file, reading) in enumerate(readings.items()):
-        left = until - time.monotonic()
-        share = max(left / (len(waiting) - n), min(SMALL_S, left))
-        cursor = connection.cursor()
-        work = partial(reading.read, cursor, room)
+    for file in files[:MAX_FILES]:
+        now = time.monotonic()
+        reading = FileReading(file, connection, loaded, now + max(until - now, 0.0) / 2)
         try:
-            within(min(share, _patience(file)), work, cursor.interrupt)
-            room -= reading.size
-        except Late as late:
-            loaded.unreadable[file.name] = LATE
-            loaded.stuck = loaded.stuck or late.stuck
+            room -= reading.read(room)
         except TableUnreadable as error:
             loaded.unreadable[file.name] = str(error)
+        except (Late, duckdb.InterruptException):
+            loaded.unreadable[file.name] = LATE
         except (MemoryError, duckdb.OutOfMemoryException, duckdb.TransactionException):
             # in memory nothing else keeps a table from being committed
             loaded.unreadable[file.name] = MEMORY
         except Exception as error:  # the seam: one file that breaks a parser hides no other
             loaded.unreadable[file.name] = _reason(error, file)
-        loaded.unreadable |= {
-            f"{file.name}: {view}": why for view, why in [*reading.broken.items()]
-        }
-    for own in (True, False):
-        for file in files[:MAX_FILES]:
-            readings[file].name_tables(connection, loaded, own=own)
     if (more := len(files) - MAX_FILES) > 0:
         why = f"only the first {MAX_FILES} files of a folder are read"
         loaded.unreadable[f"{more} more files"] = why
     return loaded
 
 
-def _patience(file: Path) -> float:
-    """Return the most seconds that a file may take."""
-    pace = next((p for endings, p in PACE.items() if file.suffix.lower() in endings), math.inf)
-    try:
-        return LEAST_S + file.lstat().st_size / pace
-    except OSError:
-        return LEAST_S
-
-
 @dataclass
 class FileReading:
-    """One file on its way: its tables have numbers until all files are read."""
+    """One file, which becomes tables."""
 
     file: Path
-    number: int
-    titles: list[str] = field(default_factory=list)
-    """What its tables are to be called after."""
-    made: dict[int, str] = field(default_factory=dict)
-    """Those of them that are there -> what is to be known of each."""
-    broken: dict[str, str] = field(default_factory=dict)
-    """View -> why it is no table."""
-    size: int = 0
-    """Bytes; 0 until it was opened."""
+    connection: duckdb.DuckDBPyConnection
+    loaded: Loaded
+    until: float
+    """By `time.monotonic`."""
 
-    def read(self, connection: duckdb.DuckDBPyConnection, room: int) -> None:
-        """Make its tables, and close the connection. Raises Unreadable and what readers raise."""
-        suffix = self.file.suffix.lower()
-        with closing(connection), _opened(self.file) as (path, self.size):
-            _check(self.file, path, self.size, room)
-            if suffix in CSV:
-                name = self._next(self.file.stem)
-                self.made[0] = csv(connection, name, path)
-            elif suffix in PARQUET:
-                name = self._next(self.file.stem)
-                source = "'" + str(path).replace("'", "''") + "'"
-                connection.execute(f"CREATE TABLE {quoted(name)} AS FROM read_parquet({source})")
-                self.made[0] = ""
-            else:
-                for part in sheets(path, self.file.stem) if suffix in EXCEL else sqlite(path):
-                    self._insert(connection, part)
-        if not self.titles:
-            raise TableUnreadable("it holds no table")
-
-    def _insert(self, connection: duckdb.DuckDBPyConnection, part: RowsPart) -> None:
-        """A view that fails takes no other table along."""
-        name = self._next(part.title)
+    def read(self, room: int) -> int:
+        """Make its tables; return its bytes. Raises TableUnreadable, Late, what readers raise."""
+        size = _size(self.file, room)
+        suffix, before = self.file.suffix.lower(), len(self.loaded.tables)
+        timer = Timer(max(self.until - time.monotonic(), 0.0), self.connection.interrupt)
+        timer.start()
         try:
-            insert(connection, name, part.rows)
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                raise
-            view = " ".join(part.title.split())[:60]
-            more = len(self.broken) >= MAX_BROKEN
-            self.broken["more" if more else view] = MORE if more else _reason(error, self.file)
-        else:
-            self.made[len(self.titles) - 1] = "; ".join(part.notes)
+            if suffix in CSV:
+                name = self._name(self.file.stem)
+                self._made(name, csv(self.connection, name, self.file))
+            elif suffix in PARQUET:
+                name = self._name(self.file.stem)
+                source = _literal(self.file)
+                made = f"CREATE TABLE {quoted(name)} AS FROM read_parquet({source})"
+                self.connection.execute(made)
+                self._made(name)
+            elif suffix in EXCEL:
+                self._sheets()
+            else:
+                self._sqlite()
+        finally:
+            timer.cancel()
+        if len(self.loaded.tables) == before:
+            raise TableUnreadable("it holds no table")
+        return size
 
-    def _next(self, title: str) -> str:
-        self.titles.append(title)
-        return self._table(len(self.titles) - 1)
+    def _sheets(self) -> None:
+        """Read the sheets that hold anything.
 
-    def _table(self, n: int) -> str:
-        return f"{self.number} {n}"
-
-    def name_tables(
-        self, connection: duckdb.DuckDBPyConnection, loaded: Loaded, *, own: bool
-    ) -> None:
-        """Give them names: those that they have of their `own`, or else ones that are left.
-
-        One that could not be made keeps its name from the others, too.
+        What reads them is loaded only where there is such a file: it takes 0.2 s.
         """
-        made = dict(self.made)
-        for n, title in enumerate([*self.titles]):
-            wanted = _wanted(title)
-            if (wanted == title) != own:
-                continue
-            numbered, name = quoted(self._table(n)), quoted(_named(wanted, self.file, loaded))
-            if n not in made:
-                connection.execute(f"DROP TABLE IF EXISTS {numbered}")
-                continue
-            connection.execute(f"ALTER TABLE {numbered} RENAME TO {name}")
-            if made[n]:
-                connection.execute(f"COMMENT ON TABLE {name} IS '{made[n]}'")
+        _check_packed(self.file)
+        open_workbook = import_module("scopes.documents.workbook").open_workbook
+        with self.file.open("rb") as opened, closing(open_workbook(opened)) as book:
+            there = book.worksheets
+            for sheet in there:
+                rows = filter(_width, self._timed(sheet.iter_rows(values_only=True)))
+                begin = list(islice(rows, LOOKED))
+                if begin:
+                    stem = self.file.stem
+                    name = self._name(stem if len(there) == 1 else f"{stem}_{sheet.title}")
+                    self._made(name, insert_sheet(self.connection, name, begin, rows))
+
+    def _sqlite(self) -> None:
+        """Read the tables, then the views, which may have no end; one that fails takes no other
+        along."""
+        with closing(sqlite3.connect(_uri(self.file), uri=True, timeout=BUSY_S)) as source:
+            source.text_factory = lambda raw: raw.decode(errors="replace")
+            source.set_progress_handler(lambda: time.monotonic() > self.until, 10_000)
+            listed = source.execute(
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+                " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name"
+            ).fetchall()
+            for (title,) in listed:
+                name = self._name(title)
+                try:
+                    rows = source.execute(f"SELECT * FROM {quoted(title)}")
+                    names = [column[0] for column in rows.description]
+                    insert(self.connection, name, names, self._timed(rows))
+                except sqlite3.Error as error:
+                    if time.monotonic() > self.until:
+                        raise Late from None
+                    view = f"{self.file.name}: {' '.join(title.split())[:60]}"
+                    self.loaded.unreadable[view] = _reason(error, self.file)
+                else:
+                    self._made(name)
+
+    def _timed(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
+            if time.monotonic() > self.until:
+                raise Late
+            yield row
+
+    def _name(self, title: str) -> str:
+        """Return a name unlike any other, which a query may use without quotes."""
+        base = re.sub(r"\W+", "_", unified(title)).strip("_")[:60] or "table"
+        base = name = f"t_{base}" if base[0].isdigit() else base
+        taken = {name.casefold() for name in self.loaded.tables}
+        n = 1
+        while name.casefold() in taken:
+            n += 1
+            name = f"{base}_{n}"
+        return name
+
+    def _made(self, name: str, note: str = "") -> None:
+        if note:
+            self.connection.execute(f"COMMENT ON TABLE {quoted(name)} IS '{note}'")
+        self.loaded.tables[name] = self.file.name
 
 
-@contextmanager
-def _opened(file: Path) -> Iterator[tuple[Path, int]]:
-    """A path that leads to this very file, whatever takes its name meanwhile, and its bytes.
-
-    Raises Unreadable for what is no file, or one of another folder.
-    """
-    _check_kind(file.lstat().st_mode)
-    opened = os.open(file, LOOK)
-    try:
-        seen = os.fstat(opened)
-        _check_kind(seen.st_mode)
-        path = OPEN / str(opened)
-        yield path if path.exists() else file, seen.st_size
-    finally:
-        os.close(opened)
-
-
-def _check_kind(mode: int) -> None:
-    if stat.S_ISLNK(mode):
+def _size(file: Path, room: int) -> int:
+    """Return the bytes of a file that can be read. Raises TableUnreadable."""
+    seen, suffix = file.lstat(), file.suffix.lower()
+    if stat.S_ISLNK(seen.st_mode):
         raise TableUnreadable("it is a link, and links are not followed")
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(seen.st_mode):
         raise TableUnreadable("it is no file")
+    if suffix in OTHER:
+        is_other = suffix != ".duckdb" or is_duckdb(file)
+        raise TableUnreadable(OTHER[suffix] if is_other else "it is no DuckDB file")
+    if seen.st_size > min(MAX_FILE, room):
+        raise TableUnreadable(
+            f"more than {MAX_FILE // 1_000_000} MB, or {MAX_ALL // 1_000_000} MB with those "
+            "read before; make a DuckDB file of it"
+        )
+    if not seen.st_size:
+        raise TableUnreadable("it is empty")
+    if set(file.name) & set("*?["):
+        raise TableUnreadable("rename it without * ? [")
+    return seen.st_size
 
 
 def _reason(error: Exception, file: Path) -> str:
@@ -302,42 +241,248 @@ def _reason(error: Exception, file: Path) -> str:
     code = getattr(error, "sqlite_errorcode", None)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
         return "another program writes to it, or has ended while it did"
-    if code != sqlite3.SQLITE_ERROR and not file.name.lower().endswith(CSV):
+    if code != sqlite3.SQLITE_ERROR and file.suffix.lower() not in CSV:
         return "it is damaged, or of a kind that is not read"
     said = str(error).partition("LINE 1")[0]
-    said = re.sub(rf"{re.escape(str(file))}|{OPEN}/\d+", "this file", said)
+    said = re.sub(rf"{re.escape(str(file))}|{DESCRIPTORS}/\d+", "this file", said)
     return " ".join(said.split())[:200]
 
 
-def _check(file: Path, path: Path, size: int, room: int) -> None:
-    suffix = file.suffix.lower()
-    if suffix in OTHER:
-        is_other = suffix != ".duckdb" or is_duckdb(path)
-        raise TableUnreadable(OTHER[suffix] if is_other else "it is no DuckDB file")
-    if size > min(MAX_FILE, room):
-        raise TableUnreadable(
-            f"more than {MAX_FILE // 1_000_000} MB, or {MAX_ALL // 1_000_000} MB with those "
-            "read before; make a DuckDB file of it"
-        )
-    if not size:
-        raise TableUnreadable("it is empty")
-    if set(file.name) & set("*?["):
-        raise TableUnreadable("rename it without * ? [")
+def _literal(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
 
 
-def _wanted(title: str) -> str:
-    """Return a name that a query may use without quotes."""
-    title = unified(title)
-    base = re.sub(r"\W+", "_", title).strip("_")[:60] or "table"
-    return f"t_{base}" if base[0].isdigit() else base
+BATCH = 2_000
+TEXT = "VARCHAR"
+KINDS: tuple[tuple[frozenset[type], str], ...] = (
+    (frozenset({bool}), "BOOLEAN"),
+    (frozenset({int}), "BIGINT"),
+    (frozenset({int, float}), "DOUBLE"),
+    (frozenset({date}), "DATE"),
+    (frozenset({date, datetime}), "TIMESTAMP"),
+)
+"""Types of all values of a column -> what the column becomes; text where none holds."""
 
 
-def _named(base: str, file: Path, loaded: Loaded) -> str:
-    """Return a name unlike any other."""
-    taken = {name.casefold() for name in loaded.tables}
-    name, n = base, 1
-    while name.casefold() in taken:
-        n += 1
-        name = f"{base}_{n}"
-    loaded.tables[name] = file.name
-    return name
+def insert(
+    connection: duckdb.DuckDBPyConnection, name: str, head: Sequence[Any], rows: Iterator[Row]
+) -> None:
+    """Make a table of rows whose types are seen on the way: as text first, cast at the end."""
+    names = _distinct(head)
+    kinds: list[set[type]] = [set() for _ in names]
+    staged = ", ".join(f"{quoted(c)} {TEXT}" for c in names)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE staged ({staged})")
+    while batch := list(islice(rows, BATCH)):
+        cells = [
+            [_seen(row[n] if n < len(row) else None, kind) for row in batch]
+            for n, kind in enumerate(kinds)
+        ]
+        unnested = ", ".join(f"unnest(?::{TEXT}[])" for _ in cells)
+        connection.execute(f"INSERT INTO staged SELECT {unnested}", cells)
+    cast = ", ".join(_cast(quoted(c), _type(k)) for c, k in zip(names, kinds, strict=True))
+    connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT {cast} FROM staged")
+    connection.execute("DROP TABLE staged")
+
+
+def _cast(column: str, kind: str) -> str:
+    """Return the value; an empty text among numbers or days is none."""
+    value = column if kind == TEXT else f"CAST(NULLIF({column}, '') AS {kind})"
+    return f"{value} AS {column}"
+
+
+def _distinct(head: Sequence[Any]) -> list[str]:
+    names: dict[str, str] = {}
+    for n, column in enumerate(head, 1):
+        title = "" if column is None else str(column)
+        name = base = " ".join(title.split())[:100] or f"column{n}"
+        again = 1
+        while name.casefold() in names:
+            again += 1
+            name = f"{base}_{again}"
+        names[name.casefold()] = name
+    return [*names.values()]
+
+
+def _seen(value: Any, kinds: set[type]) -> str | None:
+    """Return a value as text; its type is remembered."""
+    if value is None:
+        return None
+    if value == "":
+        return ""
+    if isinstance(value, bytes):
+        value = value.hex()
+    kinds.add(type(value) if not isinstance(value, int) or abs(value) < 1 << 63 else str)
+    return value.isoformat(" ") if isinstance(value, datetime) else str(value)
+
+
+def _type(kinds: set[type]) -> str:
+    return next((name for types, name in KINDS if kinds and kinds <= types), TEXT)
+
+
+BUSY_S = 1.0
+"""How long who writes an SQLite file is waited for."""
+
+
+def _uri(file: Path) -> str:
+    """Return how to open an SQLite file, without a lock where nobody can be writing.
+
+    In the mode WAL a lock is a file beside it, which may not be made here; what is not yet in the
+    file itself lies in another.
+    """
+    with file.open("rb") as opened:
+        head = opened.read(20)
+    if not head.startswith(b"SQLite format 3\0"):
+        raise TableUnreadable("it is no SQLite file")
+    uri = f"{file.absolute().as_uri()}?mode=ro"
+    log = Path(f"{file}-wal")
+    is_whole = not log.exists() or not log.stat().st_size
+    return f"{uri}&immutable=1" if head[18:] == b"\2\2" and is_whole else uri
+
+
+DESCRIPTORS = "/dev/fd"
+"""Where a process has by its number what it has open, a pipe too."""
+CHUNK = 1 << 18
+TITLE_LINES = 10
+"""Lines above a table that may be its title; more are rows with fewer cells than later ones."""
+SEPARATORS = ",;|\t"
+PADDED = ", null_padding = true, parallel = false"
+"""For lines of unlike length; where quotes hold line breaks, DuckDB does it not in parallel."""
+TRIES = ("", PADDED, f"{PADDED}, all_varchar = true")
+UNLIKE = "its lines are of unlike length, and what one lacks is NULL"
+BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+WINDOWS = "cp1252"
+"""Latin-1 with the euro, quotation marks and dashes; DuckDB reads no file in it."""
+FAILURES = (duckdb.InvalidInputException, duckdb.ConversionException)
+
+
+def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
+    """Make a table as DuckDB guesses it; return what is to be known of it.
+
+    Where it would take rows for a title, or all for one column, lines are filled up instead.
+    """
+    encoding = _encoding(path)
+    create = f"CREATE OR REPLACE TABLE {quoted(name)} AS FROM read_csv"
+    for options in TRIES:
+        try:
+            _read(connection, create, path, encoding, options)
+        except FAILURES:
+            if options == TRIES[-1]:
+                raise
+            continue
+        if options:
+            return UNLIKE
+        sniffed = "SELECT SkipRows, HasHeader FROM sniff_csv"
+        ((skipped, has_header),) = _read(connection, sniffed, path, encoding, options)
+        columns = connection.execute(f"FROM {quoted(name)} LIMIT 0").description or []
+        is_split = len(columns) > 1 or not set(SEPARATORS) & set(str(columns[0][0]))
+        above = _above(path, encoding, skipped)
+        is_title = not above or (has_header and not set(SEPARATORS) & set("".join(above)))
+        if is_split and is_title and len(above) <= TITLE_LINES:
+            return f"lines left out above it: {len(above)}" if above else ""
+    raise AssertionError("the last try returns or raises")
+
+
+def _above(path: Path, encoding: str, lines: int) -> list[str]:
+    """Return those of the first lines that are not empty."""
+    with path.open(encoding=encoding, errors="replace") as opened:
+        return [line for line in islice(opened, lines) if line.strip()]
+
+
+def _read(
+    connection: duckdb.DuckDBPyConnection, head: str, path: Path, encoding: str, options: str
+) -> list[Any]:
+    with _readable(path, encoding) as (source, option):
+        asked = f"{head}({source}, sample_size = -1, comment = ''{option}{options})"
+        return connection.execute(asked).fetchall()
+
+
+def _encoding(path: Path) -> str:
+    """Return UTF-8 where it can be, else what Windows writes in the west."""
+    with path.open("rb") as file:
+        if file.read(2) in BOMS:
+            return "utf-16"
+    try:
+        with path.open(encoding="utf-8") as text:
+            while text.read(CHUNK):
+                pass
+    except UnicodeDecodeError:
+        return WINDOWS
+    return "utf-8"
+
+
+@contextmanager
+def _readable(path: Path, encoding: str) -> Iterator[tuple[str, str]]:
+    """What DuckDB may read once, in UTF-8 if it knows the encoding not, and an option for it."""
+    if encoding != WINDOWS:
+        yield _literal(path), f", encoding = '{encoding}'"
+        return
+    taken, given = os.pipe()
+    Thread(target=_feed, args=(path, given), daemon=True).start()
+    try:
+        yield f"'{DESCRIPTORS}/{taken}'", ""
+    finally:
+        os.close(taken)
+
+
+def _feed(path: Path, pipe: int) -> None:
+    with (
+        suppress(BrokenPipeError),
+        open(pipe, "w", encoding="utf-8", newline="") as out,
+        path.open(encoding=WINDOWS, errors="replace", newline="") as source,
+    ):
+        shutil.copyfileobj(source, out, CHUNK)
+
+
+TITLE_ROWS = 4
+"""Rows of a title above an Excel table."""
+LOOKED = 100
+"""Rows by which the width of a sheet is told."""
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""What Office before 2007 begins a file with, and any Office one that has a password."""
+
+
+def _check_packed(file: Path) -> None:
+    with file.open("rb") as opened:
+        if opened.read(len(OLE)) == OLE:
+            raise TableUnreadable("it has a password, is an old .xls, or is damaged")
+        try:
+            with zipfile.ZipFile(opened) as packed:
+                size = sum(entry.file_size for entry in packed.infolist())
+        except zipfile.BadZipFile:
+            raise TableUnreadable("it is damaged, or no Excel file") from None
+    if size > MAX_UNPACKED:
+        raise TableUnreadable(f"it unpacks to more than {MAX_UNPACKED // 1_000_000} MB")
+
+
+def insert_sheet(
+    connection: duckdb.DuckDBPyConnection, name: str, begin: list[Row], rest: Iterator[Row]
+) -> str:
+    """Make a table of rows, the first of which below a title names its columns; return what is to
+    be known of it."""
+    above = _title(begin)
+    head, *below = begin[above:]
+    width = max(map(_width, begin))
+    wider = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal wider
+        for row in chain(below, rest):
+            wider += _width(row) > width
+            yield [None if cell == "" else cell for cell in row[:width]]
+
+    insert(connection, name, [*head, *[None] * width][:width], rows())
+    notes = [f"rows left out above it: {above}"] * bool(above)
+    notes += [f"rows with more cells than it has columns: {wider}"] * bool(wider)
+    return "; ".join(notes)
+
+
+def _title(begin: Sequence[Row]) -> int:
+    """Return how many rows of one cell stand above a table of several columns."""
+    first = [sum(cell is not None for cell in row) for row in begin[: TITLE_ROWS + 2]]
+    at = next((n for n, filled in enumerate(first) if filled > 1), 0)
+    return at if all(filled > 1 for filled in first[at : at + 2]) else 0
+
+
+def _width(row: Row) -> int:
+    """Return the number of the last cell that holds anything."""
+    return next((n for n in range(len(row), 0, -1) if row[n - 1] not in (None, "")), 0)

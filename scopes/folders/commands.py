@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,8 +25,6 @@ OUTPUT: Final = 64_000
 """Bytes of output that are kept."""
 GIVEN: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 """All of the environment that a command sees."""
-LEFT_S: Final = 3_600.0
-"""Age of a copy that belongs to no command that still runs."""
 MB = 1 << 20
 MAX_MEMORY: Final = 2_048 * MB
 MAX_FILE: Final = 64 * MB
@@ -56,26 +52,18 @@ class Commands:
     max_bytes: int
     """Of a folder that is copied."""
     home: Path
-    """Where the copies are, those that a killed process left among them."""
+    """Where the copies are; one that a killed process left goes with the folder of its request."""
 
     async def run(self, folder: FileTree, command: str) -> CommandEnded:
         """Run a command over a copy of the folder, which is thrown away. Raises ToolError."""
-        made = await asyncio.to_thread(self._room)
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        made = tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
         try:
             await asyncio.to_thread(copied, folder, Path(made.name), self.max_bytes)
             fills = {"{folder}": made.name, "{command}": command}
             return await self._run([_filled(each, fills) for each in self.template], made.name)
         finally:
             await asyncio.to_thread(made.cleanup)
-
-    def _room(self) -> tempfile.TemporaryDirectory[str]:
-        """Return a new folder; old ones, which a killed process left, are deleted."""
-        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for left in self.home.iterdir():
-            with suppress(OSError):
-                if left.stat().st_mtime < time.time() - LEFT_S:
-                    shutil.rmtree(left, ignore_errors=True)
-        return tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
 
     async def _run(self, argv: Sequence[str], folder: str) -> CommandEnded:
         code = None

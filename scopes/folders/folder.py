@@ -224,12 +224,13 @@ class Folder:
             seen = os.fstat(opened)
             if not stat.S_ISREG(seen.st_mode):
                 raise _why(parent, name, path)
-            data = _bytes_of(opened, self.max_bytes)
+            with os.fdopen(opened, "rb", closefd=False) as file:
+                data = file.read(self.max_bytes + 1)
         except OSError as error:
             raise Closed(f"{path} cannot be read.") from error
         finally:
             os.close(opened)
-        if data is None:
+        if len(data) > self.max_bytes:
             raise ToolError(f"{path} is larger than {self.max_bytes // KB} kB and is not opened.")
         return FileFound(data, seen.st_mode & 0o777)
 
@@ -255,15 +256,6 @@ def _step(here: int, name: str, make: bool) -> int | None:
                 return None
             raise ToolError(f"{name} is no folder. Choose another path.") from error
     raise ToolError(f"{name} is no folder. Choose another path.")
-
-
-def _bytes_of(opened: int, most: int) -> bytes | None:
-    """Return all of an open file; None where it is larger."""
-    parts, room = [], most + 1
-    while room and (part := os.read(opened, min(room, 256 * KB))):
-        parts.append(part)
-        room -= len(part)
-    return b"".join(parts) if room else None
 
 
 def _put(parent: int, name: str, data: bytes, mode: int | None, beside: str) -> None:

@@ -112,14 +112,12 @@ class Folders:
         if project.repository is None:
             return made(folder=project.folder)
         branches = Branches.of(self.home.name, ctx.context)
-        base = self.log.base(ctx.context, handle)
-        if base is None and (writes or self.log.has_commits(handle)):
-            base = project.repository.begin(branches)
-            if writes:
-                self.log.begin(ctx.context, handle, base)
-        if base is None:
-            return made(folder=project.folder)
-        found = BranchFolder(project.repository, branches, base, self.max_bytes)
+        found = BranchFolder(project.repository, branches, self.max_bytes)
+        if not self.log.is_branched(ctx.context, handle):
+            if not writes:
+                return made(folder=project.folder)
+            found.begin()
+            self.log.branch(ctx.context, handle)
         return made(folder=found, branches=branches)
 
     def _run_place(self, handle: str, writes: bool) -> FolderPlace:
@@ -199,7 +197,7 @@ class Folders:
                 f"{error} Your own changes stay on the branch {branches.draft}: say in your result "
                 f"that the owner of {place.title} has to merge it."
             ) from error
-        self.log.land(Landed(ctx.context, place.handle, made.commit))
+        self.log.branch("", place.handle)
         return made
 
     def label(self, place: FolderPlace) -> Label:
@@ -248,15 +246,6 @@ class Wrote:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """A commit of a context."""
-
-    context: str
-    handle: str
-    commit: str
-
-
 @dataclass
 class FolderLog:
     """The log of one run; several processes may write it at once."""
@@ -268,24 +257,18 @@ class FolderLog:
     """(context, handle, path) -> digest of what it was shown or wrote first."""
     done: dict[str, Wrote] = field(default_factory=dict)
     """Key of a call -> what it wrote."""
-    landed: list[Landed] = field(default_factory=list)
     size: int = 0
     """Bytes that were written."""
-    began: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(context, handle) -> commit that its own changes are made on; empty = there was none."""
+    branched: set[tuple[str, str]] = field(default_factory=set)
+    """(context, handle) that writes there, and ("", handle) where something was committed."""
     _read: int = 0
     """Bytes of the file that were read."""
     _lock: Lock = field(default_factory=Lock)
 
-    def base(self, context: str, handle: str) -> str | None:
-        """Return the commit that a context's own changes are made on; None = it makes none."""
+    def is_branched(self, context: str, handle: str) -> bool:
+        """Return whether a context writes in a folder, or any has committed."""
         self._load()
-        return self.began.get((context, handle))
-
-    def has_commits(self, handle: str) -> bool:
-        """Return whether any context has committed in a folder."""
-        self._load()
-        return any(each.handle == handle for each in self.landed)
+        return not self.branched.isdisjoint({(context, handle), ("", handle)})
 
     def last_seen(self, context: str, handle: str, path: str) -> str | None:
         self._load()
@@ -300,12 +283,6 @@ class FolderLog:
         self._load()
         return self.done.get(key)
 
-    def commits(self, context: str, handle: str) -> list[str]:
-        """Return the ids of the commits of a context in a folder, oldest first."""
-        self._load()
-        mine = [c.commit for c in self.landed if (c.context, c.handle) == (context, handle)]
-        return list(dict.fromkeys(mine))
-
     def total(self) -> int:
         self._load()
         return self.size
@@ -319,12 +296,8 @@ class FolderLog:
         told = [getattr(made, name) for name in Wrote.__slots__]
         self._append({"wrote": told}, sync=True)
 
-    def begin(self, context: str, handle: str, base: str) -> None:
-        self._append({"began": [context, handle, base]})
-
-    def land(self, made: Landed) -> None:
-        """A commit, on which the context's further changes are made."""
-        self._append({"landed": [made.context, made.handle, made.commit]})
+    def branch(self, context: str, handle: str) -> None:
+        self._append({"branch": [context, handle]})
 
     def _append(self, line: Mapping[str, Any], *, sync: bool = False) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -367,13 +340,9 @@ class FolderLog:
             if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
                 self.size += made.size
             self.done[made.key] = made
-        elif "began" in told:
-            context, handle, base = told["began"]
-            self.began[context, handle] = base
         else:
-            made_commit = Landed(*told["landed"])
-            self.landed.append(made_commit)
-            self.began[made_commit.context, made_commit.handle] = made_commit.commit
+            context, handle = told["branch"]
+            self.branched.add((context, handle))
 
     def _note(self, of: tuple[str, str, str], digest: str) -> None:
         self.first.setdefault(of, digest)

@@ -57,10 +57,6 @@ from scopes.folders.git_trees import (
 )
 from scopes.tool import ToolError
 
-MAX_POINTER: Final = 4_096
-"""Bytes of a file that names a folder."""
-MAX_PART: Final = 256 << 20
-"""Bytes of a file that git reads as a whole, such as the index."""
 OPENED: Final = ("refs", "logs", "objects", "info")
 """Folders of a repository in which git reads and writes for us."""
 CLOSED: Final = ("hooks", "fsmonitor--daemon.ipc")
@@ -68,34 +64,20 @@ CLOSED: Final = ("hooks", "fsmonitor--daemon.ipc")
 
 
 def ownership_problem(root: Path) -> str:
-    """Return why the repository of a folder is not its own; empty if it is, or if there is none.
-
-    A checkout of `git worktree` is one that its repository knows of."""
+    """Return why the repository of a folder is not its own; empty if it is, or if there is none."""
+    git = root / ".git"
     try:
-        return _stray(root, root / ".git")
+        if not os.path.lexists(git):
+            return ""
+        if git.is_symlink() or not git.is_dir():
+            return "its .git is no folder: name the checkout that holds the repository"
+        if not (git / "HEAD").is_file():
+            return "its .git holds no repository"  # git would look for one in the folder itself
+        if (git / "commondir").exists() or (git / "objects/info/alternates").exists():
+            return "its .git leads to another repository"
+        return _odd(git)
     except OSError:
         return "its .git may not be read by this user"
-
-
-def _stray(root: Path, git: Path) -> str:
-    if git.is_symlink():
-        return "its .git is a link"
-    if not git.exists():
-        return ""
-    homes = [git]
-    if git.is_file():
-        inner = root / _named(git).removeprefix("gitdir:").strip()
-        homes = [inner, inner.parent.parent]
-        knows = inner.parent.name == "worktrees" and _leads(inner / "commondir", homes[1])
-        if not knows or not _leads(inner / "gitdir", git):
-            return "its .git names another repository, which does not know of this folder"
-    elif not (git / "HEAD").is_file():
-        return "its .git holds no repository"  # git would look for one in the folder itself
-    elif (git / "commondir").exists():
-        return "its .git leads to another repository"
-    if (homes[-1] / "objects/info/alternates").exists():
-        return "it borrows the objects of another repository"
-    return next(filter(None, map(_odd, homes)), "")
 
 
 def _odd(home: Path) -> str:
@@ -113,28 +95,9 @@ def _odd(home: Path) -> str:
             for each in entries:
                 if each.is_dir(follow_symlinks=False):
                     folders += [] if top else [each.path]
-                elif top and each.name in CLOSED:
-                    continue
-                elif not each.is_file(follow_symlinks=False):
+                elif not each.is_file(follow_symlinks=False) and not (top and each.name in CLOSED):
                     return "parts of it are links, pipes or devices"
-                elif top and each.stat(follow_symlinks=False).st_size > MAX_PART:
-                    return f"{each.name} in it is too large"
     return ""
-
-
-def _leads(pointer: Path, target: Path) -> bool:
-    """Return whether a file names this path."""
-    named = _named(pointer) if pointer.is_file() else ""
-    return bool(named) and (pointer.parent / named).resolve() == target.resolve()
-
-
-def _named(pointer: Path) -> str:
-    """Return the path that a file of git's names; empty where it cannot be read."""
-    try:
-        with pointer.open("rb") as file:
-            return file.read(MAX_POINTER).decode().strip()
-    except (OSError, ValueError):
-        return ""
 
 
 log = logging.getLogger(__name__)
@@ -219,12 +182,12 @@ class Repository:
             raise ToolError("No branch is checked out in this folder; ask its owner to.")
         return name
 
-    def begin(self, branches: Branches) -> str:
-        """Return the commit that a context begins at: what its run has committed so far, else the
-        project's branch; empty where there is no commit yet."""
+    def commits_of(self, run: str, calls: str) -> list[str]:
+        """Return the ids of the commits on the branch of a run that were made by calls whose keys
+        begin so, oldest first."""
         repo = self.open()
-        tip = tip_of(repo, f"{HEADS}{branches.run}") or tip_of(repo, self.ref(repo))
-        return str(tip.id) if tip else ""
+        found = recent(repo, tip_of(repo, f"{HEADS}{Branches.of(run, '').run}"))
+        return [str(each.id) for each in found if call_of(each).startswith(calls)][::-1]
 
     def commit(self, branches: Branches, message: str, told: TreeChange) -> GitCommit:
         """Put the draft of a context on the branch of its run; once for each call.
@@ -285,10 +248,7 @@ def _unlock(repo: pygit2.Repository, ref: str) -> None:
     """Delete what a killed process of ours left beside a branch, where git would wait for it: who
     holds the lock of the repository is the only one that changes the branch.
     """
-    home = Path(repo.path)
-    if (home / "commondir").exists():  # a checkout of `git worktree`
-        home /= (home / "commondir").read_text().strip()
-    (home / f"{ref}.lock").unlink(missing_ok=True)
+    Path(repo.path, f"{ref}.lock").unlink(missing_ok=True)
 
 
 def _commit(
@@ -306,8 +266,6 @@ class BranchFolder:
 
     repository: Repository
     branches: Branches
-    base: str
-    """Commit that the context began at; empty = there was none."""
     max_bytes: int
     exists: bool = True
 
@@ -320,9 +278,15 @@ class BranchFolder:
         """As it stood when this folder was first looked at."""
         return tree_of(self._repo, draft_of(self._repo, self.branches) or self._base)
 
-    @property
+    def begin(self) -> None:
+        """Look where its first draft would begin. Raises ToolError where none can."""
+        _ = self._base
+
+    @cached_property
     def _base(self) -> pygit2.Commit | None:
-        return commit_at(self._repo, self.base) if self.base else None
+        """The commit that its next draft is of; None = there is none yet."""
+        run = tip_of(self._repo, f"{HEADS}{self.branches.run}")
+        return run or tip_of(self._repo, self.repository.ref(self._repo))
 
     def read(self, path: str) -> FileFound | None:
         return self._found(self._tree, parts_of(path), path)

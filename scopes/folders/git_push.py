@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import pygit2
 from pygit2.enums import CredentialType, DiffOption
 
-from scopes.clean import unseen
 from scopes.file_lock import lock_file
 from scopes.folders.git import HEADS, Repository
 from scopes.folders.git_trees import (
@@ -30,9 +29,9 @@ from scopes.tool import ToolError, one_line
 log = logging.getLogger(__name__)
 
 TRIES = 3
-ROOM = 8_000
-"""Characters of all commits of a push, as a card counts them: with what stands around them they
-fit into one message, and as many pushes as may wait into the messages of one card."""
+ROOM = 6_000
+"""Characters of all commits of a push: with what stands around them they fit into one message, and
+as many pushes as may wait into the messages of one card."""
 MAX_FILES = 3
 """Files of a commit that its heading names; what stands below it names all."""
 TOKEN_USER = "x-access-token"
@@ -63,7 +62,7 @@ class Remote:
     def unsent(self, commits: Sequence[str]) -> list[pygit2.Commit]:
         """Return those of these commits that the remote did not have when it was last asked."""
         repo = self.repository.open()
-        there = self._there(repo)
+        there = tip_of(repo, f"refs/remotes/{self.name}/{self.branch(repo)}")
         return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
 
     def branch(self, repo: pygit2.Repository) -> str:
@@ -86,9 +85,6 @@ class Remote:
                     done = f"{count} commit{'s' if count != 1 else ''} pushed"
                     return f"{done} to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
-
-    def _there(self, repo: pygit2.Repository) -> pygit2.Commit | None:
-        return tip_of(repo, f"refs/remotes/{self.name}/{self.branch(repo)}")
 
     def _fetched(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:
         """Return the last commit of the remote's branch, asked for now."""
@@ -196,7 +192,7 @@ def format_commits(
     none is out of sight behind another, with how much is left out and where it stands.
     """
     found = [_whole(repo, commit) for commit in commits]
-    most = _level([_size(part) for _, parts in found for part in parts])
+    most = _level([len(part) for _, parts in found for part in parts])
     told = []
     for commit, (heading, parts) in zip(commits, found, strict=True):
         where = f"git show {str(commit.id)[:12]} in the folder {folder}"
@@ -247,24 +243,6 @@ def _level(sizes: Sequence[int]) -> int:
 
 
 def _cut(text: str, most: int, where: str) -> str:
-    for at, letter in enumerate(text):
-        most -= _cost(letter)
-        if most < 0:
-            return f"{text[:at]}\n… {len(text) - at:,} characters more: {where}\n"
-    return text
-
-
-def _size(text: str) -> int:
-    """Return what a text costs, as far as that matters here."""
-    return sum(map(_cost, text[: ROOM + 1]))
-
-
-def _cost(letter: str) -> int:
-    """Return how many characters stand for it: signs of markup are escaped, and what nobody sees is
-    written out.
-    """
-    if letter in "&<>":
-        return len("&amp;")
-    if letter == "\n" or (letter.isprintable() and not unseen(letter)):
-        return 1
-    return len("\\u0000") if letter <= "\uffff" else len("\\U00000000")
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n… {len(text) - most:,} characters more: {where}\n"

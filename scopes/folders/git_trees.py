@@ -17,8 +17,6 @@ AUTHOR = ("workspace-assistant", "workspace-assistant@localhost")
 CALL, ASKED = "Assistant-Call", "Requested-by"
 """Trailers: the call that made a commit, once; and who asked for it."""
 MAX_MESSAGE = 2_000
-MAX_MERGED = 5_000_000
-"""Bytes of a file that is merged with a change."""
 LOOK_BACK = 1_000
 """Commits among which one is looked for."""
 PLAIN = (FileMode.BLOB, FileMode.BLOB_EXECUTABLE)
@@ -145,20 +143,10 @@ def merged_trees(
     repo: pygit2.Repository, base: pygit2.Tree, mine: pygit2.Tree, theirs: pygit2.Tree
 ) -> pygit2.Oid:
     """Return the tree that has both changes. Raises ToolError that names what both changed."""
-    large = [
-        p for p in {*changed(base, mine)} & {*changed(base, theirs)} if _is_large(repo, theirs, p)
-    ]
-    if large:
-        raise Conflict(sorted(large))
     index = repo.merge_trees(base, mine, theirs, flags=MergeFlag(0))
     if index.conflicts is not None:
         raise Conflict(sorted({e.path for three in index.conflicts for e in three if e}))
     return index.write_tree(repo)
-
-
-def _is_large(repo: pygit2.Repository, tree: pygit2.Tree, path: str) -> bool:
-    entry = entry_at(tree, path.split("/"))
-    return is_plain(entry) and size_of(repo, entry) > MAX_MERGED
 
 
 def is_plain(entry: Any) -> TypeGuard[pygit2.Blob]:

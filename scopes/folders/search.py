@@ -105,32 +105,14 @@ def ends_in_crlf(text: str) -> bool:
 def edited(found: FileFound, path: str, old: str, new: str) -> bytes:
     """Return a file with a text that it holds once replaced. Raises ToolError where it does not."""
     text = text_of(found, path)
-    if "\r\n" in text and text.count(old) == 1:
-        return bytes_of(text.replace(old, new))
-    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    flat = text.replace("\r\n", "\n")
-    times = flat.count(old) if old else 0
+    if "\r\n" not in text:  # else its ends are mixed, and the old text has to be exact
+        old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    times = text.count(old) if old else 0
     if times != 1:
         how = f"{times} times: add lines around it" if times else "nowhere: read the file again"
         raise ToolError(f"The old text stands in {path} {how}.")
-    at = flat.index(old)
-    start, end = _before_ends(text, at), _before_ends(text, at + len(old))
-    if "\r\n" in text[start:end]:
-        new = new.replace("\n", "\r\n")
-    text = text[:start] + new + text[end:]
+    text = text.replace(old, new)
     return bytes_of(text.replace("\n", "\r\n") if ends_in_crlf(found.data.decode()) else text)
-
-
-def _before_ends(text: str, at: int) -> int:
-    """Return where a place lies in a text that was counted as if all its lines ended in
-    line feeds.
-    """
-    passed = 0
-    for line in text.split("\r\n"):
-        if at <= passed + len(line):
-            break
-        passed, at = passed + len(line) + 2, at + 1
-    return at
 
 
 def pieces(text: str, first: int) -> Iterator[FilePiece]:

@@ -24,7 +24,7 @@ MAX_NODES, MAX_DEPTH = 200, 8
 MAX_CHOICES, CHOICE_CHARS = 50, 80
 TEXT_CHARS = 160
 """Of the description of one argument."""
-MAX_FAULTS = 5
+MAX_FAULTS, FAULT_CHARS = 5, 300
 ARGUMENT = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """A name as the Messages API takes it."""
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
@@ -190,16 +190,4 @@ def arguments_of(name: str, schema: dict[str, Any]) -> type[Arguments]:
 def _fault(error: ValidationError) -> str:
     """Return what is wrong, for who gave it."""
     place = ".".join(map(str, error.absolute_path)) or "the arguments"
-    match error.validator:
-        case "required":
-            wanted = [n for n in error.validator_value if n not in error.instance]
-            return f"{place}: {', '.join(wanted)} must be given"
-        case "additionalProperties":
-            extra = sorted(set(error.instance) - set(error.schema["properties"]))
-            return f"{', '.join(each[:60] for each in extra[:MAX_FAULTS])}: no such argument"
-        case "type":
-            kinds = error.validator_value
-            return f"{place}: must be {kinds if isinstance(kinds, str) else ' or '.join(kinds)}"
-        case "enum":
-            return f"{place}: must be one of {json.dumps(error.validator_value)}"
-    return f"{place}: does not keep to {error.validator} of the schema"
+    return f"{place}: {error.message[:FAULT_CHARS]}"

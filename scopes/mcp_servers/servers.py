@@ -26,7 +26,7 @@ from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from scopes.mcp_servers.transports import TOO_MUCH
+from scopes.mcp_servers.transports import TOO_MUCH, NoToken
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +55,6 @@ MAX_SCHEMA = 50_000
 MAX_NAME = 128
 CLOSED = "Connection closed"
 """What the SDK itself says where it is; a server may use the same code for what it likes."""
-
-
-class NoToken(OSError):
-    """The file with the token for a server cannot be read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
