@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
 from test_store import integrity, python
-from timing import WAIT_S, patient
+from timing import WAIT_S
 
 from bot.errors import StoreError
 from bot.runs.store import Store
@@ -301,43 +301,3 @@ async def test_what_the_work_raises_is_told_to_all_and_the_next_are_served() -> 
     failed = await asyncio.gather(together.ask(0), together.ask(1), return_exceptions=True)
     assert [str(each) for each in failed] == ["the disk is full"] * 2
     assert await together.ask(1) == 1
-
-
-def test_who_asks_as_the_loop_ends_is_not_left_waiting() -> None:
-    """The end of a loop cancels all tasks at once: the work, and who asks on the way out."""
-    ended: list[str] = []
-
-    async def main() -> None:
-        together = BatchWriter(work)
-
-        async def books() -> None:
-            try:
-                await asyncio.sleep(3600)
-            finally:
-                ended.append(await asked_in_vain(together))
-
-        leaving = [asyncio.create_task(books()) for _ in range(5)]
-        await asyncio.sleep(0)
-        together.ask(0)
-        leaving += [asyncio.create_task(books()) for _ in range(5)]
-        await asyncio.sleep(0.01)
-
-    asyncio.run(main())
-    assert len(ended) == 10
-    assert "left waiting" not in ended
-
-
-async def work(given: Sequence[int]) -> Sequence[int]:
-    """Takes an hour for 0."""
-    await asyncio.sleep(3600 if 0 in given else 0)
-    return given
-
-
-async def asked_in_vain(together: BatchWriter[int, int]) -> str:
-    try:
-        async with patient():
-            return f"got {await together.ask(1)}"
-    except TimeoutError:
-        return "left waiting"
-    except asyncio.CancelledError:
-        return "cancelled"

@@ -22,7 +22,6 @@ from bot.schedules.scheduler import Scheduler
 from bot.schedules.store import STILL_AT_WORK, TOO_LATE, Occurrences, ScheduleError, ScheduleStore
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
-from bot.storage.tables import schedules
 from config.schedules import Schedule
 
 __all__ = ["in_file", "place"]
@@ -385,65 +384,6 @@ async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(
         await made.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
         await made.noted(START + 2 * HOUR)
         assert await made.shown() == [("08:10", "due"), ("09:05", "due")]
-
-
-async def test_rows_that_cannot_be_read_hold_up_no_other_schedule(in_file: Kept) -> None:
-    database = await Database.open(in_file.path)
-    store, times, now = ScheduleStore(database), Occurrences(database), datetime.now(UTC)
-    for name in ("a", "b", "c", "good"):
-        await store.create(name, spec(), "chat", now)
-        await times.ask_now(name, now - timedelta(minutes=name != "good"))
-    bad = schedules.c.id != "good"
-    await database.write(sa.update(schedules).where(bad).values(body="{}"))
-    taken = await times.take("p", datetime.now(UTC), 2)
-    assert [work.schedule for work in taken] == ["good"]
-    await database.aclose()
-
-
-@dataclass
-class Wall(Rows):
-    """A clock that does not run: the test sets the time, and rings."""
-
-    def __post_init__(self) -> None:
-        self.clock = Scheduler(self.store, self.occurrences, lambda: None)
-
-    async def starts(self, now: datetime) -> None:
-        """A process begins with it, or looks for changes."""
-        self.now = now
-        await self.clock.reconcile()
-
-    async def rings(self, now: datetime) -> None:
-        self.now = now
-        await self.clock.create_due("markets")
-
-    def next_times(self) -> dict[str, str]:
-        """Schedule -> the hour and minute at which it rings next."""
-        jobs = self.clock.jobs.get_jobs()
-        return {job.id: f"{job.trigger.get_next_fire_time(None, self.now):%H:%M}" for job in jobs}
-
-    async def times(self, schedule: str = "markets") -> list[str]:
-        return [at for at, _ in await self.shown(schedule)]
-
-
-@asynccontextmanager
-async def wall(in_file: Kept) -> AsyncIterator[Wall]:
-    async with rows(in_file) as made:
-        yield Wall(made.database)
-
-
-async def test_a_start_catches_up_from_the_watermark_and_a_ring_notes_its_time(
-    in_file: Kept,
-) -> None:
-    async with wall(in_file) as made:
-        await made.starts(START + 9 * MINUTE)
-        assert (await made.times(), made.next_times()) == ([], {"markets": "08:10"})
-        await made.rings(START + 10 * MINUTE)
-        assert (await made.times(), made.next_times()) == (["08:10"], {"markets": "08:20"})
-        await made.rings(START + 31 * MINUTE)  # the machine slept
-        assert await made.times() == ["08:10", "08:20", "08:30"]
-        again = Wall(made.database)  # the next process
-        await again.starts(START + 45 * MINUTE)
-        assert await made.times() == ["08:10", "08:20", "08:30", "08:40"]
 
 
 async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_itself(

@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-import pg_kit
 import pytest
 from engine_kit import Json, come, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, free_port, serving
@@ -85,10 +84,6 @@ def no_database(there: Outside) -> None:
     there.env["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{free_port()}/x"
 
 
-def unknown_database(there: Outside) -> None:
-    there.env["DATABASE_URL"] = pg_kit.of(pg_kit.server(), database="there_is_none")
-
-
 def no_slack(there: Outside) -> None:
     there.env["SLACK_API_URL"] = f"http://127.0.0.1:{free_port()}/api/"
     written(there, "slack: {retry_attempts: 0, timeout_s: 2}")
@@ -97,9 +92,7 @@ def no_slack(there: Outside) -> None:
 AT_START: dict[str, tuple[Callable[[Outside], object], str]] = {
     "wrong bot token": (lambda t: t.env.update(SLACK_BOT_TOKEN="xoxb-wrong"), "invalid_auth"),
     "no bot token": (lambda t: t.env.pop("SLACK_BOT_TOKEN"), "SLACK_BOT_TOKEN"),
-    "revoked": (refused_by_slack(Fault("auth.test", "error:token_revoked")), "token_revoked"),
     "wrong app token": (lambda t: t.env.update(SLACK_APP_TOKEN="xapp-wrong"), "SLACK_APP_TOKEN"),
-    "no app token": (lambda t: t.env.pop("SLACK_APP_TOKEN"), "SLACK_APP_TOKEN"),
     "no connections:write": (
         refused_by_slack(Fault("apps.connections.open", "missing_scope")),
         "missing_scope",
@@ -107,11 +100,6 @@ AT_START: dict[str, tuple[Callable[[Outside], object], str]] = {
     "no signing secret": (lambda t: written(t, "slack: {mode: http}"), "SLACK_SIGNING_SECRET"),
     "no Slack": (no_slack, "Slack cannot be reached"),
     "no database": (no_database, "cannot be used"),
-    "an unknown database": (unknown_database, "there_is_none"),
-    "no such kind of database": (
-        lambda t: t.env.update(DATABASE_URL="mysql://x/y"),
-        "DATABASE_URL",
-    ),
     "a port in use": (full_port, "cannot listen"),
     "a broken settings file": (lambda t: written(t, "policy: ["), "not valid YAML"),
     "an unknown scope": (lambda t: written(t, "policy: {everywhere: {scopes: [mail2]}}"), "mail2"),

@@ -34,7 +34,6 @@ from scopes.preferences import Authorship
 __all__ = ["in_file", "place", "postgres"]
 
 CANARY = "canary-7d1f"
-CIPHER = Cipher.generate()
 
 
 def new_key() -> str:
@@ -46,15 +45,6 @@ def settings(**env: str) -> Settings:
 
 
 # ---- encryption
-
-
-def test_an_encrypted_text_says_nothing_and_differs_each_time() -> None:
-    long = f"{CANARY} " * 500
-    tokens = [CIPHER.encrypt(text) for text in (CANARY, CANARY, long)]
-
-    assert not any(CANARY in each for each in tokens)
-    assert tokens[0] != tokens[1]
-    assert len(tokens[2]) < len(long) / 10  # compressed first
 
 
 # ---- where the key is
@@ -79,16 +69,6 @@ def under_umask(mask: int) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-def test_the_key_file_lies_in_the_configuration_and_not_with_the_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    chosen = settings()
-
-    assert chosen.key_file.is_relative_to(tmp_path / "config")
-    assert not chosen.key_file.is_relative_to(chosen.data_dir)
 
 
 async def test_a_key_that_others_may_read_is_warned_of(
