@@ -34,7 +34,6 @@ from starlette.types import ASGIApp, Message
 
 from bot.console.app import origin_of
 from bot.errors import SetupError, StoreError
-from bot.local.listeners import close_listeners
 from bot.mailbox.accounts import ConnectFailed
 from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, Owner, OwnerUnknown
 from bot.manifest import REDIRECT_PATH, bot_permissions
@@ -155,7 +154,10 @@ async def serve_app(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
         server = _Server(app)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="web")
         try:
-            await server.wait_started(task)
+            while not server.started:
+                if task.done():
+                    task.result()  # raises why
+                await asyncio.sleep(0.002)
             shown = _WILDCARDS.get(host, host)
             shown = f"[{shown}]" if ":" in shown else shown
             yield f"http://{shown}:{listener.getsockname()[1]}"
@@ -171,26 +173,23 @@ async def _listen(host: str, port: int) -> socket.socket:
         family, kind, _, _, address = found[0]
         # asyncio disables Nagle's delay (40 ms a response) only if the protocol is named
         listener = socket.socket(family, kind, socket.IPPROTO_TCP)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(2048)
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
-        raise _unusable(host, port, error) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise _unusable(host, port, error) from error
+        why = (error.strerror or str(error)).lower()
+        what = f"The bot cannot listen on {host}, port {port}: {why}."
+        hint = "Set serve.host and serve.port to an address that is free."
+        raise SetupError("serve", what, hint) from error
     return listener
 
 
-def _unusable(host: str, port: int, error: OSError) -> SetupError:
-    why = (error.strerror or str(error)).lower()
-    what = f"The bot cannot listen on {host}, port {port}: {why}."
-    return SetupError("serve", what, "Set serve.host and serve.port to an address that is free.")
-
-
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers, started and stopped by events, not by polling."""
+    """uvicorn without signal handlers: the command `serve` drains before it ends."""
 
     def __init__(self, app: ASGIApp) -> None:
         config = uvicorn.Config(
@@ -207,28 +206,17 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=int(_STOP_S),
         )
         super().__init__(config)
-        self._ready, self._stopping = asyncio.Event(), asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready.set()
+        self._stopping = asyncio.Event()
 
     async def main_loop(self) -> None:
         await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Skip uvicorn's pause of a tenth of a second if nobody is connected."""
-        await close_listeners(self.servers)
+        for server in self.servers:
+            server.close()
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
-
-    async def wait_started(self, serving: asyncio.Task[None]) -> None:
-        """Return when requests are accepted; raise the error if startup failed."""
-        ready = asyncio.ensure_future(self._ready.wait())
-        await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if serving.done():
-            serving.result()
 
     def stop(self) -> None:
         self.should_exit = True
@@ -236,7 +224,6 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave SIGTERM to the serve command, which drains first."""
         yield
 
 
