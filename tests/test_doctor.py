@@ -36,6 +36,7 @@ from bot.__main__ import main
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Team, User, Workspace
+from bot.log import CUT
 from bot.slack.installations import Installations
 from bot.storage.database import Database
 from bot.terminal import INCOMPLETE, WRONG_USE
@@ -330,28 +331,6 @@ def test_a_disk_that_is_nearly_full_is_told(
     assert says.endswith("set data_dir to another disk.")
 
 
-def test_a_store_that_cannot_be_used_is_told(
-    slack: LocalSlack, shell: Shell, data_dir: Path
-) -> None:
-    data_dir.mkdir()
-    (data_dir / "assistant.sqlite").write_bytes(b"this is no database, it is a text" * 99)
-    assert "is not a database" in problem(shell, "database")
-
-
-def test_a_database_that_cannot_be_reached_is_told_without_its_password(
-    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = f"postgresql://bot:hunter2secret@127.0.0.1:{free_port()}/assistant"
-    monkeypatch.setenv("DATABASE_URL", address)
-    says = problem(shell, "database")
-    assert "Check that Postgres runs" in says
-    assert "hunter2secret" not in says
-    monkeypatch.setenv("DATABASE_URL", "mysql://bot:hunter2secret@db/assistant")
-    says = problem(shell, "database")
-    assert "postgresql://user@host/database" in says
-    assert "hunter2secret" not in says
-
-
 # ---- the model
 
 
@@ -390,7 +369,7 @@ def test_no_secret_is_printed_whatever_a_service_quotes(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         done = shell("doctor")
         document = json.dumps(shell("doctor", "--json").json)
-    assert "bad key ***" in done.out
+    assert f"bad key {CUT}" in done.out
     for secret in ("sk-ant-quoted", "xoxb-local", "xapp-local", "local-secret"):
         assert secret not in done.out + done.err + document
 
