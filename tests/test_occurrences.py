@@ -165,39 +165,6 @@ async def test_what_a_person_asks_for_waits_and_is_never_too_late(in_file: Kept)
         assert (await made.taken(START + 2 * HOUR)).at == while_at_work.at
 
 
-async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
-    in_file: Kept,
-) -> None:
-    async with rows(in_file, cron="0 * * * *") as made:
-        await made.noted(START + HOUR)
-        first = await made.taken(START + HOUR)
-        at, later = first.at, START + HOUR + 5 * MINUTE
-        assert await made.occurrences.record_failure(
-            first, "The model is away.", again=later, cost=0.25
-        )
-        waiting = await made.occurrence(at)
-        assert (waiting.state, waiting.why, waiting.tries) == ("due", "The model is away.", 1)
-        assert await made.occurrences.at_work() == []
-        assert await made.take(later - MINUTE) == []
-        second = await made.taken(later)
-        assert (second.at, second.attempt, second.id) == (at, 2, f"{first.id[:-1]}2")
-        assert await made.occurrences.at_work() == [second]
-        occurrence = await made.occurrence(at)
-        assert (occurrence.state, occurrence.run) == ("running", "markets-260302-090000-2")
-
-        # What the first try still says of itself changes nothing, and frees nothing.
-        assert not await made.occurrences.record_failure(first, "It is over.")
-        assert not await made.occurrences.record_failure(first, "Once more.", again=later)
-        assert not await made.ran(first)
-        assert await made.occurrences.at_work() == [second]
-
-        assert await made.ran(second, cost=0.5)
-        occurrence = await made.occurrence(at)
-        assert (occurrence.state, occurrence.why) == ("ran", "")
-        assert occurrence.cost_usd == pytest.approx(0.75)
-        assert await made.delivered(await made.taken(later))
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from(["note", "take", "end", "again"]), st.integers(0, 25)),
@@ -285,24 +252,6 @@ async def test_what_is_noted_with_a_delivery_stands_or_falls_with_it(place: Kept
         assert found
         assert (found.state, found.tries) == ("waiting", 0)
         assert await made.occurrences.at_work("me") == [work]
-
-
-async def test_a_try_that_failed_is_made_again_in_time_and_holds_no_run_up(in_file: Kept) -> None:
-    async with rows(in_file) as made:
-        await made.noted(START + 10 * MINUTE)
-        first = await made.taken(START + 10 * MINUTE)
-        await made.ran(first)
-        once = await made.taken(START + 10 * MINUTE)
-        later = START + 25 * MINUTE
-        await made.occurrences.record_undelivered(once, "Slack is away.", later)
-        assert await made.take(START + 11 * MINUTE) == []
-
-        await made.noted(START + 20 * MINUTE)
-        second = await made.taken(START + 20 * MINUTE)
-        assert second.kind == "occurrence"
-        await made.occurrences.record_failure(second, "Nothing could be read.")
-        again = await made.taken(later)
-        assert (again.at, again.id) == (first.at, once.id[:-1] + "2")
 
 
 async def test_a_later_report_takes_the_place_of_one_that_still_waits(place: Kept) -> None:

@@ -595,7 +595,7 @@ class OccurrenceRunner:
     ) -> RunPlan:
         """Return the plan of a run, as first made; later changes apply to the next run.
 
-        It waits until Slack answers. Raises RunFailed.
+        Raises RunFailed.
         """
         planner = RunPlanner(self.settings, self.validator, self.occurrences)
         reader = live.run.clients[SlackReader]
@@ -605,17 +605,12 @@ class OccurrenceRunner:
             return made
         early = occurrence.at + self.settling - datetime.now(UTC)
         await asyncio.sleep(max(0.0, early.total_seconds()))
-        for pause in (*pauses(self.settings.serve.outage_give_up_s), None):
-            try:
-                made = await planner.plan(stored, occurrence, reader, live.run.limits.cost_usd)
-                break
-            except ScheduleInvalid as error:
-                raise RunFailed(str(error)) from error
-            except CheckUnavailable as error:
-                if pause is None:
-                    raise RunFailed(str(error), passing=True) from error
-                await asyncio.sleep(pause)
-        assert made
+        try:
+            made = await planner.plan(stored, occurrence, reader, live.run.limits.cost_usd)
+        except ScheduleInvalid as error:
+            raise RunFailed(str(error)) from error
+        except CheckUnavailable as error:
+            raise RunFailed(str(error), passing=True) from error
         if note := RunArguments.model_validate(live.args).note:
             made = made.model_copy(update={"notes": (note, *made.notes)})
         for note in made.notes:
