@@ -6,15 +6,16 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import html
 import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import uvicorn
 from babel import negotiate_locale
+from jinja2 import Template
 from slack_bolt.adapter.starlette.async_handler import to_async_bolt_request, to_starlette_response
 from slack_bolt.async_app import AsyncBoltRequest
 from slack_bolt.oauth.async_callback_options import (
@@ -35,7 +36,7 @@ from starlette.types import ASGIApp, Message
 from bot.console.app import origin_of
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed
-from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, Owner, OwnerUnknown
+from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, OwnerUnknown
 from bot.manifest import REDIRECT_PATH, bot_permissions
 from bot.metrics import CONTENT_TYPE, Metrics
 from bot.serving.observability import Health, HealthReport
@@ -235,6 +236,7 @@ _STYLE = (
     "body{font:17px/1.5 system-ui,sans-serif;max-width:34em;margin:3em auto;padding:0 1em}"
     "strong.code{font-size:2em;letter-spacing:.1em}button{font:inherit;padding:.5em 1.2em}"
 )
+_TEMPLATE = Template(Path(__file__).with_name("connect.html").read_text("utf-8"), autoescape=True)
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _HEADERS = {
     "cache-control": "no-store",
@@ -357,14 +359,8 @@ class _Pages:
         if owner is None:
             return _expired_page()
         oauth = self._connecting.oauth
-        page = _page(
-            "connect.title",
-            _paragraph(phrase("connect.reads"))
-            + _owner(owner)
-            + _paragraph(phrase("connect.not_you"))
-            + f'<form method="post"><button>{html.escape(phrase("connect.go_on"))}</button></form>',
-            form_action=f"'self' {origin_of(oauth.auth_url)}" if oauth else "'none'",
-        )
+        action = f"'self' {origin_of(oauth.auth_url)}" if oauth else "'none'"
+        page = _page("connect.title", form_action=action, owner=owner)
         if not self._browser(request):
             self._remember(page)
         return page
@@ -392,7 +388,7 @@ class _Pages:
             return _message_page("connect.nothing", str(failed), 400)
         if not code:
             return _expired_page()
-        return _page("connect.last_step", _last_step(owner, address, code))
+        return _page("connect.last_step", owner=owner, address=address, code=code)
 
     def _browser(self, request: Request) -> str:
         return request.cookies.get(self._cookie, "")[:MOST_CHARS]
@@ -409,38 +405,18 @@ class _Pages:
         )
 
 
-def _last_step(owner: Owner, address: str, code: str) -> str:
-    return (
-        _paragraph(phrase("connect.not_yet"))
-        + f"<p><strong>{html.escape(address)}</strong></p>"
-        + _paragraph(phrase("connect.will_be_read"))
-        + _owner(owner)
-        + _paragraph(phrase("connect.type_code"))
-        + f'<p><strong class="code">{code[:4]} {code[4:]}</strong></p>'
-        + _paragraph(phrase("connect.keep_code"))
-    )
-
-
-def _owner(owner: Owner) -> str:
-    name = f"<strong>{html.escape(owner.name)}</strong>"
-    workspace = html.escape(owner.workspace)
-    return f"<p>{phrase('connect.owner', name=name, workspace=workspace)}</p>"
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{html.escape(text)}</p>"
-
-
 def _message_page(title: str, text: str, status: int) -> Response:
-    return _page(title, _paragraph(text), status)
+    return _page(title, status, text=text)
 
 
 def _expired_page() -> Response:
     return _message_page("connect.is_expired", phrase("connect.expired"), 410)
 
 
-def _page(title: str, body: str, status: int = 200, form_action: str = "'none'") -> HTMLResponse:
-    """Return a page of this `body`, which is HTML, with headers that restrict the browser.
+def _page(
+    title: str, status: int = 200, form_action: str = "'none'", **shown: object
+) -> HTMLResponse:
+    """Return a page that shows this, with headers that restrict the browser.
 
     `title` is the key of its heading.
     """
@@ -448,12 +424,9 @@ def _page(title: str, body: str, status: int = 200, form_action: str = "'none'")
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {form_action}; "
         "base-uri 'none'; frame-ancestors 'none'"
     )
-    text = (
-        f'<!doctype html><html lang="{current().language}"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><title>Assistant</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{html.escape(phrase(title))}</h1>{body}</body></html>"
-    )
-    return HTMLResponse(text, status, {**_HEADERS, "content-security-policy": policy})
+    frame = {"language": current().language, "phrase": phrase, "style": _STYLE, "title": title}
+    headers = {**_HEADERS, "content-security-policy": policy}
+    return HTMLResponse(_TEMPLATE.render(**frame, **shown), status, headers)
 
 
 def _query(request: Request, name: str) -> str:
