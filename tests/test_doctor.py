@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import time
 from collections import namedtuple
@@ -293,26 +292,7 @@ def test_settings_that_are_wrong_exit_with_2(slack: LocalSlack, shell: Shell) ->
     assert problem(shell, "settings").startswith("serve.subagents_per_minute holds on Postgres")
 
 
-def test_a_port_that_another_program_has_is_told(slack: LocalSlack, shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        number = taken.getsockname()[1]
-        configure(f"slack: {{mode: http}}\nserve: {{port: {number}}}")
-        says = problem(shell, "port")
-        assert says.startswith(f"Port {number} of 127.0.0.1 is taken by another program")
-    assert lines(shell("doctor"))["port"] == f"ok: 127.0.0.1:{number} is free"
-    configure("slack: {mode: http}\nserve: {host: 192.0.2.1, port: 3000}")
-    assert problem(shell, "port").endswith("set serve.host.")
-
-
 def test_a_serve_that_runs_is_recognised(slack: LocalSlack, shell: Shell, data_dir: Path) -> None:
-    async def healthy(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    with LocalServer(healthy, "health") as server:
-        number = server.url.rpartition(":")[2]
-        configure(f"slack: {{mode: http}}\nserve: {{port: {number}}}")
-        assert lines(shell("doctor"))["port"] == f"ok: `serve` answers on 127.0.0.1:{number}"
     data_dir.mkdir(exist_ok=True)
     with (data_dir / "serve.lock").open("w") as lock:
         lock.write("4711\n")

@@ -1,6 +1,5 @@
 """`assistant setup`: each secret is tried at once, and `.env` is written whole or not at all."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from engine_kit import say
 from engine_kit import workspace as small
 from standins.slack import API_PATH, LocalSlack
 from standins.slack_teams import SeveralSlacks
-from timing import WAIT_S
 from typer.testing import CliRunner, Result
 
 from bot.__main__ import app
@@ -87,7 +85,7 @@ def test_what_was_in_the_file_stays_and_a_set_secret_can_be_kept(slack: LocalSla
     ran = typed("y", SECRET, "sk-ant-1", "")
     assert ran.exit_code == 0, ran.output
     assert ENV.read_text() == (
-        "# ours\nOTHER='a b'\nSLACK_BOT_TOKEN=xoxb-local\n\nSLACK_BOT_TOKEN=xoxb-local\nLAST=1\n"
+        "# ours\nOTHER='a b'\nSLACK_BOT_TOKEN=xoxb-local\nSLACK_BOT_TOKEN=xoxb-local\nLAST=1\n"
         f"SLACK_SIGNING_SECRET={SECRET}\nANTHROPIC_API_KEY=sk-ant-1\n"
     )
     assert ENV.stat().st_mode & 0o777 == 0o600
@@ -136,29 +134,6 @@ def test_an_app_for_several_workspaces_needs_its_client_secret_and_no_token(
         "SLACK_SIGNING_SECRET": "a" * 32,
         "ANTHROPIC_API_KEY": "sk-ant-secret",
     }
-
-
-def test_a_file_that_git_tracks_is_not_written(slack: LocalSlack, shell: Shell) -> None:
-    git("init", "-q")
-    ENV.write_text("A=1\n")
-    git("add", ".env")
-    assert "is tracked by git" in refused(shell("setup", "--from-env"), "env_file")
-    assert ENV.read_text() == "A=1\n"
-
-
-def test_a_file_that_git_does_not_ignore_is_warned_about(slack: LocalSlack) -> None:
-    git("init", "-q")
-    ran = typed("xoxb-local", SECRET, "k", "")
-    assert ran.exit_code == 0
-    assert "add it to .gitignore" in ran.output + ran.stderr
-    Path(".gitignore").write_text(".env\n")
-    ran = typed("y", "y", "y", "")
-    assert ran.exit_code == 0, ran.output
-    assert "gitignore" not in ran.output + ran.stderr
-
-
-def git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], check=True, capture_output=True, timeout=WAIT_S)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,27 +22,6 @@ from config.settings import Settings, load_settings
 from scopes.slack_client import open_session
 
 _PLAIN = re.compile(r"[\w./:@%?=&+,~-]+")
-_GIT_SECONDS = 10
-
-
-def check_place(path: Path) -> str:
-    """Raise SetupError if secrets must not be written here; return a warning, or nothing."""
-    if _git(path, "ls-files", "--error-unmatch", "--", path.name) == 0:
-        hint = f"Run `git rm --cached {path}` and add it to .gitignore; then try again."
-        raise SetupError("env_file", f"{path} is tracked by git.", hint)
-    if _git(path, "check-ignore", "-q", "--", path.name) == 1:
-        return f"git does not ignore {path}: add it to .gitignore, so that no secret is committed."
-    return ""
-
-
-def _git(path: Path, *arguments: str) -> int | None:
-    """Return the exit code of a git command in the file's folder; None without git."""
-    try:
-        command = ["git", "-C", str(path.absolute().parent), *arguments]
-        ran = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return ran.returncode
 
 
 def storable(value: str) -> bool:
@@ -185,7 +163,6 @@ def steps(settings: Settings) -> list[Step]:
 def run_setup(from_env: bool, url: str | None) -> int:
     """Run `assistant setup`. Existing values are kept until every secret has been tested."""
     with errors_reported(False):
-        warning = check_place(ENV_FILE)
         settings = load_settings()
         link = new_app_link(manifest(settings, url))
         try:
@@ -194,8 +171,6 @@ def run_setup(from_env: bool, url: str | None) -> int:
             raise SetupError("stopped", "Stopped.", "Nothing was written.") from None
         write_env(ENV_FILE, values)
         say(f"{ENV_FILE} is written, for your account only. Next: `assistant doctor`.")
-        if warning:
-            tell(f"warning: {warning}")
         return DONE
 
 

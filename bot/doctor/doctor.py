@@ -87,7 +87,6 @@ async def examine(settings: Settings) -> list[Verdict]:
     async with open_session(settings.slack) as session:
         others = asyncio.gather(
             _judge("settings", services.settings_agree(settings)),
-            _judge("port", services.port(settings, session)),
             _judge("database", services.database(settings)),
             _judge("model main", services.model(settings, "main")),
             _judge("model fast", services.model(settings, "fast")),
