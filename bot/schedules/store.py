@@ -75,15 +75,9 @@ class ScheduleStore:
         rows = await self.database.read(query)
         return schedule_of(rows[0]) if rows else None
 
-    async def sync(self, config: Mapping[str, Schedule], now: datetime) -> list[StoredSchedule]:
-        """Update the table from the settings; what was set in chat stays, unless its name is taken.
-
-        Returns those set in chat that were replaced by one of the same name.
-        """
-        replaced = await self.database.change(lambda c: self._sync(c, config, now))
-        for each in replaced:
-            log.warning("the settings replaced the schedule %s of %s", each.id, each.spec.owner)
-        return replaced
+    async def sync(self, config: Mapping[str, Schedule], now: datetime) -> None:
+        """Update the table from the settings; of what was set in chat, only taken names go."""
+        await self.database.change(lambda c: self._sync(c, config, now))
 
     async def create(
         self,
@@ -174,14 +168,13 @@ class ScheduleStore:
 
     def _sync(
         self, connection: sa.Connection, config: Mapping[str, Schedule], now: datetime
-    ) -> list[StoredSchedule]:
+    ) -> None:
         if self.database.shared:  # two replicas must not start one schedule twice
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SYNCING)))
         found = {row.id: row for row in connection.execute(sa.select(schedules))}
         for id, stored in found.items():
             if stored.origin == "config" and stored.state != "deleted" and id not in config:
                 _end(connection, id, now)
-        replaced = []
         for id, spec in config.items():
             row = found.get(id)
             old = schedule_of(row) if row else None
@@ -191,9 +184,8 @@ class ScheduleStore:
             new = StoredSchedule.new(id, "config", spec, now)
             self._insert(connection, new, replace=True)
             if old and old.origin == "chat" and old.state != "deleted":
+                log.warning("the settings replaced the schedule %s of %s", id, old.spec.owner)
                 _update(connection, id, why=REPLACED)
-                replaced.append(old)
-        return replaced
 
     def _insert(
         self, connection: sa.Connection, new: StoredSchedule, *, replace: bool = False
