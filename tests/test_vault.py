@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sqlite3
@@ -124,20 +123,6 @@ async def test_another_key_is_refused_at_the_start_in_words(place: Kept) -> None
     with pytest.raises(StoreError, match=r"key in /etc/key is not the one.*same ASSISTANT_ENC"):
         await Database.open(place.path, place.url, other)
     await (await Database.open(place.path, place.url, ours)).aclose()
-
-
-async def test_of_replicas_that_start_together_with_different_keys_one_wins(
-    postgres: Kept,
-) -> None:
-    ciphers = [Cipher.generate() for _ in range(4)]
-    opening = (Database.open(postgres.path, postgres.url, cipher) for cipher in ciphers)
-    opened = await asyncio.gather(*opening, return_exceptions=True)
-    won = [each for each in opened if isinstance(each, Database)]
-    for database in won:
-        await database.aclose()
-
-    assert len(won) == 1
-    assert [type(each) for each in opened if each not in won] == [WrongKey] * 3
 
 
 async def test_a_key_can_be_changed_and_the_old_one_taken_away(in_file: Kept) -> None:

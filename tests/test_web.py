@@ -1,24 +1,19 @@
 """The bot's HTTP side: health that tells the truth, numbers, and events within limits."""
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import sqlalchemy as sa
-from engine_kit import until
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from timing import WAIT_S
 
 from bot.metrics import Metrics
-from bot.serving.observability import DatabaseProbe, Health, LoopLag
+from bot.serving.observability import Health, LoopLag
 from bot.serving.web import EVENTS_PATH, MOST_BYTES, serve_app, web_app
-from bot.storage.database import Database
 
 SESSION_TIMEOUT = aiohttp.ClientTimeout(total=WAIT_S)
 
@@ -97,27 +92,6 @@ async def test_a_blocked_loop_is_told_of_for_a_while() -> None:
         time.sleep(0.8)  # noqa: ASYNC251
         await asyncio.sleep(0.01)
     assert lag.check() == f"The event loop was blocked for {told[-1]:.1f} s a moment ago."
-
-
-async def test_a_stuck_database_thread_is_not_asked_again_and_recovers(data_dir: Path) -> None:
-    database = await Database.open(data_dir)
-    probe, release = DatabaseProbe(database, answer_s=0.3), threading.Event()
-    assert list(await asyncio.gather(probe.thread(), probe.reachable())) == [None, None]
-    begun = threading.Event()
-
-    def hold(connection: sa.Connection) -> None:
-        begun.set()
-        release.wait(WAIT_S)
-
-    stuck = asyncio.create_task(database.change(hold))
-    await until(begun.is_set)
-    said = list(await asyncio.gather(probe.thread(), probe.reachable()))
-    assert said == ["The database did not answer within 0.3 s."] * 2
-    release.set()
-    await stuck
-    assert list(await asyncio.gather(probe.thread(), probe.reachable())) == [None, None]
-    await probe.aclose()
-    await database.aclose()
 
 
 async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) -> None:
