@@ -55,6 +55,7 @@ EVENTS_PATH = "/slack/events"
 MOST_BYTES = 1_000_000
 """Bytes of a request's body; Slack's own are far smaller."""
 BODY_S = 5.0
+FREE = "Set serve.host and serve.port to an address that is free."
 _STOP_S = 5.0
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _NO_STORE = {"cache-control": "no-store"}
@@ -145,13 +146,13 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 
 @asynccontextmanager
-async def serve_app(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
+async def serve_app(app: ASGIApp, host: str, port: int, hint: str = FREE) -> AsyncIterator[str]:
     """Serve the app from this event loop, and yield its URL; port 0 takes a free one.
 
-    At the end, open requests get 5 s. Installs no signal handlers. Raises SetupError if the address
-    is not available.
+    At the end, open requests get 5 s. Installs no signal handlers. Raises SetupError with this hint
+    if the address is not available.
     """
-    with await _listen(host, port) as listener:
+    with await _listen(host, port, hint) as listener:
         server = _Server(app)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="web")
         try:
@@ -167,7 +168,7 @@ async def serve_app(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
             await task
 
 
-async def _listen(host: str, port: int) -> socket.socket:
+async def _listen(host: str, port: int, hint: str) -> socket.socket:
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -184,7 +185,6 @@ async def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         what = f"The bot cannot listen on {host}, port {port}: {why}."
-        hint = "Set serve.host and serve.port to an address that is free."
         raise SetupError("serve", what, hint) from error
     return listener
 
