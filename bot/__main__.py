@@ -16,20 +16,8 @@ Export = Annotated[
 Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
 
 
-def once(given: list[Path] | None) -> list[Path] | None:
-    """Reject a repeated option, of which the command line would silently use only the last."""
-    if given and len(given) > 1:
-        raise typer.BadParameter(f"It is given {len(given)} times: give it once.")
-    return given
-
-
-def only(given: list[Path] | None) -> Path | None:
-    return given[0] if given else None
-
-
 Mbox = Annotated[
-    list[Path] | None,
-    typer.Option("--mbox", help="Read this mailbox file instead (mbox, Takeout).", callback=once),
+    Path | None, typer.Option("--mbox", help="Read this mailbox file instead (mbox, Takeout).")
 ]
 Me = Annotated[
     str | None,
@@ -122,8 +110,7 @@ def ask(
         typer.Option(help="Database to ask: a DuckDB file, or a folder of tables. Repeatable."),
     ] = None,
     folder: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder to work in, such as a checkout.", callback=once),
+        Path | None, typer.Option(help="Folder to work in, such as a checkout.")
     ] = None,
     mbox: Mbox = None,
     me: Me = None,
@@ -144,7 +131,7 @@ def ask(
     from bot.cli.ask import ReadingOptions, run_ask
 
     shared = (slack_export, sample, as_of, since, model, as_user, json)
-    sources = (tuple(database or ()), only(folder), only(mbox), me)
+    sources = (tuple(database or ()), folder, mbox, me)
     raise typer.Exit(run_ask(ReadingOptions(*shared, *sources), question))
 
 
@@ -209,7 +196,7 @@ def triage(
         since=since,
         model=model,
         json=json,
-        mbox=only(mbox),
+        mbox=mbox,
         me=me,
         mail=True,
     )
@@ -540,25 +527,14 @@ def connect(
     raise typer.Exit(run_disconnect(json) if disconnect else run_connect(json, port))
 
 
-@app.command(
-    epilog=examples(
-        "assistant console", "assistant console --port 8123", "assistant console --team T0123ABCD"
-    )
-)
+@app.command(epilog=examples("assistant console", "assistant console --port 8123"))
 def console(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 8200,
-    team: Annotated[
-        str, typer.Option(help="Workspace to show, if several are served (T...).")
-    ] = "",
 ) -> None:
     """Show runs, costs and records in your browser, from the stored state."""
     from bot.cli.console import run_console
-    from config.settings import TEAM
-
-    if team:
-        TEAM.set(team)
 
     raise typer.Exit(run_console(False, port))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -11,33 +12,27 @@ from itertools import islice, pairwise, takewhile
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from apscheduler.triggers.cron import CronTrigger
+from croniter import CroniterBadDateError, croniter
 from pydantic import Field, StringConstraints, model_validator
 
 from config.sections import USER_ID, Language, Name, Section, SlackUser, written
 
-FIELDS = ("minute", "hour", "day", "month", "day_of_week")
-"""Fields of a crontab with five fields; one with six begins with the seconds."""
-PLACES = {"day": "day of the month", "day_of_week": "day of the week"}
-RANGES = {
-    **{"second": (0, 59), "minute": (0, 59), "hour": (0, 23)},
-    **{"day": (1, 31), "month": (1, 12), "day_of_week": (0, 7)},
+FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week")
+"""Fields of a crontab with six fields; one with five begins with the minutes."""
+GOES = {
+    **dict.fromkeys(("second", "minute"), "goes from 0 to 59"),
+    "hour": "goes from 0 to 23",
+    "day of the month": "goes from 1 to 31",
+    "month": "goes from 1 to 12 or from jan to dec",
+    "day of the week": "goes from mon to sun or from 0 (Sunday) to 6",
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
-DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
-"""Days by their crontab numbers; APScheduler counts from Monday."""
-SOMETIME = timedelta(days=366 * 9)
-"""A time that does not occur within this period never does: leap days can be eight years apart."""
-YEARS = "1970-2199"
-"""Search horizon; an unbounded search takes a second to find that a time never occurs."""
-SOON = timedelta(hours=24)
-FAR = timedelta(hours=26)
-"""Maximum offset of a clock from UTC, and maximum change of an offset."""
+YEARS = 9
+"""A time that does not occur within so many years never does: leap days can be eight apart."""
 LOCAL_TIME = "%Y-%m-%dT%H:%M"
 """How a single time is written."""
 COMPARED = 25
 """Times whose pauses are compared: a crontab that is too frequent shows it on its first day."""
-_PART = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
 class TimetableError(ValueError):
@@ -56,7 +51,7 @@ class Timetable:
     @classmethod
     def of(cls, cron: str, zone: str, at: str = "") -> Timetable:
         """Parse a crontab or a single time, and a time zone; raise TimetableError."""
-        made = cls(" ".join(cron.split()), zone, at.strip())
+        made = cls(" ".join(cron.lower().split()), zone, at.strip())
         if bool(made.cron) == bool(made.at):
             raise TimetableError(
                 "it has either a crontab in `cron`, to come again and again, or one time in `at`"
@@ -66,7 +61,9 @@ class Timetable:
         made.info  # noqa: B018 - raises for an unknown zone
         if made.at:
             made.once  # noqa: B018 - raises for what is not a time
-        elif made.after(datetime.now(UTC)) is None:
+            return made
+        made._check()
+        if made.after(datetime.now(UTC)) is None:
             raise TimetableError(f"{cron!r} never comes up: no such day exists")
         return made
 
@@ -99,19 +96,7 @@ class Timetable:
 
     def after(self, at: datetime) -> datetime | None:
         """Return the first time after `at`, in UTC; None = there is none in the next nine years."""
-        if self.at:
-            return self.once if self.once > at else None
-        at, end = at.astimezone(UTC), at + SOMETIME
-        while at < end:
-            found = self._soon(at)
-            if found:
-                return found
-            at += SOON
-            wall = next(self._walls(at - FAR), None)
-            if wall is None:
-                return None
-            at = max(at, wall - FAR)
-        return None
+        return next(self._times(at), None)
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """Return the times after `start` up to and including `end`, in UTC."""
@@ -122,122 +107,50 @@ class Timetable:
         return [at.astimezone(self.info) for at in islice(self._times(after), count)]
 
     def _times(self, start: datetime) -> Iterator[datetime]:
-        at = self.after(start)
-        while at:
-            yield at
-            at = self.after(at)
+        """Yield the times after `start`; one that the clocks show twice counts once, the first
+        time, unless the hour or the minute begins with `*`.
+        """
+        if self.at:
+            yield from [self.once] if self.once > start else []
+            return
+        *_, minute, hour, _, _, _ = self.cron.split()
+        is_frequent = minute.startswith("*") or hour.startswith("*")
+        times = croniter(
+            self.cron,
+            start.astimezone(self.info),
+            second_at_beginning=True,
+            max_years_between_matches=YEARS,
+        )
+        with suppress(CroniterBadDateError):
+            while True:
+                found = times.get_next(datetime)
+                if is_frequent or not found.fold:
+                    yield found.astimezone(UTC)
 
-    def _soon(self, at: datetime) -> datetime | None:
-        """Return the first time after `at` that is no more than `SOON` after it."""
-        shifts = dict.fromkeys(_offset(self.info, each) for each in (at, at - FAR, at + FAR))
-        best, found = at + SOON, None
-        for shift in shifts:
-            for wall in self._walls(at + shift):
-                moment = wall - shift
-                if moment > best:
-                    break
-                if moment > at and moment in self._moments(wall):
-                    best = found = moment
-                    break
-        return found
-
-    def _walls(self, start: datetime) -> Iterator[datetime]:
-        """Yield wall-clock times from `start` on, as if they were UTC."""
-        end, found = start + SOMETIME, self._trigger.get_next_fire_time(None, start)
-        while found and found <= end:
-            yield found
-            found = self._trigger.get_next_fire_time(found, found + timedelta(microseconds=1))
-
-    def _moments(self, wall: datetime) -> list[datetime]:
-        """Return the moments that a wall-clock time refers to."""
-        first = wall.replace(tzinfo=self.info, fold=0).astimezone(UTC)
-        second = wall.replace(tzinfo=self.info, fold=1).astimezone(UTC)
-        twice = second > first  # if the time does not exist, the order is reversed
-        return [first, second] if twice and self._is_frequent else [first]
-
-    @cached_property
-    def _named(self) -> dict[str, str]:
-        """Return each field by name with its text."""
-        parts = self.cron.lower().split()
+    def _check(self) -> None:
+        """Raise TimetableError with the place of a fault in the crontab."""
+        parts = self.cron.split()
         if len(parts) not in (5, 6):
             count = f"{len(parts)} field" + "s" * (len(parts) != 1)
             raise TimetableError(
                 f"{self.cron!r} has {count}, but a crontab has five: minute, hour, "
                 "day of the month, month, day of the week, such as '0 9 * * mon-fri'"
             )
-        names = FIELDS if len(parts) == 5 else ("second", *FIELDS)
-        return dict(zip(names, parts, strict=True))
-
-    @cached_property
-    def _is_frequent(self) -> bool:
-        return self._named["hour"].startswith("*") or self._named["minute"].startswith("*")
-
-    @cached_property
-    def _trigger(self) -> CronTrigger:
-        named = self._named
-        for number, (name, text) in enumerate(named.items()):
-            self._check(number, name, text)
-        if named["day"] != "*" and named["day_of_week"] != "*":
+        for number, (name, text) in enumerate(zip(FIELDS[-len(parts) :], parts, strict=True)):
+            alone = ["*"] * len(parts)
+            alone[number] = text
+            letters = re.findall("[a-z]+", text)  # croniter takes single ones for more than names
+            named = name in ("month", "day of the week") and all(len(each) == 3 for each in letters)
+            valid = croniter.is_valid(" ".join(alone), second_at_beginning=True)
+            endless = re.search(r"\b(\w+)-\1\b", text)  # croniter takes 5-5 for all there are
+            if not valid or endless or (letters and not named):
+                place = f"the {ORDINALS[number]} field of {self.cron!r} ({name})"
+                raise TimetableError(f"{place} is {text!r}, but {GOES[name]}")
+        if parts[-3] != "*" and parts[-1] != "*":
             raise TimetableError(
                 f"{self.cron!r} names a day of the month and a day of the week: leave one of them "
                 "'*', or write two schedules"
             )
-        days = _by_name(named["day_of_week"])
-        return CronTrigger(**{**named, "day_of_week": days, "year": YEARS, "timezone": UTC})
-
-    def _check(self, number: int, name: str, text: str) -> None:
-        """Raise TimetableError with the position of the fault."""
-        place = f"the {ORDINALS[number]} field of {self.cron!r} ({PLACES.get(name, name)})"
-        low, high = RANGES[name]
-        for part in text.split(","):
-            found = _PART.fullmatch(part)
-            numbers = [int(g) for g in found.groups()[:2] if g and g.isdigit()] if found else []
-            if not found or any(not low <= each <= high for each in numbers):
-                raise TimetableError(f"{place} is {text!r}, but {_goes(name)}")
-            if len(numbers) == 2 and numbers[0] > numbers[1]:
-                raise TimetableError(f"{place} is {text!r}: the range is the wrong way round")
-            if found[3] and not 1 <= int(found[3]) <= high:
-                raise TimetableError(f"{place} is {text!r}: a step goes from 1 to {high}")
-        try:
-            named = _by_name(text) if name == "day_of_week" else text
-            CronTrigger(**{name: named, "timezone": UTC})
-        except ValueError:
-            raise TimetableError(f"{place} is {text!r}, but {_goes(name)}") from None
-
-
-def _goes(name: str) -> str:
-    low, high = RANGES[name]
-    if name == "day_of_week":
-        return "goes from mon to sun or from 0 (Sunday) to 6"
-    return f"goes from {low} to {high}" + " or from jan to dec" * (name == "month")
-
-
-def _by_name(days: str) -> str:
-    """Replace numbers of weekdays by names: crontab (0 and 7 = Sunday) and APScheduler differ."""
-    parts = []
-    for part in days.split(","):
-        span, _, step = part.partition("/")
-        ends = [0, 6] if span == "*" else [_day(each) for each in span.split("-")]
-        if -1 in ends:
-            return days
-        first, last = ends[0], ends[-1]
-        if last == 0 and first > 0:  # fri-sun
-            last = 7
-        if step and len(ends) == 1:  # mon/2: from there on, as in the other fields
-            last = 6
-        if last < first:
-            raise ValueError(days)
-        parts += [DAYS[d] for d in range(first, last + 1, int(step or 1))]
-    return ",".join(dict.fromkeys(parts)) if days != "*" else days
-
-
-def _day(text: str) -> int:
-    """Return the crontab number of a day; -1 = none."""
-    return DAYS.index(text) if text in DAYS else int(text) if text.isdigit() else -1
-
-
-def _offset(zone: ZoneInfo, at: datetime) -> timedelta:
-    return at.astimezone(zone).utcoffset() or timedelta()
 
 
 ScheduleName = Annotated[
@@ -329,7 +242,7 @@ class Schedule(Section):
 
     @property
     def timetable(self) -> Timetable:
-        return Timetable(" ".join(self.cron.split()), self.zone, self.at.strip())
+        return Timetable(" ".join(self.cron.lower().split()), self.zone, self.at.strip())
 
     @property
     def is_private(self) -> bool:

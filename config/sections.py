@@ -228,9 +228,7 @@ class PanelSettings(Section):
     time_s: Seconds
     shares: PhaseShares
     rounds: Annotated[int, Field(ge=2, le=10)]
-    challenge_rounds: Annotated[int, Field(ge=1, le=10)]
     material_tokens: PositiveCount
-    reference_tokens: Count
     alarms: PositiveCount
 
 
@@ -404,7 +402,6 @@ class DataSettings(Section):
     query_s: Seconds
     memory_mb: PositiveCount
     max_rows: PositiveCount
-    max_result_mb: PositiveCount
     bigquery_usd: Dollars
 
 
@@ -424,9 +421,6 @@ class WebSettings(Section):
     searxng_url: SearchUrl | None
     timeout_s: Seconds
     max_mb: Annotated[float, Field(gt=0)]
-    cache_minutes: Count
-    python_s: Seconds
-    python_mb: PositiveCount
 
     @model_validator(mode="after")
     def _knows_its_searxng(self) -> Self:

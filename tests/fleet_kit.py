@@ -208,6 +208,7 @@ def fleet(
     mind: Mind,
     *,
     url: str | None = None,
+    mode: str = "http",
     space: Workspace | None = None,
     latency_s: float = 0.0,
     faults: Faults | None = None,
@@ -219,7 +220,7 @@ def fleet(
     `streams_refused` makes it a Slack without streams.
     """
     given: dict[str, dict[str, Any]] = {
-        "slack": {"mode": "http", "timeout_s": 5, "backfill_hours": 1},
+        "slack": {"mode": mode, "timeout_s": 5, "backfill_hours": 1},
         "reply": {"since_days": CENTURY_DAYS, "update_s": 0.2},
         "limits": {"max_subagents": 100, "cost_usd": 50.0},
         "policy": {"user_daily_usd": None, "daily_usd": None},
@@ -235,7 +236,7 @@ def fleet(
         slack = LocalSlack(
             space or workspace(6),
             retries_s=(0.0, 0.5, 2.0, 4.0, 8.0),
-            request_url=front.url + EVENTS,
+            request_url=front.url + EVENTS if mode == "http" else None,
             streams_refused=streams_refused,
         )
         at = stack.enter_context(LocalServer(slack.app, "slack"))

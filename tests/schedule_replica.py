@@ -26,23 +26,17 @@ LONGEST_S = 0.2
 """That an occurrence takes."""
 
 
-async def replica(folder: Path, url: str, poison: bool, crashes: int) -> None:
-    """`poison`: the first occurrence that is taken up takes its process down each time."""
+async def replica(folder: Path, url: str) -> None:
     database = await Database.open(folder, url)
     store, occurrences = ScheduleStore(database), Occurrences(RetryingDatabase(database))
     executor = f"replica-{uuid.uuid4().hex[:8]}"
-    durable = Durable(
-        executor, {}, folder / "w.sqlite", url, max_concurrency=4, max_crashes=crashes
-    )
+    durable = Durable(executor, {}, folder / "w.sqlite", url, max_concurrency=4, max_crashes=1_000)
     worker = ScheduleWorker(RequestQueue(database), durable, 8, occurrences)
 
     async def occurrence(work: Work) -> None:
         at = work.at.isoformat(timespec="microseconds")
         tried = sa.text("INSERT INTO public.tries VALUES (:at, :pid)")
         await database.change(lambda c: c.execute(tried, {"at": at, "pid": os.getpid()}).rowcount)
-        first = sa.text("SELECT min(at) FROM public.tries")
-        if poison and await database.change(lambda c: c.execute(first).scalar()) == at:
-            os._exit(1)
         await asyncio.sleep(random.uniform(0, LONGEST_S))
         since = work.at - timedelta(seconds=1)
         await occurrences.record_run(
@@ -82,5 +76,5 @@ async def replica(folder: Path, url: str, poison: bool, crashes: int) -> None:
 
 
 if __name__ == "__main__":
-    _, where, address, *more = sys.argv
-    asyncio.run(replica(Path(where), address, bool(more), int(more[0]) if more else 1_000))
+    _, where, address = sys.argv
+    asyncio.run(replica(Path(where), address))

@@ -10,16 +10,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from bot_kit import AS_OF, Json, Shell, configure, model_at, refused, slack_at, small_export
-from document_kit import gap_lines
 from engine_kit import MUX
 from standins.model import ModelServer
 from standins.model_faults import Fault, Faults
@@ -27,7 +24,6 @@ from standins.slack import LocalSlack
 from standins.slack_faults import Fault as SlackFault
 from timing import WAIT_S, Patience
 
-from bot.cli.ask import read_date
 from bot.context import App, open_app
 from bot.local.export import load_export
 from bot.local.offline.model import answer as offline_model
@@ -259,19 +255,6 @@ def test_a_data_folder_that_cannot_be_used_is_refused(
         assert "data_dir" in refused(shell(*command), "store")
 
 
-@pytest.mark.parametrize(
-    ("text", "at"),
-    [
-        ("2025-04-15", datetime(2025, 4, 15, tzinfo=UTC)),
-        ("2025-04-15T10:30", datetime(2025, 4, 15, 10, 30, tzinfo=UTC)),
-        ("2025-04-15T10:30:00Z", datetime(2025, 4, 15, 10, 30, tzinfo=UTC)),
-        ("2025-04-15T10:30+02:00", datetime(2025, 4, 15, 8, 30, tzinfo=UTC)),
-    ],
-)
-def test_dates_are_utc_unless_they_say_otherwise(text: str, at: datetime) -> None:
-    assert read_date(text) == at
-
-
 # ---- processes: signals, disks, pipes
 
 
@@ -347,29 +330,6 @@ def test_ctrl_c_shows_what_was_found_and_keeps_it(shell: Shell, tmp_path: Path) 
     assert shell("audit", run["id"]).code == 0
 
 
-@pytest.mark.system
-def test_ctrl_c_while_slack_is_read_stops_the_reading(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    slack = LocalSlack(load_export(small_export(tmp_path)))
-    slack.faults += [SlackFault("conversations.history", "slow", 600.0)]
-
-    def interrupt() -> None:
-        while not slack.calls["conversations.history"]:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)  # only now, when the command is listening for it
-
-    with slack_at(monkeypatch, slack):
-        threading.Thread(target=interrupt, daemon=True).start()
-        done = shell("sweep", "--channels", "*", *OFFLINE, "--json")
-    assert done.code == 1
-    assert "Traceback" not in done.err
-    assert "stopping" in done.err
-    assert done.json["status"] == "cancelled"
-    assert {s["status"] for s in done.json["sections"]} == {"cancelled"}
-    assert len(gap_lines(done.json)) == 2
-
-
 LIMITED = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
     "from bot.__main__ import main; main(sys.argv[1:])"
@@ -404,13 +364,6 @@ def test_on_a_full_disk_nothing_is_begun(shell: Shell) -> None:
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert "data_dir" in done.stderr
-
-
-def test_help_is_there_for_every_command(shell: Shell) -> None:
-    for name in ("", "demo", "ask", "sweep", "runs", "show", "audit", "review-briefs", "scopes"):
-        done = shell(*([name] if name else []), "--help")
-        assert done.code == 0
-        assert "Usage" in done.out
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ async def test_an_administrator_of_one_workspace_is_none_of_another(tmp_path: Pa
 
 @pytest.mark.system
 async def test_the_command_shows_the_workspace_that_it_names(both: Console) -> None:
-    words = (sys.executable, "-m", "bot", "console", "--port", "0", "--team", BETA)
+    words = (sys.executable, "-m", "bot", "--team", BETA, "console", "--port", "0")
     process = await asyncio.create_subprocess_exec(
         *words, cwd=both.two.folder, env=environment(both.two), stdout=asyncio.subprocess.PIPE
     )

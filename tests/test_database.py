@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,16 +12,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
-from runs_kit import wide_run
 from test_store import integrity, python
-from timing import WAIT_S, patient
 
 from bot.errors import StoreError
-from bot.runs.checkpoint import StepLog, StoreSink
 from bot.runs.store import Store
-from bot.storage import tables
 from bot.storage.database import KEY_CHECK, SCHEMA, BatchWriter, Database, _file_engine, server_url
-from bot.storage.run_index import asks
 from bot.storage.tables import METADATA
 
 __all__ = ["bare", "bare_postgres", "place", "postgres"]
@@ -111,28 +105,6 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert len(await marks(database)) == 20
 
 
-async def test_a_slow_read_aside_delays_no_other_read(tmp_path: Path) -> None:
-    database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
-    begun, goes_on = asyncio.Event(), threading.Event()
-
-    def wait() -> bool:
-        loop.call_soon_threadsafe(begun.set)
-        return goes_on.wait(WAIT_S)
-
-    @sa.event.listens_for(database._engine, "checkout")
-    def _taken(connection: Any, _record: object, _proxy: object) -> None:
-        connection.create_function("slow", 0, wait)
-
-    slow = asyncio.create_task(database.aside().read(sa.select(sa.func.slow().label("waited"))))
-    await begun.wait()
-    assert await marks(database) == set()
-    await database.change(put("a"))
-    assert not slow.done()
-    goes_on.set()
-    assert (await slow)[0].waited
-    await database.aclose()
-
-
 # ---- the schema
 
 
@@ -152,7 +124,7 @@ async def test_many_that_start_together_on_an_empty_database_make_it_once(bare: 
         assert await marks(database) == set()
 
 
-@pytest.mark.parametrize("revision", ["0001", "0009", "9999"])
+@pytest.mark.parametrize("revision", ["0016", "9999"])
 async def test_a_database_of_another_version_is_refused(place: Kept, revision: str) -> None:
     await (await place.store()).aclose()
     engine = engine_of(place)
@@ -164,53 +136,6 @@ async def test_a_database_of_another_version_is_refused(place: Kept, revision: s
     refused = rf"another version of the assistant \(schema {revision}.*Use that version"
     with pytest.raises(StoreError, match=refused):
         await place.store()
-
-
-async def test_steps_that_an_earlier_version_stored_plain_are_read(place: Kept) -> None:
-    store = await place.store()
-    await store.start_run("r1", "ask", "?", "m", {})
-    await store.aclose()
-    engine = engine_of(place)
-    with engine.begin() as connection:
-        if place.url:
-            connection.execute(sa.text("ALTER TABLE steps ALTER body TYPE json USING body::json"))
-        plain = "INSERT INTO steps (run, key, body) VALUES ('r1', 'old', '{\"value\": \"a\"}')"
-        connection.execute(sa.text(plain.replace(":", "\\:")))
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0013'"))
-    engine.dispose()
-
-    store = await place.store()
-    sink = StoreSink(store)
-    await StepLog(store, sink, "r1").keep("new", {"value": "b"})
-    assert await store.steps("r1") == {"old": {"value": "a"}, "new": {"value": "b"}}
-    await store.aclose()
-
-
-async def test_runs_of_an_earlier_version_are_found_and_added_up(place: Kept) -> None:
-    store = await place.store()
-    await wide_run(store, "r1", 3, words=" für ÄRGER")  # $0.2, a subagent $0.002
-    await store.start_run("r2", "ask", "Another one?", "m", {})
-    made = await costs_by_model(store)
-    await store.aclose()
-    engine = engine_of(place)
-    with engine.begin() as connection:
-        for table in ("questions", "model_costs", "names"):
-            connection.execute(sa.text(f"DROP TABLE {table}"))
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0016'"))
-    engine.dispose()
-
-    store = await place.store()
-    assert made == {"claude-main": pytest.approx(0.194), "claude-fast": pytest.approx(0.006)}
-    assert await costs_by_model(store) == made
-    found = await store.database.read(sa.select(tables.runs.c.id).where(asks("Für Ärger")))
-    assert [row.id for row in found] == ["r1"]
-    await store.aclose()
-
-
-async def costs_by_model(store: Store) -> dict[str, float]:
-    found = await store.database.read(sa.select(tables.model_costs))
-    assert {row.run for row in found} == {"r1"}
-    return {row.model: row.usd for row in found}
 
 
 # ---- faults
@@ -352,43 +277,3 @@ async def test_what_the_work_raises_is_told_to_all_and_the_next_are_served() -> 
     failed = await asyncio.gather(together.ask(0), together.ask(1), return_exceptions=True)
     assert [str(each) for each in failed] == ["the disk is full"] * 2
     assert await together.ask(1) == 1
-
-
-def test_who_asks_as_the_loop_ends_is_not_left_waiting() -> None:
-    """The end of a loop cancels all tasks at once: the work, and who asks on the way out."""
-    ended: list[str] = []
-
-    async def main() -> None:
-        together = BatchWriter(work)
-
-        async def books() -> None:
-            try:
-                await asyncio.sleep(3600)
-            finally:
-                ended.append(await asked_in_vain(together))
-
-        leaving = [asyncio.create_task(books()) for _ in range(5)]
-        await asyncio.sleep(0)
-        together.ask(0)
-        leaving += [asyncio.create_task(books()) for _ in range(5)]
-        await asyncio.sleep(0.01)
-
-    asyncio.run(main())
-    assert len(ended) == 10
-    assert "left waiting" not in ended
-
-
-async def work(given: Sequence[int]) -> Sequence[int]:
-    """Takes an hour for 0."""
-    await asyncio.sleep(3600 if 0 in given else 0)
-    return given
-
-
-async def asked_in_vain(together: BatchWriter[int, int]) -> str:
-    try:
-        async with patient():
-            return f"got {await together.ask(1)}"
-    except TimeoutError:
-        return "left waiting"
-    except asyncio.CancelledError:
-        return "cancelled"

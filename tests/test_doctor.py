@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import time
 from collections import namedtuple
@@ -36,6 +35,7 @@ from bot.__main__ import main
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Team, User, Workspace
+from bot.log import CUT
 from bot.slack.installations import Installations
 from bot.storage.database import Database
 from bot.terminal import INCOMPLETE, WRONG_USE
@@ -113,22 +113,6 @@ def test_a_bot_that_is_set_up_has_ok_in_every_line(slack: LocalSlack, shell: She
     assert found["programs"].startswith("ok: those that read pages and files ")
 
 
-def test_socket_mode_is_tried_with_a_socket(slack: LocalSlack, shell: Shell) -> None:
-    configure(SOCKETS)
-    found = lines(shell("doctor"))
-    assert found["events"] == "ok: a socket was greeted"
-    assert found["sockets"] == "ok: 0 open, 2 wanted, 10 allowed"
-
-
-def test_a_wrong_app_token_keeps_events_out(
-    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configure(SOCKETS)
-    monkeypatch.setenv("SLACK_APP_TOKEN", "xapp-wrong")
-    assert problem(shell, "events").startswith("SLACK_APP_TOKEN is not valid: copy it again")
-    assert lines(shell("doctor"))["sockets"] == "not checked: see events"
-
-
 def test_sockets_that_leave_no_room_are_told(slack: LocalSlack, shell: Shell) -> None:
     configure(SOCKETS)
     with ExitStack() as others:
@@ -188,12 +172,9 @@ def test_a_wrong_token_is_one_problem_and_what_follows_is_not_checked(
 def test_each_refusal_of_slack_says_what_to_do(slack: LocalSlack, shell: Shell) -> None:
     for kind, words in (
         ("error:token_revoked", "was revoked: reinstall the app"),
-        ("error:account_inactive", "was removed: reinstall the app"),
-        ("error:token_expired", "turn token rotation off"),
         ("error:internal_error", "look up internal_error at docs.slack.dev"),
         ("error:missing_scope", "reinstall the app"),
         ("429", "try again in a minute"),
-        ("500", "try again in a minute"),
         ("malformed", "no proper answer to auth.test"),
         ("drop", "Slack cannot be reached at 127.0.0.1"),
     ):
@@ -311,26 +292,7 @@ def test_settings_that_are_wrong_exit_with_2(slack: LocalSlack, shell: Shell) ->
     assert problem(shell, "settings").startswith("serve.subagents_per_minute holds on Postgres")
 
 
-def test_a_port_that_another_program_has_is_told(slack: LocalSlack, shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        number = taken.getsockname()[1]
-        configure(f"slack: {{mode: http}}\nserve: {{port: {number}}}")
-        says = problem(shell, "port")
-        assert says.startswith(f"Port {number} of 127.0.0.1 is taken by another program")
-    assert lines(shell("doctor"))["port"] == f"ok: 127.0.0.1:{number} is free"
-    configure("slack: {mode: http}\nserve: {host: 192.0.2.1, port: 3000}")
-    assert problem(shell, "port").endswith("set serve.host.")
-
-
 def test_a_serve_that_runs_is_recognised(slack: LocalSlack, shell: Shell, data_dir: Path) -> None:
-    async def healthy(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    with LocalServer(healthy, "health") as server:
-        number = server.url.rpartition(":")[2]
-        configure(f"slack: {{mode: http}}\nserve: {{port: {number}}}")
-        assert lines(shell("doctor"))["port"] == f"ok: `serve` answers on 127.0.0.1:{number}"
     data_dir.mkdir(exist_ok=True)
     with (data_dir / "serve.lock").open("w") as lock:
         lock.write("4711\n")
@@ -349,28 +311,6 @@ def test_a_disk_that_is_nearly_full_is_told(
     assert says.endswith("set data_dir to another disk.")
 
 
-def test_a_store_that_cannot_be_used_is_told(
-    slack: LocalSlack, shell: Shell, data_dir: Path
-) -> None:
-    data_dir.mkdir()
-    (data_dir / "assistant.sqlite").write_bytes(b"this is no database, it is a text" * 99)
-    assert "is not a database" in problem(shell, "database")
-
-
-def test_a_database_that_cannot_be_reached_is_told_without_its_password(
-    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = f"postgresql://bot:hunter2secret@127.0.0.1:{free_port()}/assistant"
-    monkeypatch.setenv("DATABASE_URL", address)
-    says = problem(shell, "database")
-    assert "Check that Postgres runs" in says
-    assert "hunter2secret" not in says
-    monkeypatch.setenv("DATABASE_URL", "mysql://bot:hunter2secret@db/assistant")
-    says = problem(shell, "database")
-    assert "postgresql://user@host/database" in says
-    assert "hunter2secret" not in says
-
-
 # ---- the model
 
 
@@ -379,11 +319,9 @@ def test_each_refusal_of_the_model_api_says_what_to_do(
 ) -> None:
     for status, kind, words in (
         (401, "authentication_error", "ANTHROPIC_API_KEY is not valid"),
-        (403, "permission_error", "may not use claude-sonnet-5-5"),
         (404, "not_found_error", "There is no model claude-sonnet-5-5: fix models.main"),
         (429, "rate_limit_error", "try again in a minute"),
         (529, "overloaded_error", "try again in a minute"),
-        (500, "api_error", "try again in a minute"),
         (400, "invalid_request_error", "check `models` and your account there"),
     ):
         with MUX.serving(refusing(status, kind, "no")) as url:
@@ -411,7 +349,7 @@ def test_no_secret_is_printed_whatever_a_service_quotes(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         done = shell("doctor")
         document = json.dumps(shell("doctor", "--json").json)
-    assert "bad key ***" in done.out
+    assert f"bad key {CUT}" in done.out
     for secret in ("sk-ant-quoted", "xoxb-local", "xapp-local", "local-secret"):
         assert secret not in done.out + done.err + document
 
@@ -436,58 +374,92 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return examine
 
 
-def test_what_is_not_set_has_no_line(doctor: Doctor) -> None:
+def test_sources_that_work_are_ok_and_what_is_not_set_has_no_line(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not {"databases", "sheets", "files", "web", "mcp"} & doctor("").keys()
-
-
-def test_databases_are_opened_and_all_that_are_wrong_are_named(
-    doctor: Doctor, tmp_path: Path
-) -> None:
-    folder = tmp_path / "sales"
-    folder.mkdir()
-    (folder / "orders.csv").write_text("id,total\n1,9.5\n", "utf-8")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "notes.duckdb").write_text("no database", "utf-8")
-    good = f"data: {{databases: {{sales: {{path: {folder}, readers: [members]}}"
-    assert doctor(f"{good}}}}}")["databases"] == ("ok", "sales (DuckDB, 1 table)")
-    state, says = doctor(
-        f"{good}, gone: {{path: {tmp_path}/gone.duckdb}}, bare: {{path: {tmp_path}/empty}}, "
-        f"text: {{path: {tmp_path}/notes.duckdb}}, big: {{bigquery: project.events}}}}}}"
-    )["databases"]
-    assert state == "problem"
-    assert "gone: The file of the database is not there. Fix data.databases.gone." in says
-    assert "data.databases.bare" in says
-    assert "text: notes.duckdb is not readable: it is no DuckDB file." in says
-    assert "big has no credentials: name a key file" in says
-    assert "sales" not in says
-
-
-def test_a_source_that_nobody_in_slack_may_read_is_told(doctor: Doctor, tmp_path: Path) -> None:
-    (tmp_path / "orders.csv").write_text("id\n1\n", "utf-8")
-    _, says = doctor(f"data: {{databases: {{sales: {{path: {tmp_path}}}}}}}")["databases"]
-    assert says.endswith("1 table, nobody in Slack may read it: name readers)")
-
-
-def test_a_sheet_without_credentials_is_told(doctor: Doctor) -> None:
-    state, says = doctor("data: {sheets: {targets: {id: 1AbC}}}")["sheets"]
-    assert (state, says[:39]) == ("problem", "data.sheets.targets has no credentials:")
-
-
-def test_folders_are_there_may_be_written_and_are_git_where_they_are_pushed(
-    doctor: Doctor, tmp_path: Path
-) -> None:
-    def files(path: object, more: str = "") -> tuple[str, str]:
-        said = f"{{path: {path}, readers: [members]{more}}}"
-        return doctor(f"files: {{projects: {{handbook: {said}}}}}")["files"]
-
-    assert files(tmp_path) == ("ok", "handbook (no git)")
-    assert files(tmp_path / "gone")[1].startswith("handbook: there is no folder")
-    assert files(tmp_path, ", push: true")[1].startswith("handbook is not the top of a git")
+    (tmp_path / "orders.csv").write_text("id,total\n1,9.5\n", "utf-8")
     pygit2.init_repository(str(tmp_path))
-    assert files(tmp_path, ", push: true") == ("ok", "handbook (git)")
-    shutil.rmtree(tmp_path / ".git")
-    (tmp_path / ".git").write_text("gitdir: elsewhere")
-    assert "its .git is no folder" in files(tmp_path)[1]
+    monkeypatch.setenv("BRAVE_API_KEY", "key")
+    said = f"{{path: {tmp_path}, readers: [members]"
+    found = doctor(
+        f"data: {{databases: {{sales: {said}}}}}}}\n"
+        f"files: {{projects: {{handbook: {said}, push: true}}}}}}\nweb: {{search: brave}}\n"
+    )
+    assert found["databases"] == ("ok", "sales (DuckDB, 1 table)")
+    assert found["files"] == ("ok", "handbook (git)")
+    assert found["web"][0] == "ok"
+
+
+def test_each_source_that_does_not_work_is_named_with_what_to_do(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    open_, bare, elsewhere = tmp_path / "open", tmp_path / "bare", tmp_path / "elsewhere"
+    for folder in (open_, bare, elsewhere):
+        folder.mkdir()
+    (open_ / "orders.csv").write_text("id\n1\n", "utf-8")
+    (elsewhere / ".git").write_text("gitdir: somewhere")
+    (tmp_path / "notes.duckdb").write_text("no database", "utf-8")
+    found = doctor(
+        f"""
+data:
+  databases:
+    good: {{path: {open_}, readers: [members]}}
+    gone: {{path: {tmp_path}/gone.duckdb}}
+    bare: {{path: {bare}}}
+    text: {{path: {tmp_path}/notes.duckdb}}
+    big: {{bigquery: project.events}}
+  sheets: {{targets: {{id: 1AbC}}}}
+files:
+  projects: {{absent: {{path: {bare}/no}}, plain: {{path: {bare}, push: true}},
+    linked: {{path: {elsewhere}}}}}
+web: {{search: brave}}
+mcp: {{servers: {{clock: {{command: [{sys.executable}, -c, pass], scope: web}}}}}}
+"""
+    )
+    for check, sentences in {
+        "databases": (
+            "gone: The file of the database is not there. Fix data.databases.gone.",
+            "data.databases.bare",
+            "text: notes.duckdb is not readable: it is no DuckDB file.",
+            "big has no credentials: name a key file",
+        ),
+        "sheets": ("data.sheets.targets has no credentials:",),
+        "files": (
+            "absent: there is no folder",
+            "plain is not the top of a git",
+            "its .git is no folder",
+        ),
+        "web": ("web.search is brave: set BRAVE_API_KEY.",),
+        "mcp": ("clock ended before it answered: fix mcp.",),
+    }.items():
+        state, says = found[check]
+        assert state == "problem"
+        assert [each for each in sentences if each not in says] == []
+    assert "good" not in found["databases"][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "says"),
+    [
+        ("data: {databases: {sales: {path: .}}}", "databases", "nobody in Slack may read it: name"),
+        (
+            'files: {sandbox: [no-such, "{command}"]}',
+            "files",
+            "There is no program no-such in /usr",
+        ),
+        ("files: {sandbox: [sh, -c, ls]}", "files", 'files.sandbox runs nothing: put "{command}"'),
+        ('files: {sandbox: [sh, -c, "{command}"]}', "files", "commands run in sh"),
+        (
+            "mcp: {servers: {clock: {command: [x], scope: webb}}}",
+            "mcp",
+            "assistant.yaml: 'mcp.servers.clock.scope' is 'webb'.",
+        ),
+    ],
+)
+def test_what_is_told_of_a_source(doctor: Doctor, text: str, check: str, says: str) -> None:
+    Path("orders.csv").write_text("id\n1\n", "utf-8")
+    assert says in doctor(text)[check][1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -496,46 +468,6 @@ def test_a_folder_that_may_not_be_written_is_told(doctor: Doctor, tmp_path: Path
     closed.mkdir(mode=0o500)
     _, says = doctor(f"files: {{projects: {{handbook: {{path: {closed}}}}}}}")["files"]
     assert says.endswith("change its rights.")
-
-
-def test_a_sandbox_that_is_not_installed_or_runs_nothing_is_told(doctor: Doctor) -> None:
-    found = {
-        command: doctor(f"files: {{sandbox: {command}}}")["files"]
-        for command in ('[no-such, "{command}"]', "[sh, -c, ls]", '[sh, -c, "{command}"]')
-    }
-    absent, nothing, good = found.values()
-    assert absent[1].startswith("There is no program no-such in /usr/local/bin")
-    assert nothing == (
-        "problem",
-        'files.sandbox runs nothing: put "{command}" where the command belongs.',
-    )
-    assert good == ("ok", "commands run in sh")
-
-
-def test_a_search_engine_without_its_key_is_told(
-    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert doctor("web: {search: brave}")["web"] == (
-        "problem",
-        "web.search is brave: set BRAVE_API_KEY.",
-    )
-    monkeypatch.setenv("BRAVE_API_KEY", "key")
-    assert doctor("web: {search: brave}")["web"][0] == "ok"
-
-
-def test_servers_of_tools_are_asked(doctor: Doctor) -> None:
-    for command, scope, words in (
-        (
-            f"{sys.executable}, -c, pass",
-            "web",
-            "clock ended before it answered: fix mcp.",
-        ),
-        ("x", "webb", "assistant.yaml: 'mcp.servers.clock.scope' is 'webb'."),
-    ):
-        server = f"{{clock: {{command: [{command}], scope: {scope}}}}}"
-        state, says = doctor(f"mcp: {{servers: {server}}}")["mcp"]
-        assert state == "problem"
-        assert says.startswith(words)
 
 
 INSTALLED = (
@@ -615,12 +547,3 @@ def test_each_fault_of_an_oauth_installation_says_what_to_do(
     done = shell("doctor")
     assert lines(done)["install"].startswith(says)
     assert done.code in (INCOMPLETE, WRONG_USE)
-
-
-def test_an_oauth_installation_over_http_needs_the_signing_secret(
-    several: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SLACK_SIGNING_SECRET")
-    done = shell("doctor")
-    assert lines(done)["events"].startswith("SLACK_SIGNING_SECRET is not set")
-    assert done.code == WRONG_USE

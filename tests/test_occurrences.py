@@ -22,7 +22,6 @@ from bot.schedules.scheduler import Scheduler
 from bot.schedules.store import STILL_AT_WORK, TOO_LATE, Occurrences, ScheduleError, ScheduleStore
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
-from bot.storage.tables import schedules
 from config.schedules import Schedule
 
 __all__ = ["in_file", "place"]
@@ -166,39 +165,6 @@ async def test_what_a_person_asks_for_waits_and_is_never_too_late(in_file: Kept)
         assert (await made.taken(START + 2 * HOUR)).at == while_at_work.at
 
 
-async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
-    in_file: Kept,
-) -> None:
-    async with rows(in_file, cron="0 * * * *") as made:
-        await made.noted(START + HOUR)
-        first = await made.taken(START + HOUR)
-        at, later = first.at, START + HOUR + 5 * MINUTE
-        assert await made.occurrences.record_failure(
-            first, "The model is away.", again=later, cost=0.25
-        )
-        waiting = await made.occurrence(at)
-        assert (waiting.state, waiting.why, waiting.tries) == ("due", "The model is away.", 1)
-        assert await made.occurrences.at_work() == []
-        assert await made.take(later - MINUTE) == []
-        second = await made.taken(later)
-        assert (second.at, second.attempt, second.id) == (at, 2, f"{first.id[:-1]}2")
-        assert await made.occurrences.at_work() == [second]
-        occurrence = await made.occurrence(at)
-        assert (occurrence.state, occurrence.run) == ("running", "markets-260302-090000-2")
-
-        # What the first try still says of itself changes nothing, and frees nothing.
-        assert not await made.occurrences.record_failure(first, "It is over.")
-        assert not await made.occurrences.record_failure(first, "Once more.", again=later)
-        assert not await made.ran(first)
-        assert await made.occurrences.at_work() == [second]
-
-        assert await made.ran(second, cost=0.5)
-        occurrence = await made.occurrence(at)
-        assert (occurrence.state, occurrence.why) == ("ran", "")
-        assert occurrence.cost_usd == pytest.approx(0.75)
-        assert await made.delivered(await made.taken(later))
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from(["note", "take", "end", "again"]), st.integers(0, 25)),
@@ -245,8 +211,8 @@ async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
 # ---- a run and its delivery
 
 
-async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(place: Kept) -> None:
-    async with rows(place) as made:
+async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(in_file: Kept) -> None:
+    async with rows(in_file) as made:
         await made.noted(START + 10 * MINUTE)
         first = await made.taken(START + 10 * MINUTE)
         assert await made.ran(first, extra={"covered": {}}, figures={"open": 3}, cost=0.25)
@@ -288,26 +254,8 @@ async def test_what_is_noted_with_a_delivery_stands_or_falls_with_it(place: Kept
         assert await made.occurrences.at_work("me") == [work]
 
 
-async def test_a_try_that_failed_is_made_again_in_time_and_holds_no_run_up(in_file: Kept) -> None:
+async def test_a_later_report_takes_the_place_of_one_that_still_waits(in_file: Kept) -> None:
     async with rows(in_file) as made:
-        await made.noted(START + 10 * MINUTE)
-        first = await made.taken(START + 10 * MINUTE)
-        await made.ran(first)
-        once = await made.taken(START + 10 * MINUTE)
-        later = START + 25 * MINUTE
-        await made.occurrences.record_undelivered(once, "Slack is away.", later)
-        assert await made.take(START + 11 * MINUTE) == []
-
-        await made.noted(START + 20 * MINUTE)
-        second = await made.taken(START + 20 * MINUTE)
-        assert second.kind == "occurrence"
-        await made.occurrences.record_failure(second, "Nothing could be read.")
-        again = await made.taken(later)
-        assert (again.at, again.id) == (first.at, once.id[:-1] + "2")
-
-
-async def test_a_later_report_takes_the_place_of_one_that_still_waits(place: Kept) -> None:
-    async with rows(place) as made:
         await made.noted(START + 10 * MINUTE)
         await made.ran(await made.taken(START + 10 * MINUTE))
         once = await made.taken(START + 10 * MINUTE)
@@ -362,13 +310,13 @@ async def test_the_table_becomes_what_the_settings_say(in_file: Kept) -> None:
     async with in_file.stores(1) as (store,):
         made = Rows(store.database)
         await made.store.create("mine", spec(), "chat", START)
-        assert await made.store.sync({"markets": spec(), "mail": spec()}, START) == []
+        await made.store.sync({"markets": spec(), "mail": spec()}, START)
         assert [each.id for each in await made.store.all()] == ["mail", "markets", "mine"]
         await made.store.pause("mail", "U0ANA")
 
         # Another text and no `mail`: what keeps its times keeps what was missed.
         now = START + 15 * MINUTE
-        assert await made.store.sync({"markets": spec(quiet=True)}, now) == []
+        await made.store.sync({"markets": spec(quiet=True)}, now)
         assert [each.id for each in await made.store.all()] == ["markets", "mine"]
         stored = await made.stored()
         assert (stored.spec.quiet, stored.watermark) == (True, START)
@@ -385,65 +333,6 @@ async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(
         await made.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
         await made.noted(START + 2 * HOUR)
         assert await made.shown() == [("08:10", "due"), ("09:05", "due")]
-
-
-async def test_rows_that_cannot_be_read_hold_up_no_other_schedule(in_file: Kept) -> None:
-    database = await Database.open(in_file.path)
-    store, times, now = ScheduleStore(database), Occurrences(database), datetime.now(UTC)
-    for name in ("a", "b", "c", "good"):
-        await store.create(name, spec(), "chat", now)
-        await times.ask_now(name, now - timedelta(minutes=name != "good"))
-    bad = schedules.c.id != "good"
-    await database.write(sa.update(schedules).where(bad).values(body="{}"))
-    taken = await times.take("p", datetime.now(UTC), 2)
-    assert [work.schedule for work in taken] == ["good"]
-    await database.aclose()
-
-
-@dataclass
-class Wall(Rows):
-    """A clock that does not run: the test sets the time, and rings."""
-
-    def __post_init__(self) -> None:
-        self.clock = Scheduler(self.store, self.occurrences, lambda: None)
-
-    async def starts(self, now: datetime) -> None:
-        """A process begins with it, or looks for changes."""
-        self.now = now
-        await self.clock.reconcile()
-
-    async def rings(self, now: datetime) -> None:
-        self.now = now
-        await self.clock.create_due("markets")
-
-    def next_times(self) -> dict[str, str]:
-        """Schedule -> the hour and minute at which it rings next."""
-        jobs = self.clock.jobs.get_jobs()
-        return {job.id: f"{job.trigger.get_next_fire_time(None, self.now):%H:%M}" for job in jobs}
-
-    async def times(self, schedule: str = "markets") -> list[str]:
-        return [at for at, _ in await self.shown(schedule)]
-
-
-@asynccontextmanager
-async def wall(in_file: Kept) -> AsyncIterator[Wall]:
-    async with rows(in_file) as made:
-        yield Wall(made.database)
-
-
-async def test_a_start_catches_up_from_the_watermark_and_a_ring_notes_its_time(
-    in_file: Kept,
-) -> None:
-    async with wall(in_file) as made:
-        await made.starts(START + 9 * MINUTE)
-        assert (await made.times(), made.next_times()) == ([], {"markets": "08:10"})
-        await made.rings(START + 10 * MINUTE)
-        assert (await made.times(), made.next_times()) == (["08:10"], {"markets": "08:20"})
-        await made.rings(START + 31 * MINUTE)  # the machine slept
-        assert await made.times() == ["08:10", "08:20", "08:30"]
-        again = Wall(made.database)  # the next process
-        await again.starts(START + 45 * MINUTE)
-        assert await made.times() == ["08:10", "08:20", "08:30", "08:40"]
 
 
 async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_itself(

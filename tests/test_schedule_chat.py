@@ -16,7 +16,6 @@ from serve_kit import ASKER, Served, serving
 import scopes
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.schedules.store import ScheduleStore
@@ -161,11 +160,6 @@ async def test_only_the_requester_approves_of_what_goes_on_with_their_rights(
         assert await schedules(bot).all() == []
 
 
-async def test_a_model_cannot_set_another_owner(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, creating(owner=LUIS)) as bot:
-        assert "owner: is not an argument" in await refusal(bot)
-
-
 async def test_everything_is_checked_again_when_it_was_approved(tmp_path: Path) -> None:
     async with bot_with(tmp_path, creating(to="#support-2")) as bot:
         shown = await asked(bot)
@@ -188,17 +182,13 @@ async def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> N
         ({"zone": "Europe/Madird"}, "There is no time zone 'Europe/Madird'"),
         ({"budget_usd": 0}, "The budget of a run must be more than $0."),
         ({"channels": ["nowhere"]}, "There is no channel #nowhere that"),
-        ({"channels": ["nowhere-*"]}, "No channel that"),
         ({"channels": []}, "needs channels"),
         ({"to": "#nowhere"}, "There is no channel '#nowhere' to post to"),
-        ({"to": "somewhere else"}, "There is no channel 'somewhere else' to post to"),
-        ({"to": "eva@acme.example"}, "none is connected"),
         ({"name": "Not a name!"}, "A name has small letters"),
         ({"kind": "triage", "channels": None}, "none is connected"),
         ({"tracker": "bugs"}, "A tracker is the id of a Slack List"),
-        ({"language": "that of the reader"}, "A language is a code"),
-        ({"kind": "spam"}, "kind: "),
         ({"budget_usd": "nan"}, "must be more than $0."),
+        ({"owner": LUIS}, "owner: is not an argument"),
     ]
     turning = Turning(creating())
     async with bot_with(tmp_path, turning) as bot:
@@ -277,17 +267,6 @@ async def test_nobody_else_changes_a_schedule_but_an_administrator(tmp_path: Pat
 
 
 # ---- in words, with the offline model
-
-
-async def test_a_subagent_has_no_tool_for_schedules(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, offline) as bot:
-        await bot.answers(bot.ask("What is open in #support-2?"))
-        offered = [{t["name"] for t in body.get("tools", ())} for body in bot.model.recorded]
-        assert any("schedule_create" in names for names in offered)
-        assert all(
-            "submit_result" not in names or not any(n.startswith("schedule_") for n in names)
-            for names in offered
-        )
 
 
 async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(

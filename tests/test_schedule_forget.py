@@ -23,7 +23,7 @@ from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.schedules import Occurrence
-from bot.storage.tables import deliveries, issues, quoted, runs, schedule_runs, schedules
+from bot.storage.tables import deliveries, issues, quoted, runs, schedule_runs
 from config.sections import RetentionSettings
 from scopes.label import Label
 
@@ -141,24 +141,6 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
         assert [each.at for each in left] == [made[1].at - years]
         assert await s.schedules.occurrences.last_delivered("markets")
         assert await database.read(sa.select(issues)) == []
-
-
-async def test_a_schedule_that_is_deleted_takes_what_it_told_with_it(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
-        await told(s)
-        database = s.bot.store.database
-        await s.schedules.store.delete("markets")
-        assert await database.read(sa.select(issues)) == []
-
-
-async def test_who_is_forgotten_is_in_no_schedule_that_was_deleted(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
-        database = s.bot.store.database
-        await s.set("mine", sweep())
-        await s.schedules.store.delete("mine")
-        await Forget(database)(ForgetTarget("user", ASKER))
-        assert await database.read(sa.select(schedules.c.id)) == []
-        assert "schedules" not in await holding(database, [ASKER])
 
 
 async def test_who_is_forgotten_is_in_no_note_though_the_first_try_died(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ EACH_SECOND = Schedule(
 class Replicas:
     """Two processes, of which one is killed every now and then, and at times both."""
 
-    def __init__(self, folder: Path, url: str, *more: str) -> None:
-        self.folder, self.url, self.kills, self.more = folder, url, 0, more
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url, self.kills = folder, url, 0
         self.alive: list[subprocess.Popen[bytes]] = []
         self.ready = 0
         """How many had started when one was killed last."""
@@ -51,7 +51,7 @@ class Replicas:
         with self.log.open("ab") as said:
             self.alive.append(
                 subprocess.Popen(
-                    [sys.executable, str(REPLICA), str(self.folder), self.url, *self.more],
+                    [sys.executable, str(REPLICA), str(self.folder), self.url],
                     env=environment(),
                     cwd=self.folder,
                     stdout=said,
@@ -166,39 +166,3 @@ async def test_each_occurrence_is_done_once_while_replicas_are_killed(
     )
     assert made.kills >= 2
     assert len(tried(postgres.url)) >= 2
-
-
-@pytest.mark.timeout(240)
-async def test_an_occurrence_that_takes_its_process_down_is_given_up_and_its_schedule_goes_on(
-    postgres: Kept, tmp_path: Path
-) -> None:
-    assert postgres.url
-    await set_up(tmp_path, postgres.url)
-    made = Replicas(tmp_path, postgres.url, str(CRASHES))
-    deadline, begun = time.monotonic() + 200, 0
-    try:
-        while outcomes(postgres.url) != [("failed", CRASHES), ("ran", 1)]:
-            if not [each for each in made.alive if each.poll() is None]:
-                made.start()
-                begun += 1
-            assert time.monotonic() < deadline, made.log.read_text("utf-8")[-5_000:]
-            await asyncio.sleep(0.1)
-    finally:
-        for process in made.alive:
-            process.kill()
-            process.wait()
-    assert begun == CRASHES + 1
-
-
-CRASHES = 2
-"""Times that an occurrence may take its process down."""
-
-
-def outcomes(url: str) -> list[tuple[str, int]]:
-    """State and number of tries of the first two occurrences that are over and were not skipped."""
-    query = (
-        "SELECT t.state, count(*) FROM assistant.schedule_runs t "
-        "JOIN public.tries p ON p.at = t.at "
-        "WHERE t.state IN ('failed', 'ran') GROUP BY t.at, t.state ORDER BY t.at LIMIT 2"
-    )
-    return [(state, tries) for state, tries in execute(query, url)]

@@ -45,8 +45,6 @@ class Bench:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Occurrences wait for it."""
     crash: bool = False
-    idle: bool = False
-    """Occurrences end without a word."""
     fail: bool = False
     """Occurrences fail for a reason that passes."""
 
@@ -61,7 +59,7 @@ class Bench:
             raise LookupError("oops")
         if self.fail:
             await self.occurrences.record_failure(work, "Away.", again=datetime.now(UTC), cost=0.1)
-        elif not self.idle:
+        else:
             await self.occurrences.record_run(work, oldest=None, latest=work.at, cost=0.1)
 
     async def delivery(self, work: Work) -> None:
@@ -141,21 +139,6 @@ async def bench(place: Kept, executor: str = "me", *, most: int = 8) -> AsyncIte
             await durable.aclose()
 
 
-async def test_what_is_due_runs_and_then_is_delivered(place: Kept) -> None:
-    async with bench(place) as made:
-        one, two = await made.due("one", "two")
-        await made.look_until(lambda: made.delivered(one))
-        await made.look_until(lambda: made.delivered(two))
-        assert sorted(made.done) == [
-            "delivery one",
-            "delivery two",
-            "occurrence one",
-            "occurrence two",
-        ]
-        assert made.failed == []
-        assert await made.occurrences.at_work() == []
-
-
 async def test_a_schedule_has_one_thing_at_work_and_a_process_so_many_schedules(
     in_file: Kept,
 ) -> None:
@@ -187,17 +170,6 @@ async def test_nothing_is_begun_while_the_bot_is_paused_or_drains(in_file: Kept)
         await made.look_until(lambda: made.delivered(occurrence))
 
 
-async def test_draining_waits_for_what_is_at_work(in_file: Kept) -> None:
-    async with bench(in_file) as made:
-        made.gate.clear()
-        (occurrence,) = await made.due("one")
-        await made.look_until(lambda: _holds(made.done))
-        assert not await made.worker.drain(0.2)
-        made.gate.set()
-        assert await made.worker.drain(WAIT_S)
-        assert await made.state(occurrence) == "ran"
-
-
 async def test_an_occurrence_that_falls_over_fails_with_a_sentence_and_the_next_one_runs(
     in_file: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,15 +186,6 @@ async def test_an_occurrence_that_falls_over_fails_with_a_sentence_and_the_next_
         made.crash = False
         (second,) = await made.due("one")
         await made.look_until(lambda: made.delivered(second))
-
-
-async def test_a_body_that_ends_nothing_does_not_hold_its_schedule(in_file: Kept) -> None:
-    async with bench(in_file) as made:
-        made.idle = True
-        (occurrence,) = await made.due("one")
-        await made.look_until(lambda: made.has_failed(occurrence))
-        assert made.failed == [("one", CRASHED)]
-        assert await made.occurrences.at_work() == []
 
 
 async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: Kept) -> None:
@@ -247,23 +210,6 @@ async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: 
         assert await made.occurrences.at_work() == []
 
 
-async def test_another_try_of_a_dead_replica_goes_on_elsewhere(postgres: Kept) -> None:
-    async with bench(postgres) as made:
-        made.fail = True
-        made.gate.clear()  # else it may be due again, and be taken up again, before the last look
-        (occurrence,) = await made.due("one")
-        await made.look_until(lambda: _holds(made.done))
-        made.gate.set()
-        await made.comes(lambda: made.waits(occurrence))
-        made.fail = False
-        (work,) = await made.occurrences.take("dead", datetime.now(UTC), 5)
-        assert work.attempt == 2
-        await made.occurrences.adopt("dead", "me")
-        await made.worker.recover()
-        await made.look_until(lambda: made.delivered(occurrence))
-        assert made.done == ["occurrence one", "occurrence one", "delivery one"]
-
-
 async def test_what_was_taken_up_but_not_begun_is_begun_after_a_restart(in_file: Kept) -> None:
     async with bench(in_file) as made:
         (occurrence,) = await made.due("one")
@@ -273,20 +219,6 @@ async def test_what_was_taken_up_but_not_begun_is_begun_after_a_restart(in_file:
         await made.worker.recover()
         await made.look_until(lambda: made.delivered(occurrence))
         assert made.done == ["occurrence one", "delivery one"]
-
-
-async def test_an_earlier_life_that_had_ended_it_is_not_repeated(in_file: Kept) -> None:
-    async with bench(in_file) as made:
-        (occurrence,) = await made.due("one")
-        (work,) = await made.occurrences.take("me", datetime.now(UTC), 5)
-        await made.occurrences.record_run(
-            occurrence.work, cost=None, oldest=None, latest=occurrence.at
-        )
-        await made.worker.durable.begin(
-            "occurrence", work.id, work.id
-        )  # as dbos does after a crash
-        await made.look_until(lambda: made.delivered(occurrence))
-        assert made.done == ["delivery one"]
 
 
 async def test_what_is_lost_for_good_fails_aloud_and_the_schedule_goes_on(in_file: Kept) -> None:

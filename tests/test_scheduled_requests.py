@@ -327,21 +327,6 @@ async def test_a_question_whose_owner_may_not_ask_any_more_does_not_run(tmp_path
         assert s.bot.model.recorded == []
 
 
-async def test_a_question_that_finds_no_model_is_tried_again_and_answered_once(
-    tmp_path: Path,
-) -> None:
-    turning = Turning(lambda body: 1 / 0)  # type: ignore[arg-type, return-value]
-    async with scheduled(tmp_path, {"orders": question()}, turning) as s:
-        s.schedules.runner.backoff = (timedelta(),)
-        occurrence = await s.begin("orders")
-        await s.waits_again(occurrence, 1)
-        turning.mind = answering
-        assert (await s.over(occurrence)).state == "ran"
-        await s.delivered(occurrence)
-        found = [text for text in s.told() if "It is **open**" in text]
-        assert len(found) == 1
-
-
 async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
     """Neither its parent nor a subagent, whatever they try."""
     post = use("post_message", channel=HERE, text="Hello")

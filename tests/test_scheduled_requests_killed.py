@@ -47,8 +47,14 @@ def has_called(bots: Fleet, text: str, fault: str) -> bool:
     return not bots.slack.faults if fault == "slow" else said(bots, text) > 0
 
 
-@pytest.mark.parametrize("fault", ["slow", "lost", ""])
-@pytest.mark.parametrize(("spec", "text"), [(REMINDER, "Call Ana"), (QUESTION, "It is **open**")])
+@pytest.mark.parametrize(
+    ("spec", "text", "fault"),
+    [
+        (REMINDER, "Call Ana", "slow"),
+        (QUESTION, "It is **open**", "lost"),
+        (QUESTION, "It is **open**", ""),
+    ],
+)
 @pytest.mark.timeout(180)
 async def test_what_is_killed_while_it_is_posted_is_posted_once(
     tmp_path: Path, spec: Json, text: str, fault: str

@@ -32,7 +32,6 @@ from PIL import Image
 from serve_kit import ASKER, Served, echo, request_in, ruled, serving
 from standins.model_faults import Fault as ModelFault
 from standins.model_faults import Faults
-from standins.slack_faults import Fault
 from standins.slack_shown import Shown
 from test_schedule_chat import Turning
 
@@ -274,16 +273,6 @@ async def test_an_error_is_one_sentence_with_a_reference(
         assert (await bot.answer(third)).text
 
 
-WRITES = (
-    "chat.startStream",
-    "chat.appendStream",
-    "chat.stopStream",
-    "chat.update",
-    "chat.postMessage",
-    "agents.sessions.setStatus",
-)
-
-
 def wide(settings: Settings) -> Settings:
     """Settings of a parent that may write much at once."""
     roles = settings.models.roles
@@ -370,13 +359,3 @@ async def test_attached_files_are_read_or_refused_by_name(tmp_path: Path) -> Non
 
 
 # ---- writes that Slack refuses
-
-
-@pytest.mark.parametrize("kind", ["500", "lost"])
-async def test_writes_that_fail_leave_one_answer(tmp_path: Path, kind: str) -> None:
-    async with serving(tmp_path) as bot:
-        bot.slack.faults += [Fault(method, kind) for method in WRITES]
-        asked = bot.ask()
-        shown = await bot.answer(asked, seconds=40)
-        assert "It is **open**" in shown.text
-        assert len(bot.replies(asked)) == 1

@@ -13,7 +13,6 @@ from bot.listeners.home import RESUME
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
-MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, BOSS, GUEST, STRANGER = "U0LUIS", "U0BOSS", "U0GUEST", "U0OTHER"
 SHARED = "C0SHARED"
 
@@ -124,10 +123,9 @@ async def test_a_parent_is_offered_the_scopes_that_a_rule_allows_and_no_others(
 # ---- pause
 
 
-@MODES
-async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path, mode: str) -> None:
+async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path) -> None:
     change = ruled(policy={"admins": (BOSS,)})
-    async with serving(tmp_path, led_by(echo), space=mixed(), mode=mode, change=change) as bot:
+    async with serving(tmp_path, led_by(echo), space=mixed(), mode="http", change=change) as bot:
         people = bot.slack.people
         people.slash(LUIS, bot.channel, "/assistant", "pause")
         await until(lambda: bot.whispers(LUIS))

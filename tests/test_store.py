@@ -79,25 +79,6 @@ async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(tmp_p
     await store.aclose()
 
 
-async def test_subagents_come_in_call_order_and_the_latest_word_counts(tmp_path: Path) -> None:
-    store = await opened(tmp_path, "r1")
-    for id in ("s10", "s2", "s1"):
-        await store.save_subagent("r1", {"id": id, "template": "slack/answer@1"}, result(id))
-    await store.save_subagent(
-        "r1", {"id": "s2", "template": "slack/answer@1"}, result("s2", "partial", "steps")
-    )
-
-    kept = await store.subagents("r1")
-
-    assert [(s.id, s.status) for s in kept] == [
-        ("s1", "complete"),
-        ("s2", "partial"),
-        ("s10", "complete"),
-    ]
-    assert kept[0].result == result("s1")
-    await store.aclose()
-
-
 async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> None:
     store = await opened(tmp_path, "r1")
     sink, memory = StoreSink(store), Recording()
@@ -126,58 +107,6 @@ def python(code: str, path: Path, **options: Any) -> subprocess.Popen[str]:
         text=True,
         **options,
     )
-
-
-WRITE = """
-import asyncio, pathlib
-from bot.runs.checkpoint import StoreSink
-from bot.runs.store import Store
-from subagents.trajectory import Origin
-
-async def main():
-    store = await Store.open(pathlib.Path("."))
-    while len(list(pathlib.Path(".").glob("looking-*"))) < 2:
-        await asyncio.sleep(0.01)
-    for number in range(40):
-        run = f"run-{number}"
-        await store.start_run(run, "ask", "?", "offline", {})
-        sink = StoreSink(store)
-        for block in range(5):
-            sink.note(run, "s1", Origin.MATERIAL, {"text": f"{number} {block}"})
-        await sink.flush()
-        await store.finish_run(run, "complete")
-    await store.aclose()
-
-asyncio.run(main())
-"""
-
-READ = """
-import asyncio, os, pathlib
-from bot.runs.store import Store
-
-async def main():
-    store = await Store.open(pathlib.Path("."))
-    looks = 0
-    while len(done := [r for r in await store.runs(100) if r.status == "complete"]) < 40:
-        for run in done[:3]:
-            assert len((await store.trajectory(run.id)).entries) == 5
-        looks += 1
-        pathlib.Path(f"looking-{os.getpid()}").touch()
-    await store.aclose()
-    print(looks)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.system
-async def test_two_processes_read_while_another_writes(tmp_path: Path) -> None:
-    others = [python(code, tmp_path) for code in (WRITE, READ, READ)]
-    ends = [await asyncio.to_thread(other.communicate) for other in others]
-
-    assert [err for _, err in ends] == ["", "", ""]
-    assert all(int(out) > 0 for out, _ in ends[1:])
-    assert integrity(tmp_path) == "ok"
 
 
 OPEN = """
@@ -213,18 +142,6 @@ async def test_a_disk_that_fills_up_while_migrating_leaves_no_half_schema(tmp_pa
     assert "the disk is full" in told
     store = await Store.open(tmp_path)
     assert await store.runs() == []
-    await store.aclose()
-
-
-@pytest.mark.system
-async def test_processes_that_start_together_on_an_empty_directory_migrate_it_once(
-    tmp_path: Path,
-) -> None:
-    openers = [python(OPEN.replace("TROUBLE", "pass"), tmp_path) for _ in range(3)]
-
-    assert await told_by(*openers) == [""] * 3
-    store = await Store.open(tmp_path)
-    assert len(await store.runs()) == 3
     await store.aclose()
 
 

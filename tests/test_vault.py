@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sqlite3
@@ -34,7 +33,6 @@ from scopes.preferences import Authorship
 __all__ = ["in_file", "place", "postgres"]
 
 CANARY = "canary-7d1f"
-CIPHER = Cipher.generate()
 
 
 def new_key() -> str:
@@ -46,15 +44,6 @@ def settings(**env: str) -> Settings:
 
 
 # ---- encryption
-
-
-def test_an_encrypted_text_says_nothing_and_differs_each_time() -> None:
-    long = f"{CANARY} " * 500
-    tokens = [CIPHER.encrypt(text) for text in (CANARY, CANARY, long)]
-
-    assert not any(CANARY in each for each in tokens)
-    assert tokens[0] != tokens[1]
-    assert len(tokens[2]) < len(long) / 10  # compressed first
 
 
 # ---- where the key is
@@ -79,16 +68,6 @@ def under_umask(mask: int) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-def test_the_key_file_lies_in_the_configuration_and_not_with_the_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    chosen = settings()
-
-    assert chosen.key_file.is_relative_to(tmp_path / "config")
-    assert not chosen.key_file.is_relative_to(chosen.data_dir)
 
 
 async def test_a_key_that_others_may_read_is_warned_of(
@@ -144,20 +123,6 @@ async def test_another_key_is_refused_at_the_start_in_words(place: Kept) -> None
     with pytest.raises(StoreError, match=r"key in /etc/key is not the one.*same ASSISTANT_ENC"):
         await Database.open(place.path, place.url, other)
     await (await Database.open(place.path, place.url, ours)).aclose()
-
-
-async def test_of_replicas_that_start_together_with_different_keys_one_wins(
-    postgres: Kept,
-) -> None:
-    ciphers = [Cipher.generate() for _ in range(4)]
-    opening = (Database.open(postgres.path, postgres.url, cipher) for cipher in ciphers)
-    opened = await asyncio.gather(*opening, return_exceptions=True)
-    won = [each for each in opened if isinstance(each, Database)]
-    for database in won:
-        await database.aclose()
-
-    assert len(won) == 1
-    assert [type(each) for each in opened if each not in won] == [WrongKey] * 3
 
 
 async def test_a_key_can_be_changed_and_the_old_one_taken_away(in_file: Kept) -> None:

@@ -1,26 +1,19 @@
 """The bot's HTTP side: health that tells the truth, numbers, and events within limits."""
 
 import asyncio
-import contextlib
-import socket
-import threading
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import sqlalchemy as sa
-from engine_kit import until
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from timing import WAIT_S
 
 from bot.metrics import Metrics
-from bot.serving.observability import DatabaseProbe, Health, LoopLag
+from bot.serving.observability import Health, LoopLag
 from bot.serving.web import EVENTS_PATH, MOST_BYTES, serve_app, web_app
-from bot.storage.database import Database
 
 SESSION_TIMEOUT = aiohttp.ClientTimeout(total=WAIT_S)
 
@@ -101,27 +94,6 @@ async def test_a_blocked_loop_is_told_of_for_a_while() -> None:
     assert lag.check() == f"The event loop was blocked for {told[-1]:.1f} s a moment ago."
 
 
-async def test_a_stuck_database_thread_is_not_asked_again_and_recovers(data_dir: Path) -> None:
-    database = await Database.open(data_dir)
-    probe, release = DatabaseProbe(database, answer_s=0.3), threading.Event()
-    assert list(await asyncio.gather(probe.thread(), probe.reachable())) == [None, None]
-    begun = threading.Event()
-
-    def hold(connection: sa.Connection) -> None:
-        begun.set()
-        release.wait(WAIT_S)
-
-    stuck = asyncio.create_task(database.change(hold))
-    await until(begun.is_set)
-    said = list(await asyncio.gather(probe.thread(), probe.reachable()))
-    assert said == ["The database did not answer within 0.3 s."] * 2
-    release.set()
-    await stuck
-    assert list(await asyncio.gather(probe.thread(), probe.reachable())) == [None, None]
-    await probe.aclose()
-    await database.aclose()
-
-
 async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(MOST_BYTES // 100_000 + 1):
@@ -167,13 +139,3 @@ async def test_a_request_at_work_is_finished_before_the_stop(http: aiohttp.Clien
         assert await response.text() == "done"
     with pytest.raises(aiohttp.ClientConnectorError):
         await http.get(url + "/healthz")
-
-
-async def test_who_connects_as_it_stops_is_not_left_waiting() -> None:
-    for rounds in range(6):
-        async with serve_app(web_app(Health(), Metrics()), "127.0.0.1", 0) as url:
-            late = socket.create_connection(("127.0.0.1", port_of(url)), timeout=WAIT_S)
-            for _ in range(rounds):
-                await asyncio.sleep(0)
-        with late, contextlib.suppress(ConnectionResetError):
-            assert late.recv(1) == b""

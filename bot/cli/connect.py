@@ -73,7 +73,7 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     callback = _Callback(state)
     try:
-        async with serve_app(callback.app, "127.0.0.1", port) as here:
+        async with serve_app(callback.app, "127.0.0.1", port, "Give --port another one.") as here:
             callback.redirect_uri = here + BACK_PATH
             page = oauth.address_to_open(callback.redirect_uri, state, verifier)
             tell(f"Open this page, and allow it:\n\n{page}\n")
@@ -82,9 +82,6 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
         tokens = await oauth.exchange(callback.redirect_uri, code, verifier)
     except ConnectFailed as error:
         raise SetupError("connect", str(error), "") from None
-    except SetupError as error:
-        hint = "Give --port another one." if error.code == "serve" else error.hint
-        raise SetupError("connect", error.message, hint) from None
     address = tokens.address
     if before := await store.address(OPERATOR):
         same = before == address

@@ -10,7 +10,6 @@ from starlette.applications import Starlette
 from bot.cli.output import CommandContext, on_database
 from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
-from bot.errors import SetupError
 from bot.policy.policy import PolicyFile
 from bot.runs.store import Store
 from bot.serving.web import serve_app
@@ -24,14 +23,10 @@ async def run_console(context: CommandContext, port: int) -> None:
     settings, policy = context.settings, PolicyFile.of(context.settings, settings_file())
     store, access = Store(context.database), LoopbackAccess()
     app = Starlette(routes=console_routes(store, settings, access, policy))
-    try:
-        async with serve_app(app, "127.0.0.1", port) as here:
-            say(f"{here}{PATH}")
-            tell("The console is at this address. Ctrl-C ends it.")
-            await _stopped()
-    except SetupError as error:
-        hint = "Give --port another one." if error.code == "serve" else error.hint
-        raise SetupError(error.code, error.message, hint) from None
+    async with serve_app(app, "127.0.0.1", port, "Give --port another one.") as here:
+        say(f"{here}{PATH}")
+        tell("The console is at this address. Ctrl-C ends it.")
+        await _stopped()
 
 
 async def _stopped() -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import chain, count
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -104,9 +103,9 @@ def _thread(run: StoredRun, number: int, categories: Iterable[str]) -> str:
 
 
 async def write_files(store: Store, run: str, folder: Path) -> list[Path]:
-    """Write the newest version of each file; existing files keep their names.
+    """Write the newest version of each file; no file that is there is replaced.
 
-    Raises SetupError if the folder is not writable, and StoreError.
+    Raises SetupError if the folder is not writable or has such a file, and StoreError.
     """
     files, space = ResourceStore(store.database), space_of_run(run)
     found = [await files.get(space, f.name, f.version) for f in await files.listed(space)]
@@ -114,26 +113,17 @@ async def write_files(store: Store, run: str, folder: Path) -> list[Path]:
 
 
 def _write_all(files: Sequence[Resource], folder: Path) -> list[Path]:
+    paths = [folder / each.name for each in files]
     try:
         if files:
             folder.mkdir(parents=True, exist_ok=True)
-        return [_write_file(folder / each.name, each.shown) for each in files]
-    except OSError as error:
-        why = f"Nothing can be written to {folder} ({error.strerror})."
-        raise SetupError("folder", why, "Name another folder.") from error
-
-
-def _write_file(wanted: Path, content: bytes) -> Path:
-    """Write a file, under another name if its name is taken; return the path."""
-    for path in chain([wanted], (wanted.with_stem(f"{wanted.stem}-{n}") for n in count(2))):
-        try:
+        for path, each in zip(paths, files, strict=True):
             with path.open("xb") as file:
-                file.write(content)
-        except FileExistsError:
-            if not path.is_file() or path.read_bytes() != content:
-                continue
-        return path
-    raise AssertionError("numbers do not end")
+                file.write(each.shown)
+    except OSError as error:
+        why = f"Nothing can be written to {error.filename or folder} ({error.strerror})."
+        raise SetupError("folder", why, "Name another folder.") from error
+    return paths
 
 
 @on_database

@@ -112,7 +112,7 @@ async def run_list(context: CommandContext) -> None:
 @on_database
 async def run_now(context: CommandContext, name: str) -> None:
     """Request a run outside the schedule's times; the serving process starts it."""
-    row = await known(context.database, name)
+    row = await ScheduleStore(context.database).known(name)
     if row.state == "paused":
         raise ScheduleError(f"{name} is paused.", "`assistant schedules resume` lets it go on.")
     _is_to_come(row)
@@ -133,10 +133,11 @@ async def run_dry(context: CommandContext, name: str) -> int:
     """
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     settings, database, now = context.settings, context.database, datetime.now(UTC)
-    row = await ScheduleStore(database).get(name)
+    schedules = ScheduleStore(database)
+    row = await schedules.get(name)
     if row is None and (spec := settings.schedules.get(name)):
         row = StoredSchedule.new(name, "config", spec, now)
-    row = row or await known(database, name)
+    row = row or await schedules.known(name)
     async with _validator(settings, database) as validator:
         planner = RunPlanner(settings, validator, Occurrences(database))
         dry = await _dry_run(planner, row, now)
@@ -232,7 +233,7 @@ def _dry_lines(dry: DryRun) -> Iterator[str]:
 
 @on_database
 async def run_pause(context: CommandContext, name: str, by: str | None) -> None:
-    row = await known(context.database, name)
+    row = await ScheduleStore(context.database).known(name)
     _is_to_come(row)
     changed = row.state != "paused"
     if changed:
@@ -243,7 +244,7 @@ async def run_pause(context: CommandContext, name: str, by: str | None) -> None:
 
 @on_database
 async def run_resume(context: CommandContext, name: str) -> None:
-    row, now = await known(context.database, name), datetime.now(UTC)
+    row, now = await ScheduleStore(context.database).known(name), datetime.now(UTC)
     changed = row.state == "paused"
     if changed:
         await ScheduleStore(context.database).resume(name, now)
@@ -268,15 +269,3 @@ def _is_to_come(row: StoredSchedule) -> None:
     """Raise ScheduleError if its one time is over."""
     if row.state == "done":
         raise ScheduleError(f"The one time of {row.id} is over.", "Set up another one.")
-
-
-async def known(database: Database, name: str) -> StoredSchedule:
-    """Return the schedule of this name, if it has been loaded. Raises ScheduleError."""
-    schedules = ScheduleStore(database)
-    row = await schedules.get(name)
-    if row is None:
-        there = ", ".join(each.id for each in await schedules.all())
-        hint = f"There are: {there}." if there else "There is none yet."
-        hint += " `assistant serve` takes up those of assistant.yaml."
-        raise ScheduleError(f"There is no schedule {name[:40]!r}.", hint)
-    return row

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
+from dotenv import set_key
 from pydantic import SecretStr
 
 from bot.doctor import services, slack
@@ -24,75 +22,23 @@ from config.settings import Settings, load_settings
 from scopes.slack_client import open_session
 
 _PLAIN = re.compile(r"[\w./:@%?=&+,~-]+")
-_GIT_SECONDS = 10
-
-
-def check_place(path: Path) -> str:
-    """Raise SetupError if secrets must not be written here; return a warning, or nothing."""
-    if _git(path, "ls-files", "--error-unmatch", "--", path.name) == 0:
-        hint = f"Run `git rm --cached {path}` and add it to .gitignore; then try again."
-        raise SetupError("env_file", f"{path} is tracked by git.", hint)
-    if _git(path, "check-ignore", "-q", "--", path.name) == 1:
-        return f"git does not ignore {path}: add it to .gitignore, so that no secret is committed."
-    return ""
-
-
-def _git(path: Path, *arguments: str) -> int | None:
-    """Return the exit code of a git command in the file's folder; None without git."""
-    try:
-        command = ["git", "-C", str(path.absolute().parent), *arguments]
-        ran = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return ran.returncode
 
 
 def storable(value: str) -> bool:
     """Return whether a value is read back unchanged after writing."""
-    return bool(value) and value.isprintable() and not re.search(r"['\\]|\$\{", value)
+    return bool(value) and value.isprintable() and "${" not in value
 
 
 def write_env(path: Path, values: Mapping[str, str]) -> None:
-    """Set these variables; other lines stay. Raises SetupError; then nothing has changed."""
+    """Set these variables in a file of mode 0600; other lines stay. Raises SetupError."""
     try:
-        text = path.read_bytes().decode("utf-8") if path.exists() else ""
-        _replace(path, set_variables(text, values))
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        for name, value in values.items():  # Docker takes quotes literally
+            set_key(path, name, value, "never" if _PLAIN.fullmatch(value) else "always")
     except (OSError, UnicodeDecodeError) as error:
         why = str(error.strerror).lower() if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SetupError("env_file", f"{path} cannot be written: {why}.", "Fix that.") from error
-
-
-def set_variables(text: str, values: Mapping[str, str]) -> str:
-    """Return the text of an env file with these variables set, each once."""
-    left = dict(values)
-    lines = []
-    for line in text.splitlines(keepends=True):
-        name = re.match(r"\s*(?:export\s+)?(\w+)\s*=", line)
-        if name is None or name[1] not in values:
-            lines.append(line)
-        elif name[1] in left:
-            lines.append(_line(name[1], left.pop(name[1])))
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += "\n"
-    return "".join(lines) + "".join(_line(*each) for each in left.items())
-
-
-def _line(name: str, value: str) -> str:
-    return f"{name}={value}\n" if _PLAIN.fullmatch(value) else f"{name}='{value}'\n"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file by a new one of mode 0600 once every byte is on the disk."""
-    handle, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.absolute().parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)  # noqa: PTH105
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 ENV_FILE = Path(".env")
@@ -217,7 +163,6 @@ def steps(settings: Settings) -> list[Step]:
 def run_setup(from_env: bool, url: str | None) -> int:
     """Run `assistant setup`. Existing values are kept until every secret has been tested."""
     with errors_reported(False):
-        warning = check_place(ENV_FILE)
         settings = load_settings()
         link = new_app_link(manifest(settings, url))
         try:
@@ -226,8 +171,6 @@ def run_setup(from_env: bool, url: str | None) -> int:
             raise SetupError("stopped", "Stopped.", "Nothing was written.") from None
         write_env(ENV_FILE, values)
         say(f"{ENV_FILE} is written, for your account only. Next: `assistant doctor`.")
-        if warning:
-            tell(f"warning: {warning}")
         return DONE
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from slack_sdk.errors import SlackApiError
 from bot.doctor import services, slack
 from bot.doctor.slack import Account, Hello, Missing, Problem
 from bot.errors import StoreError
+from bot.log import Redactor, secret_values
 from bot.manifest import REDIRECT_PATH, Permission, bot_permissions, user_permissions
 from bot.slack.installations import Installations
 from bot.storage.database import Database
@@ -64,7 +66,10 @@ def diagnose(as_json: bool) -> int:
     """Run `assistant doctor`. Exit code 0 = all is well, 1 = a problem, 2 = not set up."""
     with errors_reported(as_json):
         settings = load_settings()
-        verdicts = [_hidden(v, settings) for v in asyncio.run(examine(settings))]
+        # a service may have quoted a secret
+        secrets = Redactor(secret_values(settings.secrets))
+        found = asyncio.run(examine(settings))
+        verdicts = [replace(each, says=secrets.cut(each.says)) for each in found]
         states = {v.state for v in verdicts}
         if as_json:
             dump(
@@ -82,7 +87,6 @@ async def examine(settings: Settings) -> list[Verdict]:
     async with open_session(settings.slack) as session:
         others = asyncio.gather(
             _judge("settings", services.settings_agree(settings)),
-            _judge("port", services.port(settings, session)),
             _judge("database", services.database(settings)),
             _judge("model main", services.model(settings, "main")),
             _judge("model fast", services.model(settings, "fast")),
@@ -118,60 +122,42 @@ async def programs() -> str:
     return "those that read pages and files " + (said or "are not confined by this system")
 
 
-def _hidden(verdict: Verdict, settings: Settings) -> Verdict:
-    """Redact secrets that a service may have quoted in the verdict."""
-    says = verdict.says
-    for secret in _secrets(settings):
-        says = says.replace(secret, "***")
-    return Verdict(verdict.check, verdict.state, says)
-
-
-def _secrets(settings: Settings) -> Iterator[str]:
-    for value in dict(settings.secrets).values():
-        if isinstance(value, SecretStr):
-            yield value.get_secret_value()
-            if password := urlsplit(value.get_secret_value()).password:
-                yield password
-
-
 async def _judge(name: str, check: Awaitable[str]) -> Verdict:
     try:
-        return Verdict(name, "ok", await _in_time(check))
+        async with asyncio.timeout(LIMIT_S):
+            return Verdict(name, "ok", await check)
+    except TimeoutError:
+        said = f"No answer within {LIMIT_S:.0f} s: check the network, and try again."
+        return Verdict(name, "problem", said)
     except Unchecked as error:
         return Verdict(name, "unchecked", f"not checked: {error}")
     except Problem as error:
         return Verdict(name, "missing" if isinstance(error, Missing) else "problem", str(error))
 
 
-async def _in_time(check: Awaitable[T]) -> T:
-    """Return what a check finds. Raises a Problem if it takes too long."""
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            return await check
-    except TimeoutError:
-        raise Problem(
-            f"No answer within {LIMIT_S:.0f} s: check the network, and try again."
-        ) from None
-
-
-async def _see(found: Awaitable[T], check: str) -> T:
-    """Return what another check reports, too; raise Unchecked if it failed."""
-    try:
-        return await asyncio.shield(found)  # others wait for it, too
-    except (Problem, Unchecked):
-        raise Unchecked(f"see {check}") from None
+def _seen(found: T | None, check: str) -> T:
+    """Return what another check has found; raise Unchecked if it failed."""
+    if found is None:
+        raise Unchecked(f"see {check}")
+    return found
 
 
 async def check_installed(settings: Settings, session: aiohttp.ClientSession) -> list[Verdict]:
     """Check an app that several workspaces install."""
-    found = asyncio.create_task(_in_time(find_installed(settings)))
+    each: list[Installed] = []
+
+    async def workspaces() -> str:
+        each.extend(await find_installed(settings))
+        if each:
+            return f"{len(each)} installed the app"
+        public = (settings.serve.public_url or "").rstrip("/")
+        return f"none installed the app yet: open {public}/slack/install while `serve` runs"
+
     verdicts = [
         await _judge("install", check_client(settings)),
         await _judge("events", _events(settings, session)),
-        await _judge("workspaces", _workspaces(settings, found)),
+        await _judge("workspaces", workspaces()),
     ]
-    await asyncio.wait([found])
-    each = [] if found.exception() else found.result()
     own = (check_workspace(settings, settings_file(), session, one) for one in each)
     judged = (_judge(one.id, check) for one, check in zip(each, own, strict=True))
     return [*verdicts, *await asyncio.gather(*judged)]
@@ -187,13 +173,6 @@ async def _events(settings: Settings, session: aiohttp.ClientSession) -> str:
     return "a socket was greeted"
 
 
-async def _workspaces(settings: Settings, found: Awaitable[Sequence[Installed]]) -> str:
-    if count := len(await asyncio.shield(found)):
-        return f"{count} installed the app"
-    public = (settings.serve.public_url or "").rstrip("/")
-    return f"none installed the app yet: open {public}/slack/install while `serve` runs"
-
-
 async def signing(settings: Settings) -> str:
     if settings.secrets.slack_signing_secret is None:
         raise Missing("SLACK_SIGNING_SECRET is not set: run `assistant setup`.")
@@ -201,34 +180,24 @@ async def signing(settings: Settings) -> str:
 
 
 class SlackChecks:
-    """Checks the app in Slack: first asks Slack, then evaluates the answers."""
+    """Checks the app in Slack, one after the other: some need what an earlier one has found."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._settings, self._session = settings, session
-        ask = asyncio.create_task
-        self._account = ask(_in_time(self._ask_account()))
-        self._hello = ask(_in_time(self._ask_hello())) if settings.slack.mode == "socket" else None
-        self._listed = ask(_in_time(self._ask_channels()))
+        self._account: Account | None = None
+        self._hello: Hello | None = None
+        self._listed: list[dict[str, Any]] | None = None
 
     async def examine(self) -> list[Verdict]:
-        rows = {"token": self._token(), "scopes": self._scopes()}
+        rows = {"token": self._token, "scopes": self._scopes}
         if self._settings.secrets.slack_user_token:
-            rows |= {"user token": self._user_token()}
-        if self._hello:
-            rows |= {"events": self._events(self._hello), "sockets": self._sockets(self._hello)}
+            rows |= {"user token": self._user_token}
+        if self._settings.slack.mode == "socket":
+            rows |= {"events": self._events, "sockets": self._sockets}
         else:
-            rows |= {"events": signing(self._settings)}
-        rows |= {"channels": self._channels(), "clock": self._clock(), "rates": self._rates()}
-        return list(await asyncio.gather(*(_judge(*row) for row in rows.items())))
-
-    async def _ask_account(self) -> Account:
-        return await slack.account(self._client(slack.BOT), slack.BOT)
-
-    async def _ask_hello(self) -> Hello:
-        return await slack.hello(self._client(slack.APP), self._session)
-
-    async def _ask_channels(self) -> list[dict[str, Any]]:
-        return await slack.channels(self._client(slack.BOT))
+            rows |= {"events": partial(signing, self._settings)}
+        rows |= {"channels": self._channels, "clock": self._clock, "rates": self._rates}
+        return [await _judge(name, check()) for name, check in rows.items()]
 
     def _client(self, variable: str) -> SlackClient:
         secret: SecretStr | None = getattr(self._settings.secrets, variable.lower())
@@ -237,12 +206,12 @@ class SlackChecks:
         return slack.slack(self._settings, self._session, secret.get_secret_value())
 
     async def _token(self) -> str:
-        account = await asyncio.shield(self._account)
+        self._account = account = await slack.account(self._client(slack.BOT), slack.BOT)
         return f"@{account.name} in {account.team}"
 
     async def _scopes(self) -> str:
         needed = bot_permissions(self._settings)
-        _hold((await _see(self._account, "token")).scopes, needed)
+        _hold(_seen(self._account, "token").scopes, needed)
         return f"all {len(needed)} that are needed"
 
     async def _user_token(self) -> str:
@@ -250,9 +219,9 @@ class SlackChecks:
         _hold(account.scopes, user_permissions(self._settings))
         return f"searches as {account.name}"
 
-    async def _events(self, hello: Awaitable[Hello]) -> str:
-        greeting = await asyncio.shield(hello)
-        account = await _see(self._account, "token")
+    async def _events(self) -> str:
+        self._hello = greeting = await slack.hello(self._client(slack.APP), self._session)
+        account = _seen(self._account, "token")
         app = await slack.app_of_bot(self._client(slack.BOT), account.bot)
         if app and greeting.app and app != greeting.app:
             raise Problem(
@@ -261,8 +230,8 @@ class SlackChecks:
             )
         return "a socket was greeted"
 
-    async def _sockets(self, hello: Awaitable[Hello]) -> str:
-        others = (await _see(hello, "events")).connections - 1
+    async def _sockets(self) -> str:
+        others = _seen(self._hello, "events").connections - 1
         wanted, most = self._settings.slack.sockets, slack.MOST_SOCKETS
         if others + wanted > most and others != wanted:  # as many as wanted: `serve` is running
             raise Problem(
@@ -272,8 +241,8 @@ class SlackChecks:
         return f"{others} open, {wanted} wanted, {most} allowed"
 
     async def _channels(self) -> str:
-        name = (await _see(self._account, "token")).name
-        listed = await asyncio.shield(self._listed)
+        name = _seen(self._account, "token").name
+        self._listed = listed = await slack.channels(self._client(slack.BOT))
         rules = self._settings.policy.channels
         asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
         absent = [c for c in listed if not c.get("is_member") and _is_named(c, asked)]
@@ -285,7 +254,7 @@ class SlackChecks:
         return f"in {joined} of {len(listed)}" if joined else f"in none: /invite @{name} in some"
 
     async def _clock(self) -> str:
-        ahead = (await _see(self._account, "token")).ahead_s
+        ahead = _seen(self._account, "token").ahead_s
         if ahead is None:
             raise Unchecked("Slack's answer held no time")
         if abs(ahead) > SKEW_S:
@@ -299,7 +268,7 @@ class SlackChecks:
     async def _rates(self) -> str:
         """Compare slack.app_distribution with the real size of one page of messages."""
         said = self._settings.slack.app_distribution
-        listed = await _see(self._listed, "channels")
+        listed = _seen(self._listed, "channels")
         joined = [str(c.get("id")) for c in listed if c.get("is_member")]
         # a distributed app has one call a minute
         for channel in joined[: 1 if said == "distributed" else 3]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import json
 import os
@@ -13,7 +12,6 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import aiohttp
 import sqlalchemy as sa
 
 from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
@@ -26,7 +24,7 @@ from bot.tooling.data import DataTools, SheetTools, missing_credentials
 from bot.tooling.provider import Options, ToolProvider
 from bot.tooling.web import WebTools
 from config.keys import keys_of
-from config.sections import DatabaseSettings, ProjectSettings, SheetSettings
+from config.sections import ProjectSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
 from scopes.databases import tables
@@ -107,8 +105,6 @@ async def _accounts(settings: Settings) -> list[str]:
 
 MIN_FREE = 100 * 1024 * 1024
 """Bytes of free disk below which the state of requests is in danger."""
-HEALTH_S = 1.0
-"""Seconds in which a `serve` must identify itself."""
 
 
 async def settings_agree(settings: Settings) -> str:
@@ -129,32 +125,6 @@ async def model(settings: Settings, role: Role) -> str:
         raise Missing(f"{KEY} is not set: run `assistant setup`.")
     where = "" if own else f" on {NAMES[settings.models.provider]}"
     return f"{await model_answers(settings, key, role)} answers{where}"
-
-
-async def port(settings: Settings, session: aiohttp.ClientSession) -> str:
-    """Check whether `serve` can listen, or already does."""
-    host, number = settings.serve.host, settings.serve.port
-    try:
-        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, number)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            why = (error.strerror or str(error)).lower()
-            raise Problem(f"{host}:{number} cannot be used ({why}): set serve.host.") from None
-        if await _is_serve(session, f"http://{host}:{number}/healthz"):
-            return f"`serve` answers on {host}:{number}"
-        taken = f"Port {number} of {host} is taken by another program"
-        raise Problem(f"{taken}: stop that, or set serve.port.") from None
-    server.close()
-    await server.wait_closed()
-    return f"{host}:{number} is free" if number else "any free one is taken"
-
-
-async def _is_serve(session: aiohttp.ClientSession, url: str) -> bool:
-    try:
-        async with asyncio.timeout(HEALTH_S), session.get(url) as response:
-            return response.status in (200, 503)
-    except (aiohttp.ClientError, TimeoutError):
-        return False
 
 
 async def key(settings: Settings) -> str:
@@ -278,14 +248,6 @@ async def _databases(settings: Settings) -> str:
         )
 
 
-def _by_token(settings: Settings, source: DatabaseSettings | SheetSettings) -> str:
-    """Return a note if the operator's token opens a source: it applies to `ask` only."""
-    if source.service_account or not settings.secrets.google_access_token:
-        return ""
-    used = "uses google.service_account" if settings.google.service_account else "needs a key file"
-    return f", opened with GOOGLE_ACCESS_TOKEN: `serve` {used}"
-
-
 async def _database(name: str, source: tables.SourceDatabase | None, settings: Settings) -> str:
     own = settings.data.databases[name]
     if source is None:
@@ -297,8 +259,7 @@ async def _database(name: str, source: tables.SourceDatabase | None, settings: S
     if not listed:
         raise Problem(f"{name} holds no table that may be read: fix data.databases.{name}.")
     least = "at least " if len(listed) >= tables.MAX_TABLES else ""
-    by = _by_token(settings, own) if own.bigquery else ""
-    held = f"{least}{_many(len(listed), 'table')}{by}"
+    held = f"{least}{_many(len(listed), 'table')}"
     return _with_readers(f"{name} ({source.dialect}, {held}", own.readers)
 
 
@@ -317,8 +278,7 @@ async def _sheet(name: str, book: Spreadsheet | None, settings: Settings) -> str
     if book is None:
         raise Problem(missing_credentials(f"data.sheets.{name}"))
     _, tabs = await _answer(name, book.about(), ASK_S, "See docs/google.md.")
-    by = _by_token(settings, own)
-    return _with_readers(f"{name} ({_many(len(tabs), 'tab')}{by}", own.readers)
+    return _with_readers(f"{name} ({_many(len(tabs), 'tab')}", own.readers)
 
 
 async def _answer(name: str, asked: Awaitable[T], seconds: float, hint: str) -> T:

@@ -41,15 +41,12 @@ log = logging.getLogger(__name__)
 
 LEAST = timedelta(minutes=15)
 """Shortest pause between two runs of what is set in chat."""
-FURTHEST = timedelta(days=366)
-"""How far ahead a single time may lie."""
 
 OFTEN = (
     "It would run {often}, and every 15 minutes is the most. Nothing is set up: name times that "
     "lie further apart."
 )
 PAST = "{at} is over. Nothing is set up: name a time that is still to come."
-AHEAD = "{at} is more than a year ahead. Nothing is set up: name a time within a year."
 NEVER = (
     "Its reports may not go there: they tell what not everyone there may read ({why}). Let them go "
     "to `dm`, or choose another destination."
@@ -133,9 +130,10 @@ class ScheduleService:
         admin, alone = by in await self.validator.policy.admins(), home.startswith("D")
         channels = await self._channels() if rows else []
         names = {c.id: c.name for c in channels if c.id == home or not c.is_private}
-        theirs = {row.id for row in rows if admin or by in (row.spec.owner, row.spec.to)}
-        here = {row.id for row in rows if not alone and _posts_to(row.spec.to, home, names)}
-        seen = [row for row in rows if row.id in (theirs if alone else here)]
+        if alone:
+            seen = [row for row in rows if admin or by in (row.spec.owner, row.spec.to)]
+        else:
+            seen = [row for row in rows if _posts_to(row.spec.to, home, names)]
         hidden = frozenset[str]() if alone else _private_patterns(seen, channels)
         found = []
         for row in seen[:MOST_LISTED]:
@@ -145,11 +143,8 @@ class ScheduleService:
             )
             reading = contents(row.spec) if alone else _describe_sources(row, hidden)
             found.append(Listed(row.id, line(row, now, reading=reading, whose=whose, names=names)))
-        others = len(theirs - here) if not alone else 0
         note = f"{len(seen)} {'schedule' if len(seen) == 1 else 'schedules'}."
         note += f" {len(seen) - MOST_LISTED} are left out." if len(seen) > MOST_LISTED else ""
-        are = "is" if others == 1 else "are"
-        note += f" {others} more {are} told in a direct message only." if others else ""
         return found, note
 
     async def known(self, by: str, name: str, what: Change) -> Mapping[str, str]:
@@ -249,8 +244,6 @@ def _check_times(spec: Schedule, now: datetime) -> None:
         shown = f"{moment(at.astimezone(spec.timetable.info))} ({spec.zone})"
         if at <= now:
             raise ToolError(PAST.format(at=shown))
-        if at > now + FURTHEST:
-            raise ToolError(AHEAD.format(at=shown))
 
 
 def _private_patterns(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -109,39 +109,15 @@ async def allowance(
     return Allowance(usd, note=note)
 
 
-LONGEST = timedelta(days=31)
-"""A channel that was not fully read for longer is read from here on, and the report says so."""
-NAMED = 5
-"""Channels that one sentence names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The time from which each channel is read."""
-
-    since: Mapping[str, datetime]
-    """Start by channel id; the end is that of the occurrence for all of them."""
-    oldest: datetime
-    notes: tuple[str, ...] = ()
-    """What the reader must know about it, in sentences."""
-
-
-def windows(
-    names: Mapping[str, str], covered: Mapping[str, str], at: datetime, first: timedelta
-) -> Windows:
-    """Return where each channel's window begins (`names`: by id).
+def window_starts(
+    channels: Iterable[str], covered: Mapping[str, str], at: datetime, first: timedelta
+) -> dict[str, datetime]:
+    """Return where each channel's window begins.
 
     That is where a delivered report last covered it fully, else `first` before the occurrence.
     """
-    known = {id: datetime.fromisoformat(covered[id]) for id in names if id in covered}
-    since = {
-        id: min(max(known[id], at - LONGEST), at) if id in known else at - first for id in names
-    }
-    late = sorted(names[id] for id, begin in known.items() if begin < at - LONGEST)
-    shown, more = ", ".join(f"#{name}" for name in late[:NAMED]), len(late) - NAMED
-    shown += f" {phrase('more', n=more)}" if more > 0 else ""
-    notes = (phrase("run.late", n=len(late), channels=shown),) if late else ()
-    return Windows(since, min(since.values(), default=at - first), notes)
+    known = {id: datetime.fromisoformat(covered[id]) for id in channels if id in covered}
+    return {id: min(known[id], at) if id in known else at - first for id in channels}
 
 
 def covered_after(document: SweepReport, before: Mapping[str, str]) -> dict[str, str]:
@@ -249,17 +225,18 @@ class RunPlanner:
         extra = (last and last.extra) or {}
         names = {c.id: c.name for c in channels}
         covered = extra.get("covered") or {}
-        read = windows(names, covered, occurrence.at, timedelta(days=days))
+        since = window_starts(names, covered, occurrence.at, timedelta(days=days))
+        oldest = min(since.values(), default=plan.oldest)
         added, gone = changes(names, extra.get("channels"))
-        likely = _likely(last, read.oldest, occurrence.at) if last else None
+        likely = _likely(last, oldest, occurrence.at) if last else None
         if likely is None or likely * SURELY >= usd:
-            likely = await self._estimated_usd(reader, channels, read.since, occurrence.at)
+            likely = await self._estimated_usd(reader, channels, since, occurrence.at)
         return plan.model_copy(
             update={
-                "oldest": read.oldest,
-                "notes": (*read.notes, *_too_little(likely, usd)),
+                "oldest": oldest,
+                "notes": _too_little(likely, usd),
                 "channels": tuple(channels),
-                "since": dict(read.since),
+                "since": since,
                 "added": tuple(added),
                 "gone": tuple(gone),
                 "covered": covered,
@@ -423,14 +400,6 @@ def _handled(task: Triage) -> dict[str, Any]:
     return {MAIL: task.handled(task.reader.owner).model_dump(mode="json")}
 
 
-def pauses(seconds: float) -> Iterator[float]:
-    """Yield growing pauses between tries, until they add up to these seconds."""
-    pause, waited = 1.0, 0.0
-    while waited < seconds:
-        yield pause
-        waited, pause = waited + pause, min(2 * pause, 30.0)
-
-
 @dataclass(frozen=True, slots=True)
 class ScheduledReport:
     """A report, with what the row of its occurrence stores."""
@@ -509,8 +478,9 @@ class OccurrenceRunner:
         run = occurrence.run_id
         begun = await self.store.find_run(run)
         if begun is None:
-            if why := await self._begin(stored, occurrence):
-                return await self._not_allowed(occurrence, why)
+            allowed = await self._begin(stored, occurrence)
+            if not allowed.usd:
+                return await self._not_allowed(stored.spec, occurrence, allowed)
         elif begun.error:
             error = RunError.model_validate(begun.error)
             raise RunFailed(error.message, passing=error.code == PASSES)
@@ -540,39 +510,32 @@ class OccurrenceRunner:
         )
         return "ran"
 
-    async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
-        """Store the run with its budget, once running ones leave any; a reminder needs none.
-
-        Returns why there is none, or an empty string.
-        """
+    async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> Allowance:
+        """Store the run with its budget, if there is any; a reminder needs none."""
         budget = stored.spec.budget_usd
-        if stored.spec.kind == "reminder":
-            await self._open(stored, occurrence, Allowance(budget))
-            return ""
-        for pause in (*pauses(self.settings.sweep.time_s), 0.0):
-            try:
-                policy = await self.validator.policy.read()
-            except PolicyFault as fault:
-                return fault.reason
-            async with self._admitting:
+        async with self._admitting:
+            allowed = Allowance(budget)
+            if stored.spec.kind != "reminder":
+                try:
+                    policy = await self.validator.policy.read()
+                except PolicyFault as fault:
+                    return Allowance(0.0, fault.reason)
                 database, now = self.store.database, datetime.now(UTC)
                 allowed = await allowance(database, policy, budget, occurrence, now)
-                if allowed.usd:
-                    await self._open(stored, occurrence, allowed)
-                    return ""
-            if not allowed.waits:
-                break
-            await asyncio.sleep(pause)
-        return allowed.why
+            if allowed.usd:
+                await self._open(stored, occurrence, allowed)
+        return allowed
 
-    async def _not_allowed(self, occurrence: Occurrence, why: str) -> str:
-        """End an occurrence without budget, and alert its owner."""
-        await self.alerts.fails(occurrence.schedule, why, occurrence.at)
-        if occurrence.tries:
-            await self.occurrences.record_failure(occurrence.work, why)
-            return "failed"
-        await self.occurrences.skip(occurrence.work, why)
-        return "skipped"
+    async def _not_allowed(self, spec: Schedule, occurrence: Occurrence, may: Allowance) -> str:
+        """End a try without budget: until others have ended, or for good, as its owner is told."""
+        again = next_try(spec, occurrence, datetime.now(UTC), self.backoff) if may.waits else None
+        if again is None:
+            await self.alerts.fails(occurrence.schedule, may.why, occurrence.at)
+            if not occurrence.tries:
+                await self.occurrences.skip(occurrence.work, may.why)
+                return "skipped"
+        await self.occurrences.record_failure(occurrence.work, may.why, again=again)
+        return "to be tried again" if again else "failed"
 
     async def _open(self, stored: StoredSchedule, occurrence: Occurrence, may: Allowance) -> None:
         """Store the run, once, with the budget that it gets."""
@@ -595,7 +558,7 @@ class OccurrenceRunner:
     ) -> RunPlan:
         """Return the plan of a run, as first made; later changes apply to the next run.
 
-        It waits until Slack answers. Raises RunFailed.
+        Raises RunFailed.
         """
         planner = RunPlanner(self.settings, self.validator, self.occurrences)
         reader = live.run.clients[SlackReader]
@@ -605,17 +568,12 @@ class OccurrenceRunner:
             return made
         early = occurrence.at + self.settling - datetime.now(UTC)
         await asyncio.sleep(max(0.0, early.total_seconds()))
-        for pause in (*pauses(self.settings.serve.outage_give_up_s), None):
-            try:
-                made = await planner.plan(stored, occurrence, reader, live.run.limits.cost_usd)
-                break
-            except ScheduleInvalid as error:
-                raise RunFailed(str(error)) from error
-            except CheckUnavailable as error:
-                if pause is None:
-                    raise RunFailed(str(error), passing=True) from error
-                await asyncio.sleep(pause)
-        assert made
+        try:
+            made = await planner.plan(stored, occurrence, reader, live.run.limits.cost_usd)
+        except ScheduleInvalid as error:
+            raise RunFailed(str(error)) from error
+        except CheckUnavailable as error:
+            raise RunFailed(str(error), passing=True) from error
         if note := RunArguments.model_validate(live.args).note:
             made = made.model_copy(update={"notes": (note, *made.notes)})
         for note in made.notes:

@@ -75,15 +75,9 @@ class ScheduleStore:
         rows = await self.database.read(query)
         return schedule_of(rows[0]) if rows else None
 
-    async def sync(self, config: Mapping[str, Schedule], now: datetime) -> list[StoredSchedule]:
-        """Update the table from the settings; what was set in chat stays, unless its name is taken.
-
-        Returns those set in chat that were replaced by one of the same name.
-        """
-        replaced = await self.database.change(lambda c: self._sync(c, config, now))
-        for each in replaced:
-            log.warning("the settings replaced the schedule %s of %s", each.id, each.spec.owner)
-        return replaced
+    async def sync(self, config: Mapping[str, Schedule], now: datetime) -> None:
+        """Update the table from the settings; of what was set in chat, only taken names go."""
+        await self.database.change(lambda c: self._sync(c, config, now))
 
     async def create(
         self,
@@ -101,7 +95,7 @@ class ScheduleStore:
         if not await self.database.change(lambda c: self._insert(c, new)):
             hint = "Choose another name, or delete that one first."
             raise ScheduleError(f"There is a schedule named {id!r} already.", hint)
-        return await self._known(id)
+        return await self.known(id)
 
     async def pause(self, id: str, by: str) -> None:
         """Start nothing for it until it is resumed; running work continues to its end.
@@ -118,11 +112,11 @@ class ScheduleStore:
             return paused
 
         if not await self.database.change(change):
-            await self._known(id)
+            await self.known(id)
 
     async def resume(self, id: str, now: datetime) -> None:
         """Resume from now on; the times of the pause are not caught up. Raises ScheduleError."""
-        values = {"state": "active", "why": "", "changed": now, "watermark": _latest(now)}
+        values = {"state": "active", "why": "", "changed": now, "watermark": now}
 
         def change(connection: sa.Connection) -> int:
             resumed = _update(connection, id, ("paused",), **values)
@@ -130,11 +124,11 @@ class ScheduleStore:
             return resumed
 
         if not await self.database.change(change):
-            await self._known(id)
+            await self.known(id)
 
     async def delete(self, id: str) -> None:
         """Delete one. Raises ScheduleError if there is none, or it is in the settings."""
-        known = await self._known(id)
+        known = await self.known(id)
         if known.origin == "config":
             what = f"The schedule {id!r} is set in assistant.yaml."
             raise ScheduleError(what, "Take it out there and start again, or pause it.")
@@ -163,46 +157,47 @@ class ScheduleStore:
         values = {"state": "active", "why": "", "changed": datetime.now(UTC)}
         return bool(await self.database.change(lambda c: _update(c, id, ("refused",), **values)))
 
-    async def _known(self, id: str) -> StoredSchedule:
+    async def known(self, id: str) -> StoredSchedule:
+        """Return a schedule. Raises ScheduleError if there is none."""
         found = await self.get(id)
         if found is None:
             names = ", ".join(each.id for each in await self.all()) or "none"
-            raise ScheduleError(f"There is no schedule {id[:40]!r}.", f"There are: {names}.")
+            hint = f"There are: {names}. `assistant serve` takes up those of assistant.yaml."
+            raise ScheduleError(f"There is no schedule {id[:40]!r}.", hint)
         return found
 
     def _sync(
         self, connection: sa.Connection, config: Mapping[str, Schedule], now: datetime
-    ) -> list[StoredSchedule]:
+    ) -> None:
         if self.database.shared:  # two replicas must not start one schedule twice
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SYNCING)))
         found = {row.id: row for row in connection.execute(sa.select(schedules))}
         for id, stored in found.items():
             if stored.origin == "config" and stored.state != "deleted" and id not in config:
                 _end(connection, id, now)
-        replaced = []
         for id, spec in config.items():
             row = found.get(id)
             old = schedule_of(row) if row else None
-            if row and row.origin == "config" and _continues(old, spec):
+            if row and row.origin == "config" and row.state != "deleted":
                 self._change(connection, row, old, spec, now)
                 continue
             new = StoredSchedule.new(id, "config", spec, now)
             self._insert(connection, new, replace=True)
             if old and old.origin == "chat" and old.state != "deleted":
+                log.warning("the settings replaced the schedule %s of %s", id, old.spec.owner)
                 _update(connection, id, why=REPLACED)
-                replaced.append(old)
-        return replaced
 
     def _insert(
         self, connection: sa.Connection, new: StoredSchedule, *, replace: bool = False
     ) -> bool:
         """Insert a row, in place of one that is over or, with `replace`, of any; return whether."""
-        row = {name: getattr(new, name) for name in ("state", "origin", "why", "made", "changed")}
+        same = ("state", "origin", "why", "made", "changed", "watermark")
+        row = {name: getattr(new, name) for name in same}
         row |= {"body": body_of(new.spec, new.label), "trouble": None}
-        insert = self.database.insert(schedules).values(id=new.id, watermark=new.watermark, **row)
+        insert = self.database.insert(schedules).values(id=new.id, **row)
         upsert = insert.on_conflict_do_update(
             index_elements=["id"],
-            set_={**row, "watermark": _latest(new.made)},
+            set_=row,
             where=None if replace else schedules.c.state.in_(OVER),
         ).execution_options(preserve_rowcount=True)
         if not connection.execute(upsert).rowcount:
@@ -219,19 +214,18 @@ class ScheduleStore:
         spec: Schedule,
         now: datetime,
     ) -> None:
-        """Update a schedule from the settings, which may have changed, or which name it again."""
+        """Update a schedule from the settings, which may have changed."""
+        if old and old.spec == spec:
+            return
         new = StoredSchedule.new(row.id, "config", spec, now)
         state = "paused" if row.state == "paused" else new.state
-        if old and old.spec == spec and old.state != "deleted":
-            return
         body = body_of(spec, TRUSTED)
         values: dict[str, Any] = {"body": body, "state": state, "changed": now}
         values |= {} if state == "paused" else {"why": ""}
-        same_times = old is not None and old.spec.timetable == spec.timetable
-        if not same_times or row.state == "deleted":
+        if old is None or old.spec.timetable != spec.timetable:
             if old and old.state == "active":  # what was missed under the old times is caught up
                 create_due(connection, self.database, old.id, now)
-            values["watermark"] = _latest(now)
+            values["watermark"] = now
         _update(connection, row.id, **values)
 
 
@@ -249,28 +243,11 @@ def _finish(connection: sa.Connection, id: str, now: datetime) -> None:
         _update(connection, id, state="done", changed=now)
 
 
-def _continues(old: StoredSchedule | None, spec: Schedule) -> bool:
-    """Return whether a schedule of the settings continues: it existed, or was added again.
-
-    The next report continues where the last one ended if it reads the same.
-    """
-    if old is None or old.state != "deleted":
-        return True
-    was = old.spec
-    return (was.kind, was.channels, was.owner) == (spec.kind, spec.channels, spec.owner)
-
-
 def _end(connection: sa.Connection, id: str, now: datetime) -> None:
     """Delete a schedule; its row stays."""
     _update(connection, id, state="deleted", why="", changed=now, trouble=None)
     _skip(connection, _due(id), DELETED, now)
     _supersede(connection, deliveries.c.schedule == id, DELETED)
-
-
-def _latest(now: datetime) -> sa.ColumnElement[datetime]:
-    """Return now as the watermark, unless it is later: a clock may have been set back."""
-    at = sa.literal(now, schedules.c.watermark.type)
-    return sa.case((schedules.c.watermark > at, schedules.c.watermark), else_=at)
 
 
 def _update(connection: sa.Connection, id: str, among: tuple[str, ...] = (), **values: Any) -> int:

@@ -214,7 +214,7 @@ class ScheduleValidator:
         if spec.to.startswith("#"):
             found = find_channel(await reader.channels(), spec.to)
             if found is None:
-                raise await self._no_such(spec.to, reader)
+                raise ScheduleInvalid(phrase("check.unseen", place=spec.to))
             place = found.id
         there = await self._place(place, spec.to)
         if there.archived:
@@ -239,18 +239,6 @@ class ScheduleValidator:
         if person is None and people.has_no_answer(user):
             raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
         return person
-
-    async def _no_such(self, shown: str, reader: SlackReader) -> ScheduleInvalid:
-        """Return the error for a missing channel: archived, or never there."""
-        name = shown[1:].casefold()
-        kinds = "public_channel,private_channel"
-        pages = reader.web.pages(
-            "conversations.list", "channels", types=kinds, exclude_archived="false"
-        )
-        async for each in pages:
-            if str(each.get("name") or "").casefold() == name and each.get("is_archived"):
-                return ScheduleInvalid(phrase("check.archived", place=shown))
-        return ScheduleInvalid(phrase("check.unseen", place=shown))
 
     async def _place(self, channel: str, shown: str) -> MembersOf:
         place = await self.directory.members.place(channel, fresh=True)

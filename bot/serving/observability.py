@@ -27,9 +27,8 @@ Check = Callable[[], str | Awaitable[str | None] | None]
 """None = it works; else one sentence that says what is wrong."""
 Kind = Literal["live", "ready", "noted"]
 
-ANSWER_S = 2.0
-"""Seconds in which the database must answer."""
 CHECK_S = 5.0
+"""Seconds in which a part must answer."""
 TOKEN_S = 10.0
 """Least seconds between two checks of the token in Slack."""
 PROBE = "written"
@@ -152,51 +151,20 @@ class TokenProbe:
         return self._said or None
 
 
-class DatabaseProbe:
-    """Sends one small query at a time to each of the database's threads."""
-
-    def __init__(self, database: Database, answer_s: float = ANSWER_S) -> None:
-        self._database, self._answer_s = database, answer_s
-        self._asking: asyncio.Task[str | None] | None = None
-
-    async def thread(self) -> str | None:
-        """Check a live part: whether any answer comes, even an error."""
-        task = await self._asked()
-        return None if task.done() else f"The database did not answer within {self._answer_s:g} s."
-
-    async def reachable(self) -> str | None:
-        """Check a ready part: whether the database can be used."""
-        task = await self._asked()
-        if not task.done():
-            return f"The database did not answer within {self._answer_s:g} s."
-        return task.result()
-
-    async def aclose(self) -> None:
-        """Cancel an unfinished query. Call it before the database is closed."""
-        if self._asking:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
-
-    async def _asked(self) -> asyncio.Task[str | None]:
-        task = self._asking
-        if task is None or task.done():
-            task = self._asking = asyncio.create_task(self._ask(), name="database-probe")
-        await asyncio.wait([task], timeout=self._answer_s)
-        return task
-
-    async def _ask(self) -> str | None:
-        fault = self._database.fault
-        try:
-            await self._database.read(_ONE)
-            await self._database.change(lambda connection: connection.execute(_ONE).scalar())
-            if fault:  # a full disk allows all of that
-                row = {"name": PROBE, "value": None, "at": datetime.now(UTC)}
-                insert = self._database.insert(flags).values(row)
-                newer = insert.on_conflict_do_update(index_elements=["name"], set_=row)
-                await self._database.write(newer)
-        except StoreError as error:
-            return str(error)
-        return None
+async def check_database(database: Database) -> str | None:
+    """Check whether the database answers reads and takes changes."""
+    fault = database.fault
+    try:
+        await database.read(_ONE)
+        await database.change(lambda connection: connection.execute(_ONE).scalar())
+        if fault:  # a full disk allows all of that
+            row = {"name": PROBE, "value": None, "at": datetime.now(UTC)}
+            insert = database.insert(flags).values(row)
+            newer = insert.on_conflict_do_update(index_elements=["name"], set_=row)
+            await database.write(newer)
+    except StoreError as error:
+        return str(error)
+    return None
 
 
 async def watch_process(
@@ -207,11 +175,9 @@ async def watch_process(
     sockets: Sockets | None,
 ) -> None:
     """Register the checks of the event loop, the database and the sockets, until the stack ends."""
-    lag, probe = LoopLag(metrics.lag.set), DatabaseProbe(database)
+    lag = LoopLag(metrics.lag.set)
     await stack.enter_async_context(lag.sampled())
-    stack.push_async_callback(probe.aclose)
     health.add("loop", lag.check, "live")
-    health.add("store", probe.thread, "live")
-    health.add("database", probe.reachable)
+    health.add("database", lambda: check_database(database))
     if sockets:
         health.add("slack", lambda: None if sockets.healthy() else "No socket is connected.")

@@ -6,15 +6,16 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import html
 import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import uvicorn
 from babel import negotiate_locale
+from jinja2 import Template
 from slack_bolt.adapter.starlette.async_handler import to_async_bolt_request, to_starlette_response
 from slack_bolt.async_app import AsyncBoltRequest
 from slack_bolt.oauth.async_callback_options import (
@@ -34,9 +35,8 @@ from starlette.types import ASGIApp, Message
 
 from bot.console.app import origin_of
 from bot.errors import SetupError, StoreError
-from bot.local.listeners import close_listeners
 from bot.mailbox.accounts import ConnectFailed
-from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, Owner, OwnerUnknown
+from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, OwnerUnknown
 from bot.manifest import REDIRECT_PATH, bot_permissions
 from bot.metrics import CONTENT_TYPE, Metrics
 from bot.serving.observability import Health, HealthReport
@@ -55,6 +55,7 @@ EVENTS_PATH = "/slack/events"
 MOST_BYTES = 1_000_000
 """Bytes of a request's body; Slack's own are far smaller."""
 BODY_S = 5.0
+FREE = "Set serve.host and serve.port to an address that is free."
 _STOP_S = 5.0
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _NO_STORE = {"cache-control": "no-store"}
@@ -145,17 +146,20 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 
 @asynccontextmanager
-async def serve_app(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
+async def serve_app(app: ASGIApp, host: str, port: int, hint: str = FREE) -> AsyncIterator[str]:
     """Serve the app from this event loop, and yield its URL; port 0 takes a free one.
 
-    At the end, open requests get 5 s. Installs no signal handlers. Raises SetupError if the address
-    is not available.
+    At the end, open requests get 5 s. Installs no signal handlers. Raises SetupError with this hint
+    if the address is not available.
     """
-    with await _listen(host, port) as listener:
+    with await _listen(host, port, hint) as listener:
         server = _Server(app)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="web")
         try:
-            await server.wait_started(task)
+            while not server.started:
+                if task.done():
+                    task.result()  # raises why
+                await asyncio.sleep(0.002)
             shown = _WILDCARDS.get(host, host)
             shown = f"[{shown}]" if ":" in shown else shown
             yield f"http://{shown}:{listener.getsockname()[1]}"
@@ -164,33 +168,29 @@ async def serve_app(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
             await task
 
 
-async def _listen(host: str, port: int) -> socket.socket:
+async def _listen(host: str, port: int, hint: str) -> socket.socket:
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, _, _, address = found[0]
         # asyncio disables Nagle's delay (40 ms a response) only if the protocol is named
         listener = socket.socket(family, kind, socket.IPPROTO_TCP)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(2048)
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
-        raise _unusable(host, port, error) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise _unusable(host, port, error) from error
+        why = (error.strerror or str(error)).lower()
+        what = f"The bot cannot listen on {host}, port {port}: {why}."
+        raise SetupError("serve", what, hint) from error
     return listener
 
 
-def _unusable(host: str, port: int, error: OSError) -> SetupError:
-    why = (error.strerror or str(error)).lower()
-    what = f"The bot cannot listen on {host}, port {port}: {why}."
-    return SetupError("serve", what, "Set serve.host and serve.port to an address that is free.")
-
-
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers, started and stopped by events, not by polling."""
+    """uvicorn without signal handlers: the command `serve` drains before it ends."""
 
     def __init__(self, app: ASGIApp) -> None:
         config = uvicorn.Config(
@@ -207,28 +207,17 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=int(_STOP_S),
         )
         super().__init__(config)
-        self._ready, self._stopping = asyncio.Event(), asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready.set()
+        self._stopping = asyncio.Event()
 
     async def main_loop(self) -> None:
         await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Skip uvicorn's pause of a tenth of a second if nobody is connected."""
-        await close_listeners(self.servers)
+        for server in self.servers:
+            server.close()
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
-
-    async def wait_started(self, serving: asyncio.Task[None]) -> None:
-        """Return when requests are accepted; raise the error if startup failed."""
-        ready = asyncio.ensure_future(self._ready.wait())
-        await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if serving.done():
-            serving.result()
 
     def stop(self) -> None:
         self.should_exit = True
@@ -236,7 +225,6 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave SIGTERM to the serve command, which drains first."""
         yield
 
 
@@ -248,6 +236,7 @@ _STYLE = (
     "body{font:17px/1.5 system-ui,sans-serif;max-width:34em;margin:3em auto;padding:0 1em}"
     "strong.code{font-size:2em;letter-spacing:.1em}button{font:inherit;padding:.5em 1.2em}"
 )
+_TEMPLATE = Template(Path(__file__).with_name("connect.html").read_text("utf-8"), autoescape=True)
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _HEADERS = {
     "cache-control": "no-store",
@@ -370,14 +359,8 @@ class _Pages:
         if owner is None:
             return _expired_page()
         oauth = self._connecting.oauth
-        page = _page(
-            "connect.title",
-            _paragraph(phrase("connect.reads"))
-            + _owner(owner)
-            + _paragraph(phrase("connect.not_you"))
-            + f'<form method="post"><button>{html.escape(phrase("connect.go_on"))}</button></form>',
-            form_action=f"'self' {origin_of(oauth.auth_url)}" if oauth else "'none'",
-        )
+        action = f"'self' {origin_of(oauth.auth_url)}" if oauth else "'none'"
+        page = _page("connect.title", form_action=action, owner=owner)
         if not self._browser(request):
             self._remember(page)
         return page
@@ -405,7 +388,7 @@ class _Pages:
             return _message_page("connect.nothing", str(failed), 400)
         if not code:
             return _expired_page()
-        return _page("connect.last_step", _last_step(owner, address, code))
+        return _page("connect.last_step", owner=owner, address=address, code=code)
 
     def _browser(self, request: Request) -> str:
         return request.cookies.get(self._cookie, "")[:MOST_CHARS]
@@ -422,38 +405,18 @@ class _Pages:
         )
 
 
-def _last_step(owner: Owner, address: str, code: str) -> str:
-    return (
-        _paragraph(phrase("connect.not_yet"))
-        + f"<p><strong>{html.escape(address)}</strong></p>"
-        + _paragraph(phrase("connect.will_be_read"))
-        + _owner(owner)
-        + _paragraph(phrase("connect.type_code"))
-        + f'<p><strong class="code">{code[:4]} {code[4:]}</strong></p>'
-        + _paragraph(phrase("connect.keep_code"))
-    )
-
-
-def _owner(owner: Owner) -> str:
-    name = f"<strong>{html.escape(owner.name)}</strong>"
-    workspace = html.escape(owner.workspace)
-    return f"<p>{phrase('connect.owner', name=name, workspace=workspace)}</p>"
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{html.escape(text)}</p>"
-
-
 def _message_page(title: str, text: str, status: int) -> Response:
-    return _page(title, _paragraph(text), status)
+    return _page(title, status, text=text)
 
 
 def _expired_page() -> Response:
     return _message_page("connect.is_expired", phrase("connect.expired"), 410)
 
 
-def _page(title: str, body: str, status: int = 200, form_action: str = "'none'") -> HTMLResponse:
-    """Return a page of this `body`, which is HTML, with headers that restrict the browser.
+def _page(
+    title: str, status: int = 200, form_action: str = "'none'", **shown: object
+) -> HTMLResponse:
+    """Return a page that shows this, with headers that restrict the browser.
 
     `title` is the key of its heading.
     """
@@ -461,12 +424,9 @@ def _page(title: str, body: str, status: int = 200, form_action: str = "'none'")
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {form_action}; "
         "base-uri 'none'; frame-ancestors 'none'"
     )
-    text = (
-        f'<!doctype html><html lang="{current().language}"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><title>Assistant</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{html.escape(phrase(title))}</h1>{body}</body></html>"
-    )
-    return HTMLResponse(text, status, {**_HEADERS, "content-security-policy": policy})
+    frame = {"language": current().language, "phrase": phrase, "style": _STYLE, "title": title}
+    headers = {**_HEADERS, "content-security-policy": policy}
+    return HTMLResponse(_TEMPLATE.render(**frame, **shown), status, headers)
 
 
 def _query(request: Request, name: str) -> str:

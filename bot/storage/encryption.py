@@ -114,20 +114,3 @@ class EncryptedJson(sa.types.TypeDecorator[Any]):
 
     def process_result_value(self, value: str | None, dialect: Any) -> Any:
         return None if value is None else json.loads(value)
-
-
-class _LaterEncryptedText(EncryptedText):
-    """Encrypted text of a column in which earlier versions stored plain JSON."""
-
-    cache_ok = True
-
-    def process_result_value(self, value: str | None, dialect: Any) -> str | None:
-        is_plain = value is not None and value.startswith("{")
-        return value if is_plain else super().process_result_value(value, dialect)
-
-
-class LaterEncryptedJson(EncryptedJson):
-    """JSON objects that are encrypted, in a column in which earlier versions stored them plain."""
-
-    impl = _LaterEncryptedText
-    cache_ok = True

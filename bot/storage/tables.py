@@ -11,10 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.storage.encryption import EncryptedJson, EncryptedText, LaterEncryptedJson
+from bot.storage.encryption import EncryptedJson, EncryptedText
 from subagents.gate import Action
 
-REVISIONS = ("0010", "0011", "0012", "0013", "0014", "0015", "0016", "0017")
+REVISIONS = ("0017",)
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -294,7 +294,7 @@ steps = table(
     "steps",
     of_run(primary_key=True),
     columns(sa.String, "key", primary_key=True),
-    columns(LaterEncryptedJson, "body"),
+    columns(EncryptedJson, "body"),
 )
 """Results of the steps of a run: after a crash, and in a replay, they are returned again."""
 

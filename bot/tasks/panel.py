@@ -82,6 +82,10 @@ NEAR = 0.9
 """Share of a phase's budget after which no further round begins."""
 ONCE = 0.5
 """Factor of the confidence of a finding that only one round found."""
+CHALLENGE_ROUNDS = 3
+"""Most rounds of verdicts; one without a change is the last."""
+REFERENCE_TOKENS = 4_000
+"""Tokens of all references of one specialist; further ones are left out."""
 MOST_JUDGED = 12
 """Findings that one context judges."""
 AROUND = 800
@@ -225,7 +229,7 @@ class Panel(ReportTask):
 
     def _reading(self, specialist: Specialist, notes: Mapping[str, Item]) -> Reading:
         """Return a specialist with its references, in their order, as far as they fit."""
-        reading, room = Reading(specialist), self.settings.reference_tokens
+        reading, room = Reading(specialist), REFERENCE_TOKENS
         for each in specialist.references:
             note = notes.get(each.name)
             text, label = (note.text, note.label) if note else (each.text, TRUSTED)
@@ -294,7 +298,7 @@ class Panel(ReportTask):
         room = int(PART_SHARE * limits.child_context)
         self.parts = self.material.parts(min(room, limits.max_material_tokens))
         largest = max(sum(map(tokens_of, part)) for part in self.parts)
-        fixed = fixed_tokens(self.material.scope, (), "review") + self.settings.reference_tokens
+        fixed = fixed_tokens(self.material.scope, (), "review") + REFERENCE_TOKENS
         role = f"subagent_{DEFAULT_MODEL['review']}"
         one = run.model.worst(role, largest + fixed, run.model.role(role).max_tokens)
         too_dear = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
@@ -427,7 +431,7 @@ class Panel(ReportTask):
         affinities = {each.name: each.affinity for each in self.profile.specialists}
         routed = route(findings.values(), authors, affinities, found_by=found_by)
         left, changed = set(findings), True
-        while left and changed and self._may_go_on(phase, self.settings.challenge_rounds):
+        while left and changed and self._may_go_on(phase, CHALLENGE_ROUNDS):
             draw = phase.rounds + 1
             asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
             opinions = await self._opinions(phase, asked, draw)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # what asks Google is imported where something of it is confi
     from scopes.google.spreadsheet import Spreadsheet
 
 HELP = "docs/google.md explains how to set it up."
+MOST_BYTES = 5_000_000
+"""Bytes of a result that are kept."""
 
 
 def missing_credentials(source: str) -> str:
@@ -178,26 +180,24 @@ class DataTools(TableProvider[SourceDatabase]):
     def _source(self, name: str, config: DatabaseSettings) -> SourceDatabase | None:
         """Return a database of the settings; None = there are no credentials."""
         limits = self.settings.data
-        size = limits.max_result_mb * 1_000_000
         if config.path:
             return self._duck(config.path, config.schema_)
         if config.postgres:
             from scopes.databases.postgres import Postgres  # its driver takes 0.1 s and 7 MB
 
             secret = config.password_file
-            return Postgres(config.postgres, config.schema_, secret, limits.query_s, size)
+            return Postgres(config.postgres, config.schema_, secret, limits.query_s, MOST_BYTES)
         from scopes.databases.bigquery import BIGQUERY_SCOPE, BigQuery
 
         google = self.google(name, BIGQUERY_SCOPE, self.settings.endpoints.bigquery_api_endpoint)
         if google is None or config.bigquery is None:
             return None
         project, _, dataset = config.bigquery.rpartition(".")
-        return BigQuery(google, project, dataset, limits.query_s, limits.bigquery_usd, size)
+        return BigQuery(google, project, dataset, limits.query_s, limits.bigquery_usd, MOST_BYTES)
 
     def _duck(self, path: Path, schema: str | None) -> Duck:
-        limits = self.settings.data
-        size = limits.max_result_mb * 1_000_000
-        return Duck(path.expanduser(), schema, self.pool, limits.query_s, size)
+        seconds = self.settings.data.query_s
+        return Duck(path.expanduser(), schema, self.pool, seconds, MOST_BYTES)
 
     def readers(self) -> Mapping[str, Readers]:
         return {**super().readers(), **dict.fromkeys(self._given, WORKSPACE)}

@@ -109,7 +109,10 @@ def bind(run: Run) -> None:
             client.run = run
 
 
-MINUTE_S = 60.0
+CACHE_S = 900.0
+"""Seconds for which a page that was read is not asked for again."""
+PYTHON_S, PYTHON_MB = 2.0, 64
+"""Seconds of computing and megabytes of memory of one `run_python`."""
 
 
 @dataclass
@@ -145,7 +148,7 @@ class WebTools(ToolProvider):
 
         web = self.settings.web
         reach = self.reach or FetchReach()
-        pages = Pages(web.timeout_s, web.max_mb, web.cache_minutes * MINUTE_S, reach)
+        pages = Pages(web.timeout_s, web.max_mb, CACHE_S, reach)
         self._stack.push_async_callback(pages.aclose)
         return pages
 
@@ -153,7 +156,7 @@ class WebTools(ToolProvider):
     def sandbox(self) -> Sandbox:
         from scopes.sandbox import Sandbox
 
-        sandbox = Sandbox(self.settings.web.python_s, self.settings.web.python_mb)
+        sandbox = Sandbox(PYTHON_S, PYTHON_MB)
         self._stack.push_async_callback(sandbox.aclose)
         return sandbox
 

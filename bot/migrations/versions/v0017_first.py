@@ -6,7 +6,7 @@ from alembic import op
 
 from bot.storage.tables import METADATA
 
-revision = "0010"
+revision = "0017"
 down_revision = None
 
 REFUSAL = "the log of decisions is append-only"
