@@ -513,7 +513,7 @@ class Sweep(ReportTask):
             counts=counts_of(found, [], self.request.window.latest),
             top_lines=[top_line(s, findings) for s in overview.first],
             decisions=[top_line(s, findings) for s in overview.decisions],
-            patterns=overview.shared_patterns(self._channels()),
+            patterns=list(overview.problems),
             tracker=tracker,
             sections=sections,
             unsupported=sum(len(r.unsupported) for r in results),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -46,7 +46,7 @@ from scopes.mail import MailThread, ThreadRef, item_of, link_of
 from scopes.tool import Item, Window, estimate_tokens, iso
 from subagents.brief import Brief, BriefDraft
 from subagents.contracts import TriageVerdict
-from subagents.result import Finding, SubagentResult, verdict
+from subagents.result import SubagentResult, verdict
 from subagents.summary import parent_view
 from subagents.trajectory import Origin
 
@@ -201,22 +201,12 @@ OTHER = "other"
 """The category of a thread whose own is not configured."""
 
 
-def finding_of(result: SubagentResult) -> Finding | None:
-    """Return the finding that cites a verdict; None if its evidence is invalid."""
-    return result.findings[0] if result.findings else None
-
-
-def _told(result: SubagentResult) -> Iterator[tuple[str, str]]:
-    """Yield the id of a verdict's finding, and what the verdict says."""
-    if (finding := finding_of(result)) and (value := verdict(result)):
-        yield finding.id, verdict_text(value)
-
-
 def verdict_of(
     thread: ThreadRead, result: SubagentResult, categories: Sequence[str]
 ) -> ThreadVerdict:
     """Return the verdict: the category is one of those configured, a deadline is a date."""
-    value, finding = TriageVerdict.model_validate(result.value), finding_of(result)
+    value = TriageVerdict.model_validate(result.value)
+    finding = result.findings[0] if result.findings else None
     return ThreadVerdict(
         thread_id=thread.id,
         subject=thread.subject,
@@ -384,13 +374,15 @@ class Triage(ReportTask):
 
     async def _overview(self) -> None:
         """Write what to do first and what is one matter; by the model, else by code."""
-        results = [r for t in self.looked if (r := self.results.get(t.id)) and r.findings]
+        read = {t.id: r for t in self.looked if (r := self.results.get(t.id)) and r.findings}
+        results, threads = list(read.values()), {r.findings[0].id: id for id, r in read.items()}
         if not results:
             return
         shown = most_urgent(results, urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
         text = await self.write(self._opening(shown, len(results)), shown)
-        lines = read_triage_lines(text, {i: t for r in results for i, t in _told(r)})
-        self.lines = lines if lines.first else lines.with_first(by_urgency(results))
+        told = {r.findings[0].id: verdict_text(v) for r in results if (v := verdict(r))}
+        self.lines = read_triage_lines(text, told, threads)
+        self.lines.first = self.lines.first or by_urgency(results, threads)
 
     def _opening(self, shown: Sequence[SubagentResult], count: int) -> list[Opening]:
         cap = self.view_tokens(len(shown))
@@ -411,7 +403,6 @@ class Triage(ReportTask):
         names = tuple(self.app.settings.triage.categories)
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
-        threads = {v.finding: v.thread_id for v in verdicts if v.finding}
         window, coverage = self.request.window, self._coverage(results, lost)
         return TriageReport(
             run_id=self.run.id,
@@ -422,8 +413,8 @@ class Triage(ReportTask):
             as_of=iso(window.latest),
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
             coverage=coverage,
-            top_lines=lines.top_lines(threads),
-            matters=lines.topics(threads),
+            top_lines=lines.first,
+            matters=lines.matters,
             verdicts=verdicts,
             filtered=[
                 FilteredThread(
