@@ -17,27 +17,21 @@ from engine_kit import (
     Json,
     asked,
     call,
-    child,
-    is_child,
     opening,
     say,
     sentence,
-    settings_for,
     thread_id,
     turn,
     turns,
-    until,
     use,
     words,
     workspace,
 )
-from fleet_kit import fleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_kit import request_in, ruled, serving
 from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
-from test_private_answer import SECRET, TEAM, direct, in_private, markets
 from timing import computed_within
 
 from bot.citations import (
@@ -354,62 +348,6 @@ async def test_words_cite_nothing_that_was_shown_behind_them(
     assert got.document["answer"] == answer
     assert (got.document["cited"], got.document["looked_up"]) == (0, {})
     assert got.document["coverage"]["looked_up"] == looked_up_items
-
-
-@pytest.mark.system
-async def test_a_process_that_is_killed_behind_a_look_up_cites_it_in_its_next_life(
-    tmp_path: Path,
-) -> None:
-    mind = turns(READS, say(f"It is broken [{THREAD}], not [{OTHER}]."))
-    with fleet(tmp_path, mind, latency_s=1.0) as bots:
-        (first,) = await bots.started()
-        asked = bots.ask("What of #support-1?")
-        await until(lambda: len(bots.model.recorded) == 2, 20)
-        first.kill()
-        await bots.started()
-        shown = await bots.answer(asked)
-        assert [turn(body) for body in bots.model.recorded] == [0, 1, 1], "it is not read again"
-        assert shown.text.startswith(f"It is broken [1]({link(THREAD)}), not.")
-
-
-async def test_a_fresh_session_cites_what_its_forerunner_was_shown_and_nothing_else(
-    tmp_path: Path,
-) -> None:
-    """What came back last was shown to neither: the first session was over by then."""
-    read_by: list[str] = []
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if len(body["messages"][0]["content"]) == 2:
-            return say(" ".join(f"It is [{id}]." for id in (THREAD, read_by[-1])))
-        if turn(body) == 0:
-            return READS
-        read_by.append(thread_id(1, turn(body)))
-        return call("read_thread", thread=read_by[-1])
-
-    settings = settings_for(
-        {"parent_context": 12_000, "remind_at": 0.699}, roles={"parent": {"max_tokens": 1_000}}
-    )
-    long = LocalSlack(workspace(1, 60))
-    got = await asked(mind, tmp_path, settings, "What of #support-1?", slack=long)
-    assert got.document["sessions"] == 2
-    assert got.document["answer"] == "It is [F0.1]. It is."
-    shown = {id for body in got.parent for id in (THREAD, *read_by) if f"[{id}]" in str(body)}
-    assert read_by[-1] not in shown
-    assert got.document["coverage"]["looked_up"] == 2 * len(shown)
-
-
-async def test_what_only_some_may_read_is_not_cited_before_the_others(tmp_path: Path) -> None:
-    mind = turns(READS, say(f"It is {SECRET} [{THREAD}]. " * 20))
-    async with serving(tmp_path, mind, space=in_private(markets())) as bot:
-        public = await bot.answer(bot.ask("What of #support-1?", channel=TEAM), channel=TEAM)
-        assert phrase("reply.sent_in_private") in public.text
-        shown = [e for e in bot.slack.effects if e.channel == TEAM]
-        assert not any(each in str([dict(e.args) for e in shown]) for each in (SECRET, "/archives"))
-        told = " ".join(direct(bot))
-        assert link(THREAD) in told
-        assert "1 source · " in told
 
 
 async def test_an_earlier_look_up_is_cited_again_only_if_it_is_read_again(tmp_path: Path) -> None:

@@ -95,8 +95,6 @@ LIST = use("list_files", folder=FOLDER)
             [[LIST], read(0, of="tests/test_a.py")],
             "1 of 2 files in src",
         ),
-        ("Read all files in tests.", [[LIST], read(1)], "42 of 43 files in src"),
-        ("Fasse alle Dateien zusammen.", [[LIST], read(1)], "42 of 43 files in src"),
         ("総括: すべてのファイル", [[LIST], read(1)], "42 of 43 files in src"),
         ("Read all files.", [[LIST]], "44 of 44 files in src"),
         ("Read m01.py and m02.py, all of these files.", [[LIST], read(1)], "1 of 2 files in src"),

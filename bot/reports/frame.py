@@ -153,11 +153,18 @@ def _line(document: Document, sources: int) -> Iterator[str]:
     yield price(document)
 
 
-def price(document: Document) -> str:
+def price(document: Document, digits: int = 3) -> str:
     """Return what it cost."""
     cost = document.cost_usd
-    told = phrase("no_price") if cost is None else current().usd(cost, 3)
+    told = phrase("no_price") if cost is None else current().usd(cost, digits)
     return phrase("answer.listed", price=told) if document.model == "offline" else told
+
+
+def cost_line(document: Report) -> str:
+    """Return what it cost, and the id of its run."""
+    tokens = phrase("tokens", n=document.usage.total)
+    run = phrase("run", id=clean_text(document.run_id, 80))
+    return f"{price(document, 4)} · {tokens} · {run}"
 
 
 def messages_of(document: Document) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import islice
 from typing import Literal
 
@@ -34,7 +33,7 @@ from bot.reports.issues import (
     panel_key,
     save_findings,
 )
-from bot.tasks.base import Opening, ReportTask, coverage_of, record_task, total
+from bot.tasks.base import Opening, ReportTask, coverage_of, label_of, record_task, total
 from bot.tasks.material import (
     MaterialRefused,
     ReviewMaterial,
@@ -48,7 +47,7 @@ from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.clean import printable
 from scopes.handles import Handles
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED
 from scopes.notes import Notes, read_note
 from scopes.tool import Item, estimate_tokens, iso, tokens_of
 from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
@@ -526,7 +525,7 @@ class Panel(ReportTask):
         ):
             task = task.replace(f"{{{name}}}", text)
         categories = self.profile.categories if contract == "review" else ()
-        label = _join(self.run.gate.inherited_label(self.request.label), material)
+        label = label_of(material, self.run.gate.inherited_label(self.request.label))
         what = "defence" if panel.defends else contract
         draft = BriefDraft(
             task=task,
@@ -624,7 +623,7 @@ class Panel(ReportTask):
         usage, cost = total(results, *self.spent)
         coverage = self._coverage(results)
         agreement = self.challenge.agreement() if self.challenge else None
-        label = _join(self.request.label.join(join_labels(results)), self.material.items)
+        label = label_of(self.material.items, self.request.label.join(join_labels(results)))
         return PanelReport(
             run_id=self.run.id,
             status=self._status(coverage),
@@ -703,11 +702,6 @@ class Panel(ReportTask):
             told.setdefault(normal(reason), (reason, {}))[1][reading.specialist.name] = None
         missing += [Gap(source=", ".join(names), reason=reason) for reason, names in told.values()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
-
-
-def _join(label: Label, items: Iterable[Item]) -> Label:
-    """Return the label of a text that rests on these items, too."""
-    return reduce(Label.join, (item.label for item in items), label)
 
 
 def _why(result: SubagentResult) -> str:

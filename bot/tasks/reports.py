@@ -11,10 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 import scopes
+from bot.citations import SPACED
 from bot.mailbox.accounts import how_to_connect
-from bot.reports.documents import Gap, PanelReport, Report, SweepReport, TriageReport
+from bot.reports.digest import summary
+from bot.reports.documents import (
+    CitedStatement,
+    Gap,
+    PanelReport,
+    Report,
+    SweepReport,
+    SweepSection,
+    TopLine,
+    TriageLine,
+    TriageReport,
+)
+from bot.reports.formats import clean_text
 from bot.reports.frame import gap_text
-from bot.reports.markdown import digest_answer
 from bot.tasks.base import Request, Workplace, whole_or_partial
 from bot.tasks.material import (
     MaterialRefused,
@@ -61,8 +73,9 @@ ABSENT, UNLISTED = Text("gap.absent"), Text("gap.unlisted")
 ONE_REPORT = "This request has its report already; another one needs a request of its own."
 NOTHING_TO_ADD = "NONE"
 """What a parent writes that leaves the answer to the report."""
-TOLD_OF_CHANNEL = 5
-"""Issues of a channel that the answer tells in words; the report has all."""
+TOLD_OF_CHANNEL, MAX_TOLD = 5, 500
+"""Issues of a channel, and characters about a thread, that the answer tells in words; the report
+has all."""
 BELOW = (
     "The program shows this report, whole, below your answer: do not repeat it. Write only what "
     f"the request asks beyond it; if that is nothing, write only {NOTHING_TO_ADD}."
@@ -108,17 +121,6 @@ class Reports:
 
     def _allows(self, scope: str) -> bool:
         return scope in scopes.permitted(self.request.allowed.scopes)
-
-    @property
-    def text(self) -> str:
-        """The report in words, with citations; empty where there is none."""
-        if self.report is None:
-            return ""
-        if isinstance(self.report, TriageReport):
-            return digest_answer(self.report, self.app.settings.triage.categories)
-        if isinstance(self.report, PanelReport):
-            return "\n".join(panel_lines(self.report))
-        return "\n".join(sweep_lines(self.report))
 
     async def __call__(self, call: ToolCall, ctx: ToolContext) -> Outcome:
         """Run one call; what its parent is shown of the report is a view of its subagents."""
@@ -421,31 +423,42 @@ def _summary(report: Report) -> Iterator[str]:
         yield "No thread has anything new since the last digest: the report says so."
 
 
-def sweep_lines(report: SweepReport) -> Iterator[str]:
-    """Yield the report in words, with citations, for later questions about it."""
-    for number, line in enumerate(report.top_lines, 1):
-        yield f"{number}. {line.text} {_citations(line.findings)}"
-    for pattern in report.patterns:
-        yield f"- {pattern.text} {_citations(pattern.findings)}"
-    for section in report.sections:
-        yield f"\n**#{section.item}** ({section.status})"
-        still = [f for f in section.findings if f.state in NEEDS_ACTION]
-        for finding in still[:TOLD_OF_CHANNEL]:
-            who = "" if finding.owner == NOBODY else f" · {finding.owner}"
-            yield f"- {finding.claim} ({finding.state}, {finding.severity}){who} [{finding.id}]"
-        if not still:
-            yield "- Nothing is open." if section.findings else f"- {section.summary}"
+def report_words(report: Report) -> str:
+    """Return a report in words, with citations, for later questions about it."""
+    return "\n".join(_lines(report)).strip()
 
 
-def panel_lines(report: PanelReport) -> Iterator[str]:
-    """Yield a review in words, with citations, for later questions about it."""
-    for number, line in enumerate(report.top_lines, 1):
-        yield f"{number}. {line.text} {_citations(line.findings)}"
-    for finding in report.findings:
-        if finding.claim:
-            facts = f"{finding.outcome}, {finding.severity}, {finding.place}"
-            yield f"- {finding.claim} ({facts}) {_citations([finding.id])}"
+def _lines(report: Report) -> Iterator[str]:
+    if isinstance(report, TriageReport):
+        yield summary(report)
+    first: Sequence[TopLine | TriageLine | CitedStatement] = report.top_lines
+    for number, line in enumerate(first, 1):
+        yield f"{number}. {_cited(line.text, *line.findings)}"
+    if isinstance(report, SweepReport):
+        yield from (f"- {_cited(each.text, *each.findings)}" for each in report.patterns)
+        yield from (line for section in report.sections for line in _section(section))
+    elif isinstance(report, TriageReport):
+        for verdict in report.verdicts:
+            told = filter(None, (verdict.priority, verdict.deadline))
+            text = f"{verdict.subject}: {verdict.proposed_action} ({', '.join(told)})"
+            yield f"- {_cited(clean_text(text, MAX_TOLD), verdict.finding or '')}"
+    else:
+        for each in report.findings:
+            facts = f"{each.outcome}, {each.severity}, {each.place}"
+            yield from [f"- {_cited(f'{each.claim} ({facts})', each.id)}"] if each.claim else []
 
 
-def _citations(findings: Sequence[str]) -> str:
-    return "".join(f"[{id}]" for id in findings)
+def _section(section: SweepSection) -> Iterator[str]:
+    yield f"\n**#{section.item}** ({section.status})"
+    still = [f for f in section.findings if f.state in NEEDS_ACTION]
+    for finding in still[:TOLD_OF_CHANNEL]:
+        who = "" if finding.owner == NOBODY else f" · {finding.owner}"
+        text = f"{finding.claim} ({finding.state}, {finding.severity}){who}"
+        yield f"- {_cited(text, finding.id)}"
+    if not still:
+        yield "- Nothing is open." if section.findings else f"- {section.summary}"
+
+
+def _cited(text: str, *findings: str) -> str:
+    """Return a text with these citations alone: only code cites."""
+    return SPACED.sub("", text) + "".join(f" [{id}]" for id in findings if id)

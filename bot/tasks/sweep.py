@@ -34,6 +34,7 @@ from bot.tasks.base import (
     ReportTask,
     count_statuses,
     coverage_of,
+    label_of,
     most_urgent,
     record_task,
     total,
@@ -46,7 +47,7 @@ from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_en
 from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.handles import Handles
-from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import Window, iso
@@ -392,14 +393,11 @@ class Sweep(ReportTask):
             known=share.described(source.name, parts),
             handles=tuple(handles.titles),
         )
-        label = TRUSTED
-        for item in share.items:
-            label = label.join(item.label)
         return Brief(
             draft,
             handles,
             share.window,
-            label,
+            label_of(share.items),
             self.language,
             material=share.items,
             expects={source.channel.id: share.ids},
