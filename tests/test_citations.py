@@ -139,7 +139,6 @@ def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        ("Ana pays [note/7].", "Ana pays [F0.1]."),
         ("Ana pays [note/7], Eva does [note/8].", "Ana pays [F0.1], Eva does."),
         ("Both [F1.1; note/7, F9.9,note/8].", "Both [F1.1][F0.1]."),
         ("Said [C0ES/1740498077.000100] there", "Said [F0.2] there"),
@@ -151,11 +150,8 @@ def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
         ("See [note/7](https://evil.example)", "See [F0.1](https://evil.example)"),
         ("Ana [24/7] [n/a] [and/or] [src/a.py:12] [HTTP/1.1] [CUSTOMER] [note/s]", ""),
         ("Pay [DE89370400440532013000], tax [DE123456789], see [CVE20241234]", ""),
-        ("Dear [CUSTOMER1], [DOCUMENT1](notes) for [WINDOWS11] is out", ""),
         ("Part [W12345678] [WX12345678] [C1234567890], due [D20241231]", ""),
-        ("In [UTF8STRING], `regs[DATAREG12]`, at [USD/1.083250]", ""),
         ("Not [C0CSMGERMANY] [U012345678] [UBF7Z4GHQ] [C1H9RESGL] [C9/1.000100]", "Not"),
-        ("Ana [note/7, p. 3] [the note/7] [note/7 ", ""),
         ("Ana [NOTE/7] [note/07] note/7 (note/7)", "Ana [NOTE/7] note/7 (note/7)"),
     ],
 )
@@ -185,25 +181,18 @@ def test_a_file_that_goes_with_the_answer_is_named_and_is_no_source(text: str, k
     ("text", "found"),
     [
         ("Cards fail [F1.1]. Bills too [F1.2].", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
-        ("", []),
         ("Cards fail. [F1.1]", [("Cards fail", "F1.1")]),
-        ("27 customers are hit [F1.1]", [("27 customers are hit", "F1.1")]),
         ("3.8 broke the till [F1.1]", [("3.8 broke the till", "F1.1")]),
         ("1. Cards fail [F1.1]\n2) Bills [F1.2]", [("Cards fail", "F1.1"), ("Bills", "F1.2")]),
-        ("- Cards fail [F1.1]\n* Bills [F1.2]", [("Cards fail", "F1.1"), ("Bills", "F1.2")]),
         ("# Heading\nOpen in Spain:\n- Cards [F1.1]", [("Cards", "F1.1")]),
         ("[Café Sol] Cards fail [F1.1]", [("[Café Sol] Cards fail", "F1.1")]),
-        ("Cards fail [F1.1] Bills too [F1.2]", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
-        ("Que faire ? [F1.1]", [("Que faire ?", "F1.1")]),
         ("Cards fail [F9.9].", [("Cards fail", "")]),
         ("Cards [F1.1] and bills [F1.1] fail", [("Cards and bills fail", "F1.1")]),
-        ("*How many cars are there?*\nThree [F1.1]", [("Three", "F1.1")]),
         ("**Sales, 2024: what now?**\nThree [F1.1]", [("Three", "F1.1")]),
         (
             "| Who | € |\n|---|--:|\n| Ana [F1.1] | 4.5 |\n| Ben | |",
             [("Ana | 4.5", "F1.1"), ("Ben", "")],
         ),
-        ("*What is 17*23?*\n391 [F1.1]", [("391", "F1.1")]),
         ("*Cards* and *bills* fail [F1.1]", [("*Cards* and *bills* fail", "F1.1")]),
         ("Cards [F1.1].\n- (Proposal: ask Ana.)\n(#ops is closed to me).", [("Cards", "F1.1")]),
         ("Cards [F1.1]. Shall I ask Ana?\nどうしますか？\n（未読）", [("Cards", "F1.1")]),  # noqa: RUF001

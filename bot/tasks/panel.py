@@ -321,10 +321,9 @@ class Panel(ReportTask):
             phase.contexts, phase.tokens = len(used), usage.total
 
     async def _wave(self, phase: PanelPhase, briefs: Sequence[Brief]) -> list[SubagentResult]:
-        """Run the subagents of one round of a phase."""
+        """Run subagents of a phase together."""
         results = await self.fanout.run_all(briefs)
         self.used[phase.name] += results
-        phase.rounds += 1
         for brief, result in zip(briefs, results, strict=True):
             assert brief.panel
             self.alarms.update((kind, brief.panel.name) for kind in result.alarms)
@@ -379,7 +378,7 @@ class Panel(ReportTask):
         reading = Reading(Specialist(EVERYBODY, "", "", {}, ()))
         brief = self._brief("review", reading, self.parts[0], PanelBrief(""), task)
         reading.add_round(await self._wave(phase, [brief]), self.texts, self.profile.categories)
-        self.readings = [reading]
+        self.readings, phase.rounds = [reading], 1
         self._join()
 
     def _join(self) -> None:
@@ -427,12 +426,12 @@ class Panel(ReportTask):
         routed = route(findings.values(), authors, affinities, found_by=found_by)
         left, changed = set(findings), True
         while left and changed and self._may_go_on(phase, self.settings.challenge_rounds):
-            draw = phase.rounds + 1
+            phase.rounds += 1
             asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
-            opinions = await self._opinions(phase, asked, draw)
+            opinions = await self._opinions(phase, asked, phase.rounds)
             changed = challenge.record(opinions)
             left = challenge.open()
-            if draw == 1 and left:
+            if phase.rounds == 1 and left:
                 await self._defend(phase, left)
                 left = challenge.open()
         if not left or not changed:
@@ -446,9 +445,7 @@ class Panel(ReportTask):
         for id, author in self.challenge.authors.items():
             if id in contested and self.challenge.objections(id):
                 asked.setdefault(author, []).append(id)
-        rounds = phase.rounds
         self.challenge.record(await self._opinions(phase, asked, 1, defends=True))
-        phase.rounds = rounds
 
     async def _opinions(
         self, phase: PanelPhase, asked: dict[str, list[str]], draw: int, *, defends: bool = False

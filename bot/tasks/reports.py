@@ -40,7 +40,7 @@ from bot.tasks.sources import match_channels, seen_channels
 from bot.tasks.sweep import NOBODY, Sweep
 from config.panels import load_profile
 from config.settings import SettingsError
-from config.words import Text, phrase
+from config.words import ENGLISH, Text, phrase
 from scopes.clients import names_in, with_clients
 from scopes.label import Label
 from scopes.slack_client import SlackRefused
@@ -73,8 +73,8 @@ ABSENT, UNLISTED = Text("gap.absent"), Text("gap.unlisted")
 ONE_REPORT = "This request has its report already; another one needs a request of its own."
 NOTHING_TO_ADD = "NONE"
 """What a parent writes that leaves the answer to the report."""
-TOLD_OF_CHANNEL, MAX_TOLD = 5, 500
-"""Issues of a channel, and characters about a thread, that the answer tells in words; the report
+TOLD_OF_CHANNEL, MAX_TOLD = 5, 700
+"""Issues of a channel, and characters of one line, that the answer tells in words; the report
 has all."""
 BELOW = (
     "The program shows this report, whole, below your answer: do not repeat it. Write only what "
@@ -148,86 +148,7 @@ class Reports:
         self.delegation.record_view(results, text)
         return Outcome(text, Origin.VIEW, " ".join(r.id for r in results), found.label)
 
-    async def sweep(
-        self, ctx: ToolContext, channels: list[str], since: str, until: str, language: str
-    ) -> ToolResult:
-        """Sweep the channels that these names mean, of those that the requester may read."""
-        self._only_one()
-        window = self.window(since, until, self.app.settings.sweep.since_days)
-        key, chosen = f"{ctx.key}/channels", lambda: self._channels(ctx, channels)
-        try:
-            made = await self.run.once(key, ChosenChannels, chosen)
-        except SlackRefused as error:
-            self.missing.append(str(error))
-            raise ToolError(f"{error}.") from error
-        if not made.channels:
-            why = "; ".join(map(gap_text, made.missing))
-            raise ToolError(f"None of them can be swept: {why}. Try list_channels.")
-        settings = self.app.settings
-        await self.app.extend(self.run, settings.limits.cost_usd, settings.sweep.time_s)
-        task = self.task = Sweep(
-            *(self.app, self.run),
-            replace(self.request, window=window),
-            *(made.channels, made.tracker),
-            language=settings.report.language
-            or language.strip().casefold()[:8]
-            or self.request.requester.language
-            or "en",
-            asked_by=self.delegation.fanout,
-        )
-        report = await task.work()
-        report.coverage.not_covered += made.missing
-        report.status = whole_or_partial(report.status, report.coverage)
-        return self._result_of(report, Label.of(report.label))
-
-    async def triage(
-        self, ctx: ToolContext, since: str, until: str, limit: int | None
-    ) -> ToolResult:
-        """Triage the mailbox of the requester; `limit`: only the newest so many threads."""
-        from scopes.google.errors import GoogleError
-
-        self._only_one()
-        try:
-            task = await inbox_triage(self.app, self.run, self._mail_request(since, until), self)
-            if task is None:
-                how = how_to_connect(self.app.settings)
-                raise ToolError(phrase("mail.not_connected", how=how))
-            task.limit = limit
-            self.task = task
-            settings = self.app.settings.triage
-            await self.app.extend(self.run, settings.budget_usd, settings.time_s)
-            report = await task.work()
-        except GoogleError as error:
-            self.missing.append(str(error))
-            raise ToolError(str(error)) from error
-        return self._result_of(report, triage_label(self.request, task))
-
-    async def review(
-        self, ctx: ToolContext, source: str, profile: str, language: str
-    ) -> ToolResult:
-        """Have a panel review one thread, attached file or link that the requester may read."""
-        self._only_one()
-        settings, key = self.app.settings, f"{ctx.key}/material"
-
-        async def read() -> ReviewMaterial:
-            return check_size(await self._material(ctx, source), settings)
-
-        try:
-            loaded = load_profile(profile.strip().casefold(), settings.panel.profiles)
-            material = await self.run.once(key, ReviewMaterial, read)
-        except (SettingsError, MaterialRefused) as error:
-            raise ToolError(str(error)) from None
-        await self.app.extend(self.run, settings.panel.budget_usd, settings.panel.time_s)
-        asked = language.strip().casefold()[:8] or self.request.requester.language
-        task = self.task = Panel(
-            *(self.app, self.run, self.request, material, loaded, material.name),
-            language=settings.report.language or asked,
-            asked_by=self.delegation.fanout,
-        )
-        report = await task.work()
-        return self._result_of(report, Label.of(report.label))
-
-    async def _material(self, ctx: ToolContext, source: str) -> ReviewMaterial:
+    async def read_material(self, ctx: ToolContext, source: str) -> ReviewMaterial:
         """Read what is to be reviewed with the tool of its kind. Raises MaterialRefused."""
         if found := material_of_attachment(source, self.request.files, self.request.label):
             return found
@@ -250,13 +171,18 @@ class Reports:
             assert isinstance(self.task, Triage)
             await self.app.mail.record_delivery(self.task.handled(self.task.reader.owner))
 
-    def _only_one(self) -> None:
+    def check_only_one(self) -> None:
         if self.task:
             raise ToolError(ONE_REPORT)
 
-    def _result_of(self, report: Report, label: Label) -> ToolResult:
+    def result_of(self, report: Report, label: Label) -> ToolResult:
         self.report = report
         return ToolResult(note="\n".join([*_summary(report), BELOW]), label=label)
+
+    def language(self, asked: str) -> str:
+        """Return the language of a report: that of the settings, of the answer, of the reader."""
+        asked = asked.strip().casefold()[:8]
+        return self.app.settings.report.language or asked or self.request.requester.language
 
     def window(self, since: str, until: str, days: int) -> Window:
         """Return what to read; so many days without `since`. Raises ToolError."""
@@ -265,14 +191,14 @@ class Reports:
         except BriefRefused as refusal:
             raise ToolError(f"{refusal}.") from refusal
 
-    def _mail_request(self, since: str, until: str) -> Request:
+    def mail_request(self, since: str, until: str) -> Request:
         """Return the request with the window of its mails: of a file all, unless it says when."""
         if not (since or until or self.app.mail):
             return self.request
         window = self.window(since, until, self.app.settings.triage.since_days)
         return replace(self.request, window=window)
 
-    async def _channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
+    async def choose_channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
         """Find the channels meant: those that the request names or the parent has listed.
 
         A pattern means private ones only where nobody but the requester reads the answer.
@@ -314,7 +240,29 @@ async def sweep_channels(
     """Sweep channels for all customer issues now: a subagent each, one report below your answer.
     `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
     for a subagent. `language`: that of your answer, as a code (es)."""
-    return await ctx.client(Reports).sweep(ctx, channels, since, until, language)
+    reports = ctx.client(Reports)
+    reports.check_only_one()
+    app, run, settings = reports.app, reports.run, reports.app.settings
+    window = reports.window(since, until, settings.sweep.since_days)
+    key, chosen = f"{ctx.key}/channels", lambda: reports.choose_channels(ctx, channels)
+    try:
+        made = await run.once(key, ChosenChannels, chosen)
+    except SlackRefused as error:
+        reports.missing.append(str(error))
+        raise ToolError(f"{error}.") from error
+    if not made.channels:
+        why = "; ".join(map(gap_text, made.missing))
+        raise ToolError(f"None of them can be swept: {why}. Try list_channels.")
+    await app.extend(run, settings.limits.cost_usd, settings.sweep.time_s)
+    task = reports.task = Sweep(
+        *(app, run, replace(reports.request, window=window), made.channels, made.tracker),
+        language=reports.language(language) or ENGLISH,
+        asked_by=reports.delegation.fanout,
+    )
+    report = await task.work()
+    report.coverage.not_covered += made.missing
+    report.status = whole_or_partial(report.status, report.coverage)
+    return reports.result_of(report, Label.of(report.label))
 
 
 @tool(client=Reports)
@@ -327,7 +275,24 @@ async def triage_inbox(
     """Triage the requester's own mailbox now: a subagent a thread, one digest below your answer.
     `since`, `until`: only if the request says when, as for a subagent. `limit`: only if it says how
     many threads, the newest ones."""
-    return await ctx.client(Reports).triage(ctx, since, until, limit)
+    from scopes.google.errors import GoogleError
+
+    reports = ctx.client(Reports)
+    reports.check_only_one()
+    app, run, settings = reports.app, reports.run, reports.app.settings.triage
+    try:
+        task = await inbox_triage(app, run, reports.mail_request(since, until), reports)
+        if task is None:
+            how = how_to_connect(app.settings)
+            raise ToolError(phrase("mail.not_connected", how=how))
+        task.limit = limit
+        reports.task = task
+        await app.extend(run, settings.budget_usd, settings.time_s)
+        report = await task.work()
+    except GoogleError as error:
+        reports.missing.append(str(error))
+        raise ToolError(str(error)) from error
+    return reports.result_of(report, triage_label(reports.request, task))
 
 
 @tool(client=Reports)
@@ -338,7 +303,26 @@ async def review(
     answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
     changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
     incidents), or another that the request names. `language`: of your answer, as a code (es)."""
-    return await ctx.client(Reports).review(ctx, source, profile, language)
+    reports = ctx.client(Reports)
+    reports.check_only_one()
+    app, run, settings = reports.app, reports.run, reports.app.settings
+
+    async def read() -> ReviewMaterial:
+        return check_size(await reports.read_material(ctx, source), settings)
+
+    try:
+        loaded = load_profile(profile.strip().casefold(), settings.panel.profiles)
+        material = await run.once(f"{ctx.key}/material", ReviewMaterial, read)
+    except (SettingsError, MaterialRefused) as error:
+        raise ToolError(str(error)) from None
+    await app.extend(run, settings.panel.budget_usd, settings.panel.time_s)
+    task = reports.task = Panel(
+        *(app, run, reports.request, material, loaded, material.name),
+        language=reports.language(language),
+        asked_by=reports.delegation.fanout,
+    )
+    report = await task.work()
+    return reports.result_of(report, Label.of(report.label))
 
 
 TOOLS = (sweep_channels, triage_inbox, review)
@@ -441,7 +425,7 @@ def _lines(report: Report) -> Iterator[str]:
         for verdict in report.verdicts:
             told = filter(None, (verdict.priority, verdict.deadline))
             text = f"{verdict.subject}: {verdict.proposed_action} ({', '.join(told)})"
-            yield f"- {_cited(clean_text(text, MAX_TOLD), verdict.finding or '')}"
+            yield f"- {_cited(text, verdict.finding or '')}"
     else:
         for each in report.findings:
             facts = f"{each.outcome}, {each.severity}, {each.place}"
@@ -460,5 +444,6 @@ def _section(section: SweepSection) -> Iterator[str]:
 
 
 def _cited(text: str, *findings: str) -> str:
-    """Return a text with these citations alone: only code cites."""
-    return SPACED.sub("", text) + "".join(f" [{id}]" for id in findings if id)
+    """Return a text of others, cleaned, with these citations alone: only code cites."""
+    told = SPACED.sub("", clean_text(text, MAX_TOLD))
+    return told + "".join(f" [{id}]" for id in findings if id)
