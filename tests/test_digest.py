@@ -187,28 +187,6 @@ def test_a_matter_stands_once_with_its_first_threads_and_the_rest_right_below() 
     assert [ids(group) for group in part.groups] == [["late0", "late1"]]
 
 
-def test_what_the_threads_of_a_matter_say_together_stands_below_its_title() -> None:
-    known = {"text": "It ended at 21:47", "findings": [], "threads": ["a", "gone"]}
-    step = {"text": "Tell Bo that it ended.", "findings": [], "threads": ["b", "a"]}
-    document = triage(
-        verdict("a", asked_of_me=True, deadline="2025-03-15", proposed_action="Approve it."),
-        verdict("b", asked_of_me=True, proposed_action="Ask whether it ended."),
-        matters=[{"text": "Outage", "threads": ["a", "b"], "known": [known], "steps": [step]}],
-    )
-    text = text_of(document)
-    assert "Outage (threads 1 to 2)\n· It ended at 21:47 [1]\n" in text
-    assert "→ Approve it.\n" in text
-    assert "→ Tell Bo that it ended (see thread 1)\n" in text
-    assert "Ask whether" not in text
-    markdown = report_markdown(triage_report(document))
-    assert f"- It ended at 21:47 [1]({LINK}a)" in markdown
-    slack = "\n".join(
-        flat(b) for part in report_parts(triage_report(document)) for b in part.blocks
-    )
-    assert "It ended at 21:47" in slack
-    assert "(see thread 1)" in slack
-
-
 # ---- nothing lost
 
 
@@ -227,19 +205,6 @@ def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
         assert entry.url in thread_text(triage_report(document), entry.number, CATEGORIES)
     assert all(len(line) <= WIDTH for line in text.splitlines() if LINK not in line)
     assert text.encode()
-
-
-def test_what_was_filtered_is_told_by_reason_with_counts_and_senders() -> None:
-    shops = [f"Shop {n} <news@shop{n}.example>" for n in range(14)]
-    filtered = [
-        {"thread_id": str(n), "subject": "S", "sender": by, "reason": "newsletter"}
-        for n, by in enumerate([*shops, shops[3]])
-    ]
-    filtered.append({"thread_id": "x", "subject": "S", "sender": "", "reason": "bounce"})
-    text = " ".join(text_of(triage(filtered=filtered)).split())
-    assert "Filtered, not shown to a model" in text
-    assert "bounce (1): unknown sender: S · newsletter (15): Shop 3 (2), Shop 0, " in text
-    assert "Shop 10, Shop 11 and 2 more" in text
 
 
 def test_what_could_not_be_read_is_told_with_the_reason() -> None:

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 import yaml
 from bot_kit import AS_OF, Shell, export, model_at, refused, said, small_export
-from engine_kit import always, is_child
+from engine_kit import is_child
 from mail_kit import letters, mail, mbox
 
 from bot.evaluation.cases import READERS, suite_of
@@ -234,16 +234,6 @@ def test_a_planted_fault_is_found_by_one_finding_that_says_it_all() -> None:
     ):
         seen = Observation(findings=tuple(findings))
         assert outcome(fault, seen).right is found
-
-
-def test_a_model_that_refuses_every_call_is_told_with_the_reason(
-    shell: Shell, tmp_path: Path
-) -> None:
-    faults = always("http_401")
-    with pytest.MonkeyPatch.context() as patch, model_at(patch, faults=faults):
-        done = shell("eval", states(tmp_path), "--alone")
-    assert done.code == 1
-    assert "warning: assistant covers no case: " in done.err
 
 
 # ---- labelled data

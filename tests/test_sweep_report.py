@@ -18,8 +18,8 @@ from report_kit import BEFORE, EVIL, LINK, finding, section, sweeps, swept
 from bot.reports.documents import SweepReport
 from bot.reports.files import COLUMNS, QUIET, findings_csv, harmless
 from bot.reports.markdown import plain, report_markdown
-from bot.reports.problems import days_since, is_urgent
-from bot.reports.sweep import MOST_FINDINGS, MOST_LINES, sweep_view
+from bot.reports.problems import is_urgent
+from bot.reports.sweep import MOST_FINDINGS, sweep_view
 from bot.reports.text import WIDTH, report_text
 
 Json = dict[str, Any]
@@ -200,38 +200,6 @@ def test_a_later_report_counts_a_problem_once_by_what_changed() -> None:
     assert "#a (2) · SOLVED: 2 Bar Luna, Bar Sol: Issue F1.4" in text
 
 
-def table_of(found: list[Json]) -> str:
-    return text_of(swept(section("a", *found))).partition("Customer Opened")[2]
-
-
-def test_a_customer_stands_once_in_a_table_with_the_last_word_of_all_its_threads() -> None:
-    bug: Json = {"tracker": tracked("BUG-1"), "severity": "medium"}
-    first = {"customer": "Bar 1", "since": "2025-03-01T08:00:00Z", "waits_since": None}
-    again = {"customer": "Bar 1", "since": "2025-03-13T08:00:00Z"}
-    again["waits_since"] = again["since"]
-    other = {"customer": "Bar 2", "since": "2025-03-13T08:00:00Z", "waits_since": None}
-    table = table_of(
-        [
-            finding("F1.1", customers=["Bar 1"], cases=[first], **bug),
-            finding("F1.2", customers=["Bar 1", "Bar 2"], cases=[again, other], **bug),
-        ]
-    )
-    assert "No reply since ◐ Bar 1 1 Mar 13 Mar unsolved" in table
-    assert table.count("◐ Bar 1") == 1
-    assert "◐ Bar 2 13 Mar" in table
-
-
-@pytest.mark.parametrize(
-    ("since", "days"),
-    [
-        ("2025-03-08T23:59:00+00:00", 7),
-        ("2025-03-09T00:00:00+00:00", 6),
-    ],
-)
-def test_days_of_waiting_are_those_of_the_calendar(since: str, days: int) -> None:
-    assert days_since(since, datetime.fromisoformat("2025-03-15T00:00:00+00:00")) == days
-
-
 @pytest.mark.parametrize(
     ("more", "urgent"),
     [
@@ -248,28 +216,6 @@ def test_urgent_is_what_is_severe_or_has_a_day_that_passed_or_is_near(
     document = sweep_report(swept(section("a", finding("F1.1", **more))))
     at = datetime.fromisoformat(document.as_of)
     assert is_urgent(document.findings()[0], at) == urgent
-
-
-def test_a_table_that_is_too_long_is_cut_with_its_number() -> None:
-    bug = tracked("BUG-1")
-    many = [finding(f"F1.{n}", customers=[f"Bar {n}"], tracker=bug) for n in range(MOST_LINES + 5)]
-    text = text_of(swept(section("a", *many)))
-    assert text.count("● Bar ") == MOST_LINES
-    assert "and 5 more" in text
-
-
-def test_problems_stand_in_the_order_of_their_numbers() -> None:
-    bug: Json = {"tracker": tracked("BUG-1"), "severity": "low"}
-    found = [
-        finding("F1.1", claim="Severe"),
-        finding("F1.2", severity="medium", claim="Hinders"),
-        *(finding(f"F1.{n}", **bug) for n in (3, 4)),
-        finding("F1.5", severity="low", claim="Asks", since="2025-03-02T09:00:00Z"),
-    ]
-    body = text_of(swept(section("a", *found))).partition("Open problems ─")[2]
-    at = [body.find(f"{n}. {t}") for n, t in enumerate(("Severe", "Hinders", "Asks", "BUG-1"), 1)]
-    assert -1 not in at
-    assert at == sorted(at)
 
 
 def test_a_line_that_cites_a_joined_finding_leads_to_the_one_that_stands() -> None:
