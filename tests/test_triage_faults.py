@@ -434,14 +434,3 @@ def test_what_no_second_call_reads_is_not_written_to_the_cache(connect: Connect)
     for body in desk.model.recorded:
         assert body["system"][-1]["cache_control"] == {"type": "ephemeral"}
         assert "cache_control" not in json.dumps({**body, "system": []})
-
-
-def test_a_thread_that_is_read_in_pages_is_written_to_the_cache_for_the_next_call(
-    connect: Connect,
-) -> None:
-    with connect(*letters(1)) as desk:
-        configure("triage: {since_days: 36000, thread_tokens: 1}\n")
-        desk.triage()
-    children = [body for body in desk.model.recorded if is_child(body)]
-    assert children
-    assert all(body["cache_control"] == {"type": "ephemeral"} for body in children)

@@ -254,20 +254,19 @@ class Panel(ReportTask):
         if self.asked_by is None:
             await record_task(self)
         with in_language(self.language):
-            return await self._work()
-
-    async def _work(self) -> PanelReport:
-        start = await self.run.once(f"{self.run.id}/{self.context}/start", PanelStart, self._start)
-        self._plan(start)
-        shares = self.settings.shares
-        async with self._phase("read", shares.read, 1 - shares.read) as phase:
-            await self._read(phase)
-        if not self.degraded:
-            async with self._phase("challenge", shares.challenge, shares.report) as phase:
-                await self._judge(phase)
-        async with self._phase("report", shares.report, 0) as phase, self.reserve():
-            await self._overview(phase)
-        return compare_panel(self._document(), start.known, self.texts)
+            start = await self.run.once(
+                f"{self.run.id}/{self.context}/start", PanelStart, self._start
+            )
+            self._plan(start)
+            shares = self.settings.shares
+            async with self._phase("read", shares.read, 1 - shares.read) as phase:
+                await self._read(phase)
+            if not self.degraded:
+                async with self._phase("challenge", shares.challenge, shares.report) as phase:
+                    await self._judge(phase)
+            async with self._phase("report", shares.report, 0) as phase, self.reserve():
+                await self._overview(phase)
+            return compare_panel(self._document(), start.known, self.texts)
 
     @property
     def _key(self) -> str:
