@@ -426,6 +426,7 @@ def _lines(report: Report) -> Iterator[str]:
             told = filter(None, (verdict.priority, verdict.deadline))
             text = f"{verdict.subject}: {verdict.proposed_action} ({', '.join(told)})"
             yield f"- {_cited(text, verdict.finding or '')}"
+        yield from (f"- {_cited(gap_text(each.gap))}" for each in report.unreadable)
     else:
         for each in report.findings:
             facts = f"{each.outcome}, {each.severity}, {each.place}"
