@@ -14,6 +14,8 @@ class SourcesRead:
 
     read: int
     total: int
+    waits: bool = False
+    """True if nothing came for a while."""
 
 
 @dataclass(frozen=True, slots=True)
