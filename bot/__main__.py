@@ -565,9 +565,7 @@ def evaluate(
     prompts: Annotated[
         Path | None, typer.Option(help="Folder of prompts to use in place of those of the program.")
     ] = None,
-    compare: Annotated[
-        Path | None, typer.Option(help="Earlier result (--save), or a folder of prompts.")
-    ] = None,
+    compare: Annotated[Path | None, typer.Option(help="Earlier result (--save).")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the result into this file.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many cases.")] = None,
     alone: Annotated[bool, typer.Option("--alone", help="Leave out the two baselines.")] = False,

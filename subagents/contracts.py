@@ -5,9 +5,10 @@ Their docstrings and field names are read by the model; every word costs tokens 
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 State = Literal["unanswered", "unsolved", "waiting", "known", "declined", "solved", "none"]
 Severity = Literal["high", "medium", "low"]
@@ -32,7 +33,11 @@ Line = Annotated[str, BeforeValidator(_cut), Field(max_length=LINE)]
 Ids = Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=500)]
 
 
-Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")]
+def _existing(day: str) -> str:
+    return day and date.fromisoformat(day).isoformat()
+
+
+Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$"), AfterValidator(_existing)]
 
 
 class Contract(BaseModel):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bot_kit import AS_OF, Done, Json, Shell, configure, export, model_at, said, small_export, ts
 from document_kit import gap_lines
-from engine_kit import call, is_child, line, results, say, since, submitted, turn, turns, use
+from engine_kit import call, is_child, line, results, say, submitted, turn, turns, use
 from standins.model_faults import Faults
 
 from bot.local.model.answer import Answer
@@ -82,7 +82,6 @@ def with_parent(*answers: Answer) -> Mind:
     ("look_up", "seen"),
     [
         (use("list_channels"), "#support-en"),
-        (use("lookup_user", user="Luis Gil"), "Luis Gil"),
         (use("read_thread", thread=SPAIN), "tarjeta"),
     ],
 )
@@ -208,13 +207,3 @@ def test_a_subagent_reads_the_days_that_its_parent_names_and_the_answer_says_whi
         {"oldest": "2025-03-10T09:00:00.000100Z", "latest": "2025-03-11T00:00:00Z"}
     ]
     assert done.json["zone"] == "UTC"
-
-
-def test_days_before_those_that_a_command_gives_are_refused_with_the_first_that_may_be_read(
-    ask: Ask,
-) -> None:
-    early = brief(since="2024-12-31")
-    done, recorded = ask(with_parent(Answer([early]), say("Nothing was read.")))
-    assert "since: this request may look back to 2025-" in since(parents(recorded)[1])
-    assert done.json["windows"] == []
-    assert not any(map(is_child, recorded))

@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 from bot_kit import Done, Json, Shell, in_one_turn, model_at
 from document_kit import gap_lines
-from engine_kit import brief, call, finding, is_child, results, say, submitted
-from gmail_kit import ME, mail
-from office_kit import word
-
-from bot.local.model.answer import Answer
+from engine_kit import is_child
 
 CITY = "SELECT city, count(*) AS n_shops FROM shops GROUP BY city ORDER BY n_shops DESC LIMIT 1"
 THREE = f"1) How many shops are there?\n2) SELECT sum(amount) AS total FROM sales\n3) {CITY}"
@@ -105,33 +101,6 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
     audit = shell("audit", document["run_id"])
     assert audit.code == 0
     assert "0 leaks" in audit.out
-
-
-def test_a_file_attached_to_a_mail_of_a_mailbox_file_is_read(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    lease = mail(1, "See the lease.", files={"lease.docx": word("The rent is 1,250 euros.")})
-    (tmp_path / "ana.mbox").write_bytes(b"From a@x.example Mon Mar 09 10:00:00 2026\n" + lease)
-
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            found = brief(scope="email", handles=["mail:search"])
-            return say("It is so [F1.1].") if results(body) else Answer([found])
-        ids = re.findall(r"\[(\w+/\w+(?:/1)?)\]", str(results(body)))
-        if not ids:
-            return call("search_mail")
-        if not ids[-1].endswith("/1"):
-            return call("read_attachment", file=f"{ids[-1]}/1")
-        quoted = finding("The rent is known", ids[-1], quotes=["The rent is 1,250 euros."])
-        return submitted(findings=[quoted])
-
-    sources = ("--mbox", tmp_path / "ana.mbox", "--me", ME)
-    with model_at(monkeypatch, mind):
-        document = shell("ask", "What is the rent?", *sources, "--json").json
-    (subagent,) = document["subagents"]
-    assert subagent["status"] == "complete", subagent
-    assert subagent["findings"][0]["quotes"] == ["The rent is 1,250 euros."]
-    assert shell("audit", document["run_id"]).out.rstrip().endswith("0 leaks")
 
 
 # ---- folders and notes

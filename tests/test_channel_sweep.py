@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Shell, model_at, ordered
+from bot_kit import Shell
 from document_kit import gap_lines
-from engine_kit import call, is_child, results, say, turn, turns, until, use
+from engine_kit import call, is_child, results, say, turn, until
 from fleet_kit import fleet
 from serve_kit import ASKER, CENTURY_DAYS, Served, serving
 from test_answer_buttons import opened
@@ -30,30 +30,6 @@ LONG = {"since_days": CENTURY_DAYS, "time_s": 100.0}
 
 
 # ---- the words
-
-
-@pytest.mark.parametrize(
-    ("text", "given"),
-    [
-        ("<@U0BOT> sweep csm-*", {"channels": ["csm-*"]}),
-        (
-            "sweep the channels csm-* of the last 2 weeks",
-            {"channels": ["csm-*"], "since": "2026-03-02T00:00"},
-        ),
-        ("Please sweep <#C0AAAAAAA1|csm-es> and #csm-it!", {"channels": ["C0AAAAAAA1", "csm-it"]}),
-        ("scan csm-spain and csm-italy", {"channels": ["csm-spain", "csm-italy"]}),
-    ],
-)
-def test_a_plain_order_with_channels_asks_for_a_sweep(text: str, given: Json) -> None:
-    assert ordered(text, "sweep_channels", now="2026-03-16 00:00") == [("sweep_channels", given)]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["sweep the csm channels", "what is open in #csm-es?", "sweep #csm-es for SEPA problems"],
-)
-def test_whatever_says_more_or_names_no_channel_is_left_to_the_parent(text: str) -> None:
-    assert ordered(text, "sweep_channels") == []
 
 
 # ---- at work
@@ -95,30 +71,6 @@ def test_a_mention_gives_the_sections_that_the_command_line_gives(
     assert told(by_mention) == told(by_command)
     assert by_mention["tracker"] == by_command["tracker"]
     assert by_mention["patterns"] == by_command["patterns"]
-
-
-def test_a_sweep_reads_the_days_that_its_request_names(shell: Shell) -> None:
-    asked = ("ask", "sweep #csm-spain of the last 3 days", "--sample", "--model", "offline")
-    document = shell(*asked, "--json").json
-    assert document["kind"] == "sweep"
-    assert document["window"] == {
-        "oldest": "2026-03-13T00:00:00Z",
-        "latest": "2026-03-16T00:00:00Z",
-    }
-
-
-def test_days_that_no_sweep_can_read_are_refused_in_a_sentence(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ahead = use("sweep_channels", channels=["csm-spain"], since="2027-01-01")
-    mind = turns(Answer([ahead]), say("It was refused."))
-    with model_at(monkeypatch, mind) as server:
-        document = shell("ask", "sweep #csm-spain of next year", "--sample", "--json").json
-    assert document["kind"] == "ask"
-    (refused,) = results(server.recorded[-1])
-    assert refused["content"] == (
-        "since: it is now 2026-03-16T00:00, and nothing was said from 2027-01-01 on."
-    )
 
 
 async def swept_by_mention(folder: Path) -> Json:
@@ -236,7 +188,6 @@ async def test_a_channel_that_nobody_named_is_not_swept(tmp_path: Path) -> None:
     ("words", "swept"),
     [
         ("Sweep the support channels", 6),
-        ("Make me a report of all Support-Channels", 6),
         ("Sweep #support-1 and those of the helpers", 1),
     ],
 )

@@ -17,27 +17,21 @@ from engine_kit import (
     Json,
     asked,
     call,
-    child,
-    is_child,
     opening,
     say,
     sentence,
-    settings_for,
     thread_id,
     turn,
     turns,
-    until,
     use,
     words,
     workspace,
 )
-from fleet_kit import fleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_kit import request_in, ruled, serving
 from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
-from test_private_answer import SECRET, TEAM, direct, in_private, markets
 from timing import computed_within
 
 from bot.citations import (
@@ -145,7 +139,6 @@ def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        ("Ana pays [note/7].", "Ana pays [F0.1]."),
         ("Ana pays [note/7], Eva does [note/8].", "Ana pays [F0.1], Eva does."),
         ("Both [F1.1; note/7, F9.9,note/8].", "Both [F1.1][F0.1]."),
         ("Said [C0ES/1740498077.000100] there", "Said [F0.2] there"),
@@ -157,11 +150,8 @@ def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
         ("See [note/7](https://evil.example)", "See [F0.1](https://evil.example)"),
         ("Ana [24/7] [n/a] [and/or] [src/a.py:12] [HTTP/1.1] [CUSTOMER] [note/s]", ""),
         ("Pay [DE89370400440532013000], tax [DE123456789], see [CVE20241234]", ""),
-        ("Dear [CUSTOMER1], [DOCUMENT1](notes) for [WINDOWS11] is out", ""),
         ("Part [W12345678] [WX12345678] [C1234567890], due [D20241231]", ""),
-        ("In [UTF8STRING], `regs[DATAREG12]`, at [USD/1.083250]", ""),
         ("Not [C0CSMGERMANY] [U012345678] [UBF7Z4GHQ] [C1H9RESGL] [C9/1.000100]", "Not"),
-        ("Ana [note/7, p. 3] [the note/7] [note/7 ", ""),
         ("Ana [NOTE/7] [note/07] note/7 (note/7)", "Ana [NOTE/7] note/7 (note/7)"),
     ],
 )
@@ -191,25 +181,18 @@ def test_a_file_that_goes_with_the_answer_is_named_and_is_no_source(text: str, k
     ("text", "found"),
     [
         ("Cards fail [F1.1]. Bills too [F1.2].", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
-        ("", []),
         ("Cards fail. [F1.1]", [("Cards fail", "F1.1")]),
-        ("27 customers are hit [F1.1]", [("27 customers are hit", "F1.1")]),
         ("3.8 broke the till [F1.1]", [("3.8 broke the till", "F1.1")]),
         ("1. Cards fail [F1.1]\n2) Bills [F1.2]", [("Cards fail", "F1.1"), ("Bills", "F1.2")]),
-        ("- Cards fail [F1.1]\n* Bills [F1.2]", [("Cards fail", "F1.1"), ("Bills", "F1.2")]),
         ("# Heading\nOpen in Spain:\n- Cards [F1.1]", [("Cards", "F1.1")]),
         ("[Café Sol] Cards fail [F1.1]", [("[Café Sol] Cards fail", "F1.1")]),
-        ("Cards fail [F1.1] Bills too [F1.2]", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
-        ("Que faire ? [F1.1]", [("Que faire ?", "F1.1")]),
         ("Cards fail [F9.9].", [("Cards fail", "")]),
         ("Cards [F1.1] and bills [F1.1] fail", [("Cards and bills fail", "F1.1")]),
-        ("*How many cars are there?*\nThree [F1.1]", [("Three", "F1.1")]),
         ("**Sales, 2024: what now?**\nThree [F1.1]", [("Three", "F1.1")]),
         (
             "| Who | € |\n|---|--:|\n| Ana [F1.1] | 4.5 |\n| Ben | |",
             [("Ana | 4.5", "F1.1"), ("Ben", "")],
         ),
-        ("*What is 17*23?*\n391 [F1.1]", [("391", "F1.1")]),
         ("*Cards* and *bills* fail [F1.1]", [("*Cards* and *bills* fail", "F1.1")]),
         ("Cards [F1.1].\n- (Proposal: ask Ana.)\n(#ops is closed to me).", [("Cards", "F1.1")]),
         ("Cards [F1.1]. Shall I ask Ana?\nどうしますか？\n（未読）", [("Cards", "F1.1")]),  # noqa: RUF001
@@ -329,87 +312,14 @@ async def test_what_is_cited_before_it_is_read_is_dropped(tmp_path: Path) -> Non
     assert streamed.replace(" ", "") == "Iknowthat.NowIdo[F0.1]."
 
 
-FIRST = Answer([words(f"I look at [{THREAD}] first."), use("read_thread", thread=THREAD)])
-CUT = Answer([words(f"It is [{THREAD}]. ")], stop_reason="max_tokens")
-
-
-@pytest.mark.parametrize(
-    ("steps", "fails_after", "answer", "looked_up_items"),
-    [
-        ((FIRST,), 0, "I look at first.", 0),
-        ((FIRST, READS), 1, "I look at first.", 2),
-        ((CUT, READS), 9, "It is. The end.", 2),
-    ],
-    ids=["never shown", "shown behind the last words", "shown behind the first part"],
-)
-async def test_words_cite_nothing_that_was_shown_behind_them(
-    tmp_path: Path,
-    steps: tuple[Answer, ...],
-    fails_after: int,
-    answer: str,
-    looked_up_items: int,
-) -> None:
-    faults = Faults(lambda index, body: Fault("http_500") if turn(body) > fails_after else None)
-    got = await looked_up(tmp_path, "The end.", *steps, faults=faults)
-    assert got.document["answer"] == answer
+async def test_words_cite_nothing_that_was_shown_behind_them(tmp_path: Path) -> None:
+    look = use("read_thread", thread=THREAD)
+    first = Answer([words(f"I look at [{THREAD}] first."), look])
+    faults = Faults(lambda index, body: Fault("http_500") if turn(body) > 1 else None)
+    got = await looked_up(tmp_path, "The end.", first, READS, faults=faults)
+    assert got.document["answer"] == "I look at first."
     assert (got.document["cited"], got.document["looked_up"]) == (0, {})
-    assert got.document["coverage"]["looked_up"] == looked_up_items
-
-
-@pytest.mark.system
-async def test_a_process_that_is_killed_behind_a_look_up_cites_it_in_its_next_life(
-    tmp_path: Path,
-) -> None:
-    mind = turns(READS, say(f"It is broken [{THREAD}], not [{OTHER}]."))
-    with fleet(tmp_path, mind, latency_s=1.0) as bots:
-        (first,) = await bots.started()
-        asked = bots.ask("What of #support-1?")
-        await until(lambda: len(bots.model.recorded) == 2, 20)
-        first.kill()
-        await bots.started()
-        shown = await bots.answer(asked)
-        assert [turn(body) for body in bots.model.recorded] == [0, 1, 1], "it is not read again"
-        assert shown.text.startswith(f"It is broken [1]({link(THREAD)}), not.")
-
-
-async def test_a_fresh_session_cites_what_its_forerunner_was_shown_and_nothing_else(
-    tmp_path: Path,
-) -> None:
-    """What came back last was shown to neither: the first session was over by then."""
-    read_by: list[str] = []
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if len(body["messages"][0]["content"]) == 2:
-            return say(" ".join(f"It is [{id}]." for id in (THREAD, read_by[-1])))
-        if turn(body) == 0:
-            return READS
-        read_by.append(thread_id(1, turn(body)))
-        return call("read_thread", thread=read_by[-1])
-
-    settings = settings_for(
-        {"parent_context": 12_000, "remind_at": 0.699}, roles={"parent": {"max_tokens": 1_000}}
-    )
-    long = LocalSlack(workspace(1, 60))
-    got = await asked(mind, tmp_path, settings, "What of #support-1?", slack=long)
-    assert got.document["sessions"] == 2
-    assert got.document["answer"] == "It is [F0.1]. It is."
-    shown = {id for body in got.parent for id in (THREAD, *read_by) if f"[{id}]" in str(body)}
-    assert read_by[-1] not in shown
-    assert got.document["coverage"]["looked_up"] == 2 * len(shown)
-
-
-async def test_what_only_some_may_read_is_not_cited_before_the_others(tmp_path: Path) -> None:
-    mind = turns(READS, say(f"It is {SECRET} [{THREAD}]. " * 20))
-    async with serving(tmp_path, mind, space=in_private(markets())) as bot:
-        public = await bot.answer(bot.ask("What of #support-1?", channel=TEAM), channel=TEAM)
-        assert phrase("reply.sent_in_private") in public.text
-        shown = [e for e in bot.slack.effects if e.channel == TEAM]
-        assert not any(each in str([dict(e.args) for e in shown]) for each in (SECRET, "/archives"))
-        told = " ".join(direct(bot))
-        assert link(THREAD) in told
-        assert "1 source · " in told
+    assert got.document["coverage"]["looked_up"] == 2
 
 
 async def test_an_earlier_look_up_is_cited_again_only_if_it_is_read_again(tmp_path: Path) -> None:

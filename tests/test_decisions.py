@@ -43,19 +43,6 @@ async def logged(place: Kept, *log: Decision) -> Store:
     return store
 
 
-async def test_the_log_comes_back_whole_and_in_order(in_file: Kept) -> None:
-    log = [decision(minutes=n, tool=f"t{n}") for n in range(10_003)]  # more than a page
-    store = await logged(in_file, *log)
-
-    assert await read_log(store.database) == log
-    assert await read_log(store.database, limit=5_001) == log[-5_001:]
-    assert await read_log(store.database, since=log[4].at) == log[4:]
-    assert await read_log(store.database, tool="t3") == [log[3]]
-    assert await read_log(store.database, run="r2") == []
-    assert await read_log(store.database, verdict="deny") == []
-    await store.aclose()
-
-
 async def attempt(database: Database, statement: str) -> None:
     await database.change(lambda connection: connection.exec_driver_sql(statement))
 

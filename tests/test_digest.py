@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 from digest_kit import CATEGORIES, LINK, triage, triages, verdict
-from document_kit import gaps_of, triage_report
+from document_kit import triage_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from standins.slack_shown import flat
 
 from bot.reports.digest import FEW, TOP, digest_view, opened, summary
 from bot.reports.formats import age, due, sender
-from bot.reports.markdown import digest_answer, report_markdown
+from bot.reports.markdown import report_markdown
 from bot.reports.slack import report_parts
 from bot.reports.text import WIDTH, report_text, thread_text
 from bot.reports.view import Entry, Group, ReportSection
+from bot.tasks.reports import report_words
 from bot.tasks.triage import CRASHED, ENDS, GONE, NOT_JUDGED
 from config.words import phrase
 from scopes.clean import unseen
@@ -56,12 +57,6 @@ def pressing(document: Json) -> list[list[str]]:
 def waiting(document: Json) -> list[list[str]]:
     found = [each for each in sections(document) if each.title.startswith(CAN_WAIT)]
     return [ids(group) for each in found for group in each.groups]
-
-
-def matters(document: Json) -> list[Group]:
-    """The topics of several threads that can wait."""
-    groups = [group for each in sections(document) if not presses(each) for group in each.groups]
-    return [group for group in groups if group.title]
 
 
 def threads(document: Json) -> list[Entry]:
@@ -114,15 +109,6 @@ def test_overdue_comes_first_then_due_now_then_what_waits_longest_and_what_is_du
     assert [i for group in pressing(document) for i in group] == order
 
 
-def test_each_pressing_thread_begins_with_when_it_is_due_or_how_long_it_waits() -> None:
-    document = triage(
-        verdict("a", asked_of_me=True, deadline="2025-03-14"), verdict("b", asked_of_me=True)
-    )
-    text = text_of(document)
-    assert "◐ 1. Overdue: was due Fri 14 Mar, yesterday · Lena Brandt (nordlicht" in text
-    assert "◐ 2. Waiting 2 days · Lena Brandt (nordlicht.example): Export stuck\n" in text
-
-
 def test_only_the_first_five_are_shown_in_full_and_the_rest_is_folded() -> None:
     needs = [
         verdict(f"n{day}", asked_of_me=True, at=f"2025-03-{day:02}T08:00:00Z", deadline=due)
@@ -166,46 +152,6 @@ def test_what_asks_nothing_does_not_need_you_beside_what_asks() -> None:
     assert waiting(document) == [["tells"]]
 
 
-def test_what_is_to_be_done_first_is_among_those_in_full() -> None:
-    near = [verdict(f"a{n}", asked_of_me=True, deadline="2025-03-18") for n in range(8)]
-    first = {"text": "Answer.", "findings": [], "threads": ["late"]}
-    document = triage(*near, verdict("late", asked_of_me=True, priority="low"), top_lines=[first])
-    assert pressing(document)[0] == ["late", "a0", "a1", "a2", "a3"]
-
-
-def test_what_one_line_cites_stands_in_its_order_and_is_due_when_the_first_of_it_is() -> None:
-    first = {"text": "Check, then sign.", "findings": [], "threads": ["check", "sign"]}
-    document = triage(
-        verdict("sign", asked_of_me=True, deadline="2025-03-15"),
-        verdict("tomorrow", asked_of_me=True, deadline="2025-03-16"),
-        verdict("check", asked_of_me=True),
-        top_lines=[first],
-    )
-    assert pressing(document)[0] == ["check", "sign", "tomorrow"]
-
-
-def test_a_fact_that_the_step_tells_is_not_told_again() -> None:
-    facts = ["Lena asks you to pay invoice 17, 2.940 Euro.", "It is dated 9 February."]
-    text = text_of(
-        triage(
-            verdict(
-                "a",
-                asked_of_me=True,
-                key_facts=facts,
-                proposed_action="Pay Lena's invoice 17, 2.940 Euro.",
-            )
-        )
-    )
-    assert "Lena asks" not in text
-    assert "It is dated 9 February.\n      → Pay Lena's invoice 17, €2,940.\n" in text
-
-
-def test_at_most_three_things_are_to_be_done_first() -> None:
-    lines = [{"text": f"Thing {n}.", "findings": [], "threads": ["a"]} for n in range(1, 6)]
-    text = text_of(triage(verdict("a"), top_lines=lines))
-    assert re.findall(r"Thing \d", text) == ["Thing 1", "Thing 2", "Thing 3"]
-
-
 # ---- matters
 
 
@@ -241,47 +187,11 @@ def test_a_matter_stands_once_with_its_first_threads_and_the_rest_right_below() 
     assert [ids(group) for group in part.groups] == [["late0", "late1"]]
 
 
-def test_what_the_threads_of_a_matter_say_together_stands_below_its_title() -> None:
-    known = {"text": "It ended at 21:47", "findings": [], "threads": ["a", "gone"]}
-    step = {"text": "Tell Bo that it ended.", "findings": [], "threads": ["b", "a"]}
-    document = triage(
-        verdict("a", asked_of_me=True, deadline="2025-03-15", proposed_action="Approve it."),
-        verdict("b", asked_of_me=True, proposed_action="Ask whether it ended."),
-        matters=[{"text": "Outage", "threads": ["a", "b"], "known": [known], "steps": [step]}],
-    )
-    text = text_of(document)
-    assert "Outage (threads 1 to 2)\n· It ended at 21:47 [1]\n" in text
-    assert "→ Approve it.\n" in text
-    assert "→ Tell Bo that it ended (see thread 1)\n" in text
-    assert "Ask whether" not in text
-    markdown = report_markdown(triage_report(document))
-    assert f"- It ended at 21:47 [1]({LINK}a)" in markdown
-    slack = "\n".join(
-        flat(b) for part in report_parts(triage_report(document)) for b in part.blocks
-    )
-    assert "It ended at 21:47" in slack
-    assert "(see thread 1)" in slack
-
-
-def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter() -> None:
-    document = triage(
-        verdict("a"),
-        verdict("b"),
-        verdict("c"),
-        matters=[
-            {"text": "First", "threads": ["a", "b", "a"]},
-            {"text": "Second", "threads": ["b", "c", "unknown"]},
-        ],
-    )
-    assert [group.title for group in matters(document)] == ["First (threads 2 to 3)"]
-    assert waiting(document) == [["c"], ["a", "b"]]
-
-
 # ---- nothing lost
 
 
 @given(triages())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
     shown, ids = threads(document), sorted(v["thread_id"] for v in document["verdicts"])
     assert sorted(entry.id for entry in shown) == ids
@@ -297,19 +207,6 @@ def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
     assert text.encode()
 
 
-def test_what_was_filtered_is_told_by_reason_with_counts_and_senders() -> None:
-    shops = [f"Shop {n} <news@shop{n}.example>" for n in range(14)]
-    filtered = [
-        {"thread_id": str(n), "subject": "S", "sender": by, "reason": "newsletter"}
-        for n, by in enumerate([*shops, shops[3]])
-    ]
-    filtered.append({"thread_id": "x", "subject": "S", "sender": "", "reason": "bounce"})
-    text = " ".join(text_of(triage(filtered=filtered)).split())
-    assert "Filtered, not shown to a model" in text
-    assert "bounce (1): unknown sender: S · newsletter (15): Shop 3 (2), Shop 0, " in text
-    assert "Shop 10, Shop 11 and 2 more" in text
-
-
 def test_what_could_not_be_read_is_told_with_the_reason() -> None:
     unreadable = [
         {"thread_id": "1", "subject": "Scan", "reason": "it has no text"},
@@ -319,29 +216,6 @@ def test_what_could_not_be_read_is_told_with_the_reason() -> None:
     text = text_of(triage(unreadable=unreadable, status="partial"))
     assert "3 threads: 3 could not be read.\nThis digest is not complete" in text
     assert "· it has no text (2): Scan; (no subject)\n· the budget was spent (1): Plan\n" in text
-
-
-def test_an_inbox_where_nothing_presses_is_told_by_what_was_read_of_it() -> None:
-    unreadable = [{"thread_id": "1", "subject": "Scan", "reason": "it has no text"}]
-    document = triage(verdict("a"), unreadable=unreadable)
-    said = "2 threads: none needs you, 1 can wait, 1 could not be read."
-    assert summary(triage_report(document)) == said
-    assert summary(triage_report(triage())) == "No threads."
-
-
-def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
-    cover = {"items": 9, "complete": 7, "partial": 2, "failed": 0, "cancelled": 0, "refused": 0}
-    gaps = gaps_of(*(f"gap {n}" for n in range(12)))
-    document = triage(
-        coverage={**cover, "not_covered": gaps}, unsupported=1, cost_usd=0.0712, model="claude"
-    )
-    text = text_of(document)
-    assert "9 threads given to a model: 7 read whole, 2 read in part; 1 statement" in text
-    assert "· gap 9\n· and 2 more\n" in text
-    assert text.endswith("\n$0.0712 · 12,345 tokens · run abc123")
-    assert "price unknown" in text_of(triage(cost_usd=None))
-    assert "nothing was paid" not in text
-    assert "nothing was paid" in text_of(triage(model="offline"))
 
 
 ENGINE = re.compile(
@@ -367,7 +241,7 @@ def test_no_word_of_the_engine_is_in_a_digest(status: str) -> None:
     report = triage_report(document)
     blocks = [block for part in report_parts(report, CATEGORIES) for block in part.blocks]
     shown = [*map(flat, blocks), text_of(document), report_markdown(report, CATEGORIES)]
-    for text in (digest_answer(report, CATEGORIES), *shown):
+    for text in (report_words(report), *shown):
         assert not ENGINE.search(text)
 
 
@@ -394,37 +268,11 @@ def test_a_draft_is_shown_whole_or_said_to_be_ready() -> None:
     assert phrase("digest.draft_ready") in flat(said)
 
 
-def test_further_facts_are_shown_whole_or_not_at_all() -> None:
-    facts = ["The first one.", "The second " * 20 + "one.", "The third " * 20 + "one."]
-    document = triage(verdict("a", asked_of_me=True, key_facts=facts))
-    text = " ".join(text_of(document).split())
-    assert f"{facts[0]} · {facts[1]}" in text
-    assert "third" not in text
-    assert "third" in thread_text(triage_report(document), 1)
-
-
-def test_what_can_wait_and_is_of_low_priority_is_told_by_its_fact_alone() -> None:
-    told = {"key_facts": ["It is settled."], "proposed_action": "Nothing to do."}
-    document = triage(verdict("a", priority="low", **told), verdict("b", **told))
-    text = text_of(document)
-    assert text.count("It is settled.") == 2
-    assert text.count("→ Nothing to do.") == 1
-
-
-def test_own_answer_is_told_by_who_it_went_to() -> None:
-    document = triage(verdict("a", sender="Ana <ana@acme.example>", writer="Bo <bo@b.example>"))
-    assert "   1  Bo: Export stuck · 2 d" in text_of(document)
-
-
 @pytest.mark.parametrize(
     ("at", "told"),
     [
-        ("2025-03-15T09:00:30Z", "0 mins"),
         ("2025-03-15T10:00:00Z", "0 mins"),
-        ("2025-03-15T08:13:00Z", "47 mins"),
         ("2025-03-14T09:00:01Z", "23 hrs"),
-        ("2025-03-14T10:00:00+02:00", "1 day"),
-        ("2025-03-02T09:00:00Z", "13 days"),
         ("2025-03-01T08:00:00Z", "2 wks"),
         ("2025-01-01T08:00:00Z", "1 Jan 2025"),
         (None, "no date"),
@@ -438,15 +286,10 @@ def test_age_is_told_in_its_largest_unit(at: str | None, told: str) -> None:
     ("deadline", "told"),
     [
         ("2025-03-15", "Due today, Sat 15 Mar"),
-        ("2025-03-16", "Due tomorrow, Sun 16 Mar"),
         ("2025-03-17", "Due Mon 17 Mar, in 2 days"),
-        ("2025-03-29", "Due Sat 29 Mar, in 14 days"),
         ("2025-05-02", "Due Fri 2 May"),
         ("2026-01-02", "Due Fri, 2 Jan 2026"),
-        ("2025-03-14", "Overdue: was due Fri 14 Mar, yesterday"),
         ("2025-03-10", "Overdue: was due Mon 10 Mar, 5 days ago"),
-        ("2024-03-10", "Overdue: was due Sun, 10 Mar 2024"),
-        ("2025-02-30", "Due 2025-02-30"),
         ("", None),
     ],
 )
@@ -459,18 +302,11 @@ def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str | None) ->
     ("written", "full", "plain"),
     [
         ("Lena Brandt <lena@nordlicht.example>", "Lena Brandt (nordlicht.example)", "Lena Brandt"),
-        ("ops@haulage.example", "ops@haulage.example", "ops@haulage.example"),
         (
             "service@paypal.com <x@evil.example>",
             "service@paypal.com (evil.example)",
             "service@paypal.com (evil.example)",
         ),
-        (
-            "Acme.com Billing <x@mail.acme.com>",
-            "Acme.com Billing (mail.acme.com)",
-            "Acme.com Billing",
-        ),
-        ("mail.acme.com <x@acme.com>", "mail.acme.com (acme.com)", "mail.acme.com"),
         ("me.com <x@acme.com>", "me.com (acme.com)", "me.com (acme.com)"),
         (
             "Bank (bank.example) <x@bank.example.evil.io>",
@@ -513,36 +349,6 @@ def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
     assert "      ⚠ read in part\n      ⚠ has hidden text\n      Pay.\n" in text
 
 
-def test_own_mail_that_was_filtered_is_told_by_its_subject() -> None:
-    own = {"thread_id": "1", "sender": "Ana <Ana@acme.example>", "reason": "only drafts"}
-    filtered = [{**own, "subject": "Re: Visit"}, {**own, "thread_id": "2", "subject": ""}]
-    assert "only drafts (2): Re: Visit; (no subject)" in text_of(triage(filtered=filtered))
-
-
-def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
-    ids = [f"t{n:02}" for n in range(20)]
-    rows = [ids, ids[1:20:4], ids[0:20:2]]
-    first = [{"text": "Do.", "findings": [], "threads": row} for row in rows]
-    document = triage(*(verdict(i, asked_of_me=True) for i in ids), top_lines=first)
-    told = text_of(document).splitlines()
-    start = told.index("DO FIRST")
-    assert told[start + 1 : start + 4] == [
-        "1. Do. [1] to [20]",
-        "2. Do. [2] [6] [10] [14] [18]",
-        "3. Do. [1] [3] [5] [7] [9] [11] +4",
-    ]
-
-
-def test_a_window_without_a_beginning_is_told_by_its_end() -> None:
-    window = {"oldest": "1970-01-01T00:00:00Z", "latest": "2025-03-15T00:00:00Z"}
-    head = text_of(triage(window=window)).splitlines()[:2]
-    assert head == ["Mail triage for ana@acme.example", "up to 15 Mar 2025"]
-    head = text_of(triage(window=None)).splitlines()[:2]
-    assert head == ["Mail triage for ana@acme.example", "No threads."]
-    years = {"oldest": "2024-12-30T00:00:00Z", "latest": "2025-01-02T00:00:00Z"}
-    assert text_of(triage(window=years)).splitlines()[1] == "30 Dec 2024 – 2 Jan 2025"
-
-
 def test_a_domain_in_other_letters_is_written_out() -> None:
     told = sender("PayPal <x@p\u0430ypal.com>").full  # a Cyrillic letter
     assert "\\u0430" in told
@@ -553,9 +359,7 @@ def test_a_domain_in_other_letters_is_written_out() -> None:
     ("at", "zone", "told"),
     [
         ("2025-03-15T08:05:00Z", "UTC", "08:05 UTC"),
-        ("2025-03-15T08:05:00Z", "Europe/Madrid", "09:05"),
         ("2025-03-14T22:59:00Z", "Europe/Madrid", "14 Mar, 23:59"),
-        ("2024-12-31T12:00:00Z", "UTC", "31 Dec 2024, 12:00 UTC"),
     ],
 )
 def test_where_nothing_is_new_it_says_since_when(at: str, zone: str, told: str) -> None:
@@ -603,6 +407,8 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
     assert not [c for c in text if unseen(c) and c != "\n"]
     assert set(re.findall(r"https?://[^/\s]+", text)) == {"https://mail.google.com"}
     assert "sk-ant" not in text
+    words = report_words(triage_report(document))
+    assert not re.search(r"\[F9|https?://|sk-ant|\x1b", words)
 
 
 @given(st.text(max_size=80))

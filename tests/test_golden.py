@@ -37,6 +37,8 @@ from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS, SAMPLE_OWNER
 from bot.local.workspace import micros
 from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.reports.documents import SweepReport
+from bot.reports.markdown import report_markdown
 from config.settings import Settings
 
 Json = dict[str, Any]
@@ -138,13 +140,25 @@ def typed(shell: Shell, *args: object) -> str:
     return f"{done.out}\n---- stderr, sorted\n{progress}\n---- exit {done.code}\n"
 
 
+def stored(shell: Shell) -> Json:
+    """The document of the only run, which `--json` prints, too."""
+    (run,) = shell("runs", "--json").json
+    result: Json = shell("show", run["id"], "--json").json["result"]
+    return result
+
+
+def markdown(document: Json) -> str:
+    report = SweepReport.model_validate(document)
+    return report_markdown(report, place="assistant sweep --json") + "\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_command_prints_of_the_sample(shell: Shell, check: Check, name: str) -> None:
-    command = (*COMMANDS[name], "--sample", "--model", "offline")
-    check(f"{name}.txt", typed(shell, *command))
-    check(f"{name}.json", shell(*command, "--json").json)
+    check(f"{name}.txt", typed(shell, *COMMANDS[name], "--sample", "--model", "offline"))
+    document = stored(shell)
+    check(f"{name}.json", document)
     if name in MARKDOWN:
-        check(f"{name}.md", shell(*command, "--markdown").out)
+        check(f"{name}.md", markdown(document))
 
 
 EXPORT = ("--slack-export", "slack_export.zip", "--as-of", "2025-04-15", "--since", "7d")
@@ -161,12 +175,12 @@ def test_what_a_command_prints_of_the_development_data(
     shell: Shell, check: Check, dev_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(dev_data)
-    command = (*DEV[name], "--model", "offline")
-    document = shell(*command, "--json").json
+    printed = typed(shell, *DEV[name], "--model", "offline")
+    document = stored(shell)
     parts: dict[str, object] = {f"json {key}": value for key, value in document.items()}
-    parts["txt"] = typed(shell, *command)
+    parts["txt"] = printed
     if name in MARKDOWN:
-        parts["md"] = shell(*command, "--markdown").out
+        parts["md"] = markdown(document)
     hashes = {k: hashlib.sha256(as_text({k: v}).encode()).hexdigest() for k, v in parts.items()}
     check(f"dev-{name}.json", hashes)
 
@@ -249,24 +263,23 @@ def posted(bot: Served, channel: str, messages: Sequence[Shown]) -> list[Json]:
     ]
 
 
-async def test_what_is_posted_in_slack(tmp_path: Path, check: Check) -> None:
-    async with sample_served(tmp_path) as (s, _):
+async def test_what_is_posted_in_slack_and_what_a_schedule_delivers(
+    tmp_path: Path, check: Check
+) -> None:
+    async with sample_served(tmp_path) as (s, google):
         home = s.bot.slack.people.dm(SAMPLE_OWNER)
         for name, text in MENTIONS.items():
             asked = s.bot.slack.people.say(SAMPLE_OWNER, home, text)
             await s.bot.answers(asked, channel=home, seconds=60)
             check(f"slack-{name}.json", posted(s.bot, home, s.bot.replies(asked, home)))
-
-
-async def test_what_a_schedule_delivers(tmp_path: Path, check: Check) -> None:
-    async with sample_served(tmp_path) as (s, google):
+        before = {message.ts for message in s.bot.slack.visible(home)}
         given: Json = {"tracker": "F0BUGTRACK", "owner": SAMPLE_OWNER, "since_days": SAMPLE_DAYS}
-        home = s.bot.slack.people.dm(SAMPLE_OWNER)
         for name, to in (("posted", "dm"), ("mailed", google.gmail.address)):
             await s.set(name, sweep(channels=("csm-*",), to=to, **given))
             delivery = await s.delivered(await s.fire(name, SAMPLE_AS_OF))
             assert delivery.state == "delivered", delivery.why
-        check("schedule-posted.json", posted(s.bot, home, s.bot.slack.visible(home)))
+        delivered = [m for m in s.bot.slack.visible(home) if m.ts not in before]
+        check("schedule-posted.json", posted(s.bot, home, delivered))
         (sent,) = (google.gmail.messages[id].raw for id in google.gmail.sent)
     mail = message_from_bytes(sent, EmailMessage, policy=default)
     parts = {p.get_content_type(): p.get_content() for p in mail.walk() if not p.is_multipart()}

@@ -78,7 +78,6 @@ async def test_a_channel_has_one_language_whoever_asks(tmp_path: Path) -> None:
     [
         (IN_GERMAN, "en-US", "de"),
         ("What is open in #support-2?", "de-DE", "en"),
-        ("#support-2?", "de-DE", "de"),
         (IN_GERMAN, "nl-NL", "en"),
     ],
 )

@@ -42,7 +42,7 @@ def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
     )
     assert [s.text for s in overview.decisions] == ["Whether the bank fee is paid"]
     assert [s.text for s in overview.first] == ["Refund the double charges"]
-    assert [each.to_json() for each in overview.shared_patterns(CHANNELS)] == [
+    assert [each.to_json() for each in overview.problems] == [
         {
             "text": "Double charges",
             "findings": ["F1.1", "F2.1"],
@@ -77,16 +77,19 @@ def judged(number: int, **value: Any) -> SubagentResult:
 
 
 KNOWN = {f"F{n}.1": "" for n in range(1, 7)}
+THREADS = {id: f"t{id[1]}" for id in KNOWN}
 
 
 def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
     lines = read_triage_lines(
-        "1. Answer Ana. [F1.1]\n\nNobody said this.\n- Pay it [F9.1]\n- Call [F2.1], [F9.1]", KNOWN
+        "1. Answer Ana. [F1.1]\n\nNobody said this.\n- Pay it [F9.1]\n- Call [F2.1], [F9.1]",
+        KNOWN,
+        THREADS,
     )
 
     assert [(s.text, s.findings) for s in lines.first] == [
-        ("1. Answer Ana.", ("F1.1",)),
-        ("Call", ("F2.1",)),
+        ("1. Answer Ana.", ["F1.1"]),
+        ("Call", ["F2.1"]),
     ]
 
 
@@ -95,19 +98,14 @@ def test_a_matter_has_two_threads_and_each_thread_one_matter() -> None:
         "SAME: the outage [F1.1] [F2.1] [F1.1]\nSAME: alone [F3.1]\nsame: again [F2.1] [F4.1]"
         "\nSAME: the invoice [F4.1][F5.1]",
         KNOWN,
+        THREADS,
     )
 
-    assert [(s.text, s.findings) for s in lines.matters] == [
-        ("the outage", ("F1.1", "F2.1")),
-        ("the invoice", ("F4.1", "F5.1")),
+    assert [(topic.text, topic.threads) for topic in lines.matters] == [
+        ("the outage", ["t1", "t2"]),
+        ("the invoice", ["t4", "t5"]),
     ]
-    assert lines.first == ()
-    assert lines.topics({"F1.1": "t1", "F2.1": "t2"})[0].to_json() == {
-        "text": "the outage",
-        "threads": ["t1", "t2"],
-        "known": [],
-        "steps": [],
-    }
+    assert lines.first == []
 
 
 TOLD = {
@@ -124,15 +122,16 @@ def test_what_threads_of_a_matter_say_together_and_answer_each_other_is_kept() -
         "- NEXT: Tell her that it ended at 21:47. [F2.1][F1.1]\n"
         "NEXT: Tell her again. [F2.1][F1.1]",
         TOLD,
+        THREADS,
     )
-    (topic,) = lines.topics({"F1.1": "t1", "F2.1": "t2"})
+    (topic,) = lines.matters
     assert [(each.text, each.threads) for each in topic.known] == [
         ("It ended on 14 March at 21:47, 2,940 Euro are open.", ["t1", "t2"])
     ]
     assert [(each.text, each.threads) for each in topic.steps] == [
         ("Tell her that it ended at 21:47.", ["t2", "t1"])
     ]
-    assert (lines.first, lines.dropped) == ((), 0)
+    assert (lines.first, lines.dropped) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +146,8 @@ def test_what_threads_of_a_matter_say_together_and_answer_each_other_is_kept() -
     ],
 )
 def test_what_the_cited_threads_of_a_matter_do_not_say_is_dropped(line: str, dropped: int) -> None:
-    lines = read_triage_lines(OUTAGE + line, TOLD)
-    assert [(each.known, each.steps) for each in lines.matters] == [((), ())]
+    lines = read_triage_lines(OUTAGE + line, TOLD, THREADS)
+    assert [(each.known, each.steps) for each in lines.matters] == [([], [])]
     assert lines.dropped == dropped
 
 
@@ -161,5 +160,5 @@ def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:
         judged(5, asked_of_me=True, priority="medium"),
     ]
 
-    assert [s.findings for s in by_urgency(results)] == [("F4.1",), ("F3.1",), ("F5.1",)]
-    assert by_urgency(results[:2]) == [], "nothing is asked, and nothing is due"
+    assert [s.findings for s in by_urgency(results, THREADS)] == [["F4.1"], ["F3.1"], ["F5.1"]]
+    assert by_urgency(results[:2], THREADS) == [], "nothing is asked, and nothing is due"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from document_kit import answer_document, gaps_of
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from slack_sdk.models.blocks import (
@@ -30,9 +30,8 @@ from timing import computed_within
 from bot.reports.frame import details_view
 from bot.reports.slack import answer_message
 from bot.slack.blocks import MAX_MESSAGE, cut, size
-from bot.slack.markdown import Numbers, Prose, blocks, harmless, lines, segments
+from bot.slack.markdown import Numbers, Prose, blocks, lines, segments
 from bot.slack.messages import MessagePart
-from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.settings import load_settings
 from scopes.clean import REMOVED
@@ -227,12 +226,6 @@ def test_only_the_requester_is_mentioned_and_words_stay(text: str, said: str) ->
     assert mentioned == [REQUESTER] * shown(text).count(f"<@{REQUESTER}>")
 
 
-def test_without_a_requester_nobody_is_mentioned() -> None:
-    rendered = answer_message(answer_document(ended(f"Hi <@{REQUESTER}>")), "k", REPLY)
-    assert "<@" not in rendered[0].text + rendered[0].streamed
-    assert not [leaf for leaf in leaves(list(rendered[0].blocks)) if leaf["type"] == "user"]
-
-
 # ---- what nobody sees, and secrets
 
 SECRET = "xoxb-2345-6789-aBcDeF"
@@ -279,15 +272,6 @@ def test_hidden_characters_do_not_reach_slack() -> None:
     assert "abcdef" in said
     unseen = "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]"
     assert not re.search(unseen, said)
-
-
-def test_rich_text_makes_no_link_by_itself() -> None:
-    """Even of text that nothing was taken out of before."""
-    for evil in EVIL:
-        for text in (evil, f"[x]({evil})", f"**[{evil}]({evil})**", f"| a |\n|---|\n| {evil} |"):
-            for leaf in leaves(list(blocks(text, prose().allowed()))):
-                assert leaf["type"] in ("text", "raw_text")
-                assert_no_address(leaf["text"])
 
 
 KEY = "T0ACME/C0SUPPORT/1740498077.000100"
@@ -371,27 +355,6 @@ def foot(made: Sequence[MessagePart]) -> str:
 # ---- the text
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("<!channel> hi", "@\u2060channel hi"),
-        ("<!here|here> @everyone", "@\u2060here @\u2060everyone"),
-        ("```\n<!channel>\n```", "```\n@\u2060channel\n```"),
-        ("<@U0ANA> and <@U0ANA|ana>", "@U0ANA and @ana"),
-        ("<#C0SUPPORT|support> <#C0SUPPORT>", "#support #C0SUPPORT"),
-        ("<!subteam^S0TEAM|@csm> <!date^1^{date}|today>", "@csm @today"),
-        ("a < b > c, List<String>", "a &lt; b &gt; c, List&lt;String&gt;"),
-        ("> quoted\n>> twice > here", "> quoted\n>> twice &gt; here"),
-        ("AT&T", "AT&T"),
-        ("[a [b]](mailto:x@evil.example)", "[a [b]] (mailto:x@evil.example)"),
-        ("[docs](https://asked.example)", "[docs](https://asked.example)"),
-        ("half \ud83d of a pair\x00", "half ? of a pair"),
-    ],
-)
-def test_nothing_in_the_text_acts(text: str, shown: str) -> None:
-    assert harmless(text) == shown
-
-
 # ---- parts
 
 WORDS = st.sampled_from(
@@ -441,22 +404,6 @@ def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -
         assert "".join(found) == "".join(wanted)
 
 
-PLAIN = st.lists(
-    st.one_of(SENTENCES, SENTENCES.map(lambda s: f"# {s}"), SENTENCES.map(lambda s: f"- {s}")),
-    min_size=1,
-    max_size=20,
-).flatmap(lambda blocks: st.sampled_from(["\n", "\n\n"]).map(lambda gap: gap.join(blocks)))
-
-
-@hypothesis_settings(max_examples=50, deadline=None)
-@given(PLAIN, st.integers(60, 2000))
-@example("x" * 3000, 100)
-def test_the_parts_joined_are_the_text(text: str, limit: int) -> None:
-    parts = split(text, limit)
-    assert "".join(parts) == text
-    assert all(0 < len(part) <= limit for part in parts)
-
-
 @hypothesis_settings(max_examples=50, deadline=None)
 @given(TEXTS, st.integers(0, 10_000))
 def test_what_is_shown_live_is_how_all_that_is_shown_later_begins(text: str, cut: int) -> None:
@@ -468,12 +415,8 @@ HOSTS = (
     (".evil.example", ".evil[.]example"),
     ("...evil.example/x", "...evil[.]example/x"),
     ("evil.xn--p1ai", "evil[.]xn--p1ai"),
-    ("xn--80ak6aa92e.xn--p1ai/x", "xn--80ak6aa92e[.]xn--p1ai/x"),
-    ("evil.example-", "evil[.]example-"),
     ("evil.example-and", "evil[.]example-and"),
-    ("evil.example_", "evil[.]example_"),
     ("(evil.example_more)", "(evil[.]example_more)"),
-    ("sub.evil.example--", "sub[.]evil[.]example--"),
     ("-.evil.example", "-[.]evil[.]example"),
 )
 

@@ -12,7 +12,7 @@ from digest_kit import CATEGORIES, triage, triages, verdict
 from digest_kit import LINK as MAIL
 from document_kit import gaps_of, sweep_report, triage_report
 from hypothesis import given, settings
-from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swept
+from report_kit import BEFORE, EVIL, finding, section, still, sweeps, swept
 from slack_sdk.models.blocks import Block
 from slack_sdk.models.views import View
 from standins.slack_blocks import checked
@@ -175,7 +175,7 @@ def clicks(part: MessagePart) -> Iterator[DigestClick]:
 
 
 @given(triages())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_slack_takes_any_digest_also_after_each_click_in_it(document: Json) -> None:
     for part in unfolded(document):
         blocks: Sequence[Json] = part.blocks
@@ -187,22 +187,11 @@ def test_slack_takes_any_digest_also_after_each_click_in_it(document: Json) -> N
 
 
 @given(triages())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_nothing_in_a_digest_acts_but_its_buttons_and_links_to_gmail(document: Json) -> None:
     nothing_acts(unfolded(document), {**ALLOWED, **BUTTONS}, MAIL)
     linked = [url.removeprefix(MAIL) for url in links(unfolded({**document, "top_lines": []}))]
     assert sorted(linked) == sorted(v["thread_id"] for v in document["verdicts"])
-
-
-def test_a_digest_of_very_many_threads_is_more_messages_and_loses_none() -> None:
-    words = {"key_facts": ["A & <fact>. " * 40], "proposed_action": "Do & say it. " * 40}
-    many = [verdict(f"t{n}", asked_of_me=n % 3 == 0, **words) for n in range(200)]
-    gone = [{"thread_id": f"u{n}", "subject": "S" * 99, "reason": f"Fault {n}"} for n in range(90)]
-    document = triage(*many, unreadable=gone)
-    (first,), parts = digest(document), unfolded(document)
-    assert len([click for click in clicks(first) if click.what != SHOW]) < 60
-    assert sorted(links(parts)) == sorted(v["link"] for v in many)
-    assert all(sum(f"Fault {n} (1)" in shown(part) for part in parts) == 1 for n in range(90))
 
 
 def test_a_digest_of_five_hundred_threads_is_one_message_and_its_counts_add_up() -> None:
@@ -248,33 +237,6 @@ def test_a_digest_of_nothing_says_so() -> None:
     assert not clickable(part)
 
 
-def test_a_full_message_has_room_for_what_is_done_about_each_thread() -> None:
-    words = {"key_facts": ["A fact. " * 30], "proposed_action": "Do it. " * 30}
-    short = [verdict(f"s{n}", asked_of_me=True) for n in range(40)]
-    long = [verdict(f"t{n}", asked_of_me=True, category="customer", **words) for n in range(40)]
-    for part in (part for many in (short, long) for part in unfolded(triage(*many))):
-        blocks: Sequence[Json] = part.blocks
-        for click in [each for each in clicks(part) if each.what not in (SNOOZE, SHOW)]:
-            blocks = blocks_after(blocks, click, f"{click.value} was noted. " * 20)
-        check(blocks)
-        rows = [
-            [block["type"] for block in each].count("actions") for each in (blocks, part.blocks)
-        ]
-        assert rows[0] == rows[1]
-
-
-def test_numbers_of_lists_are_those_by_which_threads_are_named() -> None:
-    ids = sorted(f"b{n}" for n in range(30))
-    document = triage(
-        verdict("a", asked_of_me=True),
-        *(verdict(id, key_facts=[f"Fact {id}. " * 25]) for id in ids),
-        top_lines=[{"text": "Do.", "findings": [], "threads": ["a"]}],
-    )
-    text = "\n".join(map(shown, unfolded(document)))
-    for number, id in enumerate(ids, 2):
-        assert f"\n{number}. **Lena Brandt**: Export stuck · 2 days\nFact {id}. " in text
-
-
 def test_a_pressing_thread_can_be_labelled_drafted_snoozed_and_corrected() -> None:
     urgent = verdict(
         "a1", priority="high", asked_of_me=True, category="customer", draft_reply="Hi."
@@ -294,27 +256,16 @@ def test_a_pressing_thread_can_be_labelled_drafted_snoozed_and_corrected() -> No
     assert {draft.what, label.what} <= {*ACTIONS}
 
 
-def test_only_what_applies_is_offered() -> None:
-    asked = verdict("a1", asked_of_me=True, draft_reply="", category="")
-    (part,) = report_parts(triage_report(triage(asked)))
-    assert [e["action_id"] for e in clickable(part)] == [SNOOZE, CORRECT]
-    assert [c.field for c in clicks(part)] == ["", ASKED]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
         {"actions": []},
         {"actions": [{"action_id": "action_approve", "value": "abc123/a1"}]},
-        {"actions": [{"action_id": LABEL}]},
         {"actions": [{"action_id": LABEL, "value": "abc123"}]},
         {"actions": [{"action_id": LABEL, "value": "abc123/a1/../b"}]},
-        {"actions": [{"action_id": LABEL, "value": "abc123/a1\n"}]},
         {"actions": [{"action_id": CORRECT, "value": "abc123/a1"}]},
         {"actions": [{"action_id": CORRECT, "selected_option": {"value": "abc/a1/status=x"}}]},
-        {"actions": [{"action_id": CORRECT, "selected_option": None}]},
         {"user": {}},
-        {"user": {"id": "B0BOT"}},
     ],
 )
 def test_what_is_no_click_on_a_digest_is_none(wrong: Json) -> None:
@@ -368,7 +319,7 @@ def test_the_text_for_notifications_is_numbers_alone() -> None:
 
 
 @given(sweeps())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_slack_takes_any_report_and_nothing_in_it_acts_but_links_to_slack(document: Json) -> None:
     parts = posted(document)
     assert all(part.text for part in parts)
@@ -384,72 +335,6 @@ def test_only_a_link_of_slacks_own_is_one() -> None:
     )
     findings = [finding(f"F1.{n}", links=[url]) for n, url in enumerate(urls)]
     assert links(posted(swept(section("a", *findings)))) == []
-
-
-OLD = "2025-03-03T09:00:00Z"
-
-
-def three_markets() -> Json:
-    first = {"customers": 12, "messages": 30, "links": []}
-    return swept(
-        section("csm-fr", finding("F1.1", change="new"), finding("F1.2", "waiting")),
-        section(
-            "csm-es",
-            finding("F2.1", "unanswered", change="open", age_days=12, owner="Ana Ruiz", since=OLD),
-            finding("F2.2", "solved", change="solved"),
-            finding("F2.3", severity="low", change="reopened"),
-        ),
-        section("csm-de", summary="No issues in 12 threads."),
-        title="weekly-emea",
-        compared=BEFORE,
-        top_lines=[{"text": "Do it", "findings": ["F2.1", "F1.1"], **first}],
-        channels_added=["csm-de"],
-        still_open=[still()],
-    )
-
-
-def test_the_first_message_says_what_to_do_and_the_thread_tells_the_rest() -> None:
-    first, alone, resting, quiet, foot = posted(three_markets())
-    text = shown(first)
-    assert text.splitlines()[:3] == [
-        "Customer issues: weekly-emea",
-        "**4 open problems (2 urgent) · 1 more waits for the customer or a fix · 1 new, 2 still"
-        " open for up to 12 days, 1 solved, 1 reopened"
-        " · compared with the report up to 1 Mar 2025**",
-        "1 Mar 2025 to 15 Mar 2025 · 3 channels · 120 messages in 36 threads read",
-    ]
-    sections = three_markets()["sections"]
-    url = {f["id"]: f["links"][0] for s in sections for f in s["findings"]}
-    assert f"1. **Issue F2.1** [1]({url['F2.1']})" in text
-    assert f"[1]({url['F2.1']}) · Café Sol (also [2] [3] [4]), 12 days\n→ Do it" in text
-    assert f"2. **Issue F1.1** [2]({url['F1.1']})" in text
-    assert "→ owner missing: Answer Ana." in text
-    assert "- New channels: #csm-de" in text
-    assert "- ● **#csm-fr**  1 open problem (1 urgent), 1 new [2]" in text
-    assert "- – **#csm-de**  no open problem · No issues in 12 threads." in text
-    assert shown(alone).startswith("**Open problems**\n**● 1. STILL OPEN 12 days** **Issue F2.1")
-    assert "**– 4.** **Issue F1.2**" in shown(resting)
-    assert "Still open, no news in this window" in shown(quiet)
-    assert "#csm-es** · 12 days · unanswered · The till hangs · nobody" in shown(quiet)
-    assert shown(foot).endswith("3 channels · messages of 1–14 Mar 2025 · $0.123")
-
-
-def test_what_became_of_it_since_the_last_report_stands_before_it() -> None:
-    told = (("new", "unsolved"), ("changed", "unsolved"), ("reopened", "unanswered"))
-    found = [finding(f"F1.{n}", state, change=change) for n, (change, state) in enumerate(told)]
-    still_told = finding("F1.4", change="open", age_days=12, customers=[*"ABCDE"])
-    solved = finding("F1.6", "solved", change="solved")
-    text = whole(swept(section("a", *found, still_told, finding("F1.5"), solved), compared=BEFORE))
-    marks = ("● 1. STILL OPEN 12 days", "● 2. NEW", "● 3. CHANGED", "● 4. REOPENED", "● 5.")
-    assert [mark for mark in marks if f"**{mark}**" not in text] == []
-    assert "A, B, C +2 · #a · open since 4 Mar (11 days, A)" in text
-    assert "SOLVED: 1" in text
-
-
-def test_in_a_first_report_nothing_is_called_new() -> None:
-    text = whole(swept(section("a", finding("F1.1", change="new"))))
-    assert "NEW" not in text
-    assert "1 new" not in text
 
 
 def test_what_was_not_read_is_never_called_free_of_issues() -> None:
@@ -474,26 +359,6 @@ def test_a_market_with_nothing_but_old_issues_is_never_called_free_of_them() -> 
     assert "**#csm-es**  2 open problems (1 urgent)" in first
 
 
-@pytest.mark.parametrize("customers", [["Bar Luna"], [f"Bar {n}" for n in range(9)]])
-def test_lines_of_a_table_or_a_list_lead_to_each_of_their_threads(customers: list[str]) -> None:
-    bug = {"status": "tracked", "key": "BUG-1", "title": "Charged twice"}
-    several = [f"{LINK}1", f"{LINK}2?thread_ts=1&cid=C1", f"{LINK}3"]
-    one = finding("F1.1", links=several, customers=customers, tracker=bug)
-    text = whole(swept(section("a", one, finding("F1.2", tracker=bug))))
-    assert f" [1]({LINK}1) [2]({LINK}3)" in text
-    assert f" [↗]({LINK}10002)" in text
-    assert "thread_ts" not in text
-
-
-def test_a_short_report_is_one_message() -> None:
-    (part,) = posted(swept(section("csm-es")))
-    for words in ("0 open", "no open problem", "1 channel · messages of 1–14 Mar 2025 · $0.123"):
-        assert words in shown(part)
-    assert "run abc123" not in shown(part)
-    (part,) = digest(triage(verdict("a", priority="high"), verdict("b")))
-    assert shown(part).endswith("2 threads · messages of 8–15 Mar 2025 · $0.071")
-
-
 def test_a_stopped_report_tells_once_how_far_it_came() -> None:
     stopped = {"reason": "it was stopped", "stopped_by": "user"}
     some, rest = section("a"), [section(f"b{n}", status="cancelled") for n in range(2)]
@@ -516,15 +381,6 @@ def test_a_stopped_report_tells_once_how_far_it_came() -> None:
         assert "not covered" not in text.lower()
 
 
-def test_a_document_stored_before_reports_were_compared_is_shown() -> None:
-    new = ("title", "language", "compared", "tracker", "patterns", "still_open", "counts", "notes")
-    old = {k: v for k, v in swept(section("a", finding("F1.1"))).items() if k not in new}
-    one = old["sections"][0]["findings"][0]
-    for key in ("issue", "change", "first", "age_days", "tracker", "threads"):
-        del one[key]
-    assert "Issue F1.1" in whole(old)
-
-
 def test_as_an_answer_it_has_feedback_buttons_below_and_says_where_the_rest_is() -> None:
     request = StoredRequest("T1", "C1", "1.2", "1.2", "U1", "mention", {"text": "sweep *"})
     many = swept(section("a", *(finding(f"F1.{n}") for n in range(310))))
@@ -536,33 +392,25 @@ def test_as_an_answer_it_has_feedback_buttons_below_and_says_where_the_rest_is()
     assert "10 more, left out here: assistant show abc123 --json" in text
 
 
-def two_hundred(**words: str) -> Json:
-    """As many channels with twenty findings each, and as many gaps; much is open without news."""
+def test_a_hundred_channels_are_a_short_first_message_and_a_bounded_thread() -> None:
+    words = "& < > " * 60
+    told = {"claim": words, "next_step": words, "severity_reason": words}
     sections = [
-        section(f"market-{k}", *(finding(f"F{k}.{n}", **words) for n in range(20)))
-        for k in range(200)
+        section(f"market-{k}", *(finding(f"F{k}.{n}", **told) for n in range(4)))
+        for k in range(100)
     ]
-    old = [still(f"Old {n}") for n in range(500)]
-    document = swept(*sections, compared=BEFORE, still_open=old)
-    document["coverage"]["not_covered"] = gaps_of(*(f"market-{k}: some of it" for k in range(200)))
-    return document
-
-
-@pytest.mark.parametrize("words", ["It fails & fails.", "& < > " * 60])
-def test_two_hundred_channels_are_a_short_first_message_and_a_bounded_thread(words: str) -> None:
     decided = [{"text": "Whether the fee is paid", "findings": ["F1.1"]}]
-    found = two_hundred(claim=words, next_step=words, severity_reason=words)
-    document = {**found, "decisions": decided}
+    old = [still(f"Old {n}") for n in range(120)]
+    document = swept(*sections, compared=BEFORE, still_open=old, decisions=decided)
+    document["coverage"]["not_covered"] = gaps_of(*(f"market-{k}: some of it" for k in range(100)))
     parts = posted(document)
     assert weight(parts[0]) <= SHORT
     assert "Whether the fee is paid" in shown(parts[0])
-    assert re.search(r"and 1\d\d more$", shown(parts[0]))  # of the markets
+    assert re.search(r"and \d\d more$", shown(parts[0]))  # of the markets
     text = "\n".join(map(shown, parts))
-    told = len(set(re.findall(r"\*\*[●◐] (\d+)\.\*\*", text)))
-    (left,) = re.findall(r"([\d,]+) more, left out here: findings.csv", text)
-    assert told == 300
-    assert left == "3,700"
+    assert len(set(re.findall(r"\*\*[●◐] (\d+)\.\*\*", text))) == 300
+    assert "100 more, left out here: findings.csv" in text
     assert "Old 99" in text
-    assert "and 400 more" in text
-    assert "not covered: market-0: some of it and 199 more" in text
+    assert "and 20 more" in text
+    assert "not covered: market-0: some of it and 99 more" in text
     assert "market-0: 40 messages" in details(document)

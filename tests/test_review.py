@@ -56,22 +56,11 @@ def wrong_key(folder: Path) -> None:
     path.write_text(json.dumps(text))
 
 
-def wrong_affinity(folder: Path) -> None:
-    path = write_profile(folder)
-    text = json.loads(path.read_text())
-    text["specialists"]["a"]["affinity"]["a"] = 1.5
-    path.write_text(json.dumps(text))
-
-
 def two_specialists(folder: Path) -> None:
     path = write_profile(folder)
     text = json.loads(path.read_text())
     del text["specialists"]["c"]
     path.write_text(json.dumps(text))
-
-
-def no_prompt(folder: Path) -> None:
-    (write_profile(folder).parent / "prompt.md").unlink()
 
 
 def outside(folder: Path) -> None:
@@ -83,9 +72,7 @@ def outside(folder: Path) -> None:
     ("spoil", "told"),
     [
         (wrong_key, "specialists.a.affinities"),
-        (wrong_affinity, "specialists.a.affinity.a"),
         (two_specialists, "specialists"),
-        (no_prompt, "prompt.md cannot be read"),
         (outside, "is not in this folder"),
     ],
 )

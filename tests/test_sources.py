@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from engine_kit import WINDOW, Engine, Json, engine, workspace
@@ -62,11 +61,9 @@ async def sources_of(e: Engine) -> list[SweepSource]:
     return [SweepSource(each, WINDOW) for each in await e.reader.channels()]
 
 
-async def planned(planning: SweepPlanner, sources: Sequence[SweepSource]) -> SweepSource:
-    plan = await asyncio.wait_for(planning.next(), 10)
-    source = next(s for s in sources if s.channel.id == plan.channel)
-    source.plan = plan
-    assert plan.shares, "there is something to read"
+async def planned(planning: SweepPlanner, source: SweepSource) -> SweepSource:
+    source.plan = await asyncio.wait_for(planning.plan(source), 10)
+    assert source.plan.shares, "there is something to read"
     return source
 
 
@@ -77,20 +74,21 @@ async def test_the_next_channel_is_read_when_one_is_done_and_let_go_of() -> None
         e.run.limits = limits
         sources = await sources_of(e)
         planning = SweepPlanner(e.run, sources, 40, group)
-        first, second = [await planned(planning, sources) for _ in range(2)]
+        first, second, third, *others = [*sources]
+        for source in (first, second):
+            await planned(planning, source)
         assert slack.calls[HISTORY] == 2, "the others wait for room"
         calls = slack.calls.total()
         await e.reader.conversations(first.channel.id, WINDOW)
         assert slack.calls.total() == calls, "its subagent reads what was read for the plan"
         planning.read(first)
-        third = await planned(planning, sources)
+        await planned(planning, third)
         assert slack.calls[HISTORY] == 3
         await e.reader.conversations(first.channel.id, WINDOW)
         assert slack.calls[HISTORY] == 4, "what was read of the first was let go of"
         for source in (second, third):
             planning.read(source)
-        for _ in range(2):
-            planning.read(await planned(planning, sources))
-        assert {s.channel.id for s in sources if s.plan} == {s.channel.id for s in sources}
+        for source in others:
+            planning.read(await planned(planning, source))
         told = [event for event in e.events if isinstance(event, SourcesRead)]
         assert (told[0], told[-1]) == (SourcesRead(0, 5), SourcesRead(5, 5))

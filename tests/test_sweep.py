@@ -31,15 +31,13 @@ from document_kit import gap_lines
 from engine_kit import call, line, opening, results, say, submitted, use
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
-from starlette.responses import JSONResponse
-from starlette.types import Message, Receive, Scope, Send
 
 from bot.context import open_app
 from bot.local.export import load_export
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.state import BOT_USER
 from bot.tasks.base import Request
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
@@ -145,25 +143,6 @@ def test_replies_to_older_questions_are_found_and_nothing_later_exists(
     assert section(document, "support-es")["coverage"]["messages_read"] == 3
 
 
-def test_before_the_first_message_there_is_nothing_and_it_says_so(
-    shell: Shell, tmp_path: Path
-) -> None:
-    zip_file = small_export(tmp_path)
-    document = shell.sweep(zip_file, "*", "--as-of", "1971-01-01")
-    assert document["status"] == "complete"
-    assert {s["summary"] for s in document["sections"]} == {"no message in the window"}
-    assert document["top_lines"] == document["subagents"] == []
-    assert document["cost_usd"] == 0
-
-
-def test_without_a_date_an_export_is_read_to_its_end(shell: Shell, tmp_path: Path) -> None:
-    args = ("--slack-export", small_export(tmp_path), "--model", "offline", "--json")
-    document = shell("sweep", "--channels", "*", *args).json
-    assert document["as_of"] == "2025-03-13T00:00:00Z"
-    assert document["window"]["oldest"] == "2025-03-06T00:00:00Z"
-    assert sum(s["coverage"]["messages_read"] for s in document["sections"]) == 6
-
-
 # ---- what is read
 
 
@@ -215,19 +194,6 @@ def test_a_large_channel_is_split_between_subagents_at_threads_and_merged(
     assert document["coverage"]["items"] == 2
 
 
-def test_a_channel_larger_than_a_context_is_split_by_size(shell: Shell, tmp_path: Path) -> None:
-    configure("limits: {child_context: 20000}")
-    long = [
-        said(f"{2 + n // 24:02d} {n % 24:02d}:00", f"Question {n} " + f"why {n} " * 300)
-        for n in range(40)
-    ]
-    document = shell.sweep(export(tmp_path, {"long": long}))
-    assert len(section(document, "long")["subagents"]) > 2
-    assert section(document, "long")["coverage"]["messages_read"] == 40
-    assert section(document, "long")["coverage"]["complete"]
-    assert document["status"] == "complete"
-
-
 def disagreeing(decided: str) -> Mind:
     """Subagents tell the states of one issue that stands in two threads; a third one decides."""
 
@@ -272,27 +238,6 @@ def test_two_states_of_one_issue_are_checked_by_a_context_of_its_own(
     assert "[A] Printing of labels fails at Olmo | unsolved" in sent
     assert "[B] Printing of labels fails at Olmo | solved" in sent
     assert shell("audit", document["run_id"]).code == 0
-
-
-def test_what_waits_longest_for_the_team_stands_first(shell: Shell, tmp_path: Path) -> None:
-    talk = [
-        said("02 09:00", "The invoice is wrong, who can mend it?"),
-        said("10 09:00", "Still wrong, any news of the invoice?", "U0ANA", "02 09:00"),
-        said("04 09:00", "The printer does not print, what now?", "U0EVA"),
-        said("05 09:00", "Where do I find my password?", "U0TOM"),
-        said("05 09:20", "Looking into it", "U0LUIS", "05 09:00"),
-        said("06 09:00", "That was not it, what else?", "U0TOM", "05 09:00"),
-    ]
-    document = shell.sweep(export(tmp_path, {"help": talk}), "help")
-    told = [
-        (f["state"], f["waits"], f["waits_since"][:10])
-        for f in section(document, "help")["findings"]
-    ]
-    assert told == [
-        ("unanswered", ["Ana Ruiz"], "2025-03-02"),
-        ("unanswered", ["Eva Roth"], "2025-03-04"),
-        ("unsolved", ["Tom Vance"], "2025-03-06"),
-    ]
 
 
 def roots_in(body: Json) -> list[str]:
@@ -444,29 +389,6 @@ def test_a_channel_without_the_bot_is_named_with_what_to_do(on_slack: OnSlack) -
     unharmed(document)
 
 
-def test_a_missing_scope_is_named(on_slack: OnSlack) -> None:
-    narrow = {"xoxb-local": Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"channels:history"})}
-    code, document = on_slack(lambda slack: None, tokens=narrow)
-    assert (code, document["status"]) == (1, "failed")
-    assert all("channels:history" in each for each in gap_lines(document))
-
-
-def test_a_damaged_day_is_named_and_the_rest_is_reported(shell: Shell, tmp_path: Path) -> None:
-    zip_file = small_export(tmp_path)
-    export(
-        tmp_path,
-        {"support-es": [said("10 09:00", "No puedo pagar con tarjeta, ¿qué hago?")]},
-        {"support-es/2025-03-11.json": b'[{"ts": "17'},
-    )
-    args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
-    done = shell("sweep", "--channels", "*", *args, "--json")
-    assert done.code == 1
-    (missing,) = gap_lines(done.json)
-    assert missing.startswith("support-es/2025-03-11.json: ")
-    assert missing in done.err
-    assert done.json["sections"][0]["findings"]
-
-
 def test_a_subagent_that_fails_is_a_section_that_says_why(sweep: Swept, shell: Shell) -> None:
     def mind(body: Json) -> Answer:
         if "#support-en" in line(body, "TASK"):
@@ -485,16 +407,6 @@ def test_a_subagent_that_fails_is_a_section_that_says_why(sweep: Swept, shell: S
     unharmed(document)
     shown = " ".join(shell("show", document["run_id"]).out.split())
     assert re.search(r"s\d failed/\w+ \([^)]*refused to answer", shown)
-
-
-def test_top_lines_that_cite_nothing_are_replaced_by_those_of_code(sweep: Swept) -> None:
-    def mind(body: Json) -> Answer:
-        return offline_model(body) if body.get("tools") else say("All clear! See [F99.1].")
-
-    document = sweep(mind)[0].json
-    assert document["top_lines"]
-    assert "All clear" not in str(document["top_lines"])
-    assert all(top["findings"] for top in document["top_lines"])
 
 
 def test_the_parent_of_a_sweep_sees_views_and_has_no_tools(sweep: Swept) -> None:
@@ -573,47 +485,6 @@ def test_hostile_channels_forge_nothing(shell: Shell, tmp_path: Path) -> None:
     done = shell("sweep", "--channels", "*", *args)
     assert "\x1b" not in done.out
     assert "\x1b" not in done.err
-
-
-def odd_history(app: Any, channel: str) -> Any:
-    """The same Slack, but the history of one channel holds a time that is none."""
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        request = await receive()
-        asked = channel.encode() in scope["query_string"] + request.get("body", b"")
-        if scope["path"].endswith("conversations.history") and asked:
-            odd = {"type": "message", "ts": "we will fire them all", "text": "x", "user": "U0ANA"}
-            await JSONResponse({"ok": True, "messages": [odd]})(scope, receive, send)
-            return
-        given = iter([request])
-
-        async def again() -> Message:
-            return next(given, None) or await receive()
-
-        await app(scope, again, send)
-
-    return serve
-
-
-def test_a_channel_that_makes_no_sense_harms_no_other(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slack = LocalSlack(load_export(small_export(tmp_path)))
-    slack.app = odd_history(slack.app, channel_id("support-en"))
-    with slack_at(monkeypatch, slack):
-        options = ("--as-of", AS_OF, "--since", "30d", "--model", "offline", "--json")
-        done = shell("sweep", "--channels", "support-*", *options)
-        read = shell("sweep", "--channels", "support-en", *options[:-1])
-    assert done.code == 1
-    by_name = {section["item"]: section for section in done.json["sections"]}
-    assert by_name["support-es"]["status"] == "complete"
-    assert by_name["support-en"]["status"] == "failed"
-    assert "fire" not in done.out
-    assert [n for n in gap_lines(done.json) if "support-en" in n] == [
-        "support-en: reading it failed: ValueError"
-    ]
-    assert "– #support-en  not read · " in read.out
-    assert "no open problem" not in read.out
 
 
 # ---- the tracker, patterns, windows of their own

@@ -125,11 +125,10 @@ def subjects(count: int) -> Counter[str]:
 # ---- calls of Gmail that fail
 
 
-@pytest.mark.parametrize("kind", ["429", "malformed", "drop"])
-def test_calls_that_failed_for_now_cost_nothing(connect: Connect, kind: str) -> None:
+def test_calls_that_failed_for_now_cost_nothing(connect: Connect) -> None:
     with connect(*letters(3)) as desk:
-        methods = ("getProfile", "threads.list", "threads.get")
-        desk.google.faults += [Fault(method, kind) for method in methods]
+        faults = (("getProfile", "429"), ("threads.list", "malformed"), ("threads.get", "drop"))
+        desk.google.faults += [Fault(method, kind) for method, kind in faults]
         assert desk.triage()["status"] == "complete"
         assert desk.google.faults == []
         assert desk.told() == subjects(3)
@@ -137,7 +136,7 @@ def test_calls_that_failed_for_now_cost_nothing(connect: Connect, kind: str) -> 
         assert desk.model.requests == 4
 
 
-@pytest.mark.parametrize("kind", ["rateLimitExceeded", "500", "forbidden", "dailyLimitExceeded"])
+@pytest.mark.parametrize("kind", ["500", "dailyLimitExceeded"])
 def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
     connect: Connect, kind: str
 ) -> None:
@@ -159,7 +158,7 @@ def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [("getProfile", "429"), ("threads.list", "500"), ("history.list", "forbidden")],
+    [("threads.list", "500"), ("history.list", "forbidden")],
 )
 def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothing(
     connect: Connect, method: str, kind: str
@@ -178,36 +177,37 @@ def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothi
 
 
 def test_access_that_is_withdrawn_in_the_midst_loses_nothing(connect: Connect) -> None:
-    with connect(*letters(24)) as desk:
-        desk.meanwhile.before("/threads/", desk.google.tokens.clear, nth=9)
+    with connect(*letters(12)) as desk:
+        desk.meanwhile.before("/threads/", desk.google.tokens.clear, nth=6)
         first = desk.triage()
         lost = first["unreadable"]
         assert first["status"] == "partial"
-        assert 0 < len(first["verdicts"]) < 24
-        assert len(first["verdicts"]) + len(lost) == 24
+        assert 0 < len(first["verdicts"]) < 12
+        assert len(first["verdicts"]) + len(lost) == 12
         assert {each["reason"] for each in lost} == {lost[0]["reason"]}
         assert "Google" in lost[0]["reason"]
         assert "Google" in refused(desk.typed(), "gmail")
         desk.google.tokens[TOKEN] = Grant(ME)
         assert desk.triage()["status"] == "complete"
-        assert desk.told() == subjects(24)
+        assert desk.told() == subjects(12)
         assert set(desk.judged().values()) == {1}
 
 
-@pytest.mark.parametrize("forgotten", [1, 2])
-def test_too_old_a_history_is_made_up_for_by_a_listing(connect: Connect, forgotten: int) -> None:
+def test_too_old_a_history_is_made_up_for_by_a_listing(connect: Connect) -> None:
     with connect(*letters(3)) as desk:
         desk.triage()
-        for number in range(forgotten):
+        for number in range(2):
             desk.google.gmail.add(letters(5)[3 + number], frozenset({"INBOX"}))
             forget_history(desk.google.gmail)
         desk.triage()
-        assert desk.told() == subjects(3 + forgotten)
+        assert desk.told() == subjects(5)
         assert set(desk.judged().values()) == {1}
         assert desk.triage()["verdicts"] == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))]
+)
 def test_whatever_fails_each_thread_is_told_once_in_the_end(connect: Connect, seed: int) -> None:
     chance = random.Random(seed)
     methods = ("getProfile", "threads.list", "threads.get", "threads.get", "history.list", "*")
@@ -311,14 +311,11 @@ def judged_in(bot: Served) -> Counter[str]:
     return Counter(text.partition("when will ")[2][:10] for text in children)
 
 
-@pytest.mark.parametrize("kind", ["429", "401"])
-async def test_in_slack_what_gmail_does_not_give_is_judged_the_next_time(
-    tmp_path: Path, kind: str
-) -> None:
+async def test_in_slack_what_gmail_does_not_give_is_judged_the_next_time(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(6)) as (bot, google):
         google.faults += [
             Fault("threads.get", "slow", times=2),
-            Fault("threads.get", kind, times=1 if kind == "401" else 4 + 2),
+            Fault("threads.get", "429", times=4 + 2),
         ]
         first = await asked(bot)
         lost = {each["thread_id"] for each in first["unreadable"]}
@@ -335,10 +332,10 @@ async def test_in_slack_what_gmail_does_not_give_is_judged_the_next_time(
 @pytest.mark.parametrize(
     ("action", "method", "kind"),
     [
-        *((DRAFT, "drafts.create", kind) for kind in ("500", "lost", "late", "malformed")),
-        *((LABEL, "threads.modify", kind) for kind in ("lost", "late")),
+        (DRAFT, "drafts.create", "lost"),
+        (DRAFT, "drafts.create", "late"),
+        (LABEL, "threads.modify", "lost"),
         (LABEL, "labels.create", "lost"),
-        (DRAFT, "threads.get", "429"),
     ],
 )
 async def test_whatever_becomes_of_the_answer_a_click_makes_one_draft_and_one_label(
@@ -397,7 +394,7 @@ async def test_two_triages_at_one_time_lose_nothing_and_end_the_list(tmp_path: P
 
 
 async def test_what_a_stop_left_is_judged_by_the_next_triage(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, *letters(20), latency_s=0.2, limits={"max_concurrency": 2}) as (
+    async with with_mail(tmp_path, *letters(12), latency_s=0.2, limits={"max_concurrency": 2}) as (
         bot,
         _,
     ):
@@ -410,10 +407,10 @@ async def test_what_a_stop_left_is_judged_by_the_next_triage(tmp_path: Path) -> 
         assert first
         assert first["status"] == "cancelled"
         judged = {v["subject"] for v in first["verdicts"]}
-        assert 0 < len(judged) < 20
+        assert 0 < len(judged) < 12
         second = await asked(bot, "triage my inbox again")
         assert second["status"] == "complete"
-        assert {v["subject"] for v in second["verdicts"]} == set(subjects(20)) - judged
+        assert {v["subject"] for v in second["verdicts"]} == set(subjects(12)) - judged
         assert (await asked(bot, "triage my inbox a third time"))["verdicts"] == []
 
 
@@ -421,7 +418,7 @@ async def test_what_a_stop_left_is_judged_by_the_next_triage(tmp_path: Path) -> 
 
 
 def test_a_limited_triage_fetches_no_more_than_the_batch_that_it_ends_in(connect: Connect) -> None:
-    with connect(*letters(3 * AT_ONCE)) as desk:
+    with connect(*letters(AT_ONCE + 4)) as desk:
         document = desk.triage("--limit", 5)
         made = [each.method.removeprefix("gmail.users.") for each in desk.google.requests]
     assert len(document["verdicts"]) == 5
@@ -437,14 +434,3 @@ def test_what_no_second_call_reads_is_not_written_to_the_cache(connect: Connect)
     for body in desk.model.recorded:
         assert body["system"][-1]["cache_control"] == {"type": "ephemeral"}
         assert "cache_control" not in json.dumps({**body, "system": []})
-
-
-def test_a_thread_that_is_read_in_pages_is_written_to_the_cache_for_the_next_call(
-    connect: Connect,
-) -> None:
-    with connect(*letters(1)) as desk:
-        configure("triage: {since_days: 36000, thread_tokens: 1}\n")
-        desk.triage()
-    children = [body for body in desk.model.recorded if is_child(body)]
-    assert children
-    assert all(body["cache_control"] == {"type": "ephemeral"} for body in children)

@@ -45,7 +45,7 @@ from bot.reports.documents import Document
 from bot.tasks.sources import chosen
 from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
 from config.panels import load_profile
-from config.prompts import BadPrompts, check_prompts, prompts_from
+from config.prompts import BadPrompts, prompts_from
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
 from scopes.google.gmail import Gmail
@@ -97,21 +97,15 @@ def _evaluate(given: EvaluationOptions) -> EvaluationReport:
     scipy_stats()
     suite = suite_of(given.suite, given.data)
     suite = Suite(suite.name, suite.cases[: given.limit])
-    settings, folder = load_settings(), None
+    settings = load_settings()
     systems: list[SystemResult] = []
-    if given.compare and given.compare.is_dir():
-        folder = given.compare
-        check_prompts(folder)  # before anything is paid for
-    elif given.compare:
+    if given.compare:
         systems.append(earlier_result(given.compare, suite.name))
     with prompts_from(given.prompts):
         ours = _measure(settings, suite, given.model, OURS, OURS)
         if not given.alone:
             systems.append(_measure(settings, suite, given.model, ONE, ONE))
             systems += _script(suite)
-    if folder:
-        with prompts_from(folder):
-            systems.append(_measure(settings, suite, given.model, OURS, folder.name))
     return report(suite, given.model, [ours, *systems])
 
 

@@ -7,10 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from bot.errors import SetupError
 from subagents.contracts import NEEDS_ACTION, Severity, State
@@ -20,6 +27,7 @@ FILES = ("cases.yaml", "cases.jsonl")
 PATHS = ("slack_export", "mbox", "folder")
 """Sources that are one file or folder; a relative path begins at the folder of the suite."""
 Task = Literal["ask", "sweep", "triage", "review"]
+T = TypeVar("T")
 Words = str | tuple[str, ...]
 """A text, or texts of which one is enough."""
 
@@ -234,21 +242,58 @@ def suite_of(name: str, data: Path | None) -> Suite:
     )
 
 
+class _Stats(BaseModel):
+    as_of: str
+
+
+class _StateLabel(BaseModel):
+    """A thread of the export, and its state if its readers agree."""
+
+    id: str
+    state: State
+    agreed: bool
+
+
+class _Annotator(BaseModel):
+    speech_acts: dict[str, Any]
+
+
+class _MailLabel(BaseModel):
+    """A mail or a thread of mails, and what people said of it."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    thread_id: str
+    source: str = ""
+    label: str | None = None
+    annotators: list[_Annotator] = []
+
+
+class _Question(BaseModel):
+    """A question to a database, and its answer."""
+
+    db: str
+    question: str
+    as_of: str | None
+    answer: tuple[tuple[Any, ...], ...]
+
+
 def states(data: Path) -> Iterator[Case]:
     """Yield the threads of an export whose readers agree on their state."""
     export = _file(data, "slack_export.zip")
-    day = _json(data, "STATS.json")["as_of"]
+    day = _read(data, "STATS.json", _Stats).as_of
     sources = Sources(slack_export=export, as_of=day, since=SINCE)
-    labels = [each for each in _json(data, "labels/support_states.json") if each["agreed"]]
-    channels = tuple(sorted({each["id"].partition("/")[0] for each in labels}))
-    for each in sorted(labels, key=lambda label: str(label["id"])):
+    every = _read(data, "labels/support_states.json", list[_StateLabel])
+    labels = sorted((each for each in every if each.agreed), key=lambda label: label.id)
+    channels = tuple(sorted({each.id.partition("/")[0] for each in labels}))
+    for each in labels:
         yield Case(
-            id=each["id"],
+            id=each.id,
             task="sweep",
             sources=sources,
             channels=channels,
-            item=each["id"],
-            expected=Expected(state=each["state"]),
+            item=each.id,
+            expected=Expected(state=each.state),
         )
 
 
@@ -275,13 +320,13 @@ def filter_(data: Path) -> Iterator[Case]:
 def sql(data: Path) -> Iterator[Case]:
     """Yield questions to a database with the rows that answer them."""
     path = _file(data, "business.duckdb")
-    for number, each in enumerate(_json(data, "labels/sql_gold.json"), 1):
-        today = f" Today is {each['as_of']}." if each["as_of"] else ""
+    for number, each in enumerate(_read(data, "labels/sql_gold.json", list[_Question]), 1):
+        today = f" Today is {each.as_of}." if each.as_of else ""
         yield Case(
-            id=f"{each['db']}/{number}",
+            id=f"{each.db}/{number}",
             sources=Sources(database=(path,)),
-            question=f"In the schema {each['db']}: {each['question']}{today}",
-            expected=Expected(rows=each["answer"]),
+            question=f"In the schema {each.db}: {each.question}{today}",
+            expected=Expected(rows=each.answer),
         )
 
 
@@ -303,18 +348,16 @@ def _mail(data: Path, thread: str, expected: Expected) -> Case:
 def _requests(data: Path) -> dict[str, bool]:
     """Return thread -> whether most annotators marked a request in it."""
     found = {}
-    for each in _json(data, "labels/email_bc3_summaries.json"):
-        votes = [bool(one["speech_acts"].get("req")) for one in each["annotators"]]
-        found[str(each["thread_id"])] = sum(votes) * 2 > len(votes)
+    for each in _read(data, "labels/email_bc3_summaries.json", list[_MailLabel]):
+        votes = [bool(one.speech_acts.get("req")) for one in each.annotators]
+        found[each.thread_id] = sum(votes) * 2 > len(votes)
     return dict(sorted(found.items()))
 
 
 def _kinds(data: Path) -> dict[str, str]:
     """Return thread -> what its mails are; empty where nobody said."""
-    found = {}
-    for each in _json(data, "labels/email_messages.json"):
-        label = str(each.get("label") or "")
-        found[str(each["thread_id"])] = KINDS.get(each["source"]) or label
+    every = _read(data, "labels/email_messages.json", list[_MailLabel])
+    found = {each.thread_id: KINDS.get(each.source) or each.label or "" for each in every}
     return dict(sorted(found.items()))
 
 
@@ -325,9 +368,10 @@ def _file(data: Path, name: str) -> Path:
     return path
 
 
-def _json(data: Path, name: str) -> Any:
+def _read(data: Path, name: str, kind: type[T]) -> T:
     path = _file(data, name)
     try:
-        return json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise SetupError("bad_data", f"{path} is no JSON: {error}.", "") from None
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except ValidationError as error:
+        why = error.errors()[0].get("msg")
+        raise SetupError("bad_data", f"{path} is wrong: {why}.", "") from None

@@ -10,6 +10,7 @@ from typing import Any
 from bot.citations import CITED
 from bot.errors import SetupError
 from bot.evaluation.cases import Case, Expected, Job, Sources
+from bot.evaluation.observation import cited_items
 from bot.mailbox.accounts import OPERATOR
 from bot.mailbox.actions import Correction, Corrections
 from bot.reports.documents import (
@@ -73,11 +74,8 @@ def _answer_cases(
     run: StoredRun, document: AnswerDocument, rating: str, note: str
 ) -> Iterator[Case]:
     """Yield the question: a good answer's sources must be cited, a bad one's words not said."""
-    findings = {f.id: f for result in document.subagents for f in result.findings}
-    cited = [id for statement in document.statements for id in statement.findings]
-    items = [item for id in cited if id in findings for item in findings[id].evidence]
-    items += [document.looked_up[id].item for id in cited if id in document.looked_up]
-    expected = Expected(cites=tuple(dict.fromkeys(items)))
+    items = cited_items(document)
+    expected = Expected(cites=tuple(items))
     if rating == BAD:
         said = [CITED.sub("", each.text).strip() for each in document.statements]
         expected = Expected(omits=tuple(said) or (document.answer,))

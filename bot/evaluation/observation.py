@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from bot.citations import CITED
 from bot.evaluation.cases import Case, Expected, Words
 from bot.reports.documents import (
+    AnswerDocument,
     Document,
     PanelReport,
     SweepReport,
@@ -92,11 +93,16 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
         stands = [each for each in document.findings if each.outcome in STANDS]
         texts = (" ".join([f.claim, f.place, *f.quotes, f.fix]) for f in stands)
         return replace(seen, findings=tuple(texts))
+    return replace(seen, text=document.answer, cited=frozenset(cited_items(document)))
+
+
+def cited_items(document: AnswerDocument) -> list[str]:
+    """Return the ids of the items that an answer rests on, each once."""
     findings = {f.id: f for result in document.subagents for f in result.findings}
-    cited = {id for statement in document.statements for id in statement.findings}
-    items = {item for id in cited if id in findings for item in _items(findings[id])}
-    items |= {document.looked_up[id].item for id in cited if id in document.looked_up}
-    return replace(seen, text=document.answer, cited=frozenset(items))
+    cited = [id for statement in document.statements for id in statement.findings]
+    items = [item for id in cited if id in findings for item in _items(findings[id])]
+    items += [document.looked_up[id].item for id in cited if id in document.looked_up]
+    return list(dict.fromkeys(items))
 
 
 def _of_sweep(seen: Observation, report: SweepReport) -> Observation:
@@ -111,8 +117,8 @@ def _of_sweep(seen: Observation, report: SweepReport) -> Observation:
     return replace(seen, flagged=frozenset(flagged), judged=frozenset(judged))
 
 
-def _items(finding: Finding) -> set[str]:
-    return {*finding.evidence, *finding.threads}
+def _items(finding: Finding) -> list[str]:
+    return [*finding.evidence, *finding.threads]
 
 
 def observe_context(

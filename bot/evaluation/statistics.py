@@ -212,7 +212,7 @@ def report(suite: Suite, model: str, systems: Sequence[SystemResult]) -> Evaluat
 
 def earlier_result(path: Path, suite: str) -> SystemResult:
     """Return what the assistant made of a suite, as it was saved. Raises SetupError."""
-    hint = "Give a file that `assistant eval --save` wrote, or a folder of prompts."
+    hint = "Give a file that `assistant eval --save` wrote."
     try:
         stored = EvaluationReport.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -49,7 +49,7 @@ from bot.reports.formats import (
     sender,
     with_amounts,
 )
-from bot.reports.frame import gap_text, gaps, stopped_line
+from bot.reports.frame import cost_line, gap_text, gaps, stopped_line
 from bot.reports.view import (
     DOTS,
     Bold,
@@ -64,7 +64,7 @@ from bot.reports.view import (
     entries_of,
 )
 from bot.slack.markdown import address
-from config.words import current, in_language, phrase, words_of
+from config.words import current, in_language, phrase
 
 MAIL = "https://mail.google.com/"
 """Prefix of the only links in a digest."""
@@ -125,7 +125,7 @@ def _view(document: TriageReport, categories: Iterable[str]) -> ReportView:
         first=tuple(first),
         sections=tuple(sections),
         gaps=tuple(_gaps(document)),
-        foot=tuple(filter(None, (_coverage_line(document), _cost_line(document)))),
+        foot=tuple(filter(None, (_coverage_line(document), cost_line(document)))),
     )
 
 
@@ -159,7 +159,7 @@ def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[Rep
     """Yield what presses, its first threads in full; then what can wait."""
     needs, urgent, waiting = _split(document)
     ranked = {"needs": _ranked(needs, document), "urgent": _ranked(urgent, document)}
-    pressing = [verdict.thread_id for verdict in (*ranked["needs"], *ranked["urgent"])]
+    pressing = [verdict.thread_id for some in ranked.values() for verdict in some]
     to_do = len(_to_do_first(document).keys() & pressing)
     top = set(pressing[: max(TOP, min(to_do, MOST_FULL))])
     layouts, topics = list[_Layout](), list(document.matters)
@@ -269,7 +269,6 @@ class _Threads:
                 url=_link(v),
                 id=v.thread_id,
                 number=self.numbers[v.thread_id],
-                finding=v.finding or "",
             )
             for v in self.document.verdicts
         }
@@ -294,9 +293,7 @@ class _Threads:
             is_low = verdict.priority == "low" and fact and not warnings
             further = (f"\n{each}" for each in (fact, "" if is_low else f"→ {step}") if each)
             row: Line = (Bold(short), f": {subject}", *told, f" · {old}", *further)
-            return Entry(
-                row, _link(verdict), verdict.thread_id, number, finding=verdict.finding or ""
-            )
+            return Entry(row, _link(verdict), verdict.thread_id, number)
         after = "" if when else f" · {old}"
         lead = f"{when} · " if when else ""
         facts = _facts(verdict, " ".join((from_.full, subject, step, said)))
@@ -324,7 +321,6 @@ class _Threads:
             draft=draft,
             name=from_.plain,
             buttons=tuple(_buttons(verdict, bool(draft), document.run_id, self.categories)),
-            finding=verdict.finding or "",
         )
 
     def _sender(self, verdict: ThreadVerdict) -> Sender:
@@ -386,25 +382,14 @@ def _gaps(document: TriageReport) -> Iterator[str]:
 
 
 def _lists(document: TriageReport) -> Iterator[ReportSection]:
-    filtered, unread = document.filtered, document.unreadable
-    for id, title, total, lines in (
-        (
-            "filtered",
-            f"{phrase('digest.filtered')} ({len(filtered):,})",
-            len(filtered),
-            _filtered_lines(document),
-        ),
-        (
-            "unread",
-            f"{phrase('digest.unread')} ({len(unread):,})",
-            len(unread),
-            _unread_lines(document),
-        ),
+    for id, threads, lines in (
+        ("filtered", document.filtered, _filtered_lines(document)),
+        ("unread", document.unreadable, _unread_lines(document)),
     ):
         if lines:
-            fold = _fold(document, id, total) if len(lines) > FEW else None
-            groups = (Group(entries_of(lines)),)
-            yield ReportSection(title, groups, is_urgent=True, fold=fold)
+            fold = _fold(document, id, len(threads)) if len(lines) > FEW else None
+            title = f"{phrase(f'digest.{id}')} ({len(threads):,})"
+            yield ReportSection(title, (Group(entries_of(lines)),), is_urgent=True, fold=fold)
 
 
 def _split(document: TriageReport) -> tuple[list[ThreadVerdict], ...]:
@@ -441,8 +426,8 @@ def _ranked(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[T
     today = datetime.fromisoformat(document.as_of).astimezone(UTC).date()
     first, priorities = _to_do_first(document), list(DOTS)
     order = list(first)
-    untils = {v.thread_id: due(v.deadline, today) for v in document.verdicts}
-    days = {id: until.days for id, until in untils.items() if until and until.days is not None}
+    found = {v.thread_id: due(v.deadline, today) for v in document.verdicts}
+    days = {id: until.days for id, until in found.items() if until}
     near = {id: left for id, left in days.items() if -NEAR <= left <= SOON}
     of_lines = dict[int, int]()
     for id, line in first.items():
@@ -523,30 +508,19 @@ def _coverage_line(document: TriageReport) -> str:
     return f"{line}; {phrase('digest.dropped', n=dropped)}" if dropped else line
 
 
-def _cost_line(document: TriageReport) -> str:
-    """Format the cost of the run, and its id."""
-    paid, words = document.cost_usd, current()
-    price = words("no_price") if paid is None else words.usd(paid, 4)
-    price = words("answer.listed", price=price) if document.model == "offline" else price
-    tokens = words("tokens", n=document.usage.total)
-    return f"{price} · {tokens} · {words('run', id=clean_text(document.run_id, 80))}"
-
-
 def _lead(document: TriageReport) -> Iterator[str]:
     yield "" if document.unchanged_since else _period(document)
     yield _summary(document)
-    yield ended(document)
+    yield _ended(document)
     yield phrase("offline") if document.model == "offline" else ""
 
 
-def ended(document: TriageReport) -> str:
+def _ended(document: TriageReport) -> str:
     """Return why a digest is not whole; empty if it is."""
     if document.status == "cancelled":
-        with in_language(document.language):
-            return stopped_line(document)
-    if document.status not in ("partial", "failed"):
-        return ""
-    return words_of(document.language)(f"digest.ended_{document.status}")
+        return stopped_line(document)
+    is_whole = document.status not in ("partial", "failed")
+    return "" if is_whole else phrase(f"digest.ended_{document.status}")
 
 
 def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:
@@ -567,7 +541,6 @@ def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:
         text=_prose(line.text, FIRST),
         references=tuple(each for _, each in named),
         more=sum(number > last for number in numbers),
-        findings=tuple(entry.finding for entry in about if entry.finding),
     )
 
 

@@ -70,17 +70,13 @@ class Due:
 
     words: str
     """`due Fri 14 Mar, in 2 days`."""
-    days: int | None
-    """Days from that day on, below 0 if it is over; None if it is not a date."""
+    days: int
+    """Days from that day on, below 0 if it is over."""
 
     @property
     def sentence(self) -> str:
         """The words with a capital first letter."""
         return self.words[0].upper() + self.words[1:]
-
-    @property
-    def near(self) -> bool:
-        return self.days is not None and abs(self.days) <= NEAR
 
 
 def clean_text(text: object, most: int) -> str:
@@ -176,10 +172,7 @@ def due(deadline: str | None, today: date) -> Due | None:
     """Format the deadline `YYYY-MM-DD` relative to that day; None if there is none."""
     if not deadline:
         return None
-    try:
-        at = date.fromisoformat(deadline)
-    except ValueError:
-        return Due(phrase("due.on", day=clean_text(deadline, 20)), None)
+    at = date.fromisoformat(deadline)
     days, words = (at - today).days, current()
     named = words.date(at, "MMMEd" if at.year == today.year else "yMMMEd")
     if days in (-1, 0, 1):

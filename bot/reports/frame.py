@@ -153,11 +153,18 @@ def _line(document: Document, sources: int) -> Iterator[str]:
     yield price(document)
 
 
-def price(document: Document) -> str:
+def price(document: Document, digits: int = 3) -> str:
     """Return what it cost."""
     cost = document.cost_usd
-    told = phrase("no_price") if cost is None else current().usd(cost, 3)
+    told = phrase("no_price") if cost is None else current().usd(cost, digits)
     return phrase("answer.listed", price=told) if document.model == "offline" else told
+
+
+def cost_line(document: Report) -> str:
+    """Return what it cost, and the id of its run."""
+    tokens = phrase("tokens", n=document.usage.total)
+    run = phrase("run", id=clean_text(document.run_id, 80))
+    return f"{price(document, 4)} · {tokens} · {run}"
 
 
 def messages_of(document: Document) -> str:
@@ -182,13 +189,8 @@ def details_view(document: AnswerDocument, settings: ReplySettings, seconds: flo
 
 def report_details_view(document: Report, view: ReportView) -> Block:
     """Return the modal with the details of a report: what was read, all gaps, and the cost."""
-    blocks = list[Block]()
-    for title, rows in (("sources", view.sources), ("gaps", gaps(document))):
-        if rows:
-            lines = [f"• {_clean(each, 500)}" for each in rows]
-            blocks += _sections([f"*{phrase(title)}*", *lines])
-    blocks = blocks[:MAX_VIEW]
-    return _modal([*blocks, context_block("\n".join(map(escape_mrkdwn, view.foot)))])
+    blocks = [*_listed("sources", view.sources), *_listed("gaps", gaps(document))]
+    return _modal([*blocks[:MAX_VIEW], context_block("\n".join(map(escape_mrkdwn, view.foot)))])
 
 
 def message_view(text: str) -> Block:
@@ -229,14 +231,17 @@ def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) 
     if numbers.given:
         yield from _sections([f"*{phrase('sources')}*", *_sources(document, numbers)])
         yield from _statements(document, numbers)
-    if missing := gaps(document):
-        rows = [f"• {_clean(each, 500)}" for each in missing]
-        yield from _sections([f"*{phrase('gaps')}*", *rows])
+    yield from _listed("gaps", gaps(document))
     dropped = document.unsupported
     notes = [phrase("answer.unsupported", n=dropped)] if dropped else []
     notes += [phrase("answer.together")] if document.degraded else []
     yield from _sections(notes)
     yield context_block(_cost(document, seconds))
+
+
+def _listed(title: str, rows: Sequence[str]) -> Iterator[Block]:
+    if rows:
+        yield from _sections([f"*{phrase(title)}*", *(f"• {_clean(each, 500)}" for each in rows)])
 
 
 def _sections(lines: Sequence[str]) -> Iterator[Block]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -45,6 +45,8 @@ CLOSED = ("declined", "solved", "none")
 COLUMNS = ("id", "state", "first", "last")
 """Fields of an issue that have columns of their own."""
 Row = dict[str, Any]
+Note = dict[str, Any]
+"""Fields of a finding that earlier reports fill in."""
 Part = TypeVar("Part", SweepSection, SweepResult)
 
 
@@ -74,15 +76,8 @@ class Trace:
         return sorted(self.threads), sorted(self.messages)
 
     def count_shared(self, other: Trace) -> tuple[int, int]:
-        """Count the threads and messages that both have; none in two channels."""
-        if self.channel != other.channel:
-            return 0, 0
+        """Count the threads and messages that both have."""
         return len(self.threads & other.threads), len(self.messages & other.messages)
-
-    def merge(self, others: Iterable[Trace]) -> Trace:
-        all_of = [self, *others]
-        threads = frozenset().union(*(t.threads for t in all_of))
-        return Trace(self.channel, threads, frozenset().union(*(t.messages for t in all_of)))
 
 
 class Issue(DocumentPart):
@@ -124,61 +119,40 @@ class Issue(DocumentPart):
         return {"schedule": schedule, **columns, "body": body}
 
 
-@dataclass(slots=True)
-class Match:
-    """The known issues that match one finding."""
+def match_issues(traces: Sequence[Trace], known: Sequence[Issue]) -> list[list[Issue]]:
+    """Return what each finding of a report is of the known issues, which share a thread or a
+    message with it: first the one that it continues, then those that are part of it now.
 
-    issue: Issue | None = None
-    """The issue that the finding is."""
-    parent: Issue | None = None
-    """The issue that it was split from, which another finding of the report continues."""
-    absorbed: list[Issue] = field(default_factory=list)
-    """Issues that this finding now includes, and that are not reported separately any more."""
-
-
-def match_issues(traces: Sequence[Trace], known: Sequence[Issue]) -> list[Match]:
-    """Match the findings of one report to known issues; each issue is one finding at most.
-
-    Priority: most shared threads, then most shared messages, not solved, older.
+    Each issue is one finding at most. Priority: most shared threads, then most shared messages,
+    not solved, older.
     """
-    overlaps = _overlaps(traces, known)
-    ranked = sorted(overlaps, key=lambda pair: _rank(traces[pair[0]], known[pair[1]], pair))
-    issue_of: dict[int, int] = {}
-    continued, absorbed = set[int](), set[int]()
-    for k, n in ranked:
-        if k not in issue_of and n not in continued:
-            issue_of[k] = n
-            continued.add(n)
-    matches = [Match(known[issue_of[k]] if k in issue_of else None) for k in range(len(traces))]
-    for k, n in ranked:
-        match = matches[k]
-        if n not in continued and n not in absorbed:
-            absorbed.add(n)
-            match.absorbed.append(known[n])
-        elif n in continued and not (match.issue or match.parent):
-            match.parent = known[n]
+    by_channel: dict[str, list[Issue]] = {}
+    for issue in known:
+        by_channel.setdefault(issue.channel, []).append(issue)
+    pairs = [
+        (k, issue)
+        for k, trace in enumerate(traces)
+        for issue in by_channel.get(trace.channel, ())
+        if any(trace.count_shared(issue.trace))
+    ]
+    ranked = sorted(pairs, key=lambda pair: _rank(traces[pair[0]], pair[1]))
+    matches: list[list[Issue]] = [[] for _ in traces]
+    taken = set[str]()
+    for k, issue in ranked:
+        if issue.id not in taken and not matches[k]:
+            matches[k].append(issue)
+            taken.add(issue.id)
+    for k, issue in ranked:
+        if issue.id not in taken:
+            matches[k].append(issue)
+            taken.add(issue.id)
     return matches
 
 
-def _overlaps(traces: Sequence[Trace], known: Sequence[Issue]) -> set[tuple[int, int]]:
-    """Return pairs (finding, issue) that share a thread, or a message, in one channel."""
-    seen: dict[tuple[str, str], list[int]] = {}
-    for n, issue in enumerate(known):
-        for place in issue.trace.threads | issue.trace.messages:
-            seen.setdefault((issue.trace.channel, place), []).append(n)
-    return {
-        (k, n)
-        for k, trace in enumerate(traces)
-        for place in trace.threads | trace.messages
-        for n in seen.get((trace.channel, place), ())
-    }
-
-
-def _rank(trace: Trace, issue: Issue, pair: tuple[int, int]) -> tuple[Any, ...]:
+def _rank(trace: Trace, issue: Issue) -> tuple[Any, ...]:
     threads, messages = trace.count_shared(issue.trace)
     known = (issue.state in CLOSED, issue.first, issue.id)
-    apart = len(trace.threads ^ issue.trace.threads)
-    return (-threads, -messages, *known, apart, *trace.order, pair)
+    return (-threads, -messages, *known, len(trace.threads ^ issue.trace.threads), *trace.order)
 
 
 def new_id(trace: Trace, taken: Collection[str]) -> str:
@@ -216,17 +190,6 @@ def _same_owner(one: str, other: str) -> bool:
     return first == second or bool(first and second and (first <= second or second <= first))
 
 
-@dataclass(slots=True)
-class IssueNote:
-    """The result of comparing a finding with earlier reports."""
-
-    issue: str | None = None
-    change: Change | None = None
-    first: str | None = None
-    age_days: int | None = None
-    absorbed: list[str] = field(default_factory=list)
-
-
 def compare_issues(
     document: SweepReport, known: Sequence[Issue], last: datetime | None, reports: int
 ) -> SweepReport:
@@ -239,7 +202,7 @@ def compare_issues(
     notes = _notes(document.sections, known, at)
     sections = [_with_notes(section, notes) for section in document.sections]
     children = [_with_notes(child, notes) for child in document.subagents]
-    seen = {id for note in notes.values() for id in (note.issue, *note.absorbed)}
+    seen = {id for note in notes.values() for id in (note["issue"], *note["absorbed"])}
     still = _still_open(sections, [i for i in known if i.id not in seen], at)
     return document.model_copy(
         update={
@@ -273,42 +236,36 @@ def counts_of(
 
 def _notes(
     sections: Sequence[SweepSection], known: Sequence[Issue], at: datetime
-) -> dict[str, IssueNote]:
-    """Return the notes on the findings, by finding id."""
+) -> dict[str, Note]:
+    """Return what earlier reports know of the findings, by finding id."""
     found = [(s.channel, f) for s in sections for f in s.findings]
     traces = [Trace.of(channel, finding) for channel, finding in found]
     matches = match_issues(traces, known)
     taken = {issue.id for issue in known}
-    notes: dict[str, IssueNote] = {}
+    notes: dict[str, Note] = {}
     for k in sorted(range(len(found)), key=lambda k: (traces[k].order, k)):
         finding, match = found[k][1], matches[k]
-        note = _note(finding, match, at)
-        if match.issue is None and note.change:
-            note.issue = new_id(traces[k], taken)
-            taken.add(note.issue)
-        notes[finding.id] = note
+        was = match[0] if match else None
+        change = change_of(finding.state, finding.severity, finding.owner, was)
+        opened = [datetime.fromisoformat(finding.since)] if finding.since else []
+        first = iso(min([*opened, *(issue.first for issue in match)], default=at))
+        is_issue = bool(was or change)
+        id = was.id if was else new_id(traces[k], taken) if change else None
+        taken.add(id or "")
+        notes[finding.id] = {
+            "issue": id,
+            "change": change,
+            "first": first if is_issue else None,
+            "age_days": days_since(first, at) if is_issue else None,
+            "absorbed": [issue.id for issue in match[1:]],
+        }
     return notes
 
 
-def _note(finding: SweepFinding, match: Match, at: datetime) -> IssueNote:
-    was = match.issue or match.parent
-    change = change_of(finding.state, finding.severity, finding.owner, was)
-    opened = [datetime.fromisoformat(finding.since)] if finding.since else []
-    before = [i.first for i in (match.issue, *match.absorbed) if i]
-    first = min([*opened, *before], default=at)
-    return IssueNote(
-        issue=match.issue.id if match.issue else None,
-        change=change,
-        first=iso(first) if was or change else None,
-        age_days=days_since(iso(first), at) if was or change else None,
-        absorbed=[issue.id for issue in match.absorbed],
-    )
-
-
-def _with_notes(part: Part, notes: Mapping[str, IssueNote]) -> Part:
-    """Return the part with notes in its findings; one without a note gets an empty one."""
-    empty = IssueNote()
-    findings = [f.model_copy(update=asdict(notes.get(f.id, empty))) for f in part.findings]
+def _with_notes(part: Part, notes: Mapping[str, Note]) -> Part:
+    """Return the part with what is known of its findings."""
+    nothing: Note = {"issue": None, "change": None, "absorbed": []}
+    findings = [f.model_copy(update=notes.get(f.id, nothing)) for f in part.findings]
     return part.model_copy(update={"findings": findings})
 
 
@@ -317,13 +274,13 @@ def _still_open(
 ) -> list[KnownIssue]:
     """Return issues that needed action when last reported and were not seen since."""
     names = {s.channel: s.item for s in sections}
-    found = [i for i in unseen if i.state in NEEDS_ACTION and i.trace.channel in names]
+    found = [i for i in unseen if i.state in NEEDS_ACTION and i.channel in names]
     found.sort(key=lambda issue: (SEVERITIES.index(issue.severity), issue.first, issue.id))
     return [
         KnownIssue(
             issue=issue.id,
             claim=issue.claim,
-            item=names[issue.trace.channel],
+            item=names[issue.channel],
             severity=issue.severity,
             state=issue.state,
             owner=issue.owner,
@@ -381,48 +338,39 @@ def absorbed_in(document: SweepReport) -> list[str]:
     return [id for f in document.findings() if f.issue for id in f.absorbed or ()]
 
 
-def rows_after(
-    schedule: str, document: SweepReport, at: datetime, before: Mapping[str, sa.Row[Any]]
-) -> list[Row]:
-    """Return the rows of the issues in a report; `before`: the existing rows, by id."""
-    return [
-        _row(schedule, section, finding, at, before)
-        for section in document.sections
-        for finding in section.findings
-        if finding.issue
-    ]
-
-
 def _these(schedule: str, ids: Sequence[str]) -> sa.ColumnElement[bool]:
     return sa.and_(issues.c.schedule == schedule, issues.c.id.in_(ids))
 
 
-def _row(
-    schedule: str,
-    section: SweepSection,
-    finding: SweepFinding,
-    at: datetime,
-    before: Mapping[str, sa.Row[Any]],
-) -> Row:
-    """Return the row of an issue after a report, with all threads that it ever occurred in."""
-    ids = (finding.issue, *(finding.absorbed or ()))
-    earlier = [before[id] for id in ids if id in before]
-    new = Trace.of(section.channel, finding)
-    trace = new.merge(Issue.of(row).trace for row in earlier)
-    return Issue(
-        id=finding.issue or "",
-        state=finding.state,
-        first=datetime.fromisoformat(finding.first or ""),
-        last=at,
-        channel=section.channel,
-        item=section.item,
-        claim=finding.claim,
-        severity=finding.severity,
-        owner=finding.owner,
-        links=finding.links,
-        threads=sorted(trace.threads),
-        messages=sorted({*new.messages, *sorted(trace.messages)[-KEPT:]}),
-    ).row(schedule)
+def rows_after(
+    schedule: str, document: SweepReport, at: datetime, before: Mapping[str, sa.Row[Any]]
+) -> list[Row]:
+    """Return the rows of the issues in a report, with all threads that they ever occurred in.
+
+    `before`: the existing rows, by id.
+    """
+    rows = []
+    for section, finding in ((s, f) for s in document.sections for f in s.findings if f.issue):
+        ids = (finding.issue, *(finding.absorbed or ()))
+        new = Trace.of(section.channel, finding)
+        earlier = [Issue.of(before[id]) for id in ids if id in before]
+        messages = sorted({id for issue in earlier for id in issue.messages})
+        issue = Issue(
+            id=finding.issue or "",
+            state=finding.state,
+            first=datetime.fromisoformat(finding.first or ""),
+            last=at,
+            channel=section.channel,
+            item=section.item,
+            claim=finding.claim,
+            severity=finding.severity,
+            owner=finding.owner,
+            links=finding.links,
+            threads=sorted(new.threads.union(*(issue.threads for issue in earlier))),
+            messages=sorted({*new.messages, *messages[-KEPT:]}),
+        )
+        rows.append(issue.row(schedule))
+    return rows
 
 
 # ---- findings of panels

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from bot.citations import SPACED, neutralize_links
-from bot.reports.digest import digest_view, ended, summary
-from bot.reports.documents import Report, TriageReport
+from bot.citations import neutralize_links
+from bot.reports.documents import Report
 from bot.reports.panel import view_of
 from bot.reports.sweep import FINDINGS_FILE
 from bot.reports.view import (
@@ -34,35 +33,6 @@ def report_markdown(
     """Render a report; `categories` and `place` are as in `view_of`."""
     view = view_of(document, categories, place)
     return "\n".join(_Markdown(view).lines()) + "\n"
-
-
-def digest_answer(document: TriageReport, categories: Iterable[str] = ()) -> str:
-    """Return a triage as an answer, with `[F1.1]` where a verdict can be looked up."""
-    view = digest_view(document, categories)
-    lines = [summary(document), ended(document)]
-    lines += ["", f"**{view.words('first')}**"] if view.first else []
-    for number, line in enumerate(view.first, 1):
-        lines.append(f"{number}. {_drop_citations(line.text)}{_citations(line.findings)}")
-    for section in view.sections:
-        lines += ["", f"**{_drop_citations(section.title)}**"]
-        for group in section.groups:
-            indent = "  " if group.title else ""
-            lines += [f"- **{_drop_citations(group.title)}**"] if group.title else []
-            known = (_drop_citations(each.text) + _citations(each.findings) for each in group.intro)
-            lines += [f"{indent}- {each}" for each in known]
-            for entry in group.entries:
-                row = "".join(part if isinstance(part, str) else part.text for part in entry.row)
-                text = _drop_citations(row).replace("\n", " · ")
-                lines.append(f"{indent}- {text}{_citations([entry.finding])}")
-    return "\n".join(lines).strip()
-
-
-def _drop_citations(text: str) -> str:
-    return SPACED.sub("", text)  # only code cites
-
-
-def _citations(findings: Iterable[str]) -> str:
-    return "".join(f" [{id}]" for id in findings if id)
 
 
 def plain(text: str) -> str:

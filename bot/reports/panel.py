@@ -13,7 +13,7 @@ from bot.reports.documents import (
     TriageReport,
 )
 from bot.reports.formats import clean_text
-from bot.reports.frame import gaps
+from bot.reports.frame import cost_line, gaps
 from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     DOTS,
@@ -34,8 +34,6 @@ from subagents.contracts import LINE
 
 NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 2 * LINE, 260, 400, 300
 """Maximum characters of each; no claim of a specialist is that long, however it is cleaned."""
-MOST_GAPS = 10
-"""Lines about what is missing."""
 DOUBTFUL = 0.3
 """A confirmed finding that is less sure than this is shown on one line, as one of low severity."""
 MOST_QUOTES = 3
@@ -71,6 +69,7 @@ def _view(document: PanelReport) -> ReportView:
     numbers = {finding.id: n for n, finding in enumerate(document.findings, 1)}
     words = current()
     counts = _counts(document)
+    dropped = [words("dropped", n=document.unsupported)] if document.unsupported else []
     return ReportView(
         words=words,
         name=phrase("panel.name"),
@@ -79,9 +78,9 @@ def _view(document: PanelReport) -> ReportView:
         counts=counts,
         lead=tuple(_lead(document)),
         first=tuple(_first(document, numbers)),
-        gaps=tuple(_gaps(document)),
+        gaps=tuple(clean_text(each, SENTENCE) for each in gaps(document)),
         sections=tuple(_sections(document, numbers)),
-        foot=tuple(_foot(document)),
+        foot=(*dropped, cost_line(document)),
     )
 
 
@@ -126,21 +125,12 @@ def _lead(document: PanelReport) -> Iterator[str]:
         yield phrase("offline")
 
 
-def _gaps(document: PanelReport) -> list[str]:
-    """Return what is missing; the last line counts what else there is."""
-    told = [clean_text(each, SENTENCE) for each in gaps(document)]
-    if len(told) <= MOST_GAPS:
-        return told
-    shown = told[: MOST_GAPS - 1]
-    return [*shown, phrase("more", n=len(told) - len(shown))]
-
-
 def _first(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Highlight]:
     links = {finding.id: _link(finding) for finding in document.findings}
     for line in document.top_lines:
         known = sorted((id for id in line.findings if id in numbers), key=numbers.__getitem__)
         named = tuple(Reference(str(numbers[id]), links[id]) for id in known)
-        yield Highlight(clean_text(line.text, CLAIM), named, findings=tuple(known))
+        yield Highlight(clean_text(line.text, CLAIM), named)
 
 
 def _link(finding: PanelFinding) -> str:
@@ -213,7 +203,6 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
         title=title,
         quotes=tuple(clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES]),
         details=tuple(part for text, *rest in _details(finding) for part in (f"\n{text}", *rest)),
-        finding=finding.id,
     )
 
 
@@ -255,13 +244,3 @@ def _how(document: PanelReport) -> Iterator[str]:
     for alarm in document.alarms:
         name = clean_text(alarm.specialist, NAME)
         yield phrase(f"panel.alarm_{alarm.kind}", n=alarm.count, name=name)
-
-
-def _foot(document: PanelReport) -> Sequence[str]:
-    words, cost = current(), document.cost_usd
-    price = words("no_price") if cost is None else words.usd(cost, 4)
-    price += f" ({words('listed')})" if document.model == "offline" else ""
-    tokens = words("tokens", n=document.usage.total)
-    run = words("run", id=clean_text(document.run_id, 80))
-    dropped = [words("dropped", n=document.unsupported)] if document.unsupported else []
-    return [*dropped, f"{price} · {tokens} · {run}"]

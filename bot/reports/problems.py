@@ -176,7 +176,6 @@ def problems_of(document: SweepReport) -> list[SweepProblem]:
     Findings with one row of the tracker, or of one pattern that the parent named, are one problem.
     """
     at = datetime.fromisoformat(document.window.latest)
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
     members: dict[str, Member] = {}
     for section in document.sections:
         for finding in section.findings:

@@ -426,7 +426,6 @@ class _Sweep:
             text=first_clause(prose(title, CLAIM)).rstrip(".") or NOTHING,
             references=(Reference(str(number), url),),
             details=tuple(told),
-            findings=tuple(member.finding.id for member in problem.open),
         )
 
     def _acts(self, number: int, problem: SweepProblem) -> Iterator[Line]:

@@ -60,8 +60,6 @@ class Highlight:
     """How many further entries it rests on."""
     details: tuple[Line, ...] = ()
     """Lines below the text, which is a heading then."""
-    findings: tuple[str, ...] = ()
-    """Ids by which an answer cites what it rests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +129,6 @@ class Entry:
     table: EntryTable | None = None
     """Below everything else."""
     buttons: tuple[Button, ...] = ()
-    finding: str = ""
-    """Id by which an answer cites it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from bot.reports.documents import (
     cited_statements,
 )
 from bot.reports.issues import IssueStore, compare_issues
-from bot.reports.markdown import digest_answer
 from bot.requests.context import TaskContext, conversation_name
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs
@@ -43,7 +42,7 @@ from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from bot.storage.tables import budgets
 from bot.tasks.ask import Ask
 from bot.tasks.base import NOBODY, Request, Requester
-from bot.tasks.reports import inbox_triage, triage_label
+from bot.tasks.reports import inbox_triage, report_words, triage_label
 from bot.tasks.sweep import Sweep
 from bot.tasks.triage import Triage
 from config.schedules import Schedule
@@ -622,7 +621,7 @@ class OccurrenceRunner:
         except GoogleError as error:
             passing = isinstance(error, GoogleBusy)
             raise RunFailed(f"{phrase('run.nothing_read')} {error}", passing=passing) from error
-        text = digest_answer(made, triage.categories)
+        text = report_words(made)
         links = {f.id: f.links for r in task.fanout.own for f in r.findings if f.links}
         statements = cited_statements(text, links)
         document = TriageAnswer(

@@ -6,10 +6,11 @@ that was killed goes on when the same task works again over what its steps retur
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from zoneinfo import ZoneInfo
 
@@ -29,7 +30,7 @@ from scopes.clients import names_in
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.tool import ToolContext, Window, iso, one_line
+from scopes.tool import Item, ToolContext, Window, iso, one_line
 from subagents.agent import Agent
 from subagents.brief import TimeFrame, text_block
 from subagents.budget import Amount
@@ -319,6 +320,11 @@ class ReportTask:
         )
         self.agent = Agent(self.run, spec, Toolbox({}, self.run.gate, 1.0, ""), ctx)
         return (await self.agent.run()).text
+
+
+def label_of(items: Iterable[Item], label: Label = TRUSTED) -> Label:
+    """Return the label of a text that rests on these items, too."""
+    return reduce(Label.join, (item.label for item in items), label)
 
 
 def most_urgent(

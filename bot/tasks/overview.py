@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from bot.citations import BARE, SPACED, Statement, ids_in, statements
@@ -31,37 +31,29 @@ class Overview:
     """The verified part of a parent's lines."""
 
     first: tuple[Statement, ...] = ()
-    problems: tuple[Statement, ...] = ()
-    """Each cites at least two findings, and none is in two of them."""
+    problems: tuple[SharedPattern, ...] = ()
+    """Each has at least two findings, and none is in two of them."""
     decisions: tuple[Statement, ...] = ()
     """What only the reader can decide."""
     pairs: tuple[tuple[str, str], ...] = ()
     """Id of a finding, and the key or id of the row that it is said to match."""
-
-    def shared_patterns(self, channels: Mapping[str, str]) -> list[SharedPattern]:
-        """Return the problems; `channels`: id of a finding -> name of its channel."""
-        return [
-            SharedPattern(
-                text=each.text,
-                findings=list(each.findings),
-                markets=list(dict.fromkeys(channels[id] for id in each.findings)),
-            )
-            for each in self.problems
-        ]
 
 
 def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     """Parse the lines that rest on findings; `channels`: id of a finding -> its channel."""
     rest: list[str] = []
     decided: list[str] = []
-    problems: list[Statement] = []
+    problems: list[SharedPattern] = []
     placed: set[str] = set()
     pairs: list[tuple[str, str]] = []
     for line in text.splitlines():
         if found := _PROBLEM.match(line):
-            for problem in _problem(found[1], channels.keys() - placed):
-                problems.append(problem)
-                placed.update(problem.findings)
+            cited = dict.fromkeys(i for i in ids_in(found[1]) if i in channels.keys() - placed)
+            said = SPACED.sub("", found[1]).strip(" .")
+            if said and len(cited) > 1:
+                markets = list(dict.fromkeys(channels[id] for id in cited))
+                problems.append(SharedPattern(text=said, findings=list(cited), markets=markets))
+                placed.update(cited)
         elif tracked := _TRACKED.match(line):
             pairs += _pairs(tracked[1], channels)
         elif decision := _DECIDE.match(line):
@@ -78,12 +70,6 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
         tuple(decisions[:MAX_DECISIONS]),
         tuple(pairs),
     )
-
-
-def _problem(said: str, known: Collection[str]) -> list[Statement]:
-    cited = tuple(dict.fromkeys(id for id in ids_in(said) if id in known))
-    text = SPACED.sub("", said).strip(" .")
-    return [Statement(text, cited)] if text and len(cited) > 1 else []
 
 
 def _pairs(said: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -119,100 +105,66 @@ MAX_KNOWN: Final = 2
 SAME, TOGETHER, NEXT = "SAME:", "KNOWN:", "NEXT:"
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A subject of at least two threads."""
-
-    text: str
-    findings: tuple[str, ...]
-    known: tuple[Statement, ...] = ()
-    """What they say together; each cites the threads that say it."""
-    steps: tuple[Statement, ...] = ()
-    """Next steps that other threads of the topic answer in part: the first finding is that of the
-    thread whose step it is, the others are those that answer it."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TriageLines:
-    """Lines that rest on verdicts, by the ids of their findings."""
+    """Lines that rest on verdicts."""
 
-    first: tuple[Statement, ...] = ()
-    matters: tuple[Topic, ...] = ()
+    first: list[TriageLine] = field(default_factory=list)
+    matters: list[SharedTopic] = field(default_factory=list)
     """No thread is in two of them."""
     dropped: int = 0
     """Lines on a topic whose figures no cited verdict holds."""
 
-    def with_first(self, lines: Sequence[Statement]) -> TriageLines:
-        return replace(self, first=tuple(lines))
 
-    def top_lines(self, threads: Mapping[str, str]) -> list[TriageLine]:
-        """Return what to do first; `threads`: id of a finding -> id of its thread."""
-        return _lines(self.first, threads)
+def read_triage_lines(
+    text: str, told: Mapping[str, str], threads: Mapping[str, str]
+) -> TriageLines:
+    """Parse the lines that cite known findings.
 
-    def topics(self, threads: Mapping[str, str]) -> list[SharedTopic]:
-        """Return what several threads are about."""
-        return [
-            SharedTopic(
-                text=topic.text,
-                threads=_threads(topic.findings, threads),
-                known=_lines(topic.known, threads),
-                steps=_lines(topic.steps, threads),
-            )
-            for topic in self.matters
-        ]
-
-
-def _lines(said: Sequence[Statement], threads: Mapping[str, str]) -> list[TriageLine]:
-    return [
-        TriageLine(text=s.text, findings=list(s.findings), threads=_threads(s.findings, threads))
-        for s in said
-    ]
-
-
-def _threads(findings: Sequence[str], threads: Mapping[str, str]) -> list[str]:
-    return [threads[i] for i in findings if i in threads]
-
-
-def read_triage_lines(text: str, told: Mapping[str, str]) -> TriageLines:
-    """Parse the lines that cite known findings; `told`: id of a finding -> what its verdict says.
-
-    A thread belongs to its first topic only. What is said of a topic cites threads of that topic
+    `told` and `threads`: id of a finding -> what its verdict says, and the id of its thread. A
+    thread belongs to its first topic only. What is said of a topic cites threads of that topic
     alone, and each of its figures occurs in what they say.
     """
-    first: list[Statement] = []
-    matters: list[Topic] = []
-    further: list[tuple[str, Statement]] = []
+    lines = TriageLines()
+    further: list[tuple[str, TriageLine]] = []
     placed: set[str] = set()
     for line in text.splitlines():
-        cited = tuple(dict.fromkeys(i for i in ids_in(line) if i in told))
+        cited = list(dict.fromkeys(i for i in ids_in(line) if i in told))
         said = SPACED.sub("", line).strip(" -*•").rstrip(" ,;")
         mark = next((m for m in (SAME, TOGETHER, NEXT) if said.upper().startswith(m)), "")
-        statement = Statement(said[len(mark) :].strip(), cited)
+        said = said[len(mark) :].strip()
         if mark == SAME:
-            rest = tuple(i for i in cited if i not in placed)
+            rest = [threads[i] for i in cited if threads[i] not in placed]
             if len(rest) > 1:
                 placed.update(rest)
-                matters.append(Topic(statement.text, rest))
-        elif mark and statement.text and cited:
-            further.append((mark, statement))
-        elif said and cited and len(first) < MAX_RELATED:
-            first.append(statement)
-    true = [each for each in further if _is_told(each[1], told) and not BARE.search(each[1].text)]
-    topics = [_with_lines(topic, true) for topic in matters]
-    return TriageLines(tuple(first), tuple(topics), len(further) - len(true))
+                lines.matters.append(SharedTopic(text=said, threads=rest))
+        elif said and cited:
+            read = TriageLine(text=said, findings=cited, threads=[threads[i] for i in cited])
+            if mark:
+                further.append((mark, read))
+            elif len(lines.first) < MAX_RELATED:
+                lines.first.append(read)
+    for mark, read in further:
+        if BARE.search(read.text) or not _is_told(read, told):
+            lines.dropped += 1
+            continue
+        _add(mark, read, lines.matters)
+    return lines
 
 
-def _with_lines(topic: Topic, further: Sequence[tuple[str, Statement]]) -> Topic:
-    own = [(mark, said) for mark, said in further if set(said.findings) <= set(topic.findings)]
-    steps: dict[str, Statement] = {}
-    for mark, said in own:
-        if mark == NEXT and len(said.findings) > 1:
-            steps.setdefault(said.findings[0], said)
-    known = [said for mark, said in own if mark == TOGETHER]
-    return replace(topic, known=tuple(known[:MAX_KNOWN]), steps=tuple(steps.values()))
+def _add(mark: str, line: TriageLine, matters: Sequence[SharedTopic]) -> None:
+    """Add a line to the topic that all its threads belong to; a thread has one step."""
+    topic = next((t for t in matters if set(line.threads) <= set(t.threads)), None)
+    if topic is None:
+        return
+    stepped = {step.threads[0] for step in topic.steps}
+    if mark == TOGETHER and len(topic.known) < MAX_KNOWN:
+        topic.known.append(line)
+    elif mark == NEXT and len(line.threads) > 1 and line.threads[0] not in stepped:
+        topic.steps.append(line)
 
 
-def _is_told(said: Statement, told: Mapping[str, str]) -> bool:
+def _is_told(said: TriageLine, told: Mapping[str, str]) -> bool:
     """Return whether the verdicts that a line cites hold each figure of it, short ones too."""
     known = {int(d) for id in said.findings for d in _DIGITS.findall(_ungrouped(told[id]))}
     return {int(d) for d in _DIGITS.findall(_ungrouped(said.text))} <= known
@@ -241,17 +193,16 @@ def urgency(result: SubagentResult) -> tuple[bool, str, int]:
     return (not (value.asked_of_me or priority == 0), value.deadline or "9999", priority)
 
 
-def by_urgency(results: Sequence[SubagentResult]) -> list[Statement]:
+def by_urgency(results: Sequence[SubagentResult], threads: Mapping[str, str]) -> list[TriageLine]:
     """Return what to do first without a model: asked of the reader, or urgent and due."""
     ranked = [r for r in sorted(results, key=urgency) if _is_to_do(r) and r.findings]
-    return [Statement(_act(r), (r.findings[0].id,)) for r in ranked[:MAX_RELATED]]
+    first = (r.findings[0] for r in ranked[:MAX_RELATED])
+    return [
+        TriageLine(text=f.next_step or f.claim, findings=[f.id], threads=[threads[f.id]])
+        for f in first
+    ]
 
 
 def _is_to_do(result: SubagentResult) -> bool:
     value = verdict(result)
     return bool(value and (value.asked_of_me or (value.priority == "high" and value.deadline)))
-
-
-def _act(result: SubagentResult) -> str:
-    finding = result.findings[0]
-    return finding.next_step or finding.claim

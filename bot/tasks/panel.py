@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import islice
 from typing import Literal
 
@@ -34,7 +33,7 @@ from bot.reports.issues import (
     panel_key,
     save_findings,
 )
-from bot.tasks.base import Opening, ReportTask, coverage_of, record_task, total
+from bot.tasks.base import Opening, ReportTask, coverage_of, label_of, record_task, total
 from bot.tasks.material import (
     MaterialRefused,
     ReviewMaterial,
@@ -48,7 +47,7 @@ from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.clean import printable
 from scopes.handles import Handles
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED
 from scopes.notes import Notes, read_note
 from scopes.tool import Item, estimate_tokens, iso, tokens_of
 from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
@@ -259,20 +258,19 @@ class Panel(ReportTask):
         if self.asked_by is None:
             await record_task(self)
         with in_language(self.language):
-            return await self._work()
-
-    async def _work(self) -> PanelReport:
-        start = await self.run.once(f"{self.run.id}/{self.context}/start", PanelStart, self._start)
-        self._plan(start)
-        shares = self.settings.shares
-        async with self._phase("read", shares.read, 1 - shares.read) as phase:
-            await self._read(phase)
-        if not self.degraded:
-            async with self._phase("challenge", shares.challenge, shares.report) as phase:
-                await self._judge(phase)
-        async with self._phase("report", shares.report, 0) as phase, self.reserve():
-            await self._overview(phase)
-        return compare_panel(self._document(), start.known, self.texts)
+            start = await self.run.once(
+                f"{self.run.id}/{self.context}/start", PanelStart, self._start
+            )
+            self._plan(start)
+            shares = self.settings.shares
+            async with self._phase("read", shares.read, 1 - shares.read) as phase:
+                await self._read(phase)
+            if not self.degraded:
+                async with self._phase("challenge", shares.challenge, shares.report) as phase:
+                    await self._judge(phase)
+            async with self._phase("report", shares.report, 0) as phase, self.reserve():
+                await self._overview(phase)
+            return compare_panel(self._document(), start.known, self.texts)
 
     @property
     def _key(self) -> str:
@@ -326,10 +324,9 @@ class Panel(ReportTask):
             phase.contexts, phase.tokens = len(used), usage.total
 
     async def _wave(self, phase: PanelPhase, briefs: Sequence[Brief]) -> list[SubagentResult]:
-        """Run the subagents of one round of a phase."""
+        """Run subagents of a phase together."""
         results = await self.fanout.run_all(briefs)
         self.used[phase.name] += results
-        phase.rounds += 1
         for brief, result in zip(briefs, results, strict=True):
             assert brief.panel
             self.alarms.update((kind, brief.panel.name) for kind in result.alarms)
@@ -384,7 +381,7 @@ class Panel(ReportTask):
         reading = Reading(Specialist(EVERYBODY, "", "", {}, ()))
         brief = self._brief("review", reading, self.parts[0], PanelBrief(""), task)
         reading.add_round(await self._wave(phase, [brief]), self.texts, self.profile.categories)
-        self.readings = [reading]
+        self.readings, phase.rounds = [reading], 1
         self._join()
 
     def _join(self) -> None:
@@ -432,12 +429,12 @@ class Panel(ReportTask):
         routed = route(findings.values(), authors, affinities, found_by=found_by)
         left, changed = set(findings), True
         while left and changed and self._may_go_on(phase, CHALLENGE_ROUNDS):
-            draw = phase.rounds + 1
+            phase.rounds += 1
             asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
-            opinions = await self._opinions(phase, asked, draw)
+            opinions = await self._opinions(phase, asked, phase.rounds)
             changed = challenge.record(opinions)
             left = challenge.open()
-            if draw == 1 and left:
+            if phase.rounds == 1 and left:
                 await self._defend(phase, left)
                 left = challenge.open()
         if not left or not changed:
@@ -451,9 +448,7 @@ class Panel(ReportTask):
         for id, author in self.challenge.authors.items():
             if id in contested and self.challenge.objections(id):
                 asked.setdefault(author, []).append(id)
-        rounds = phase.rounds
         self.challenge.record(await self._opinions(phase, asked, 1, defends=True))
-        phase.rounds = rounds
 
     async def _opinions(
         self, phase: PanelPhase, asked: dict[str, list[str]], draw: int, *, defends: bool = False
@@ -528,7 +523,7 @@ class Panel(ReportTask):
         ):
             task = task.replace(f"{{{name}}}", text)
         categories = self.profile.categories if contract == "review" else ()
-        label = _join(self.run.gate.inherited_label(self.request.label), material)
+        label = label_of(material, self.run.gate.inherited_label(self.request.label))
         what = "defence" if panel.defends else contract
         draft = BriefDraft(
             task=task,
@@ -626,7 +621,7 @@ class Panel(ReportTask):
         usage, cost = total(results, *self.spent)
         coverage = self._coverage(results)
         agreement = self.challenge.agreement() if self.challenge else None
-        label = _join(self.request.label.join(join_labels(results)), self.material.items)
+        label = label_of(self.material.items, self.request.label.join(join_labels(results)))
         return PanelReport(
             run_id=self.run.id,
             status=self._status(coverage),
@@ -705,11 +700,6 @@ class Panel(ReportTask):
             told.setdefault(normal(reason), (reason, {}))[1][reading.specialist.name] = None
         missing += [Gap(source=", ".join(names), reason=reason) for reason, names in told.values()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
-
-
-def _join(label: Label, items: Iterable[Item]) -> Label:
-    """Return the label of a text that rests on these items, too."""
-    return reduce(Label.join, (item.label for item in items), label)
 
 
 def _why(result: SubagentResult) -> str:

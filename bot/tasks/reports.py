@@ -11,10 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 import scopes
+from bot.citations import SPACED
 from bot.mailbox.accounts import how_to_connect
-from bot.reports.documents import Gap, PanelReport, Report, SweepReport, TriageReport
+from bot.reports.digest import summary
+from bot.reports.documents import (
+    CitedStatement,
+    Gap,
+    PanelReport,
+    Report,
+    SweepReport,
+    SweepSection,
+    TopLine,
+    TriageLine,
+    TriageReport,
+)
+from bot.reports.formats import clean_text
 from bot.reports.frame import gap_text
-from bot.reports.markdown import digest_answer
 from bot.tasks.base import Request, Workplace, whole_or_partial
 from bot.tasks.material import (
     MaterialRefused,
@@ -28,7 +40,7 @@ from bot.tasks.sources import match_channels, seen_channels
 from bot.tasks.sweep import NOBODY, Sweep
 from config.panels import load_profile
 from config.settings import SettingsError
-from config.words import Text, phrase
+from config.words import ENGLISH, Text, phrase
 from scopes.clients import names_in, with_clients
 from scopes.label import Label
 from scopes.slack_client import SlackRefused
@@ -61,8 +73,9 @@ ABSENT, UNLISTED = Text("gap.absent"), Text("gap.unlisted")
 ONE_REPORT = "This request has its report already; another one needs a request of its own."
 NOTHING_TO_ADD = "NONE"
 """What a parent writes that leaves the answer to the report."""
-TOLD_OF_CHANNEL = 5
-"""Issues of a channel that the answer tells in words; the report has all."""
+TOLD_OF_CHANNEL, MAX_TOLD = 5, 700
+"""Issues of a channel, and characters of one line, that the answer tells in words; the report
+has all."""
 BELOW = (
     "The program shows this report, whole, below your answer: do not repeat it. Write only what "
     f"the request asks beyond it; if that is nothing, write only {NOTHING_TO_ADD}."
@@ -109,17 +122,6 @@ class Reports:
     def _allows(self, scope: str) -> bool:
         return scope in scopes.permitted(self.request.allowed.scopes)
 
-    @property
-    def text(self) -> str:
-        """The report in words, with citations; empty where there is none."""
-        if self.report is None:
-            return ""
-        if isinstance(self.report, TriageReport):
-            return digest_answer(self.report, self.app.settings.triage.categories)
-        if isinstance(self.report, PanelReport):
-            return "\n".join(panel_lines(self.report))
-        return "\n".join(sweep_lines(self.report))
-
     async def __call__(self, call: ToolCall, ctx: ToolContext) -> Outcome:
         """Run one call; what its parent is shown of the report is a view of its subagents."""
         parent = self.delegation.fanout.parent
@@ -146,86 +148,7 @@ class Reports:
         self.delegation.record_view(results, text)
         return Outcome(text, Origin.VIEW, " ".join(r.id for r in results), found.label)
 
-    async def sweep(
-        self, ctx: ToolContext, channels: list[str], since: str, until: str, language: str
-    ) -> ToolResult:
-        """Sweep the channels that these names mean, of those that the requester may read."""
-        self._only_one()
-        window = self.window(since, until, self.app.settings.sweep.since_days)
-        key, chosen = f"{ctx.key}/channels", lambda: self._channels(ctx, channels)
-        try:
-            made = await self.run.once(key, ChosenChannels, chosen)
-        except SlackRefused as error:
-            self.missing.append(str(error))
-            raise ToolError(f"{error}.") from error
-        if not made.channels:
-            why = "; ".join(map(gap_text, made.missing))
-            raise ToolError(f"None of them can be swept: {why}. Try list_channels.")
-        settings = self.app.settings
-        await self.app.extend(self.run, settings.limits.cost_usd, settings.sweep.time_s)
-        task = self.task = Sweep(
-            *(self.app, self.run),
-            replace(self.request, window=window),
-            *(made.channels, made.tracker),
-            language=settings.report.language
-            or language.strip().casefold()[:8]
-            or self.request.requester.language
-            or "en",
-            asked_by=self.delegation.fanout,
-        )
-        report = await task.work()
-        report.coverage.not_covered += made.missing
-        report.status = whole_or_partial(report.status, report.coverage)
-        return self._result_of(report, Label.of(report.label))
-
-    async def triage(
-        self, ctx: ToolContext, since: str, until: str, limit: int | None
-    ) -> ToolResult:
-        """Triage the mailbox of the requester; `limit`: only the newest so many threads."""
-        from scopes.google.errors import GoogleError
-
-        self._only_one()
-        try:
-            task = await inbox_triage(self.app, self.run, self._mail_request(since, until), self)
-            if task is None:
-                how = how_to_connect(self.app.settings)
-                raise ToolError(phrase("mail.not_connected", how=how))
-            task.limit = limit
-            self.task = task
-            settings = self.app.settings.triage
-            await self.app.extend(self.run, settings.budget_usd, settings.time_s)
-            report = await task.work()
-        except GoogleError as error:
-            self.missing.append(str(error))
-            raise ToolError(str(error)) from error
-        return self._result_of(report, triage_label(self.request, task))
-
-    async def review(
-        self, ctx: ToolContext, source: str, profile: str, language: str
-    ) -> ToolResult:
-        """Have a panel review one thread, attached file or link that the requester may read."""
-        self._only_one()
-        settings, key = self.app.settings, f"{ctx.key}/material"
-
-        async def read() -> ReviewMaterial:
-            return check_size(await self._material(ctx, source), settings)
-
-        try:
-            loaded = load_profile(profile.strip().casefold(), settings.panel.profiles)
-            material = await self.run.once(key, ReviewMaterial, read)
-        except (SettingsError, MaterialRefused) as error:
-            raise ToolError(str(error)) from None
-        await self.app.extend(self.run, settings.panel.budget_usd, settings.panel.time_s)
-        asked = language.strip().casefold()[:8] or self.request.requester.language
-        task = self.task = Panel(
-            *(self.app, self.run, self.request, material, loaded, material.name),
-            language=settings.report.language or asked,
-            asked_by=self.delegation.fanout,
-        )
-        report = await task.work()
-        return self._result_of(report, Label.of(report.label))
-
-    async def _material(self, ctx: ToolContext, source: str) -> ReviewMaterial:
+    async def read_material(self, ctx: ToolContext, source: str) -> ReviewMaterial:
         """Read what is to be reviewed with the tool of its kind. Raises MaterialRefused."""
         if found := material_of_attachment(source, self.request.files, self.request.label):
             return found
@@ -248,13 +171,18 @@ class Reports:
             assert isinstance(self.task, Triage)
             await self.app.mail.record_delivery(self.task.handled(self.task.reader.owner))
 
-    def _only_one(self) -> None:
+    def check_only_one(self) -> None:
         if self.task:
             raise ToolError(ONE_REPORT)
 
-    def _result_of(self, report: Report, label: Label) -> ToolResult:
+    def result_of(self, report: Report, label: Label) -> ToolResult:
         self.report = report
         return ToolResult(note="\n".join([*_summary(report), BELOW]), label=label)
+
+    def language(self, asked: str) -> str:
+        """Return the language of a report: that of the settings, of the answer, of the reader."""
+        asked = asked.strip().casefold()[:8]
+        return self.app.settings.report.language or asked or self.request.requester.language
 
     def window(self, since: str, until: str, days: int) -> Window:
         """Return what to read; so many days without `since`. Raises ToolError."""
@@ -263,14 +191,14 @@ class Reports:
         except BriefRefused as refusal:
             raise ToolError(f"{refusal}.") from refusal
 
-    def _mail_request(self, since: str, until: str) -> Request:
+    def mail_request(self, since: str, until: str) -> Request:
         """Return the request with the window of its mails: of a file all, unless it says when."""
         if not (since or until or self.app.mail):
             return self.request
         window = self.window(since, until, self.app.settings.triage.since_days)
         return replace(self.request, window=window)
 
-    async def _channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
+    async def choose_channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
         """Find the channels meant: those that the request names or the parent has listed.
 
         A pattern means private ones only where nobody but the requester reads the answer.
@@ -312,7 +240,29 @@ async def sweep_channels(
     """Sweep channels for all customer issues now: a subagent each, one report below your answer.
     `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
     for a subagent. `language`: that of your answer, as a code (es)."""
-    return await ctx.client(Reports).sweep(ctx, channels, since, until, language)
+    reports = ctx.client(Reports)
+    reports.check_only_one()
+    app, run, settings = reports.app, reports.run, reports.app.settings
+    window = reports.window(since, until, settings.sweep.since_days)
+    key, chosen = f"{ctx.key}/channels", lambda: reports.choose_channels(ctx, channels)
+    try:
+        made = await run.once(key, ChosenChannels, chosen)
+    except SlackRefused as error:
+        reports.missing.append(str(error))
+        raise ToolError(f"{error}.") from error
+    if not made.channels:
+        why = "; ".join(map(gap_text, made.missing))
+        raise ToolError(f"None of them can be swept: {why}. Try list_channels.")
+    await app.extend(run, settings.limits.cost_usd, settings.sweep.time_s)
+    task = reports.task = Sweep(
+        *(app, run, replace(reports.request, window=window), made.channels, made.tracker),
+        language=reports.language(language) or ENGLISH,
+        asked_by=reports.delegation.fanout,
+    )
+    report = await task.work()
+    report.coverage.not_covered += made.missing
+    report.status = whole_or_partial(report.status, report.coverage)
+    return reports.result_of(report, Label.of(report.label))
 
 
 @tool(client=Reports)
@@ -325,7 +275,24 @@ async def triage_inbox(
     """Triage the requester's own mailbox now: a subagent a thread, one digest below your answer.
     `since`, `until`: only if the request says when, as for a subagent. `limit`: only if it says how
     many threads, the newest ones."""
-    return await ctx.client(Reports).triage(ctx, since, until, limit)
+    from scopes.google.errors import GoogleError
+
+    reports = ctx.client(Reports)
+    reports.check_only_one()
+    app, run, settings = reports.app, reports.run, reports.app.settings.triage
+    try:
+        task = await inbox_triage(app, run, reports.mail_request(since, until), reports)
+        if task is None:
+            how = how_to_connect(app.settings)
+            raise ToolError(phrase("mail.not_connected", how=how))
+        task.limit = limit
+        reports.task = task
+        await app.extend(run, settings.budget_usd, settings.time_s)
+        report = await task.work()
+    except GoogleError as error:
+        reports.missing.append(str(error))
+        raise ToolError(str(error)) from error
+    return reports.result_of(report, triage_label(reports.request, task))
 
 
 @tool(client=Reports)
@@ -336,7 +303,26 @@ async def review(
     answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
     changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
     incidents), or another that the request names. `language`: of your answer, as a code (es)."""
-    return await ctx.client(Reports).review(ctx, source, profile, language)
+    reports = ctx.client(Reports)
+    reports.check_only_one()
+    app, run, settings = reports.app, reports.run, reports.app.settings
+
+    async def read() -> ReviewMaterial:
+        return check_size(await reports.read_material(ctx, source), settings)
+
+    try:
+        loaded = load_profile(profile.strip().casefold(), settings.panel.profiles)
+        material = await run.once(f"{ctx.key}/material", ReviewMaterial, read)
+    except (SettingsError, MaterialRefused) as error:
+        raise ToolError(str(error)) from None
+    await app.extend(run, settings.panel.budget_usd, settings.panel.time_s)
+    task = reports.task = Panel(
+        *(app, run, reports.request, material, loaded, material.name),
+        language=reports.language(language),
+        asked_by=reports.delegation.fanout,
+    )
+    report = await task.work()
+    return reports.result_of(report, Label.of(report.label))
 
 
 TOOLS = (sweep_channels, triage_inbox, review)
@@ -421,31 +407,44 @@ def _summary(report: Report) -> Iterator[str]:
         yield "No thread has anything new since the last digest: the report says so."
 
 
-def sweep_lines(report: SweepReport) -> Iterator[str]:
-    """Yield the report in words, with citations, for later questions about it."""
-    for number, line in enumerate(report.top_lines, 1):
-        yield f"{number}. {line.text} {_citations(line.findings)}"
-    for pattern in report.patterns:
-        yield f"- {pattern.text} {_citations(pattern.findings)}"
-    for section in report.sections:
-        yield f"\n**#{section.item}** ({section.status})"
-        still = [f for f in section.findings if f.state in NEEDS_ACTION]
-        for finding in still[:TOLD_OF_CHANNEL]:
-            who = "" if finding.owner == NOBODY else f" · {finding.owner}"
-            yield f"- {finding.claim} ({finding.state}, {finding.severity}){who} [{finding.id}]"
-        if not still:
-            yield "- Nothing is open." if section.findings else f"- {section.summary}"
+def report_words(report: Report) -> str:
+    """Return a report in words, with citations, for later questions about it."""
+    return "\n".join(_lines(report)).strip()
 
 
-def panel_lines(report: PanelReport) -> Iterator[str]:
-    """Yield a review in words, with citations, for later questions about it."""
-    for number, line in enumerate(report.top_lines, 1):
-        yield f"{number}. {line.text} {_citations(line.findings)}"
-    for finding in report.findings:
-        if finding.claim:
-            facts = f"{finding.outcome}, {finding.severity}, {finding.place}"
-            yield f"- {finding.claim} ({facts}) {_citations([finding.id])}"
+def _lines(report: Report) -> Iterator[str]:
+    if isinstance(report, TriageReport):
+        yield summary(report)
+    first: Sequence[TopLine | TriageLine | CitedStatement] = report.top_lines
+    for number, line in enumerate(first, 1):
+        yield f"{number}. {_cited(line.text, *line.findings)}"
+    if isinstance(report, SweepReport):
+        yield from (f"- {_cited(each.text, *each.findings)}" for each in report.patterns)
+        yield from (line for section in report.sections for line in _section(section))
+    elif isinstance(report, TriageReport):
+        for verdict in report.verdicts:
+            told = filter(None, (verdict.priority, verdict.deadline))
+            text = f"{verdict.subject}: {verdict.proposed_action} ({', '.join(told)})"
+            yield f"- {_cited(text, verdict.finding or '')}"
+        yield from (f"- {_cited(gap_text(each.gap))}" for each in report.unreadable)
+    else:
+        for each in report.findings:
+            facts = f"{each.outcome}, {each.severity}, {each.place}"
+            yield from [f"- {_cited(f'{each.claim} ({facts})', each.id)}"] if each.claim else []
 
 
-def _citations(findings: Sequence[str]) -> str:
-    return "".join(f"[{id}]" for id in findings)
+def _section(section: SweepSection) -> Iterator[str]:
+    yield f"\n**#{section.item}** ({section.status})"
+    still = [f for f in section.findings if f.state in NEEDS_ACTION]
+    for finding in still[:TOLD_OF_CHANNEL]:
+        who = "" if finding.owner == NOBODY else f" · {finding.owner}"
+        text = f"{finding.claim} ({finding.state}, {finding.severity}){who}"
+        yield f"- {_cited(text, finding.id)}"
+    if not still:
+        yield "- Nothing is open." if section.findings else f"- {section.summary}"
+
+
+def _cited(text: str, *findings: str) -> str:
+    """Return a text of others, cleaned, with these citations alone: only code cites."""
+    told = SPACED.sub("", clean_text(text, MAX_TOLD))
+    return told + "".join(f" [{id}]" for id in findings if id)

@@ -82,7 +82,6 @@ class Share:
 class ChannelPlan:
     """The shares of a channel, or why there are none."""
 
-    channel: str
     shares: tuple[Share, ...] = ()
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Root of a thread -> the bug keys that it names."""
@@ -109,20 +108,15 @@ class SweepSource:
 
     def set_state(self, ids: Sequence[str], state: State) -> None:
         """Set the state of the findings with these ids."""
-        self.read = [
-            (
-                share,
-                result.model_copy(
-                    update={
-                        "findings": [
-                            f.model_copy(update={"state": state}) if f.id in ids else f
-                            for f in result.findings
-                        ]
-                    }
-                ),
-            )
-            for share, result in self.read
-        ]
+
+        def changed(result: SubagentResult) -> SubagentResult:
+            found = [
+                each.model_copy(update={"state": state}) if each.id in ids else each
+                for each in result.findings
+            ]
+            return result.model_copy(update={"findings": found})
+
+        self.read = [(share, changed(result)) for share, result in self.read]
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import aiohttp
@@ -33,6 +34,7 @@ from bot.tasks.base import (
     ReportTask,
     count_statuses,
     coverage_of,
+    label_of,
     most_urgent,
     record_task,
     total,
@@ -45,7 +47,7 @@ from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_en
 from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.handles import Handles
-from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import Window, iso
@@ -148,15 +150,12 @@ def by_count(findings: Sequence[Finding]) -> list[Statement]:
 PLAN_SHARE = 0.75
 """Share of a sweep's time after which no further channel is read."""
 
-PATIENCE_S = 5.0
-"""Seconds that a channel may delay those after it."""
-
 SIGN_S = 10.0
 """Seconds without a plan after which a sign of progress is shown."""
 
 
 class SweepPlanner:
-    """Plans channels without a model, as they come; holds only the texts that are being read."""
+    """Plans channels without a model, many at a time; holds only the texts that are being read."""
 
     def __init__(
         self,
@@ -169,35 +168,25 @@ class SweepPlanner:
         self._group = group
         self._room = asyncio.Semaphore(run.limits.max_concurrency)
         self._until = asyncio.get_running_loop().time() + PLAN_SHARE * run.budget.seconds_left()
-        self._tasks: list[asyncio.Task[ChannelPlan]] = []
-        self._head = 0.0
-        """When the current first task became the first."""
+        self._tasks: dict[str, asyncio.Task[ChannelPlan]] = {}
         self._holding: set[str] = set()
 
-    async def next(self) -> ChannelPlan:
-        """Return the next plan, in the order of the channels unless one delays all others.
+    async def plan(self, source: SweepSource) -> ChannelPlan:
+        """Return the plan of a channel; those after it are read meanwhile.
 
         It is the work of a step: channels whose plan an earlier process returned are not read
         again.
         """
-        clock = asyncio.get_running_loop().time
         if not self._tasks:
-            left = [source for source in self._sources if source.plan is None]
-            self._tasks = [self._group.create_task(self._plan_in_turn(source)) for source in left]
-            self._head = clock()
+            left = [each for each in self._sources if each.plan is None]
+            self._tasks = {
+                each.channel.id: self._group.create_task(self._plan_in_turn(each)) for each in left
+            }
         self._tell()
-        await asyncio.wait(self._tasks[:1], timeout=max(0.0, self._head + PATIENCE_S - clock()))
-        while not (done := await self._finished_tasks()):
+        task = self._tasks.pop(source.channel.id)
+        while not (await asyncio.wait([task], timeout=SIGN_S))[0]:
             self._tell(waits=True)
-        first = next(task for task in self._tasks if task in done)
-        if first is self._tasks[0]:
-            self._head = clock()
-        self._tasks.remove(first)
-        return first.result()
-
-    async def _finished_tasks(self) -> set[asyncio.Task[ChannelPlan]]:
-        first = asyncio.FIRST_COMPLETED
-        return (await asyncio.wait(self._tasks, timeout=SIGN_S, return_when=first))[0]
+        return task.result()
 
     def _tell(self, *, waits: bool = False) -> None:
         read = sum(source.plan is not None for source in self._sources)
@@ -227,19 +216,19 @@ class SweepPlanner:
         except TimeoutError:
             by = "user" if self._run.stop else "time"
             fault = phrase("gap.unread", why=why_ended(by))
-            return ChannelPlan(source.channel.id, fault=fault, stopped=by)
+            return ChannelPlan(fault=fault, stopped=by)
 
     async def _plan(self, source: SweepSource) -> ChannelPlan:
         id, stopped = source.channel.id, ""
         try:
             if not await self._run.gate.may_read(self._run.requester, id):
-                return ChannelPlan(id, fault=str(HIDDEN))
+                return ChannelPlan(fault=str(HIDDEN))
             found = await self._reader.conversations(id, source.window)
             label = await self._label(source)
             most = int(PART_SHARE * self._run.limits.child_context)
             material = min(most, self._run.limits.max_material_tokens)
             shares = split(found, source.window, material or most, self._most, material)
-            return ChannelPlan(id, tuple(shares), _keys(found), label)
+            return ChannelPlan(tuple(shares), _keys(found), label)
         except Absent:
             fault = await self._reader.not_in(source.name)
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
@@ -248,7 +237,7 @@ class SweepPlanner:
         except Exception as error:  # boundary: one malformed channel must not harm the others
             log.exception("planning %s of %s crashed", source.name, self._run.id)
             fault = crash_text("reading it", error)
-        return ChannelPlan(id, fault=fault, stopped=stopped)
+        return ChannelPlan(fault=fault, stopped=stopped)
 
     async def _label(self, source: SweepSource) -> Label:
         """Return the label of what a report says of a channel, even if nobody wrote in it."""
@@ -320,13 +309,9 @@ class Sweep(ReportTask):
                 group.create_task(self.reading.judge())
             most = self.app.settings.sweep.threads_per_subagent
             planning = SweepPlanner(self.run, self.sources, most, group)
-            known = {source.channel.id: source for source in self.sources}
-            for number in range(len(self.sources)):
-                key = f"{self.run.id}/{self.context}/plan/{number}"
-                plan = self.run.recorded(key, ChannelPlan)
-                if plan is None:
-                    plan = await self.run.record(key, ChannelPlan, await planning.next())
-                source = known[plan.channel]
+            for source in self.sources:
+                key = f"{self.run.id}/{self.context}/plan/{source.channel.id}"
+                plan = await self.run.once(key, ChannelPlan, partial(planning.plan, source))
                 source.plan = plan
                 group.create_task(self._judge(source, plan, planning))
         await self._judge_halves()
@@ -414,14 +399,11 @@ class Sweep(ReportTask):
             known=share.described(source.name, parts),
             handles=tuple(handles.titles),
         )
-        label = TRUSTED
-        for item in share.items:
-            label = label.join(item.label)
         return Brief(
             draft,
             handles,
             share.window,
-            label,
+            label_of(share.items),
             self.language,
             material=share.items,
             expects={source.channel.id: share.ids},
@@ -513,7 +495,7 @@ class Sweep(ReportTask):
             counts=counts_of(found, [], self.request.window.latest),
             top_lines=[top_line(s, findings) for s in overview.first],
             decisions=[top_line(s, findings) for s in overview.decisions],
-            patterns=overview.shared_patterns(self._channels()),
+            patterns=list(overview.problems),
             tracker=tracker,
             sections=sections,
             unsupported=sum(len(r.unsupported) for r in results),

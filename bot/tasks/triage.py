@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -28,6 +27,7 @@ from bot.tasks.base import (
     Opening,
     ReportTask,
     count_statuses,
+    label_of,
     most_urgent,
     record_task,
     total,
@@ -36,17 +36,15 @@ from bot.tasks.base import (
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
-from config.sections import TriageSettings
 from config.words import ENGLISH, current, in_language, phrase
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail
 from scopes.handles import Handles
-from scopes.label import TRUSTED
 from scopes.mail import MailThread, ThreadRef, item_of, link_of
 from scopes.tool import Item, Window, estimate_tokens, iso
 from subagents.brief import Brief, BriefDraft
 from subagents.contracts import TriageVerdict
-from subagents.result import Finding, SubagentResult, verdict
+from subagents.result import SubagentResult, verdict
 from subagents.summary import parent_view
 from subagents.trajectory import Origin
 
@@ -64,51 +62,6 @@ class Reader:
 
     def introduction(self) -> str:
         return f"The reader is {self.address}. Today is {self.today:%A %Y-%m-%d}."
-
-
-def brief_of(
-    thread: str,
-    subject: str,
-    items: Sequence[Item],
-    reader: Reader,
-    settings: TriageSettings,
-    known: Sequence[str] = (),
-    requester: str | None = None,
-) -> Brief:
-    """Return the brief of one thread, with its text if that fits, else the thread to read.
-
-    `known` are sentences on what the reader has corrected before.
-    """
-    label = TRUSTED
-    for item in items:
-        label = label.join(item.label)
-    fits = sum(estimate_tokens(i.line()) for i in items) <= settings.thread_tokens
-    titles = {} if fits else {thread: "the thread"}
-    draft = BriefDraft(
-        task=prompt("triage_task"),
-        description=f"Triage {subject or '(no subject)'}"[:120],
-        scope="email",
-        contract="triage",
-        known=" ".join([reader.introduction(), *known]),
-        output=_output(settings),
-        handles=tuple(titles),
-    )
-    return Brief(
-        draft,
-        Handles(titles),
-        None,
-        label,
-        settings.language,
-        material=tuple(items) if fits else (),
-        expects={thread: tuple(i.id for i in items)},
-        requester=requester,
-    )
-
-
-def _output(settings: TriageSettings) -> str:
-    """Describe the categories."""
-    named = settings.categories.items()
-    return "category is one of:" + "".join(f"\n- {name}: {when}" for name, when in named)
 
 
 UNCHANGED = "filter.unchanged"
@@ -201,22 +154,12 @@ OTHER = "other"
 """The category of a thread whose own is not configured."""
 
 
-def finding_of(result: SubagentResult) -> Finding | None:
-    """Return the finding that cites a verdict; None if its evidence is invalid."""
-    return result.findings[0] if result.findings else None
-
-
-def _told(result: SubagentResult) -> Iterator[tuple[str, str]]:
-    """Yield the id of a verdict's finding, and what the verdict says."""
-    if (finding := finding_of(result)) and (value := verdict(result)):
-        yield finding.id, verdict_text(value)
-
-
 def verdict_of(
     thread: ThreadRead, result: SubagentResult, categories: Sequence[str]
 ) -> ThreadVerdict:
-    """Return the verdict: the category is one of those configured, a deadline is a date."""
-    value, finding = TriageVerdict.model_validate(result.value), finding_of(result)
+    """Return the verdict: the category is one of those configured."""
+    value = TriageVerdict.model_validate(result.value)
+    finding = result.findings[0] if result.findings else None
     return ThreadVerdict(
         thread_id=thread.id,
         subject=thread.subject,
@@ -227,7 +170,7 @@ def verdict_of(
         messages=len(thread.items),
         category=category_of(value.category, categories),
         priority=value.priority,
-        deadline=_day(value.deadline),
+        deadline=value.deadline or None,
         asked_of_me=value.asked_of_me,
         key_facts=value.key_facts,
         proposed_action=value.proposed_action,
@@ -255,13 +198,6 @@ def category_of(said: str, categories: Sequence[str]) -> str:
     return known.get(said.strip().casefold()) or known.get(OTHER) or categories[-1]
 
 
-def _day(text: str) -> str | None:
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        return None
-
-
 GONE, CRASHED, NOT_JUDGED = "lost.gone", "lost.crashed", "lost.not_judged"
 """Keys of why a thread has no verdict."""
 ENDS = (
@@ -271,8 +207,6 @@ ENDS = (
 """How the subagent of a thread stopped, as far as its reader is told in words of its own."""
 AT_ONCE = 16
 """Threads that are fetched together, and whose subagents then start together."""
-AHEAD = 2
-"""Multiple of AT_ONCE that is requested at a time, so that slow threads block no worker."""
 MIN_VIEW = 150
 """Minimum tokens of a verdict for its parent; without room for all, urgent ones win."""
 
@@ -328,23 +262,18 @@ class Triage(ReportTask):
     async def _read(self) -> None:
         key = f"{self.run.id}/{self.context}/threads"
         self.sync = await self.run.once(key, Sync, self.listing)
-        rest, ahead = list(self.sync.refs), deque[asyncio.Task[tuple[list[ThreadRead], bool]]]()
+        rest = list(self.sync.refs)
         wanted, stopped = self.limit or len(rest), False
         async with asyncio.TaskGroup() as group:
-            while (rest or ahead) and wanted > 0 and not stopped:
-                while rest and len(ahead) < AHEAD and len(ahead) * AT_ONCE < wanted:
-                    some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
-                    number = len(self.sync.refs) - len(rest)
-                    ahead.append(group.create_task(self._fetch_all(some, number)))
+            while rest and wanted > 0 and not stopped:
+                some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
                 begun = len(self.looked)
-                found, stopped = await ahead.popleft()
+                found, stopped = await self._fetch_all(some, len(self.sync.refs) - len(rest))
                 for each in found:
                     if wanted > 0:
                         self.looked.append(each)
                         wanted -= each.is_open
                 group.create_task(self._judge([t for t in self.looked[begun:] if t.is_open]))
-            for unneeded in ahead:
-                unneeded.cancel()
 
     async def _fetch_all(
         self, refs: Sequence[ThreadRef], number: int
@@ -376,21 +305,43 @@ class Triage(ReportTask):
         self.results |= dict(zip(briefs, results, strict=True))
 
     def _brief(self, thread: ThreadRead) -> Brief:
-        settings, asked = self.app.settings.triage, self.request.requester.language
-        settings = settings.model_copy(update={"language": settings.language or asked or ENGLISH})
-        known = sentences_about(self.corrections, thread.senders, settings.categories)
-        who, asked_by = self.reader, self.run.requester
-        return brief_of(thread.id, thread.subject, thread.items, who, settings, known, asked_by)
+        """Return the brief of one thread, with its text if that fits, else the thread to read."""
+        settings, items = self.app.settings.triage, thread.items
+        fits = sum(estimate_tokens(i.line()) for i in items) <= settings.thread_tokens
+        titles = {} if fits else {thread.id: "the thread"}
+        corrected = sentences_about(self.corrections, thread.senders, settings.categories)
+        categories = (f"\n- {name}: {when}" for name, when in settings.categories.items())
+        draft = BriefDraft(
+            task=prompt("triage_task"),
+            description=f"Triage {thread.subject or '(no subject)'}"[:120],
+            scope="email",
+            contract="triage",
+            known=" ".join([self.reader.introduction(), *corrected]),
+            output="category is one of:" + "".join(categories),
+            handles=tuple(titles),
+        )
+        return Brief(
+            draft,
+            Handles(titles),
+            None,
+            label_of(items),
+            self.language,
+            material=items if fits else (),
+            expects={thread.id: tuple(i.id for i in items)},
+            requester=self.run.requester,
+        )
 
     async def _overview(self) -> None:
         """Write what to do first and what is one matter; by the model, else by code."""
-        results = [r for t in self.looked if (r := self.results.get(t.id)) and r.findings]
+        read = {t.id: r for t in self.looked if (r := self.results.get(t.id)) and r.findings}
+        results, threads = list(read.values()), {r.findings[0].id: id for id, r in read.items()}
         if not results:
             return
         shown = most_urgent(results, urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
         text = await self.write(self._opening(shown, len(results)), shown)
-        lines = read_triage_lines(text, {i: t for r in results for i, t in _told(r)})
-        self.lines = lines if lines.first else lines.with_first(by_urgency(results))
+        told = {r.findings[0].id: verdict_text(v) for r in results if (v := verdict(r))}
+        self.lines = read_triage_lines(text, told, threads)
+        self.lines.first = self.lines.first or by_urgency(results, threads)
 
     def _opening(self, shown: Sequence[SubagentResult], count: int) -> list[Opening]:
         cap = self.view_tokens(len(shown))
@@ -411,7 +362,6 @@ class Triage(ReportTask):
         names = tuple(self.app.settings.triage.categories)
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
-        threads = {v.finding: v.thread_id for v in verdicts if v.finding}
         window, coverage = self.request.window, self._coverage(results, lost)
         return TriageReport(
             run_id=self.run.id,
@@ -422,8 +372,8 @@ class Triage(ReportTask):
             as_of=iso(window.latest),
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
             coverage=coverage,
-            top_lines=lines.top_lines(threads),
-            matters=lines.topics(threads),
+            top_lines=lines.first,
+            matters=lines.matters,
             verdicts=verdicts,
             filtered=[
                 FilteredThread(
