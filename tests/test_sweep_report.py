@@ -18,7 +18,7 @@ from report_kit import BEFORE, EVIL, LINK, finding, section, sweeps, swept
 from bot.reports.documents import SweepReport
 from bot.reports.files import COLUMNS, QUIET, findings_csv, harmless
 from bot.reports.markdown import plain, report_markdown
-from bot.reports.problems import is_urgent
+from bot.reports.problems import days_since, is_urgent
 from bot.reports.sweep import MOST_FINDINGS, sweep_view
 from bot.reports.text import WIDTH, report_text
 
