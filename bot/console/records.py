@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+import yaml
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -27,7 +25,7 @@ from bot.schedules.description import ScheduleStatus, schedule_statuses, status_
 from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import show_invisible
 from bot.storage.requests import RequestQueue
-from config.settings import TEAMS, read_yaml
+from config.settings import TEAMS
 
 log = logging.getLogger(__name__)
 
@@ -40,40 +38,7 @@ SHOWN = 50
 """Finished approvals on the page."""
 RATED = 200
 DECIDED = tuple(state for state in STATES if state not in WAITS)
-DEFAULTS, FILE = "default.yaml", "assistant.yaml"
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
-RULES = {
-    "answer": "It answers",
-    "mention_needed": "A thread that it answered in needs a mention again",
-    "shared": "It answers in channels shared with other companies",
-    "ask": "Who may ask",
-    "scopes": "What subagents may be given",
-    "models": "Models",
-    "cost_usd": "US dollars a request",
-    "user_daily_usd": "US dollars of one user a day",
-    "daily_usd": "US dollars of all together a day",
-    "admins": "Administrators",
-    "approvers": "Who may approve, besides the requester",
-    "schedulers": "Who may set schedules in chat",
-}
-"""Key of the policy -> what it says."""
-NOTHING_SAID = {
-    "cost_usd": "limits.cost_usd",
-    "user_daily_usd": "no limit",
-    "daily_usd": "no limit",
-}
-"""Key of the policy -> meaning of null."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyLine:
-    """One value of the policy that holds."""
-
-    key: str
-    words: str
-    value: str
-    origin: str
-    """File that says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +125,18 @@ class Records:
         )
 
     async def effective_policy(self, request: Request) -> Response:
-        """Show the policy that holds now, and which file says what."""
+        """Show the policy that holds now, and the file that changes it."""
         try:
             policy = await self.policy.read()
         except PolicyFault as fault:
             return self.console.render(request, "policy.html", fault=str(fault))
-        common, own = self.policy.path, self.policy.own
-        lines = policy_lines(policy, _policy_in(common))
-        if own:  # the common file names nobody, and its other settings are the operator's
-            of_own = policy_lines(policy, _policy_in(own), f"{TEAMS}/{own.name}")
-            lines = [b if b.origin != DEFAULTS else a for a, b in zip(lines, of_own, strict=True)]
-        file = own or common
+        holds = yaml.safe_dump(policy.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        own, common = self.policy.own, self.policy.path
+        file = own or common  # the common file names nobody, and the rest of it is the operator's
         text = file.read_text("utf-8") if file and file.exists() else ""
-        shown = {"name": f"{TEAMS}/{own.name}" if own else FILE, "text": text}
-        return self.console.render(request, "policy.html", fault="", lines=lines, file=shown)
+        name = f"{TEAMS}/{own.name}" if own else "assistant.yaml"
+        shown = {"name": name, "text": text}
+        return self.console.render(request, "policy.html", fault="", holds=holds, file=shown)
 
     async def feedback(self, request: Request) -> Response:
         ratings = await self._queue.ratings(RATED)
@@ -245,40 +208,3 @@ def _approval_row(row: StoredAction) -> dict[str, Any]:
         "rule": show_invisible(row.action.rule),
         "arguments": [(show_invisible(name), value) for name, value, _ in named],
     }
-
-
-def _policy_in(file: Path | None) -> Mapping[str, Any]:
-    """Return what a settings file says of the policy."""
-    given = read_yaml(file).get("policy") if file and file.exists() else None
-    return given if isinstance(given, dict) else {}
-
-
-def policy_lines(policy: BaseModel, given: Mapping[str, Any], file: str = FILE) -> list[PolicyLine]:
-    """Return each value that is set; `given` is what this settings file says of the policy."""
-    return list(_lines(policy, given, file, ""))
-
-
-def _lines(
-    policy: BaseModel, given: Mapping[str, Any], file: str, above: str
-) -> Iterator[PolicyLine]:
-    for name, value in policy:
-        key, said = f"{above}{name}", given.get(name) if isinstance(given, Mapping) else None
-        below = said if isinstance(said, Mapping) else {}
-        if isinstance(value, BaseModel):
-            yield from _lines(value, below, file, f"{key}.")
-        elif isinstance(value, Mapping):
-            for place, rules in value.items():
-                yield from _lines(rules, below.get(place) or {}, file, f"{key}.{place}.")
-        elif value is not None or (name in NOTHING_SAID and above in ("", "everywhere.")):
-            origin = file if name in given else DEFAULTS
-            yield PolicyLine(f"policy.{key}", RULES[name], _words(name, value), origin)
-
-
-def _words(name: str, value: Any) -> str:
-    if value is None:
-        return NOTHING_SAID[name]
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return ", ".join(value) or "nobody"
-    return f"{value:g}" if isinstance(value, float) else str(value)
