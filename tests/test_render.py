@@ -29,10 +29,9 @@ from timing import computed_within
 
 from bot.reports.frame import details_view
 from bot.reports.slack import answer_message
-from bot.slack.blocks import MAX_MESSAGE, cut, size
+from bot.slack.blocks import MAX_MESSAGE, cut, size, split
 from bot.slack.markdown import Numbers, Prose, blocks, harmless, lines, segments
 from bot.slack.messages import MessagePart
-from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.settings import load_settings
 from scopes.clean import REMOVED
@@ -434,7 +433,7 @@ def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -
         assert kinds.count("header") <= 1
         assert not re.search(r"\]\([^)]*\Z", body), "cut inside a link"
     found = words("\n".join(made))
-    lost = Counter(w for w in wanted if len(w) <= 400) - Counter(found)
+    lost = Counter(w for w in wanted if len(w) <= 100) - Counter(found)
     assert not lost
     assert len("".join(wanted)) <= len("".join(found))
     if "|---" not in text and "```" not in text:

@@ -6,6 +6,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
@@ -13,9 +14,8 @@ from typing import Any
 
 from bot.citations import Links, neutralize_links
 from bot.slack import markdown
-from bot.slack.markdown import Numbers, Prose, harmless, lines, tidy
+from bot.slack.markdown import MarkdownLine, Numbers, Prose, harmless, lines, tidy
 from bot.slack.messages import MessagePart
-from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.words import phrase
 from scopes.clean import printable, redacted, unseen
@@ -278,6 +278,78 @@ def cut(text: str, settings: ReplySettings, last: int) -> list[str]:
     return [bare for part in parts if (bare := part.strip("\n")).strip()] or [
         phrase("answer.nothing")
     ]
+
+
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]")
+_LIST_ITEM = re.compile(r"[ \t>]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
+
+
+def split(text: str, limit: int) -> list[str]:
+    """Split a tidy text into parts of at most `limit` characters, each with at most one table.
+
+    A fence or table that continues is opened again in the next part. Slack refuses a message with
+    two tables (`only_one_table_allowed`). Without fences and tables the joined parts equal the
+    text.
+    """
+    every = [piece for line in lines(text) for piece in _pieces(line, max(limit // 4, 1))]
+    parts: list[str] = []
+    at = 0
+    while at < len(every):
+        end = _end_of_part(every, at, limit)
+        before = every[at].again if every[at].is_inside else ""
+        body = "".join(line.text for line in every[at:end])
+        after = every[end].end if end < len(every) and every[end].is_inside else ""
+        gap = "\n" if after and not body.endswith("\n") else ""
+        parts.append(before + body + gap + after)
+        at = end
+    return parts or [""]
+
+
+def _pieces(line: MarkdownLine, most: int) -> Iterator[MarkdownLine]:
+    """Cut a long line between words, or anywhere in a word that is too long itself."""
+    start, text = line.start, line.text
+    while len(text) > most:
+        cut = text.rfind(" ", 0, most) + 1 or most
+        yield replace(line, start=start, text=text[:cut])
+        start, text = start + cut, text[cut:]
+    yield replace(line, start=start, text=text)
+
+
+def _end_of_part(every: Sequence[MarkdownLine], at: int, limit: int) -> int:
+    """Return where the part that begins at this line ends: at the best place of its second half."""
+    size = len(every[at].again) if every[at].is_inside else 0
+    table = at if every[at].kind == "row" else None
+    for end, line in enumerate(every[at:], at):
+        size += len(line.text)
+        is_second = line.kind == "header" and table is not None
+        if end > at and (is_second or size + len(line.end) + 1 > limit):
+            break
+        table = end if line.kind in ("header", "rule", "row") else table
+    else:
+        return len(every)
+    first = table + 1 if is_second and table is not None else at + 1
+    half = (every[at].start + every[end].start) / 2
+    places = [(n, _rank(every[n - 1], every[n])) for n in range(first, end + 1)]
+    known = [(n, rank) for n, rank in places if rank is not None]
+    late = [(n, rank) for n, rank in known if every[n].start >= half]
+    return min(late or known or [(end, 0)], key=lambda place: (place[1], -place[0]))[0]
+
+
+def _rank(before: MarkdownLine, line: MarkdownLine) -> int | None:
+    """Rank the start of this line as a place to cut, 0 the best; None if it is none."""
+    if line.kind in ("rule", "close") or before.kind in ("open", "rule"):
+        return None
+    if not before.text.endswith("\n"):
+        return 4
+    if line.kind in ("code", "row"):
+        return 3
+    if _HEADING.match(line.text):
+        return 0
+    if not line.text.strip():
+        return None
+    if not before.text.strip():
+        return 1
+    return 2 if _LIST_ITEM.match(line.text) else 3
 
 
 def feedback(key: str) -> Block:

@@ -53,6 +53,11 @@ class MarkdownLine:
     end: str = ""
     """Text that closes its fence."""
 
+    @property
+    def is_inside(self) -> bool:
+        """Return whether a cut before this line goes through a fence or a table."""
+        return self.kind in ("code", "close", "row")
+
 
 @lru_cache(16)  # a text is split, cut and rendered: parsing it once takes most of the time
 def lines(text: str) -> tuple[MarkdownLine, ...]:
