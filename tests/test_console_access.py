@@ -16,7 +16,7 @@ from card_kit import BOSS, EVA, GUEST
 from console_kit import PUBLIC, Served, console, press, reason, signed_in, to_slack, token
 from pydantic import SecretStr
 from serve_kit import serving
-from standins.slack_openid import CLIENT_ID, CLIENT_SECRET, signing_key
+from standins.slack_openid import CLIENT_ID, CLIENT_SECRET
 from timing import Patience
 
 from bot.console.app import PATH
@@ -65,9 +65,8 @@ async def test_what_slack_is_asked_is_new_each_time_and_for_one_workspace(served
     await to_slack(browser)
     one, two = served.sign_in.asked
     assert one["team"] == served.slack.state.team.id
-    for name in ("state", "nonce"):
-        assert len(one[name]) >= 43
-        assert one[name] != two[name]
+    assert len(one["state"]) >= 43
+    assert one["state"] != two["state"]
 
 
 async def test_the_cookies_are_for_this_host_and_no_script(served: Served) -> None:
@@ -181,40 +180,12 @@ async def test_a_sign_in_lasts_ten_minutes(served: Served) -> None:
     assert reason(late) == OVER
 
 
-@pytest.mark.parametrize(
-    ("claims", "why"),
-    [
-        ({"nonce": "another"}, "Slack&#39;s answer belongs to another sign-in."),
-        (
-            {"https://slack.com/team_id": "T0OTHER"},
-            "You signed in with an account of another workspace.",
-        ),
-        ({"aud": "another.app"}, "Slack&#39;s answer is not valid."),
-        ({"iss": "https://slack.example"}, "Slack&#39;s answer is not valid."),
-        ({"exp": 1_000_000}, "Slack&#39;s answer is not valid."),
-    ],
-)
-async def test_a_token_for_something_else_signs_nobody_in(
-    served: Served, claims: dict[str, Any], why: str
-) -> None:
-    served.sign_in.changed = claims
+async def test_an_account_of_another_workspace_signs_nobody_in(served: Served) -> None:
+    served.sign_in.changed = {"https://slack.com/team_id": "T0OTHER"}
     browser = served.browser()
     refused = await browser.get(await to_slack(browser))
+    why = "You signed in with an account of another workspace."
     assert (refused.status_code, reason(refused)) == (403, why)
-    assert COOKIE not in browser.cookies
-
-
-@pytest.mark.parametrize(
-    "signed",
-    [(signing_key("another"), "RS256"), (b"a secret of somebody" * 2, "HS256"), (None, "none")],
-)
-async def test_a_token_that_slack_has_not_signed_signs_nobody_in(
-    served: Served, signed: tuple[Any, str]
-) -> None:
-    served.sign_in.signed = signed
-    browser = served.browser()
-    refused = await browser.get(await to_slack(browser))
-    assert (refused.status_code, reason(refused)) == (403, "Slack&#39;s answer is not valid.")
     assert COOKIE not in browser.cookies
 
 
