@@ -36,19 +36,17 @@ class Tier:
     calls: int
     seconds: float = MINUTE_S
     per_channel: bool = False
-    live: float = 1.0
-    """Share of the calls that live progress may use; the rest is kept for final answers."""
 
 
 TIERS: Mapping[str, Tier] = {
     "chat.postMessage": Tier(10, 10.0, per_channel=True),
     "chat.postEphemeral": Tier(100),
-    "chat.update": Tier(50, live=0.5),
+    "chat.update": Tier(50),
     "chat.delete": Tier(50),
     "chat.startStream": Tier(20),
-    "chat.appendStream": Tier(100, live=0.9),
+    "chat.appendStream": Tier(100),
     "chat.stopStream": Tier(20),
-    "agents.sessions.setStatus": Tier(50, live=0.5),
+    "agents.sessions.setStatus": Tier(50),
     "files.getUploadURLExternal": Tier(100),
     "files.completeUploadExternal": Tier(100),
     "conversations.history": Tier(50),
@@ -74,9 +72,8 @@ SOLD: Mapping[str, Tier] = {
 
 KEPT = 0.1
 """Share of the calls that patient work, such as a sweep, leaves to interactive requests."""
-
-BURST = 5
-"""Live writes allowed without a pause between them."""
+LIVE_KEPT = 0.5
+"""Share of the calls that live progress leaves to final answers."""
 
 
 @dataclass(slots=True)
@@ -86,8 +83,6 @@ class _Window:
     tier: Tier
     times: deque[float] = field(default_factory=deque)
     held_until: float = 0.0
-    burst: float = BURST
-    refilled: float = 0.0
 
     def wait(self, now: float, kept: float = 0.0) -> float:
         """Return the seconds until another call is allowed that leaves this share to others."""
@@ -97,14 +92,6 @@ class _Window:
         full = len(self.times) >= most
         free = self.times[-most] + self.tier.seconds - now if full else 0.0
         return max(free, self.held_until - now, 0.0)
-
-    def allows_live(self, now: float) -> bool:
-        """Return whether an optional write may be made now."""
-        most = self.tier.calls * self.tier.live
-        rate = most / self.tier.seconds
-        self.burst = min(BURST, self.burst + (now - self.refilled) * rate)
-        self.refilled = now
-        return self.wait(now) == 0 and len(self.times) < most and self.burst >= 1
 
 
 class RateLimit:
@@ -130,17 +117,12 @@ class RateLimit:
             await asyncio.sleep(wait)
         window.times.append(self._clock())
 
-    def take_now(self, method: str, channel: str, *, live: bool = False) -> bool:
-        """Return whether the method may be called at once; False = skip it for now.
-
-        `live` calls are progress updates: they leave room for final answers.
-        """
+    def take_now(self, method: str, channel: str, kept: float = 0.0) -> bool:
+        """Return whether the method may be called at once; False = skip it for now."""
         window, now = self._window(method, channel), self._clock()
-        if window.wait(now) or (live and not window.allows_live(now)):
+        if window.wait(now, kept):
             return False
         window.times.append(now)
-        if live:
-            window.burst -= 1
         return True
 
     def note(self, method: str) -> None:
@@ -158,7 +140,7 @@ class RateLimit:
         tier = self._tiers.get(method) or Tier(1_000_000, 1.0)
         key = (method, channel if tier.per_channel else "")
         if key not in self._windows:
-            self._windows[key] = _Window(tier, refilled=self._clock())
+            self._windows[key] = _Window(tier)
         return self._windows[key]
 
 
@@ -334,10 +316,10 @@ class ApiCalls:
                 await self.pause(failures)
 
     async def call_now(
-        self, method: str, args: Mapping[str, Any], *, live: bool = False
+        self, method: str, args: Mapping[str, Any], kept: float = 0.0
     ) -> dict[str, Any] | None:
         """Try a call once and return the answer; None = not allowed now. Raises WriteFailed."""
-        if not self.pace.take_now(method, "", live=live):
+        if not self.pace.take_now(method, "", kept):
             self.calls[method, "skipped"] += 1
             return None
         try:
