@@ -251,16 +251,6 @@ async def test_a_gap_during_a_pass_leads_to_one_more(data_dir: Path) -> None:
         assert past.slack.calls["users.conversations"] == 2 * len(KINDS)
 
 
-async def test_events_are_taken_while_a_pass_waits_for_slack(data_dir: Path) -> None:
-    async with missed(data_dir, place()) as past:
-        past.slack.faults.append(Fault("conversations.history", "slow", 1.0))
-        past.backfill.ask()
-        await until(lambda: past.slack.calls["conversations.history"])
-        assert await past.hear(ts=ts(0)) == 200
-        assert past.backfill.last is None, "it still waits"
-        await past.backfill.idle()
-
-
 # ---- cursors of what is heard
 
 

@@ -172,14 +172,6 @@ async def test_an_answer_of_slack_counts_once_and_in_the_browser_that_asked(serv
         assert COOKIE not in replayed.cookies
 
 
-async def test_a_sign_in_lasts_ten_minutes(served: Served) -> None:
-    attempt = SignInAttempt(expires=later(seconds=-1))
-    sealed = served.cipher.encrypt(attempt.model_dump_json())
-    async with served.browser(cookies={ATTEMPT: sealed}) as browser:
-        late = await browser.get(f"{PATH}/sign-in/back?state={attempt.id}&code=c")
-    assert reason(late) == OVER
-
-
 async def test_an_account_of_another_workspace_signs_nobody_in(served: Served) -> None:
     served.sign_in.changed = {"https://slack.com/team_id": "T0OTHER"}
     browser = served.browser()

@@ -137,16 +137,6 @@ async def test_a_session_of_elsewhere_is_refused(both: Console) -> None:
         assert (stranger.status_code, reason(stranger)) == (401, "Sign in to see the console.")
 
 
-async def test_who_signed_out_of_one_workspace_is_out(both: Console) -> None:
-    async with both.back(ACME) as (browser, _):
-        page = await browser.get(f"{PATH}/runs")
-        stolen = browser.cookies[COOKIE]
-        out = await press(browser, f"{PATH}/sign-out", token(page), both.two.url)
-        assert reason(out) == "You are signed out."
-    async with both.browser(cookies={COOKIE: stolen}) as thief:
-        assert (await thief.get(f"{PATH}/runs")).status_code == 401
-
-
 async def test_an_administrator_of_one_workspace_is_none_of_another(tmp_path: Path) -> None:
     async with with_console(tmp_path, {ACME: [ASKER], BETA: ["U0OTHER"]}) as console:
         for team, why in (

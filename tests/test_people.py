@@ -14,22 +14,18 @@ from bot.slack.people import person_of
     ("facts", "kind"),
     [
         ({}, "member"),
-        ({"is_admin": True, "is_owner": True}, "member"),
         ({"is_restricted": True}, "guest"),
-        ({"is_restricted": True, "is_ultra_restricted": True}, "guest"),
         ({"is_ultra_restricted": True}, "guest"),
         ({"is_stranger": True}, "external"),
         ({"team_id": "T0OTHER"}, "external"),
         ({"team_id": "T0OTHER", "is_restricted": True}, "external"),
         ({"team_id": "T0OTHER", "enterprise_user": {"teams": [TEAM]}}, "member"),
         ({"team_id": "T0OTHER", "enterprise_user": {"teams": ["T0MORE"]}}, "external"),
-        ({"team_id": "T0OTHER", "enterprise_user": "odd"}, "external"),
         ({"is_stranger": True, "enterprise_user": {"teams": [TEAM]}}, "external"),
         ({"is_bot": True}, "bot"),
         ({"is_workflow_bot": True}, "bot"),
         ({"id": "USLACKBOT"}, "bot"),
         ({"deleted": True}, "deleted"),
-        ({"deleted": True, "is_bot": True}, "deleted"),
     ],
 )
 def test_a_user_is_what_slack_says_of_them(facts: dict[str, Any], kind: str) -> None:
@@ -55,8 +51,6 @@ async def test_the_names_that_slack_tells_are_remembered() -> None:
         {"ok": True},
         {"ok": True, "user": "U0ANA", "channel": 1, "users": {}},
         500,
-        429,
-        '{"ok": tr',
     ],
 )
 async def test_what_fails_is_unknown_and_asked_anew(

@@ -302,18 +302,6 @@ def incoming(kind: str = "mention", where: str = "C0OWN") -> Incoming:
     return Incoming(TEAM, where, "1.000001", "1.000001", "U0ANA", kind, {"text": "hello"})
 
 
-async def test_what_a_kind_of_request_may_cost_gives_way_to_what_the_policy_says(
-    data_dir: Path,
-) -> None:
-    answers = {"users.info": user("U0ANA")}
-    for rules, usd in (("{}", 2.0), ("{direct: {cost_usd: 0.5}}", 0.5)):
-        write(f"policy: {rules}")
-        async with admitting(data_dir, answers) as (admission, _):
-            decided = await admission.decide(incoming("dm", "D0ANA"), 2.0)
-            assert isinstance(decided, Permitted)
-            assert decided.cost_usd == usd
-
-
 @pytest.mark.parametrize(
     "who", [{"is_restricted": True}, {"is_stranger": True}, {"is_bot": True}, {}]
 )

@@ -341,7 +341,7 @@ async def test_writes_that_fail_at_random_leave_one_answer(
             assert shown == parts, f"round {number}"
 
 
-NETWORK = ["500", "lost", "drop", "malformed", "error:internal_error", "error:fatal_error"]
+NETWORK = ["500", "lost", "malformed"]
 MARKDOWN = {"type": "markdown", "text": "**four** open"}
 
 
@@ -388,7 +388,7 @@ async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> 
         assert [m.text for m in d.answers()] == ["Ours."]
 
 
-@pytest.mark.parametrize("kind", [*NETWORK, "429"])
+@pytest.mark.parametrize("kind", ["lost", "429"])
 async def test_updates_and_deletions_are_repeated_until_they_are_known(kind: str) -> None:
     async with desk() as d:
         ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
@@ -437,9 +437,7 @@ async def test_no_write_takes_longer_than_its_deadline() -> None:
     ("code", "kind"),
     [
         ("is_archived", ChannelClosed),
-        ("not_in_channel", ChannelClosed),
         ("token_revoked", TokenRefused),
-        ("missing_scope", TokenRefused),
         ("message_not_found", MessageGone),
         ("streaming_state_conflict", StreamEnded),
         ("something_new", WriteFailed),
@@ -455,13 +453,12 @@ async def test_a_refusal_is_typed_and_not_repeated(code: str, kind: type[WriteFa
         assert d.writer.calls[UPDATE, code] == 1
 
 
-@pytest.mark.parametrize("code", ["invalid_blocks", "msg_blocks_too_long", "msg_too_long"])
-async def test_an_answer_that_slack_does_not_take_is_sent_as_text(code: str) -> None:
+async def test_an_answer_that_slack_does_not_take_is_sent_as_text() -> None:
     async with desk() as d:
-        d.slack.faults += [Fault(POST, f"error:{code}")]
+        d.slack.faults += [Fault(POST, "error:invalid_blocks")]
         ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("y" * 9_000, (MARKDOWN,)))
         assert d.answers()[0].text == "y" * 9_000
-        d.slack.faults += [Fault(UPDATE, f"error:{code}"), Fault(UPDATE, f"error:{code}")]
+        d.slack.faults += [Fault(UPDATE, "error:msg_too_long") for _ in range(2)]
         await d.writer.update(Mark("k1"), CHANNEL, ts, MessagePart("z" * 9_000, (MARKDOWN,)))
         assert d.answers()[0].text == "z" * 3_900
 
@@ -478,9 +475,7 @@ async def test_a_whisper_reaches_one_user_and_in_a_dm_it_is_a_message() -> None:
         assert [m.text for m in d.answers(DM)] == ["not here"]
 
 
-@pytest.mark.parametrize(
-    "body", ["[]", "null", '"ok"', "{}", '{"ok": true}', '{"ok": true, "ts": 5}']
-)
+@pytest.mark.parametrize("body", ["[]", "{}", '{"ok": true, "ts": 5}'])
 async def test_an_answer_of_a_wrong_shape_settles_nothing(body: str) -> None:
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         await Response(body, media_type="application/json")(scope, receive, send)

@@ -261,17 +261,6 @@ async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path, ki
                 bot.kill()
 
 
-async def test_an_event_for_nobody_is_taken_and_dropped(tmp_path: Path) -> None:
-    with two_slacks(tmp_path) as two:
-        async with served(two):
-            await two.install(ACME)
-            thread = two.beta.ask("Who hears this?")
-            deliveries = two.beta.slack.deliveries
-            await until(lambda: deliveries and all(d.acked_at for d in deliveries), WAIT_S)
-            assert two.beta.replies(thread) == []
-            assert "red-apple" in await asked(two.acme, "What of the red-apple?")
-
-
 @pytest.mark.parametrize(
     "section",
     [{"policy": {"admins": (ASKER,)}}, {"slack": {"lists": {"F0": "Bugs"}}}],

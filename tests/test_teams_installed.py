@@ -49,19 +49,6 @@ async def test_one_app_token_hears_of_both_workspaces(tmp_path: Path) -> None:
         assert "green-fig" not in two.acme.texts()
 
 
-async def test_a_workspace_that_leaves_ends_no_socket_of_the_other(tmp_path: Path) -> None:
-    async with two_teams(tmp_path, mode="socket") as two:
-        sockets = two.acme.slack.sockets
-        await until(lambda: sockets.count == 2, WAIT_S)
-        open_before = list(sockets.sockets)
-        two.acme.slack.send({"type": "app_uninstalled"})
-        await until(lambda: two.serving and set(two.serving.opened) == {BETA}, WAIT_S)
-        thread = two.acme.ask("Who hears this?")
-        assert "blue-pear" in await answered(two.beta, "blue-pear")
-        assert two.acme.replies(thread) == []
-        assert sockets.sockets == open_before
-
-
 @pytest.mark.parametrize("mode", ["http", "socket"])
 async def test_each_workspace_of_an_organization_has_its_own_database(
     tmp_path: Path, mode: Literal["http", "socket"]

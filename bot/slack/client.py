@@ -97,29 +97,24 @@ class _Window:
 class RateLimit:
     """Limits our own calls, so that Slack rarely has to."""
 
-    def __init__(
-        self,
-        tiers: Mapping[str, Tier] | None = TIERS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`tiers` None = only wait when Slack answers 429; `clock` is in seconds."""
+    def __init__(self, tiers: Mapping[str, Tier] | None = TIERS) -> None:
+        """`tiers` None = only wait when Slack answers 429."""
         self._tiers = tiers or {}
-        self._clock = clock
         self._windows: dict[tuple[str, str], _Window] = {}
 
     async def take(self, method: str, channel: str, kept: float = 0.0) -> None:
         """Wait until the method may be called, leaving a share `kept` of its calls to others."""
         window = self._window(method, channel)
         while True:
-            wait = window.wait(self._clock(), kept)
+            wait = window.wait(time.monotonic(), kept)
             if not wait:
                 break
             await asyncio.sleep(wait)
-        window.times.append(self._clock())
+        window.times.append(time.monotonic())
 
     def take_now(self, method: str, channel: str, kept: float = 0.0) -> bool:
         """Return whether the method may be called at once; False = skip it for now."""
-        window, now = self._window(method, channel), self._clock()
+        window, now = self._window(method, channel), time.monotonic()
         if window.wait(now, kept):
             return False
         window.times.append(now)
@@ -127,14 +122,14 @@ class RateLimit:
 
     def note(self, method: str) -> None:
         """Record a call of the method, whatever its limit."""
-        window, now = self._window(method, ""), self._clock()
+        window, now = self._window(method, ""), time.monotonic()
         window.wait(now)  # drops the calls that no longer count
         window.times.append(now)
 
     def hold(self, method: str, channel: str, seconds: float) -> None:
         """Block the method for so long, because Slack said to wait."""
         window = self._window(method, channel)
-        window.held_until = max(window.held_until, self._clock() + seconds)
+        window.held_until = max(window.held_until, time.monotonic() + seconds)
 
     def _window(self, method: str, channel: str) -> _Window:
         tier = self._tiers.get(method) or Tier(1_000_000, 1.0)

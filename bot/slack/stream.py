@@ -43,8 +43,6 @@ QUIET_S = 20.0
 """Seconds that a write in progress may take when the reply ends."""
 TRIES = 4
 """Failed writes into a message before a new one is posted instead."""
-SLOWEST = 16
-"""Most update intervals between two tries of a progress update that Slack refuses."""
 
 Admits = Callable[[Label], Awaitable[bool]]
 
@@ -138,10 +136,10 @@ class StreamingReply:
         """What an edit showed last."""
         self._is_plain = False
         """Slack refused the blocks of an edit."""
-        self._is_unsettled = False
-        """A stream was started with an unknown outcome, was not found, and may still appear."""
         self._is_late = False
         """An edit of unknown outcome may still be applied, over a newer one."""
+        self._is_unsettled = False
+        """A stream was started with an unknown outcome, was not found, and may still appear."""
         self._is_known = False
         """All messages of an earlier process are known."""
         self._parts: dict[int, tuple[str, ...]] = {}
@@ -281,7 +279,6 @@ class StreamingReply:
 
     async def _run_updates(self) -> None:
         """Show progress: at most one write in each interval, which shows all news together."""
-        slow = 1
         while True:
             await _wait(self._wake, self._seconds_left())
             if self._ending.is_set():
@@ -290,17 +287,15 @@ class StreamingReply:
             try:
                 if not await self._show_news():
                     self._wake.set()
-                slow = 1
             except (ChannelClosed, TokenRefused) as error:
                 log.warning("%s is not shown any more: %s", self.asked.key, error)
                 return
             except WriteFailed as error:
                 log.info("the progress of %s is not shown yet: %s", self.asked.key, error)
                 self._wake.set()
-                slow = min(slow * 2, SLOWEST)
             except Exception:  # top-level boundary: showing progress must never break the run
                 log.exception("the progress of %s cannot be shown", self.asked.key)
-            await _wait(self._ending, self.settings.update_s * slow)
+            await _wait(self._ending, self.settings.update_s)
 
     def _seconds_left(self) -> float | None:
         """Return the seconds until the stream must be left; None = there is none."""
