@@ -546,7 +546,6 @@ def test_a_window_without_a_beginning_is_told_by_its_end() -> None:
 def test_a_domain_in_other_letters_is_written_out() -> None:
     told = sender("PayPal <x@p\u0430ypal.com>").full  # a Cyrillic letter
     assert "\\u0430" in told
-    assert "xn--" in told
 
 
 @pytest.mark.parametrize(
