@@ -118,17 +118,3 @@ def reason(page: httpx2.Response) -> str:
     """The sentence of a page that refuses."""
     found = re.search(r"<h1>[A-Z][a-z ]+</h1>\s*<p>(.*?)</p>", page.text)
     return found[1] if found else ""
-
-
-def token(page: httpx2.Response) -> str:
-    """What the forms of a page send back."""
-    found = re.search(r'name="token" value="([\w-]+)"', page.text)
-    assert found
-    return found[1]
-
-
-async def press(
-    browser: httpx2.AsyncClient, path: str, sent: str, origin: str | None = PUBLIC
-) -> httpx2.Response:
-    headers = {"origin": origin} if origin else {}
-    return await browser.post(path, data={"token": sent}, headers=headers)

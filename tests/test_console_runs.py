@@ -34,7 +34,6 @@ from bot.privacy.retention import empty_runs, empty_trajectories
 from bot.runs.store import Store
 from bot.serving.web import serve_app
 from bot.storage import tables
-from bot.storage.requests import RequestQueue
 from bot.storage.run_index import Names
 from config.settings import load_settings
 
@@ -157,15 +156,14 @@ async def test_a_run_that_goes_on_is_watched(served: Served, browser: Browser) -
 
 async def test_people_and_channels_have_names(served: Served) -> None:
     await wide_run(served.store, WIDE, 1)
-    await RequestQueue(served.store.database).pause("<@U1>")
     rated = {"request": "T1/C1/1.000001", "user": "U1", "value": "bad", "at": NEWEST}
     await served.store.database.write(sa.insert(tables.feedback).values(rated))
     paths = (f"/runs/{WIDE}", "/runs", "/costs?first=2026-11-01&last=2026-11-28")
-    for path in (*paths, "/feedback", "/pause"):
+    for path in (*paths, "/feedback"):
         assert "<bdi>U1</bdi>" in (await served.get(path)).text
     for id, name in (("U1", "Ana"), ("C1", "#support")):
         await Names(served.store.database).save(id, name)
-    for path in (*paths, "/feedback", "/pause"):
+    for path in (*paths, "/feedback"):
         page = await served.get(path)
         assert '<bdi title="U1">Ana</bdi>' in page.text
         assert ('<bdi title="C1">#support</bdi>' in page.text) == (path in paths)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from console_kit import press, reason, to_slack, token
+from console_kit import reason, to_slack
 from runs_kit import wide_run
 from serve_kit import ASKER
 from standins.slack_openid import SignIn
@@ -29,7 +29,6 @@ from bot.console.pages import NAVIGATION
 from bot.console.signin import Session
 from bot.runs.store import Store
 from bot.storage.encryption import Cipher, cipher_of
-from bot.storage.requests import RequestQueue
 
 WORDS = {ACME: "red-apple", BETA: "blue-plum"}
 RUNS = {ACME: "acmerun1", BETA: "betarun1"}
@@ -111,15 +110,6 @@ async def test_each_administrator_sees_their_own_workspace_alone(both: Console) 
                 shown = page.text.replace(f'value="{WORDS[other]}"', "")  # what was asked for
                 assert WORDS[other] not in shown
                 assert other not in shown
-
-
-async def test_what_an_administrator_does_is_done_in_their_workspace(both: Console) -> None:
-    async with both.back(BETA) as (browser, _):
-        page = await browser.get(f"{PATH}/pause")
-        done = await press(browser, f"{PATH}/pause", token(page), both.two.url)
-    assert done.status_code == 303
-    assert await RequestQueue(database_of(both.two, BETA)).paused_by() == f"<@{ASKER}>"
-    assert await RequestQueue(database_of(both.two, ACME)).paused_by() is None
 
 
 async def test_a_session_of_elsewhere_is_refused(both: Console) -> None:

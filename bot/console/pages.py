@@ -29,8 +29,7 @@ def console_routes(
 ) -> list[BaseRoute]:
     """Return the routes below `/console`; `policy` is the one that holds, if it can change."""
     sign_in = access.sign_in if isinstance(access, TeamAccess) else None
-    origin = sign_in.origin if sign_in else ""
-    console = Console(store, settings, access, list(NAVIGATION), origin)
+    console = Console(store, settings, access, list(NAVIGATION))
     pages = [
         *RunPages(console).routes(),
         *cost_routes(console),

@@ -1,4 +1,4 @@
-"""Pages of what is stored: schedules, approvals, connections, policy, feedback, and the pause."""
+"""Pages of what is stored: schedules, approvals, connections, policy and feedback."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from typing import Any
 
 import yaml
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from bot.approvals.cards import arguments, title
 from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
-from bot.console.app import PATH, Console, refusal
-from bot.errors import SetupError
+from bot.console.app import PATH, Console
 from bot.mailbox.accounts import Credentials
 from bot.policy.directory import Grants
 from bot.policy.policy import PolicyFault, PolicyFile
 from bot.schedules import description
 from bot.schedules.description import ScheduleStatus, schedule_statuses, status_facts
-from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import show_invisible
 from bot.storage.requests import RequestQueue
 from config.settings import TEAMS
@@ -31,7 +29,7 @@ log = logging.getLogger(__name__)
 
 MENU = [
     (each, f"{PATH}/{each.lower()}")
-    for each in ("Schedules", "Approvals", "Connections", "Policy", "Feedback", "Pause")
+    for each in ("Schedules", "Approvals", "Connections", "Policy", "Feedback")
 ]
 """Title and path of each page."""
 SHOWN = 50
@@ -50,19 +48,12 @@ class Records:
 
     def routes(self) -> list[Route]:
         """Return the routes, for `Console.mount`."""
-        post = ["POST"]
         return [
             Route("/schedules", self.schedules),
-            Route("/schedules/{name}/pause", self.pause_schedule, methods=post),
-            Route("/schedules/{name}/resume", self.resume_schedule, methods=post),
             Route("/approvals", self.approvals),
-            Route("/approvals/{id}/deny", self.deny, methods=post),
             Route("/connections", self.connections),
             Route("/policy", self.effective_policy),
             Route("/feedback", self.feedback),
-            Route("/pause", self.pause_state),
-            Route("/pause", self.pause, methods=post),
-            Route("/resume", self.resume, methods=post),
         ]
 
     async def schedules(self, request: Request) -> Response:
@@ -72,14 +63,6 @@ class Records:
         rows = [_schedule_row(each, now) for each in found]
         names = await self.console.names(*(row[key] for row in rows for key in ("owner", "to")))
         return self.console.render(request, "schedules.html", schedules=rows, names=names)
-
-    async def pause_schedule(self, request: Request) -> Response:
-        name, by = request.path_params["name"], self._by(request)
-        return await self._on_schedule(self._schedules.pause(name, f"paused by {by}"), request)
-
-    async def resume_schedule(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return await self._on_schedule(self._schedules.resume(name, datetime.now(UTC)), request)
 
     async def approvals(self, request: Request) -> Response:
         """Show what waits with its exact arguments, and the latest decisions."""
@@ -103,13 +86,6 @@ class Records:
             grants=standing,
             names=await self.console.names(*people, *places),
         )
-
-    async def deny(self, request: Request) -> Response:
-        actions, id = Actions(self.console.store.database), request.path_params["id"]
-        row = await actions.get(id)
-        if row is None or not await actions.deny(row, self._by(request), "console"):
-            return refusal("This action does not wait for approval any more.", 409)
-        return self._done(request, "approvals", f"denied {id}")
 
     async def connections(self, request: Request) -> Response:
         """Show whose accounts are connected; their tokens are on no page."""
@@ -139,47 +115,9 @@ class Records:
         return self.console.render(request, "policy.html", fault="", holds=holds, file=shown)
 
     async def feedback(self, request: Request) -> Response:
-        ratings = await self._queue.ratings(RATED)
+        ratings = await RequestQueue(self.console.store.database).ratings(RATED)
         names = await self.console.names(*(each.user for each in ratings))
         return self.console.render(request, "feedback.html", ratings=ratings, names=names)
-
-    async def pause_state(self, request: Request) -> Response:
-        by = _MENTION.sub(r"\1", await self._queue.paused_by() or "")
-        names = await self.console.names(by)
-        return self.console.render(request, "pause.html", by=by, names=names)
-
-    async def pause(self, request: Request) -> Response:
-        visitor = self.console.visitor(request)
-        await self._queue.pause(f"<@{visitor.user}>" if visitor.user else visitor.name)
-        return self._done(request, "pause", "paused the bot")
-
-    async def resume(self, request: Request) -> Response:
-        await self._queue.resume()
-        return self._done(request, "pause", "resumed the bot")
-
-    @property
-    def _queue(self) -> RequestQueue:
-        return RequestQueue(self.console.store.database)
-
-    @property
-    def _schedules(self) -> ScheduleStore:
-        return ScheduleStore(self.console.store.database)
-
-    def _by(self, request: Request) -> str:
-        return self.console.visitor(request).name
-
-    async def _on_schedule(self, change: Any, request: Request) -> Response:
-        """Change a schedule, and show all of them."""
-        try:
-            await change
-        except SetupError as error:
-            return refusal(str(error), 409)
-        return self._done(request, "schedules", request.url.path)
-
-    def _done(self, request: Request, page: str, what: str) -> Response:
-        """Log who did it, and show the page."""
-        log.info("console: %s: %s", self._by(request), what)
-        return RedirectResponse(f"{PATH}/{page}", 303)
 
 
 def _schedule_row(each: ScheduleStatus, now: datetime) -> dict[str, Any]:
@@ -195,7 +133,6 @@ def _schedule_row(each: ScheduleStatus, now: datetime) -> dict[str, Any]:
         "why": _MENTION.sub(r"\1", stored.why),
         "facts": dict(status_facts(each, now)),
         "origin": stored.origin,
-        "taken_up": each.taken_up,
     }
 
 

@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from bot.console.app import PATH, Visitor, origin_of, refusal
+from bot.console.app import PATH, refusal
 from bot.errors import SetupError, StoreError
 from bot.policy.policy import PolicyFile
 from bot.slack.people import People
@@ -73,8 +73,6 @@ class Session(_Sealed, frozen=True):
     kind: Literal["session"] = "session"
     team: str
     user: str
-    token: str = Field(default_factory=lambda: secrets.token_urlsafe(32))
-    """What each form sends back."""
 
 
 S = TypeVar("S", bound=_Sealed)
@@ -134,11 +132,6 @@ class SlackSignIn:
         self._cipher, self._database = cipher, database
         self._find, self._web, self._team = find, web, team
 
-    @property
-    def origin(self) -> str:
-        """Return the origin at which browsers see the console."""
-        return origin_of(self._public)
-
     def public_routes(self) -> list[Route]:
         """Return the routes that everybody may open."""
         return [Route(SIGN_IN, self.leave), Route(BACK, self.back)]
@@ -162,7 +155,7 @@ class SlackSignIn:
             await admins.check(session.user, strict=False)
         except SignInRefused as why:
             return self._refuse(str(why), 403, request)
-        request.state.visitor = Visitor(session.user, session.token)
+        request.state.visitor = session.user
         return None
 
     def ask(self, request: Request) -> Response:
