@@ -198,8 +198,6 @@ async def test_what_is_unknown_is_closed_and_logged(
 COST = re.compile(r"\$\d\.\d{3}")
 ASKED = {
     "by name": "What is open in #support-{n}?",
-    "by mark": "What is open in <#{id}|>?",
-    "by id": "What is open in {id}?",
     "by link": "What of https://acme.slack.com/archives/{id}/p{ts}?",
 }
 
