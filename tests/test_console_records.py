@@ -20,7 +20,7 @@ from timing import Patience
 
 from bot.approvals.store import Actions
 from bot.console.app import PATH
-from bot.console.records import MENU
+from bot.console.pages import MENU
 from bot.mailbox.accounts import Credentials, MailboxTokens
 from bot.policy.directory import Grants
 from bot.schedules.store import ScheduleStore

@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import uvicorn
 from babel import negotiate_locale
@@ -32,7 +33,6 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message
 
-from bot.console.app import origin_of
 from bot.errors import SetupError, StoreError
 from bot.local.listeners import close_listeners
 from bot.mailbox.accounts import ConnectFailed
@@ -376,7 +376,7 @@ class _Pages:
             + _owner(owner)
             + _paragraph(phrase("connect.not_you"))
             + f'<form method="post"><button>{html.escape(phrase("connect.go_on"))}</button></form>',
-            form_action=f"'self' {origin_of(oauth.auth_url)}" if oauth else "'none'",
+            form_action=f"'self' {_origin(oauth.auth_url)}" if oauth else "'none'",
         )
         if not self._browser(request):
             self._remember(page)
@@ -467,6 +467,11 @@ def _page(title: str, body: str, status: int = 200, form_action: str = "'none'")
         f"<style>{_STYLE}</style></head><body><h1>{html.escape(phrase(title))}</h1>{body}</body></html>"
     )
     return HTMLResponse(text, status, {**_HEADERS, "content-security-policy": policy})
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _query(request: Request, name: str) -> str:
