@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from engine_kit import until
+from pg_kit import with_store
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
 from timing import patient
@@ -114,6 +115,7 @@ async def missed(
     settings = load_settings(env={}).slack.model_copy(
         update={"page_size": page_size, "retry_attempts": 0, "timeout_s": 5, **slack_settings}
     )
+    with_store(folder)
     database = await Database.open(folder)
     with LocalServer(slack.app, "slack") as server:
         async with open_session(settings) as session:

@@ -244,15 +244,14 @@ class StreamingReply:
     async def _start_stream(self) -> None:
         asked, rows, title = self.asked, self._draft.rows(), self._draft.title()
         chunks = [_title(title), *(row.chunk() for row in rows)]
-        where = (asked.channel, asked.thread_ts)
+        where = (asked.channel, asked.thread_ts, asked.user_team, asked.user)
         try:
-            self._ts = await self.writer.start_stream(*where, asked.user_team, asked.user, chunks)
+            self._ts = await self.writer.start_stream(*where, chunks)
         except OutcomeUnknown:
             self._is_unsettled = True
-            found = await self.writer.unfinished(*where, asked.written_key, asked.ts)
-            if found:
-                self._is_unsettled = False
-                self._adopt(found)
+            await self.writer.settle()
+            await self._find_messages()
+            self._is_unsettled = self._ts is None
         except WriteFailed as error:
             log.info("no stream for %s: %s", asked.key, error)
         else:
