@@ -36,17 +36,19 @@ class Tier:
     calls: int
     seconds: float = MINUTE_S
     per_channel: bool = False
+    live: float = 1.0
+    """Share of the calls that live progress may use; the rest is kept for final answers."""
 
 
 TIERS: Mapping[str, Tier] = {
     "chat.postMessage": Tier(10, 10.0, per_channel=True),
     "chat.postEphemeral": Tier(100),
-    "chat.update": Tier(50),
+    "chat.update": Tier(50, live=0.5),
     "chat.delete": Tier(50),
     "chat.startStream": Tier(20),
-    "chat.appendStream": Tier(100),
+    "chat.appendStream": Tier(100, live=0.9),
     "chat.stopStream": Tier(20),
-    "agents.sessions.setStatus": Tier(50),
+    "agents.sessions.setStatus": Tier(50, live=0.5),
     "files.getUploadURLExternal": Tier(100),
     "files.completeUploadExternal": Tier(100),
     "conversations.history": Tier(50),
@@ -72,8 +74,6 @@ SOLD: Mapping[str, Tier] = {
 
 KEPT = 0.1
 """Share of the calls that patient work, such as a sweep, leaves to interactive requests."""
-LIVE_KEPT = 0.5
-"""Share of the calls that live progress leaves to final answers."""
 
 
 @dataclass(slots=True)
@@ -112,10 +112,14 @@ class RateLimit:
             await asyncio.sleep(wait)
         window.times.append(time.monotonic())
 
-    def take_now(self, method: str, channel: str, kept: float = 0.0) -> bool:
-        """Return whether the method may be called at once; False = skip it for now."""
+    def take_now(self, method: str, channel: str, *, live: bool = False) -> bool:
+        """Return whether the method may be called at once; False = skip it for now.
+
+        `live` calls are progress updates: they are spread out, and leave room for final answers.
+        """
         window, now = self._window(method, channel), time.monotonic()
-        if window.wait(now, kept):
+        spread = window.tier.seconds / window.tier.calls / window.tier.live
+        if window.wait(now) or (live and window.times and now - window.times[-1] < spread):
             return False
         window.times.append(now)
         return True
@@ -311,10 +315,10 @@ class ApiCalls:
                 await self.pause(failures)
 
     async def call_now(
-        self, method: str, args: Mapping[str, Any], kept: float = 0.0
+        self, method: str, args: Mapping[str, Any], *, live: bool = False
     ) -> dict[str, Any] | None:
         """Try a call once and return the answer; None = not allowed now. Raises WriteFailed."""
-        if not self.pace.take_now(method, "", kept):
+        if not self.pace.take_now(method, "", live=live):
             self.calls[method, "skipped"] += 1
             return None
         try:

@@ -19,7 +19,6 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.slack import blocks
 from bot.slack.client import (
     GONE,
-    LIVE_KEPT,
     TIERS,
     ApiCalls,
     ChannelClosed,
@@ -137,7 +136,7 @@ class MessageWriter:
         """Show progress in a message; return False if more urgent writes come first."""
         (form,) = _forms(part, exact=True)
         args = {"channel": channel, "ts": ts, **form, **mark.metadata()}
-        return await self._writes.call_now("chat.update", args, LIVE_KEPT) is not None
+        return await self._writes.call_now("chat.update", args, live=True) is not None
 
     async def settle(self) -> None:
         """Wait until a write of unknown outcome has taken effect."""
@@ -208,7 +207,7 @@ class MessageWriter:
     async def append(self, channel: str, ts: str, chunks: Sequence[blocks.Block]) -> bool:
         """Append to a stream; False = not now. Never repeat text after OutcomeUnknown."""
         args = {"channel": channel, "ts": ts, "chunks": list(chunks)}
-        return await self._writes.call_now("chat.appendStream", args, LIVE_KEPT) is not None
+        return await self._writes.call_now("chat.appendStream", args, live=True) is not None
 
     async def stop_stream(self, mark: Mark, channel: str, ts: str, rest: str = "") -> None:
         """End a stream with the rest of its text, all or nothing.
@@ -233,7 +232,7 @@ class MessageWriter:
         args |= {"title": title[:200], "initiator_user_id": user} if title else {}
         try:
             if status == "processing":
-                return await self._writes.call_now(method, args, LIVE_KEPT) is not None
+                return await self._writes.call_now(method, args, live=True) is not None
             await self._writes.call(method, args, repeatable=True)
             return True
         except WriteFailed as error:
