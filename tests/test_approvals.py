@@ -519,7 +519,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON, JSON, JSON, JSON, JSON)
 def test_no_payload_is_too_odd(user: Any, pressed: Any, place: Any, view: Any, value: Any) -> None:
     body = {
