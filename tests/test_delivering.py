@@ -219,25 +219,6 @@ async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterward
         assert notes == 1
 
 
-async def test_a_try_that_ends_between_two_messages_is_taken_up_where_it_ended(
-    tmp_path: Path,
-) -> None:
-    slack = LocalSlack(space())
-
-    def fail() -> None:  # what is asked before the second message
-        slack.faults = [Fault("conversations.replies", "error:fatal_error")]
-
-    async with office(tmp_path, mind=once_read(fail), slack=slack) as s:
-        occurrence = await s.fire("markets")
-        await over(s, occurrence)
-        (first,) = posted(s)
-        texts = [m.text for m in slack.visible(REPORTS, first.ts) if not m.files]
-        delivery = await s.delivered(occurrence)
-    assert delivery.tries == 2
-    assert len(set(texts)) == len(texts) > 1
-    assert told(s)[1] == 1
-
-
 async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path: Path) -> None:
     async with office(tmp_path) as s:
         occurrence = await s.fire("markets")
