@@ -36,7 +36,7 @@ _HEADERS = {
         "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "cross-origin-opener-policy": "same-origin",
-    "referrer-policy": "same-origin",  # with no-referrer, forms would send `Origin: null`
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
 
