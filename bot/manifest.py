@@ -185,7 +185,7 @@ SIGN_IN_PERMISSIONS = (
     Permission(
         "openid",
         "administrators sign in to the console",
-        ("openid.connect.token",),
+        ("openid.connect.token", "openid.connect.userInfo"),
         wanted=lambda settings: bool(settings.console.public_url),
     ),
 )

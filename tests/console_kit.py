@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 from card_kit import BOSS, GUEST, people
 from engine_kit import MUX
+from pg_kit import with_store
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_openid import CLIENT_ID, CLIENT_SECRET, SignIn
 from starlette.applications import Starlette
@@ -78,6 +79,7 @@ async def console(folder: Path, public: str = PUBLIC, local: bool = False) -> As
         path.write_text(f'{POLICY}console: {{{exposed}client_id: "{CLIENT_ID}"}}\n')
         env = {"SLACK_API_URL": url, "SLACK_CLIENT_SECRET": CLIENT_SECRET}
         settings = load_settings(path, {**env, "ASSISTANT_DATA_DIR": str(folder / "state")})
+        with_store(settings.data_dir)
         store = await Store.open(settings.data_dir, None, cipher)
         stack.push_async_callback(store.aclose)
         session = await stack.enter_async_context(open_session(settings.slack))
@@ -118,17 +120,3 @@ def reason(page: httpx2.Response) -> str:
     """The sentence of a page that refuses."""
     found = re.search(r"<h1>[A-Z][a-z ]+</h1>\s*<p>(.*?)</p>", page.text)
     return found[1] if found else ""
-
-
-def token(page: httpx2.Response) -> str:
-    """What the forms of a page send back."""
-    found = re.search(r'name="token" value="([\w-]+)"', page.text)
-    assert found
-    return found[1]
-
-
-async def press(
-    browser: httpx2.AsyncClient, path: str, sent: str, origin: str | None = PUBLIC
-) -> httpx2.Response:
-    headers = {"origin": origin} if origin else {}
-    return await browser.post(path, data={"token": sent}, headers=headers)

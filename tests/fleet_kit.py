@@ -202,6 +202,13 @@ async def at_work_first(bots: Fleet) -> list[Bot]:
     return [bot for _, bot in sorted(counted, key=lambda pair: -pair[0])]
 
 
+def clean_environment(**given: str | None) -> dict[str, str]:
+    """The environment of a process of ours, with nothing of ours from outside."""
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+    ours = {"PYTHONPATH": str(ROOT), "ANTHROPIC_API_KEY": "k", **given}
+    return outside | {name: value for name, value in ours.items() if value}
+
+
 @contextmanager
 def fleet(
     folder: Path,
@@ -241,19 +248,15 @@ def fleet(
         )
         at = stack.enter_context(LocalServer(slack.app, "slack"))
         minds = stack.enter_context(LocalServer(model.app, "model"))
-        outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
-        env = {
-            **outside,
-            "PYTHONPATH": str(ROOT),
-            "SLACK_BOT_TOKEN": BOT_TOKEN,
-            "SLACK_APP_TOKEN": APP_TOKEN,
-            "SLACK_SIGNING_SECRET": SIGNING_SECRET,
-            "SLACK_API_URL": at.url + API_PATH,
-            "ANTHROPIC_BASE_URL": minds.url,
-            "ANTHROPIC_API_KEY": "k",
-            "ASSISTANT_DATA_DIR": str(folder / "data"),
-            **({"DATABASE_URL": url} if url else {}),
-        }
+        env = clean_environment(
+            SLACK_BOT_TOKEN=BOT_TOKEN,
+            SLACK_APP_TOKEN=APP_TOKEN,
+            SLACK_SIGNING_SECRET=SIGNING_SECRET,
+            SLACK_API_URL=at.url + API_PATH,
+            ANTHROPIC_BASE_URL=minds.url,
+            ASSISTANT_DATA_DIR=str(folder / "data"),
+            DATABASE_URL=url,
+        )
         made = Fleet(folder, slack, model, balancer, env)
         try:
             yield made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 import aiohttp
 import yaml
 from engine_kit import until, workspace
-from fleet_kit import OUTSIDE, ROOT
+from fleet_kit import clean_environment
 from serve_kit import ASKER, CENTURY_DAYS, echo, free_port, heard_at, mentioned, serve_settings
 from standins.model import Mind, ModelServer
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
@@ -202,15 +201,11 @@ def environment(two: Two) -> dict[str, str]:
     }
     (two.folder / "assistant.yaml").write_text(yaml.safe_dump(own), "utf-8")
     settings = two.settings
-    given = {
-        "PYTHONPATH": str(ROOT),
-        "SLACK_CLIENT_SECRET": CLIENT_SECRET,
-        "SLACK_SIGNING_SECRET": SIGNING_SECRET,
-        "SLACK_API_URL": settings.endpoints.slack_api_url,
-        "ANTHROPIC_BASE_URL": settings.endpoints.anthropic_base_url,
-        "ANTHROPIC_API_KEY": "k",
-        "ASSISTANT_DATA_DIR": str(settings.data_dir),
-        "DATABASE_URL": settings.database_url,
-    }
-    outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
-    return outside | {name: value for name, value in given.items() if value}
+    return clean_environment(
+        SLACK_CLIENT_SECRET=CLIENT_SECRET,
+        SLACK_SIGNING_SECRET=SIGNING_SECRET,
+        SLACK_API_URL=settings.endpoints.slack_api_url,
+        ANTHROPIC_BASE_URL=settings.endpoints.anthropic_base_url,
+        ASSISTANT_DATA_DIR=str(settings.data_dir),
+        DATABASE_URL=settings.database_url,
+    )

@@ -77,33 +77,6 @@ async def test_what_was_approved_is_posted_once_as_shown(tmp_path: Path) -> None
         assert [row.state for row in await stored(bot)] == ["done"], "what is done stays done"
 
 
-async def test_what_was_denied_is_not_done(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_deny")
-        await reaches(bot, "denied")
-        await until(lambda: not cards(bot))
-        bot.slack.put("interactive", payload(shown, channel=bot.channel))
-        await until(bot.whispers)
-        assert "has denied this" in bot.whispers()[0]
-        assert posted(bot) == []
-
-
-async def test_an_approver_decides_too_and_a_bystander_does_not(tmp_path: Path) -> None:
-    change = approving(LUIS)
-    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
-        shown = await asked(bot)
-        for each in (LUIS, EVA):
-            bot.slack.state.members[bot.channel][each] = None
-        bot.slack.people.click(EVA, bot.channel, shown.ts, "action_approve")
-        await until(lambda: bot.whispers(EVA))
-        assert "Only the person who asked" in bot.whispers(EVA)[0]
-        assert posted(bot) == []
-        bot.slack.people.click(LUIS, bot.channel, shown.ts, "action_approve")
-        await reaches(bot, "done")
-        assert posted(bot) == [TEXT]
-
-
 async def test_an_edited_text_is_shown_again_and_only_that_is_sent(tmp_path: Path) -> None:
     async with serving(tmp_path, posting(), space=people()) as bot:
         shown = await asked(bot)
@@ -159,33 +132,6 @@ async def expire(bot: Served) -> None:
     """Let the time of all cards be over."""
     past = datetime.now(UTC) - timedelta(seconds=1)
     await bot.store.database.write(sa.update(actions).values(expires=past))
-
-
-async def test_an_expired_card_does_nothing_and_says_so(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
-        await expire(bot)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-        await until(bot.whispers)
-        assert "has expired" in bot.whispers()[0]
-        await bot.bench.approvals.tidy()
-        assert "has expired" in again(bot, shown).text
-        assert not buttons(again(bot, shown))
-        assert posted(bot) == []
-        assert ("refused", "expiry") in await verdicts(bot)
-
-
-async def test_nothing_is_begun_while_all_work_is_paused(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
-        await bot.inbox.pause("the test")
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-        await until(bot.whispers)
-        assert "paused by the test" in bot.whispers()[0]
-        await bot.inbox.resume()
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-        await reaches(bot, "done")
-        assert posted(bot) == [TEXT]
 
 
 async def test_who_lost_the_right_to_see_the_place_writes_nothing_there(tmp_path: Path) -> None:
@@ -259,20 +205,6 @@ async def test_a_grant_is_offered_to_admins_and_the_answer_follows(tmp_path: Pat
         (grant,) = await bot.bench.approvals.grants.all()
         assert (grant.sources, grant.destination, grant.by) == ((THERE,), bot.channel, BOSS)
         await until(lambda: "The grant is in force" in again(bot, shown, direct).text)
-
-
-async def test_a_grant_that_is_denied_leaves_the_answer_where_it_is(tmp_path: Path) -> None:
-    change = approving(admins=(BOSS, EVA))
-    async with serving(tmp_path, HOLDING, space=inside(ASKER), change=change) as bot:
-        bot.ask()
-        directs = [bot.slack.people.dm(user) for user in (BOSS, EVA)]
-        shown = [await card(bot, direct) for direct in directs]
-        bot.slack.people.click(EVA, directs[1], shown[1].ts, "action_deny")
-        await reaches(bot, "denied")
-        await until(lambda: not any(cards(bot, direct) for direct in directs))
-        assert f"Denied by <@{EVA}>" in again(bot, shown[0], directs[0]).text
-        assert HELD not in str(bot.slack.visible(bot.channel))
-        assert await bot.bench.approvals.grants.all() == []
 
 
 # ---- what cannot be shown
@@ -530,21 +462,6 @@ async def test_a_form_changes_texts_only_and_only_for_who_may_decide(tmp_path: P
         assert posted(bot) == []
 
 
-async def test_a_form_of_a_card_that_was_decided_on_meanwhile_changes_nothing(
-    tmp_path: Path,
-) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_edit")
-        view = await opened(bot)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-        await reaches(bot, "done")
-        bot.slack.people.submit(ASKER, view.id, {"text": "Other words."})
-        await until(bot.whispers)
-        assert "has approved this" in bot.whispers()[0]
-        assert posted(bot) == [TEXT]
-
-
 # ---- each rule is needed
 
 
@@ -602,7 +519,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON, JSON, JSON, JSON, JSON)
 def test_no_payload_is_too_odd(user: Any, pressed: Any, place: Any, view: Any, value: Any) -> None:
     body = {

@@ -33,12 +33,9 @@ from card_kit import (
 from engine_kit import Json, brief_answer, call, led_by, opening, say, sentence, until, use
 from fleet_kit import fleet
 from serve_kit import ASKER, Served, serving
-from standins.slack import LocalSlack
 from standins.slack_shown import Shown
 from timing import patient
 
-from bot.approvals.cards import card_click
-from bot.approvals.service import CLICK_RULES
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.state import BOT_USER
@@ -139,26 +136,6 @@ async def test_only_the_requester_chooses_and_only_what_was_offered(tmp_path: Pa
         assert answers(bot) == []
 
 
-@pytest.mark.parametrize(
-    ("rule", "user", "action"),
-    [
-        ("clicker", LUIS, "action_choose_1"),
-        ("bound", ASKER, "action_approve"),
-    ],
-)
-async def test_without_the_rule_the_click_counts(
-    tmp_path: Path, rule: str, user: str, action: str
-) -> None:
-    async with serving(tmp_path, asks(), space=people(), change=approving(LUIS)) as bot:
-        shown = await asked(bot)
-        id = buttons(shown)["action_choose_0"]
-        click = card_click(payload(shown, user=user, channel=bot.channel, action=action, value=id))
-        assert click
-        for rules, state in ((CLICK_RULES, "asked"), (CLICK_RULES - {rule}, "approved")):
-            (await replace(bot.bench.approvals, rules=rules).on_click(click)).close()
-            assert [row.state for row in await stored(bot)] == [state]
-
-
 async def test_nothing_in_a_question_is_parsed(tmp_path: Path) -> None:
     tempting = "<!channel> pay at https://evil.example/pay <@U0EVA>"
     given = use("ask_user", question=tempting, options=[tempting, "No\u202eon"])
@@ -250,23 +227,6 @@ async def test_the_words_of_a_private_question_do_not_come_into_the_channel(
 def without_labels(request: StoredRequest) -> list[Choice]:
     kept = request.event.get(CHOICES) or ()
     return [Choice.model_validate({**each, "label": TRUSTED.to_json()}) for each in kept]
-
-
-async def test_a_choice_that_was_stored_when_the_process_died_is_answered_by_the_next(
-    tmp_path: Path,
-) -> None:
-    slack = LocalSlack(people())
-    async with serving(tmp_path, asks(), slack=slack) as bot:
-        await asked(bot)
-        (row,) = await stored(bot, "asked")
-        chose = bot.bench.approvals.actions.decide
-        assert await chose(row, "approved", ASKER, (), owner="single", said=OPTIONS[1])
-        assert answers(bot) == []
-    async with serving(tmp_path, asks(), slack=slack) as bot:
-        await until(lambda: answers(bot), 40)
-        await reaches(bot, "done")
-        await until(lambda: not bot.bench.dispatch.at_work)
-        assert len(answers(bot)) == 1
 
 
 @pytest.mark.system

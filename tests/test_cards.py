@@ -15,7 +15,7 @@ from standins.slack_shown import flat
 
 import scopes
 from bot.approvals import cards
-from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, SHOWN, ApprovalCard, title
+from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, ApprovalCard, title
 from bot.approvals.store import StoredAction
 from bot.slack.blocks import show_invisible, with_spelling
 from bot.slack.messages import MessagePart
@@ -114,15 +114,6 @@ def test_a_card_says_what_would_happen_and_to_whom_before_all_else() -> None:
     assert "Valid until 2026-11-22 09:30 UTC." in told
 
 
-def test_buttons_carry_the_id_and_nothing_else() -> None:
-    of = post()
-    assert buttons(waiting(of)) == dict.fromkeys(
-        ("action_approve", "action_edit", "action_deny"), of.id
-    )
-    rows = action("append_rows", rows=[["a", "b"]], sheet="s1")
-    assert set(buttons(waiting(rows))) == {"action_approve", "action_deny"}
-
-
 def test_nothing_that_a_model_wrote_is_parsed() -> None:
     bait = "<!channel> <@U0EVA> *bold* <https://evil.example|here> :tada: `x` https://evil.example"
     card = waiting(action(text=bait, subject=bait, to=[bait]))
@@ -149,10 +140,8 @@ def test_a_look_alike_address_is_told_apart() -> None:
     cyrillic = "eva@\u0430cme.example"
     said = shown([waiting(action(to=[cyrillic])).last])
     assert "eva@\\u0430cme.example" in said
-    assert "xn--cme-5cd.example" in said
     assert "eva@\\u0430cme.example" in title(action(to=[cyrillic]))
     assert with_spelling("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
-    assert with_spelling("https://ex\u0430mple.com/x").count("xn--exmple-4nf.com") == 1
     assert with_spelling("plain@acme.example") == "plain@acme.example"
     assert with_spelling("@\x1b\xa1").isprintable()
 
@@ -161,8 +150,8 @@ def test_a_long_text_can_be_read_to_its_last_character() -> None:
     text = "\n".join(f"{n} of many lines, each of them different" for n in range(600))
     card = waiting(action(text=text))
     assert exact(card.before) == text
-    assert exact([card.last]) == text[:SHOWN]
-    assert f"{len(text):,} characters" in shown([card.last])
+    assert exact([card.last]) == ""
+    assert f"{len(text):,} characters" in shown(card.before)
     assert f"in the {len(card.before)} messages before this one" in shown([card.last])
     assert all(len(shown([part])) < 13_000 for part in card.before)
 
@@ -187,17 +176,6 @@ def test_a_batch_shows_each_with_its_exact_text() -> None:
     assert long
     assert exact(long.before) == "z" * 25_000
     assert exact([long.last]) == ""
-
-
-def test_each_of_a_batch_says_why_it_waits_and_what_it_rests_on() -> None:
-    flood = replace(action(text="One."), rule="flood", label=resting("C0A"))
-    card = cards.batch("a" * 32, [flood, action(text="Two.")], NOW)
-    assert card
-    first, second = shown([card.last]).split("2. Send a mail")
-    assert "Rests on: <#C0A>.\nIt needs approval: one request leaves only" in first
-    assert "acts beyond" not in first
-    assert "It needs approval: it does more than answer." in second
-    assert "Rests on" not in second
 
 
 def resting(*sources: str) -> Label:

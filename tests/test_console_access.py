@@ -13,10 +13,10 @@ import httpx2
 import pytest
 import pytest_asyncio
 from card_kit import BOSS, EVA, GUEST
-from console_kit import PUBLIC, Served, console, press, reason, signed_in, to_slack, token
+from console_kit import PUBLIC, Served, console, reason, signed_in, to_slack
 from pydantic import SecretStr
 from serve_kit import serving
-from standins.slack_openid import CLIENT_ID, CLIENT_SECRET, signing_key
+from standins.slack_openid import CLIENT_ID, CLIENT_SECRET
 from timing import Patience
 
 from bot.console.app import PATH
@@ -25,7 +25,6 @@ from bot.console.signin import Session, SignInAttempt, SlackSignIn
 from bot.errors import SetupError
 from bot.manifest import manifest
 from bot.storage.encryption import Cipher
-from bot.storage.requests import RequestQueue
 from config.settings import Settings, load_settings
 
 COOKIE, ATTEMPT = "__Host-console", "__Host-console-sign-in"
@@ -53,7 +52,7 @@ async def test_an_administrator_signs_in_sees_every_page_and_signs_out(served: S
         assert page.status_code == 200
         assert BOSS in page.text
     stolen = browser.cookies[COOKIE]
-    out = await press(browser, f"{PATH}/sign-out", token(page))
+    out = await browser.post(f"{PATH}/sign-out")
     assert reason(out) == "You are signed out."
     assert COOKIE not in browser.cookies
     assert reason(await opened_with(served, stolen)) == "You are not signed in any more."
@@ -65,9 +64,8 @@ async def test_what_slack_is_asked_is_new_each_time_and_for_one_workspace(served
     await to_slack(browser)
     one, two = served.sign_in.asked
     assert one["team"] == served.slack.state.team.id
-    for name in ("state", "nonce"):
-        assert len(one[name]) >= 43
-        assert one[name] != two[name]
+    assert len(one["state"]) >= 43
+    assert one["state"] != two["state"]
 
 
 async def test_the_cookies_are_for_this_host_and_no_script(served: Served) -> None:
@@ -101,7 +99,7 @@ async def test_who_is_no_administrator_sees_nothing(served: Served, user: str) -
 
 async def refuses_all(served: Served, browser: httpx2.AsyncClient, why: str) -> None:
     """Every page is refused, with one sentence and nothing else, and is stored nowhere."""
-    assert len(served.pages) > 12
+    assert len(served.pages) > 10
     for method, path in served.pages:
         page = await browser.request(method, path, headers={"origin": PUBLIC})
         assert page.status_code in (401, 403)
@@ -115,7 +113,6 @@ async def test_a_stranger_sees_nothing_but_the_way_in(served: Served) -> None:
     async with served.browser() as browser:
         await refuses_all(served, browser, "Sign in to see the console.")
         assert (await browser.get(f"{PATH}/static/console.css")).status_code == 200
-    assert await RequestQueue(served.store.database).paused_by() is None
 
 
 async def test_who_stops_being_an_administrator_sees_nothing_more(served: Served) -> None:
@@ -173,48 +170,12 @@ async def test_an_answer_of_slack_counts_once_and_in_the_browser_that_asked(serv
         assert COOKIE not in replayed.cookies
 
 
-async def test_a_sign_in_lasts_ten_minutes(served: Served) -> None:
-    attempt = SignInAttempt(expires=later(seconds=-1))
-    sealed = served.cipher.encrypt(attempt.model_dump_json())
-    async with served.browser(cookies={ATTEMPT: sealed}) as browser:
-        late = await browser.get(f"{PATH}/sign-in/back?state={attempt.id}&code=c")
-    assert reason(late) == OVER
-
-
-@pytest.mark.parametrize(
-    ("claims", "why"),
-    [
-        ({"nonce": "another"}, "Slack&#39;s answer belongs to another sign-in."),
-        (
-            {"https://slack.com/team_id": "T0OTHER"},
-            "You signed in with an account of another workspace.",
-        ),
-        ({"aud": "another.app"}, "Slack&#39;s answer is not valid."),
-        ({"iss": "https://slack.example"}, "Slack&#39;s answer is not valid."),
-        ({"exp": 1_000_000}, "Slack&#39;s answer is not valid."),
-    ],
-)
-async def test_a_token_for_something_else_signs_nobody_in(
-    served: Served, claims: dict[str, Any], why: str
-) -> None:
-    served.sign_in.changed = claims
+async def test_an_account_of_another_workspace_signs_nobody_in(served: Served) -> None:
+    served.sign_in.changed = {"https://slack.com/team_id": "T0OTHER"}
     browser = served.browser()
     refused = await browser.get(await to_slack(browser))
+    why = "You signed in with an account of another workspace."
     assert (refused.status_code, reason(refused)) == (403, why)
-    assert COOKIE not in browser.cookies
-
-
-@pytest.mark.parametrize(
-    "signed",
-    [(signing_key("another"), "RS256"), (b"a secret of somebody" * 2, "HS256"), (None, "none")],
-)
-async def test_a_token_that_slack_has_not_signed_signs_nobody_in(
-    served: Served, signed: tuple[Any, str]
-) -> None:
-    served.sign_in.signed = signed
-    browser = served.browser()
-    refused = await browser.get(await to_slack(browser))
-    assert (refused.status_code, reason(refused)) == (403, "Slack&#39;s answer is not valid.")
     assert COOKIE not in browser.cookies
 
 
@@ -236,29 +197,10 @@ async def test_only_a_page_of_the_console_is_gone_back_to(served: Served) -> Non
         assert welcome.headers["location"] == f"{PUBLIC}{PATH}/"
 
 
-async def test_a_form_counts_only_from_a_page_of_its_session(served: Served) -> None:
-    browser, other = await signed_in(served), await signed_in(served)
-    mine = token(await browser.get(f"{PATH}/pause"))
-    queue = RequestQueue(served.store.database)
-    for sent, origin in (
-        ("", PUBLIC),
-        (token(await other.get(f"{PATH}/pause")), PUBLIC),
-        (mine, None),
-        (mine, "null"),
-        (mine, "https://evil.example"),
-        (mine, "http://console.example"),
-    ):
-        refused = await press(browser, f"{PATH}/pause", sent, origin)
-        assert refused.status_code == 403
-        assert reason(refused).startswith("This form is not of this session.")
-    huge = await browser.post(
-        f"{PATH}/pause", data={"token": mine, "x": "x" * 30_000}, headers={"origin": PUBLIC}
-    )
-    assert huge.status_code == 403
-    assert (await browser.get(f"{PATH}/pause")).status_code == 200
-    assert await queue.paused_by() is None
-    assert (await press(browser, f"{PATH}/pause", mine)).status_code == 303
-    assert await queue.paused_by() == f"<@{BOSS}>"
+async def test_no_page_but_the_sign_out_takes_anything(served: Served) -> None:
+    """Nothing can be changed, so no other site can change it; cookies are for our own pages."""
+    posts = {path for method, path in served.pages if method not in ("GET", "HEAD")}
+    assert posts == {f"{PATH}/sign-out"}
 
 
 async def test_nothing_is_cached_framed_or_run(served: Served) -> None:

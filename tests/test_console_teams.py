@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from console_kit import press, reason, to_slack, token
+from console_kit import reason, to_slack
 from runs_kit import wide_run
 from serve_kit import ASKER
 from standins.slack_openid import SignIn
@@ -29,7 +29,6 @@ from bot.console.pages import NAVIGATION
 from bot.console.signin import Session
 from bot.runs.store import Store
 from bot.storage.encryption import Cipher, cipher_of
-from bot.storage.requests import RequestQueue
 
 WORDS = {ACME: "red-apple", BETA: "blue-plum"}
 RUNS = {ACME: "acmerun1", BETA: "betarun1"}
@@ -113,15 +112,6 @@ async def test_each_administrator_sees_their_own_workspace_alone(both: Console) 
                 assert other not in shown
 
 
-async def test_what_an_administrator_does_is_done_in_their_workspace(both: Console) -> None:
-    async with both.back(BETA) as (browser, _):
-        page = await browser.get(f"{PATH}/pause")
-        done = await press(browser, f"{PATH}/pause", token(page), both.two.url)
-    assert done.status_code == 303
-    assert await RequestQueue(database_of(both.two, BETA)).paused_by() == f"<@{ASKER}>"
-    assert await RequestQueue(database_of(both.two, ACME)).paused_by() is None
-
-
 async def test_a_session_of_elsewhere_is_refused(both: Console) -> None:
     assert (await both.sealed()).status_code == 200
     over = datetime.now(UTC) - timedelta(seconds=1)
@@ -135,16 +125,6 @@ async def test_a_session_of_elsewhere_is_refused(both: Console) -> None:
     async with both.browser() as browser:
         stranger = await browser.get(f"{PATH}/runs")
         assert (stranger.status_code, reason(stranger)) == (401, "Sign in to see the console.")
-
-
-async def test_who_signed_out_of_one_workspace_is_out(both: Console) -> None:
-    async with both.back(ACME) as (browser, _):
-        page = await browser.get(f"{PATH}/runs")
-        stolen = browser.cookies[COOKIE]
-        out = await press(browser, f"{PATH}/sign-out", token(page), both.two.url)
-        assert reason(out) == "You are signed out."
-    async with both.browser(cookies={COOKIE: stolen}) as thief:
-        assert (await thief.get(f"{PATH}/runs")).status_code == 401
 
 
 async def test_an_administrator_of_one_workspace_is_none_of_another(tmp_path: Path) -> None:

@@ -23,21 +23,20 @@ from document_kit import sweep_report, triage_report
 from engine_kit import Json, come, is_child, until, workspace
 from mail_kit import ME, letters
 from report_kit import finding, section, swept
-from schedule_kit import Scheduled, scheduled, sweep, triage
+from schedule_kit import Scheduled, scheduled, sweep
 from serve_kit import ASKER, ruled
 from standins.google import LocalGoogle
 from standins.google_faults import Fault as MailFault
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault, Lasting
 from standins.slack_shown import Shown
-from test_inbox_triage import pressed, with_mail
+from test_inbox_triage import with_mail
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
-from bot.reports.digest_actions import LABEL
 from bot.reports.markdown import report_markdown
 from bot.schedules.delivery import page_of
 from bot.storage.requests import try_now
@@ -199,14 +198,13 @@ async def test_a_closed_channel_is_told_once_and_gets_one_report_when_it_is_open
         assert "It was delivered to #reports." in note.text
 
 
-@pytest.mark.parametrize("kind", ["drop", "error:token_revoked"])
 async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterwards(
-    tmp_path: Path, kind: str
+    tmp_path: Path,
 ) -> None:
     slack = LocalSlack(space())
 
     def cut() -> None:
-        slack.faults = Lasting([Fault("chat.postMessage", kind)])
+        slack.faults = Lasting([Fault("chat.postMessage", "drop")])
 
     async with office(tmp_path, mind=once_read(cut), slack=slack) as s:
         occurrence = await s.fire("markets")
@@ -219,39 +217,6 @@ async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterward
         alerts, notes = told(s)
         assert alerts <= 1  # where it is over before anybody could be told, one note says both
         assert notes == 1
-
-
-async def test_an_answer_that_is_lost_on_the_way_doubles_nothing(tmp_path: Path) -> None:
-    slack = LocalSlack(space())
-
-    def lose() -> None:
-        slack.faults = [Fault("chat.postMessage", "lost") for _ in range(2)]
-
-    async with office(tmp_path, mind=once_read(lose), slack=slack) as s:
-        await over(s, await s.fire("markets"))
-        (first,) = posted(s)
-        texts = [m.text for m in slack.visible(REPORTS, first.ts) if not m.files]
-    assert len(set(texts)) == len(texts) > 1
-    assert told(s) == (0, 0)
-
-
-async def test_a_try_that_ends_between_two_messages_is_taken_up_where_it_ended(
-    tmp_path: Path,
-) -> None:
-    slack = LocalSlack(space())
-
-    def fail() -> None:  # what is asked before the second message
-        slack.faults = [Fault("conversations.replies", "error:fatal_error")]
-
-    async with office(tmp_path, mind=once_read(fail), slack=slack) as s:
-        occurrence = await s.fire("markets")
-        await over(s, occurrence)
-        (first,) = posted(s)
-        texts = [m.text for m in slack.visible(REPORTS, first.ts) if not m.files]
-        delivery = await s.delivered(occurrence)
-    assert delivery.tries == 2
-    assert len(set(texts)) == len(texts) > 1
-    assert told(s)[1] == 1
 
 
 async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path: Path) -> None:
@@ -277,19 +242,6 @@ async def test_a_report_whose_delivery_is_over_is_not_posted_again(tmp_path: Pat
         assert posted(s) == []
 
 
-async def test_a_report_of_a_schedule_that_goes_on_is_kept_however_late_it_is(
-    tmp_path: Path,
-) -> None:
-    slack = LocalSlack(space())
-    async with office(tmp_path, mind=once_read(lambda: archive(slack)), slack=slack) as s:
-        occurrence = await s.fire("markets", datetime.now(UTC) - timedelta(days=30))
-        delivery = await s.tried(occurrence, 2)
-        assert (delivery.state, posted(s)) == ("waiting", [])
-        archive(slack, False)
-        await s.delivered(occurrence)
-        assert len(posted(s)) == 1
-
-
 # ---- who may read it
 
 
@@ -306,19 +258,6 @@ async def test_what_the_owner_may_no_longer_read_is_not_posted_with_their_rights
 
 
 # ---- quiet, and overtaken
-
-
-async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, *letters(1)) as (bot, google):
-        s = Scheduled(bot)
-        await s.set("inbox", triage())
-        delivery = await s.delivered(await s.fire("inbox"))
-        assert delivery.place
-        channel, ts = delivery.place["channel"], delivery.place["ts"]
-        (shown,) = bot.slack.visible(channel, ts)
-        said = await pressed(bot, channel, ts, LABEL, buttons(shown)[LABEL])
-    assert "Labelled customer." in said
-    assert "customer" in google.gmail.labels.values()
 
 
 async def test_what_not_all_there_may_read_waits_for_an_administrators_word(tmp_path: Path) -> None:

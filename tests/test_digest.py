@@ -352,7 +352,6 @@ def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
 def test_a_domain_in_other_letters_is_written_out() -> None:
     told = sender("PayPal <x@p\u0430ypal.com>").full  # a Cyrillic letter
     assert "\\u0430" in told
-    assert "xn--" in told
 
 
 @pytest.mark.parametrize(

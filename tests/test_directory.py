@@ -18,7 +18,7 @@ from bot.slack.people import CHECKED_S, People
 from config.settings import load_settings
 from config.words import phrase
 from scopes.label import WORKSPACE, Label
-from scopes.members import KEPT_S, Members
+from scopes.members import Members
 from scopes.slack_client import connect, open_session
 from subagents.directory import Obstacle
 
@@ -154,19 +154,6 @@ async def test_what_cannot_be_checked_may_not_be_read(at: World, method: str, an
         if key.startswith(method):
             at.slack.answers[key] = answer
     assert await at.may(who, *things.split()) == []
-
-
-async def test_who_left_reads_on_for_seconds_at_most_and_who_joined_at_once(at: World) -> None:
-    assert await at.may(EVA, "CTEAM", "CBOARD") == ["CTEAM"]
-    at.put("CTEAM", ANA)
-    at.put("CBOARD", EVA)
-    assert await at.may(EVA, "CBOARD") == ["CBOARD"]
-    assert await at.may(EVA, "CTEAM") == []  # what was asked anew counts for all
-    at.put("CTEAM", EVA)
-    assert await at.may(EVA, "CTEAM") == ["CTEAM"]
-    at.put("CTEAM", ANA)
-    at.clock.now += KEPT_S
-    assert await at.may(EVA, "CTEAM") == []
 
 
 async def test_all_who_read_a_destination_must_be_members_of_each_source(at: World) -> None:

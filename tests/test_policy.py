@@ -29,7 +29,7 @@ from bot.policy.policy import (
     decide,
 )
 from bot.runs.store import Store
-from bot.slack.people import ChannelFacts, Person
+from bot.slack.people import ChannelFacts, Person, person_of
 from bot.storage.requests import Incoming, RequestQueue
 from config.settings import load_settings, settings_file
 from config.words import phrase
@@ -302,31 +302,76 @@ def incoming(kind: str = "mention", where: str = "C0OWN") -> Incoming:
     return Incoming(TEAM, where, "1.000001", "1.000001", "U0ANA", kind, {"text": "hello"})
 
 
-async def test_what_a_kind_of_request_may_cost_gives_way_to_what_the_policy_says(
-    data_dir: Path,
-) -> None:
-    answers = {"users.info": user("U0ANA")}
-    for rules, usd in (("{}", 2.0), ("{direct: {cost_usd: 0.5}}", 0.5)):
-        write(f"policy: {rules}")
-        async with admitting(data_dir, answers) as (admission, _):
-            decided = await admission.decide(incoming("dm", "D0ANA"), 2.0)
-            assert isinstance(decided, Permitted)
-            assert decided.cost_usd == usd
+async def test_while_the_file_is_wrong_who_asks_learns_it(data_dir: Path) -> None:
+    write("")
+    async with admitting(data_dir, {}) as (admission, _):
+        write("policy: [")
+        assert isinstance(await admission.decide(incoming("follow_up")), Silent)
+        assert why(await admission.decide(incoming())) == phrase("policy.closed")
 
 
 @pytest.mark.parametrize(
-    "who", [{"is_restricted": True}, {"is_stranger": True}, {"is_bot": True}, {}]
+    ("facts", "kind"),
+    [
+        ({}, "member"),
+        ({"is_restricted": True}, "guest"),
+        ({"is_ultra_restricted": True}, "guest"),
+        ({"is_stranger": True}, "external"),
+        ({"team_id": "T0OTHER"}, "external"),
+        ({"team_id": "T0OTHER", "is_restricted": True}, "external"),
+        ({"team_id": "T0OTHER", "enterprise_user": {"teams": [TEAM]}}, "member"),
+        ({"team_id": "T0OTHER", "enterprise_user": {"teams": ["T0MORE"]}}, "external"),
+        ({"is_stranger": True, "enterprise_user": {"teams": [TEAM]}}, "external"),
+        ({"is_bot": True}, "bot"),
+        ({"is_workflow_bot": True}, "bot"),
+        ({"id": "USLACKBOT"}, "bot"),
+        ({"deleted": True}, "deleted"),
+    ],
 )
-async def test_while_the_file_is_wrong_only_colleagues_who_ask_learn_it(
-    data_dir: Path, who: dict[str, bool]
+def test_a_user_is_what_slack_says_of_them(facts: dict[str, Any], kind: str) -> None:
+    found = person_of(user("U0ANA")["user"] | facts, TEAM)
+    assert found
+    assert found.kind == kind
+
+
+async def test_the_names_that_slack_tells_are_remembered() -> None:
+    answers: dict[str, Any] = {"users.info": user("U0ANA"), "conversations.info": channel("C0OWN")}
+    async with asking(answers) as at:
+        person = await at.people.person("U0ANA", TEAM)
+        place = await at.people.channel("C0OWN")
+        assert person
+        assert place
+        assert at.names == {"U0ANA": person.name, "C0OWN": f"#{place.name}"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"ok": False, "error": "user_not_found"},
+        {"ok": True},
+        {"ok": True, "user": "U0ANA", "channel": 1, "users": {}},
+        500,
+    ],
+)
+async def test_what_fails_is_unknown_and_asked_anew(
+    fault: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write("")
-    answers = {
-        "users.info": user("U0ANA", **who),
-        "conversations.info": channel("C0OWN", name="csm"),
-    }
-    async with admitting(data_dir, answers) as (admission, _):
-        write("policy: [")
-        assert isinstance(await admission.decide(incoming("follow_up")), Silent)
-        asked = await admission.decide(incoming())
-        assert isinstance(asked, Silent) if who else why(asked) == phrase("policy.closed")
+    methods = ("users.info", "conversations.info", "usergroups.users.list")
+    async with asking(dict.fromkeys(methods, fault)) as at:
+        assert await at.people.person("U0ANA", TEAM) is None
+        assert await at.people.channel("C0OWN") is None
+        assert await at.people.group("S0CSM") is None
+        said = [r.getMessage() for r in caplog.records if r.name == "bot.slack.people"]
+        assert [line.split(":")[0] for line in said] == [
+            "could not check the user U0ANA",
+            "could not check the channel C0OWN",
+            "could not check the group S0CSM",
+        ]
+        at.slack.answers |= {
+            "users.info": user("U0ANA"),
+            "conversations.info": channel("C0OWN"),
+            "usergroups.users.list": {"ok": True, "users": ["U0ANA"]},
+        }
+        assert await at.people.person("U0ANA", TEAM)
+        assert await at.people.channel("C0OWN")
+        assert await at.people.group("S0CSM") == frozenset({"U0ANA"})

@@ -21,8 +21,7 @@ from engine_kit import (
     until,
     workspace,
 )
-from serve_kit import ASKER, Served, request_in, ruled, serving
-from standins.slack_faults import Fault
+from serve_kit import ASKER, Served, request_in, serving
 from standins.slack_shown import Shown
 
 from bot.local.model.answer import Answer
@@ -129,39 +128,6 @@ async def test_who_may_not_read_it_any_more_gets_nothing_of_it_in_private(tmp_pa
         assert public.text.startswith(phrase("reply.held_back"))
         assert SECRET not in said_in(bot, TEAM)
         assert SECRET not in " ".join(direct(bot))
-
-
-async def test_guests_get_what_is_public_only(tmp_path: Path) -> None:
-    space = in_private(markets(LUIS, GUEST))
-    team = replace(space.channels[-1], members=(ASKER, LUIS, GUEST, BOT_USER))
-    space = replace(space, channels=(*space.channels[:-1], team))
-    change = ruled(policy={"admins": (BOSS,)})
-    async with serving(tmp_path, SWEEP, space=space, change=change) as bot:
-        assert await is_withheld(bot)
-        assert direct(bot, BOSS) == [], "no admin can grant that"
-
-
-async def test_where_membership_cannot_be_checked_nothing_is_shown(tmp_path: Path) -> None:
-    def breaks(body: object) -> Answer:
-        bot.slack.faults += [Fault("conversations.members", "500") for _ in range(200)]
-        return FOUND
-
-    mind = led_by(READ, breaks)
-    async with serving(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
-        public = await asked_in_team(bot)
-        assert (
-            public.text.startswith(phrase("reply.held_back"))
-            or phrase("reply.sent_in_private") in public.text
-        )
-        assert SECRET not in said_in(bot, TEAM)
-
-
-async def test_the_requesters_own_channel_may_read_itself(tmp_path: Path) -> None:
-    space = markets(LUIS)
-    own = space.channels[0].id
-    async with serving(tmp_path, led_by(brief_answer(1), FOUND), space=space) as bot:
-        asked = bot.ask("What is open in #support-1?", channel=own)
-        assert SECRET in str((await bot.answer(asked, channel=own)).blocks)
 
 
 # ---- what follows on it

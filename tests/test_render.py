@@ -397,7 +397,7 @@ def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -
         assert kinds.count("header") <= 1
         assert not re.search(r"\]\([^)]*\Z", body), "cut inside a link"
     found = words("\n".join(made))
-    lost = Counter(w for w in wanted if len(w) <= 400) - Counter(found)
+    lost = Counter(w for w in wanted if len(w) <= 100) - Counter(found)
     assert not lost
     assert len("".join(wanted)) <= len("".join(found))
     if "|---" not in text and "```" not in text:

@@ -126,20 +126,9 @@ async def test_an_expiring_socket_listens_until_the_next_one_does() -> None:
         assert lowest == 2
 
 
-async def test_a_stall_of_our_own_loop_does_not_make_a_socket_deaf() -> None:
-    async with line(count=1, deaf_after_s=1.0) as on:
-        await until(lambda: on.sockets.alive == 1)
-        for _ in range(2):
-            time.sleep(1.2)  # noqa: ASYNC251 - this is the stall
-            await asyncio.sleep(0.05)
-        await until(on.sockets.healthy)
-        assert on.sockets.counts["connected"] == 1
-
-
-@pytest.mark.parametrize("kind", ["500", "malformed", "slow"])
-async def test_a_faulty_answer_is_tried_again(kind: str) -> None:
+async def test_a_faulty_answer_is_tried_again() -> None:
     async with line(count=1) as on:
-        on.slack.faults.append(Fault("apps.connections.open", kind, 2.5))
+        on.slack.faults.append(Fault("apps.connections.open", "malformed"))
         await until(lambda: on.sockets.alive == 1)
         assert on.sockets.counts["refused"] == 1
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from document_kit import sweep_report
+from document_kit import RESULT, sweep_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_kit import BEFORE, EVIL, LINK, finding, section, sweeps, swept

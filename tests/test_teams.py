@@ -8,24 +8,28 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import json
+import sys
 import types
 from collections.abc import Iterator
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import sqlalchemy as sa
-from engine_kit import come, until
+from engine_kit import Json, come, say, turn, until, use
 from fleet_kit import Balancer, Fleet
 from pg_kit import database
 from serve_kit import ASKER, request_in
 from slack_sdk.web.async_client import AsyncWebClient
-from standins.slack_teams import token_of
+from standins.slack_teams import COMPANY, token_of
 from teams_kit import ACME, BETA, Place, Two, environment, served, two_slacks, two_teams
 from timing import WAIT_S
 
 from bot.errors import SetupError
+from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
 from bot.local.slack.interactions import block_actions
 from bot.metrics import Metrics
@@ -34,7 +38,7 @@ from bot.runs.store import RunNotFound
 from bot.serving.serve import Server
 from bot.slack.messages import Bot
 from bot.storage.database import Database
-from bot.storage.tables import METADATA, installations
+from bot.storage.tables import METADATA, installations, oauth_states
 from config.settings import Settings
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
@@ -261,17 +265,6 @@ async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path, ki
                 bot.kill()
 
 
-async def test_an_event_for_nobody_is_taken_and_dropped(tmp_path: Path) -> None:
-    with two_slacks(tmp_path) as two:
-        async with served(two):
-            await two.install(ACME)
-            thread = two.beta.ask("Who hears this?")
-            deliveries = two.beta.slack.deliveries
-            await until(lambda: deliveries and all(d.acked_at for d in deliveries), WAIT_S)
-            assert two.beta.replies(thread) == []
-            assert "red-apple" in await asked(two.acme, "What of the red-apple?")
-
-
 @pytest.mark.parametrize(
     "section",
     [{"policy": {"admins": (ASKER,)}}, {"slack": {"lists": {"F0": "Bugs"}}}],
@@ -293,3 +286,192 @@ async def test_the_home_database_of_several_holds_no_data_of_people(tmp_path: Pa
                 continue
             found = await database.read(sa.select(sa.func.count()).select_from(table))
             assert (table.name, found[0][0]) == (table.name, 0)
+
+
+def mind(body: Json) -> Answer:
+    """Ask back, or say what was asked."""
+    asked = request_in(body)
+    if "which report" in asked and turn(body) == 0:
+        return Answer([use("ask_user", question="Which one?", options=["weekly", "monthly"])])
+    return say(f"You asked: {asked}")
+
+
+async def answer(place: Place, text: str) -> str:
+    return (await place.answer(place.ask(text))).text
+
+
+async def test_a_click_in_another_workspace_decides_nothing(tmp_path: Path) -> None:
+    async with two_teams(tmp_path, mind) as two:
+        assert two.serving
+        thread = two.acme.ask("Send me which report?")
+
+        def cards() -> list[Json]:
+            shown = two.acme.slack.visible(two.acme.channel, thread)
+            blocks = [block for message in shown for block in message.blocks]
+            each = [e for block in blocks for e in block.get("elements", ())]
+            return [dict(e) for e in each if e.get("action_id") == "action_choose_1"]
+
+        await until(cards, WAIT_S)
+        (card,) = cards()
+        click = {"type": "button", "action_id": card["action_id"], "value": card["value"]}
+        body = block_actions(two.beta.slack.state, ASKER, {**click, "action_ts": "1.0"})
+        two.beta.slack.put("interactive", body)
+        deliveries = two.beta.slack.deliveries
+        await until(lambda: deliveries and deliveries[-1].acked_at, WAIT_S)
+        assert "blue-pear" in await answer(two.beta, "What of the blue-pear?")
+        assert cards() == [card], "the card still waits"
+        people = two.acme.slack.people
+        ts = next(
+            m.ts
+            for m in two.acme.slack.visible(two.acme.channel, thread)
+            if card["value"] in str(m.blocks)
+        )
+        people.click(ASKER, two.acme.channel, ts, card["action_id"])
+        await until(lambda: not cards(), WAIT_S)
+
+
+async def test_metrics_name_no_workspace_and_no_person(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        texts = await asyncio.gather(
+            answer(two.acme, "What of the red-apple?"), answer(two.beta, "What of the blue-pear?")
+        )
+        assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
+        status, measured, _ = await two.visit("/metrics")
+        assert (status, "assistant_" in measured) == (200, True)
+        for hidden in (ACME, BETA, "red-apple", "blue-pear", ASKER):
+            assert hidden not in measured
+
+
+LISTS = (
+    ("runs",),
+    ("runs", "--json"),
+    ("feedback", "--json"),
+    ("approvals", "--json"),
+    ("schedules", "--json"),
+    ("review-briefs", "--json"),
+)
+OF_A_RUN = ("show", "audit", "replay", "decisions")
+
+
+async def command(two: Two, *words: str) -> tuple[int, str]:
+    """Exit code and all output of a command on the stored state of one workspace."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bot", *words),
+        cwd=two.folder,
+        env=environment(two),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        await answer(two.acme, "What of the red-apple?")
+        await answer(two.beta, "What of the blue-pear?")
+    _, listed = await command(two, "--team", ACME, "runs", "--json")
+    (run,) = [each["id"] for each in json.loads(listed)]
+
+    assert "red-apple" in listed
+    for words in LISTS:
+        code, out = await command(two, "--team", BETA, *words)
+        assert (code, "red-apple" in out, run in out) == (0, False, False), out
+    for name in OF_A_RUN:
+        code, out = await command(two, "--team", BETA, name, run)
+        assert (code != 0, "red-apple" in out) == (True, False), out
+    _, own = await command(two, "--team", BETA, "runs")
+    assert "blue-pear" in own
+
+
+async def answered(place: Place, word: str) -> str:
+    return (await place.answer(place.ask(f"What of the {word}?"))).text
+
+
+async def each_is_answered_alone(two: Two) -> None:
+    """Ask both at once: each answer stands in its own workspace, and in its own database."""
+    texts = await asyncio.gather(answered(two.acme, "red-apple"), answered(two.beta, "blue-pear"))
+    assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
+    assert "blue-pear" not in two.acme.texts()
+    assert "red-apple" not in two.beta.texts()
+    assert two.serving
+    for team, own in ((ACME, "red-apple"), (BETA, "blue-pear")):
+        runs = await two.serving.servers[team].dispatch.runs.store.runs(10)
+        assert [own in run.question for run in runs] == [True]
+
+
+async def test_one_app_token_hears_of_both_workspaces(tmp_path: Path) -> None:
+    async with two_teams(tmp_path, mode="socket") as two:
+        assert two.acme.slack.sockets is two.beta.slack.sockets
+        await each_is_answered_alone(two)
+        for place in (two.acme, two.beta):
+            place.slack.people.slash(ASKER, place.channel, "/assistant", "status")
+        await until(lambda: all(p.slack.state.whispers for p in (two.acme, two.beta)), WAIT_S)
+        two.acme.slack.sockets.drop("abort")
+        await until(lambda: two.acme.slack.sockets.count == 2, WAIT_S)
+        assert "green-fig" in await answered(two.beta, "green-fig")
+        assert "green-fig" not in two.acme.texts()
+
+
+@pytest.mark.parametrize("mode", ["http", "socket"])
+async def test_each_workspace_of_an_organization_has_its_own_database(
+    tmp_path: Path, mode: Literal["http", "socket"]
+) -> None:
+    with two_slacks(tmp_path, mode=mode, company=COMPANY) as two:
+        two.router.approved += [ACME, BETA]
+        async with served(two) as serving:
+            await two.install(COMPANY)
+            await until(lambda: set(serving.servers) == {ACME, BETA}, WAIT_S)
+            (installation,) = await serving.installations.all()
+            assert installation.team_id is None
+            assert (installation.enterprise_id, installation.is_enterprise_install) == (
+                COMPANY,
+                True,
+            )
+            await each_is_answered_alone(two)
+            for team in (ACME, BETA):
+                assert (two.settings.data_dir / "teams" / team / "assistant.sqlite").exists()
+            assert two.router.refused == [], "each call names the workspace"
+            assert {team for team, _ in two.router.calls} >= {ACME, BETA}
+            for place in (two.acme, two.beta):
+                place.slack.state.whispers.clear()
+            two.beta.slack.people.slash(ASKER, two.beta.channel, "/assistant", "status")
+            await until(lambda: two.beta.slack.state.whispers, WAIT_S)
+            assert not two.acme.slack.state.whispers
+
+
+async def test_a_workspace_that_the_organization_approves_no_more_is_ended(tmp_path: Path) -> None:
+    with two_slacks(tmp_path, company=COMPANY) as two:
+        two.router.approved += [ACME]
+        async with served(two) as serving:
+            await two.install(COMPANY)
+            await until(lambda: set(serving.servers) == {ACME}, WAIT_S)
+            two.router.approved[:] = [BETA]
+            serving.wake()
+            await until(lambda: set(serving.servers) == {BETA}, WAIT_S)
+            assert "blue-pear" in await answered(two.beta, "blue-pear")
+            two.beta.slack.send({"type": "app_uninstalled"})
+            await until(lambda: not serving.opened, WAIT_S)
+            assert await serving.installations.all() == []
+
+
+async def test_a_state_that_expired_and_a_denied_install_change_nothing(tmp_path: Path) -> None:
+    async with two_teams(tmp_path) as two:
+        assert two.serving
+        before = [each.to_dict() for each in await two.serving.installations.all()]
+        state, cookie = await two.state()
+        database = two.serving.installations._database
+        past = datetime.now(UTC) - timedelta(seconds=1)
+        await database.write(sa.update(oauth_states).values(expires=past))
+        fresh, other = await two.state()
+        for path, with_cookie in (
+            (f"?code=code-of-{BETA}&state={state}", cookie),
+            (f"?error=access_denied&state={fresh}", other),
+        ):
+            status, text, _ = await two.visit(f"/slack/oauth_redirect{path}", with_cookie)
+            assert (status, "Nothing was installed" in text) == (400, True)
+            assert "access_denied" not in text
+        assert [each.to_dict() for each in await two.serving.installations.all()] == before
+        assert "blue-pear" in await answered(two.beta, "blue-pear")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -194,20 +194,3 @@ async def test_nobody_passes_for_the_assistant() -> None:
     assert "assistant (B0X): REQUEST: [x] do it / REQUEST: now {bot}" in lines[1]
     assert len(lines) == 4
     assert thread.runs == ()
-
-
-ODD: list[Mapping[str, Any]] = [
-    {"text": None},
-    {"text": 7, "files": "x", "reactions": {"a": 1}},
-    {"text": "\ud83d half", "blocks": "x", "attachments": {"a": 1}, "files": [{}, None, 3]},
-    {"text": "\u200b\u202e" + CALL},
-]
-
-
-@pytest.mark.parametrize("event", ODD)
-async def test_an_odd_event_is_still_a_thread(event: Mapping[str, Any]) -> None:
-    incoming = Incoming("T0ACME", "C0SUPPORT", ROOT, ROOT, "U0ANA", "dm", event)
-    thread = await rebuilt(local(), incoming)
-    assert len(thread.items) == 1
-    assert thread.text.startswith("REQUEST: ")
-    thread.text.encode()

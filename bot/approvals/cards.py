@@ -22,7 +22,6 @@ from bot.slack.blocks import (
     fill,
     format_decider,
     format_json,
-    length,
     modal,
     paragraph,
     plain_text_block,
@@ -31,6 +30,7 @@ from bot.slack.blocks import (
     show_invisible,
     split_links,
     user,
+    weight,
     with_spelling,
 )
 from bot.slack.messages import MessagePart, first, id_of, mapping, sanitize_json, ts_of
@@ -313,15 +313,11 @@ def pending_card(action: Action, until: datetime) -> ApprovalCard | None:
     """Return the card of one action; None if it is too long to be shown."""
     if action.is_question:
         return _question(action, until)
-    texts = sum(is_text for *_, is_text in arguments(action))
-    texts += sum("\n" in value for value in action.told.values())
-    excerpt = min(SHOWN, MAX_CARD // 2 // max(texts, 1))
     named, why = title(action), f" {_why(action)}"
     space = "" if action.tool in SCHEDULED else "\n"
     foot = paragraph(space, *_rests_on(action), *_asked_by(action), why, *_valid(until))
     pieces = list(_pieces(action, named))
-    short = list(_pieces(action, named, excerpt))
-    return _card(pieces, short, foot, _buttons(action.id, "", bool(editable(action))))
+    return _card(pieces, [_head(named)], foot, _buttons(action.id, "", bool(editable(action))))
 
 
 def _question(action: Action, until: datetime) -> ApprovalCard:
@@ -337,14 +333,14 @@ def _question(action: Action, until: datetime) -> ApprovalCard:
 
 def batch(id: str, actions: Sequence[Action], until: datetime) -> ApprovalCard | None:
     """Return one card for several actions, each shown in full; None if it is too long."""
-    most, pieces, short = MAX_CARD // 2 // len(actions), [], []
+    head = _head(phrase("card.things_wait", n=len(actions)))
+    pieces, heads = [head], [head]
     for number, action in enumerate(actions, 1):
         named, why = f"{number}. {title(action)}", f"{_why(action)}\n\n"
         pieces += [*_pieces(action, named), paragraph(*_rests_on(action), why)]
-        short += [paragraph(f"{_in_short(action, named, most)}\n")]
-    head = paragraph(bold(f"{phrase('card.things_wait', n=len(actions))}\n"))
+        heads.append(paragraph(f"{named}\n"))
     foot = paragraph("\n", *_asked_by(actions[0]), *_valid(until))
-    return _card([head, *pieces], [head, *short], foot, _buttons(id, "_all", False))
+    return _card(pieces, heads, foot, _buttons(id, "_all", False))
 
 
 def offer(action: Action, until: datetime) -> ApprovalCard | None:
@@ -364,23 +360,23 @@ def offer(action: Action, until: datetime) -> ApprovalCard | None:
         paragraph("\n", *fill("card.grant_means", place=place, who=user(action.requester)), "\n"),
         paragraph(phrase("card.admins_decide"), *_valid(until)),
     )
-    if _size(pieces) > MAX_CARD:
+    if weight([rich(*pieces)]) > MAX_CARD:
         return None
     shown = (rich(*pieces), _buttons(action.id, "", False))
     return ApprovalCard((), MessagePart(phrase("card.grant_waits"), shown))
 
 
 def _card(
-    pieces: Sequence[Element], short: Sequence[Element], foot: Element, buttons: Block
+    pieces: Sequence[Element], heads: Sequence[Element], foot: Element, buttons: Block
 ) -> ApprovalCard | None:
-    """Return a card with all pieces, or with short ones if the whole needs messages before it."""
+    """Return a card with all pieces, or with heads alone if the whole needs messages before it."""
     before: tuple[MessagePart, ...] = ()
     shown = [*pieces, foot]
-    if _size(shown) > MAX_CARD:
+    if weight([rich(*shown)]) > MAX_CARD:
         before = _messages(pieces)
         where = paragraph(f"\n{phrase('card.all_before', n=len(before))}\n")
-        shown = [*short, where, foot]
-    if len(before) > MOST_MESSAGES or _size(shown) > MAX_CARD:
+        shown = [*heads, where, foot]
+    if len(before) > MOST_MESSAGES or weight([rich(*shown)]) > MAX_CARD:
         return None
     return ApprovalCard(before, MessagePart(phrase("card.waits"), (rich(*shown), buttons)))
 
@@ -447,20 +443,24 @@ def _rests_on(action: Action) -> Iterator[str | Element]:
     yield ".\n" if places else f"{phrase('card.not_everyone')}.\n"
 
 
-def _pieces(action: Action, named: str, most: int = 0) -> Iterator[Element]:
-    """Yield everything that an action does; with `most`, only so many characters of each text.
+def _head(named: str) -> Element:
+    return paragraph(bold(f"{named}\n"))
+
+
+def _pieces(action: Action, named: str) -> Iterator[Element]:
+    """Yield everything that an action does.
 
     What code says of it is a line, or a text with a heading; of a schedule that is everything.
     """
     if action.tool in SCHEDULED:
         yield from _of_schedule(action, named)
         return
-    yield paragraph(bold(f"{named}\n"))
+    yield _head(named)
     for name, value in action.told.items():
         heading, _, text = value.partition("\n")
         yield paragraph(bold(f"{_capital(_label(name))}: "), f"{_told(action, heading)}\n")
         if text:
-            yield from _text(show_invisible(text), most)
+            yield from _text(show_invisible(text))
     if action.told:
         yield paragraph(f"\n{phrase('card.as_stored')}\n")
     for name, value, is_text in arguments(action):
@@ -468,7 +468,7 @@ def _pieces(action: Action, named: str, most: int = 0) -> Iterator[Element]:
             yield paragraph(bold(f"{_label(name)}: "), f"{value}\n")
             continue
         yield paragraph(bold(_label(name)), f" ({phrase('card.characters', n=len(value))})\n")
-        yield from _text(value, most)
+        yield from _text(value)
 
 
 def _of_schedule(action: Action, named: str) -> Iterator[Element]:
@@ -480,35 +480,25 @@ def _of_schedule(action: Action, named: str) -> Iterator[Element]:
         shown = show_invisible(text or line)
         if "\n" in shown:
             yield paragraph(*parts, "\n")
-            yield from _text(shown, 0)
+            yield from _text(shown)
             parts = []
         else:
             parts.append(f"{shown}\n")
     yield paragraph(*parts)
 
 
-def _text(value: str, most: int) -> Iterator[Element]:
-    shown = value[:most] if most else value
-    for start in range(0, max(len(shown), 1), SHOWN):
+def _text(value: str) -> Iterator[Element]:
+    for start in range(0, max(len(value), 1), SHOWN):
         if start:
             yield paragraph(f"{phrase('card.goes_on')}\n")
-        yield pre(shown[start : start + SHOWN])
-    if len(shown) < len(value):
-        yield paragraph(f"… {phrase('card.characters_more', n=len(value) - len(shown))}\n")
-
-
-def _in_short(action: Action, named: str, most: int) -> str:
-    """Summarize what would happen, with only the headings of what code says of it."""
-    headings = ((name, value.partition("\n")[0]) for name, value in action.told.items())
-    told = "; ".join(f"{_label(name)}: {_told(action, heading)}" for name, heading in headings)
-    return f"{named}\n{told[:most]}{'…' if len(told) > most else ''}".rstrip()
+        yield pre(value[start : start + SHOWN])
 
 
 def _messages(pieces: Sequence[Element]) -> tuple[MessagePart, ...]:
     """Pack the pieces into as few messages as possible."""
     groups: list[list[Element]] = [[]]
     for piece in pieces:
-        if groups[-1] and _size([*groups[-1], piece]) > MAX_CARD:
+        if groups[-1] and weight([rich(*groups[-1], piece)]) > MAX_CARD:
             groups.append([])
         groups[-1].append(piece)
     return tuple(MessagePart(phrase("card.for_approval"), (rich(*group),)) for group in groups)
@@ -521,10 +511,6 @@ def _told(action: Action, line: str) -> str:
 
 def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
-
-
-def _size(pieces: Sequence[Element]) -> int:
-    return sum(map(length, pieces))
 
 
 def _buttons(id: str, all: str, edit: bool) -> Block:

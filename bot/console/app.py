@@ -1,16 +1,17 @@
-"""The console: pages of what the bot does, for those who run it. Each reads without scripts."""
+"""The console: pages of what the bot does, for those who run it. They change nothing.
+
+Each reads without scripts.
+"""
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -35,14 +36,9 @@ _HEADERS = {
         "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "cross-origin-opener-policy": "same-origin",
-    "referrer-policy": "same-origin",  # with no-referrer, forms would send `Origin: null`
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-
-MOST_BYTES = 20_000
-"""Bytes of a form."""
-TOKEN = "token"
-"""Name of the field in which each form sends its visitor's token back."""
 
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -55,28 +51,13 @@ _TEMPLATES = Environment(
 _TEMPLATES.globals |= {"root": PATH, "seconds_text": seconds_text, "kinds": KINDS}
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
-    """Who looks at a page."""
-
-    user: str
-    """Slack user; empty = the operator, on the bot's machine."""
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    """What each form of theirs must send back; no other site can read it."""
-
-    @property
-    def name(self) -> str:
-        """Return how their acts are recorded."""
-        return self.user or "the console"
-
-
 class ConsoleAccess(Protocol):
     """Decides who sees the console."""
 
     async def admit(self, request: Request) -> Response | None:
         """Return None for an administrator, else the page to send instead.
 
-        It may name them in `request.state.visitor`.
+        It may name them in `request.state.visitor`, by their Slack id.
         """
 
 
@@ -131,23 +112,8 @@ def refusal(reason: str, status: int = 403, **values: Any) -> HTMLResponse:
 
     `sign_in` among the values is the address at which to sign in.
     """
-    given: dict[str, Any] = {"navigation": [], "here": "", "visitor": None, "sign_in": ""}
+    given: dict[str, Any] = {"navigation": [], "here": "", "visitor": "", "sign_in": ""}
     return show("refused.html", status, **{**given, "reason": reason, **values})
-
-
-def origin_of(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form; empty if there are too many bytes."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            return {}
-    return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
 def static_files(path: str = "") -> Mount:
@@ -164,19 +130,10 @@ class Console:
     access: ConsoleAccess
     navigation: list[tuple[str, str]] = field(default_factory=list)
     """Title and path of each page in the menu."""
-    origin: str = ""
-    """Origin that browsers see it at; empty = that of the request."""
-
-    operator: Visitor = field(default_factory=lambda: Visitor(""))
-    """Visitor whom `access` does not name."""
 
     async def names(self, *ids: str | None) -> dict[str, str]:
         """Return the names of people and channels, as far as they are stored."""
         return await Names(self.store.database).known(filter(None, ids))
-
-    def visitor(self, request: Request) -> Visitor:
-        visitor: Visitor = getattr(request.state, "visitor", self.operator)
-        return visitor
 
     def render(
         self, request: Request, template: str, status: int = 200, **values: Any
@@ -185,7 +142,7 @@ class Console:
         base: Mapping[str, Any] = {
             "navigation": self.navigation,
             "here": request.url.path,
-            "visitor": self.visitor(request),
+            "visitor": getattr(request.state, "visitor", ""),
             "names": {},
         }
         return show(template, status, **{**base, **values})
@@ -195,10 +152,7 @@ class Console:
 
         async def admitted(request: Request) -> Response:
             try:
-                answer = await self.access.admit(request)
-                if answer is None and request.method == "POST":
-                    answer = await self._check_form(request)
-                answer = answer or await page(request)
+                answer = await self.access.admit(request) or await page(request)
             except StoreError as error:
                 log.error("%s", error)
                 answer = refusal("The bot's database cannot be used at the moment.", 503)
@@ -207,15 +161,6 @@ class Console:
             return answer
 
         return admitted
-
-    async def _check_form(self, request: Request) -> Response | None:
-        """Refuse a form that another site sent. Its fields are in `request.state.form`."""
-        request.state.form = form = await form_of(request)
-        sent, token = form.get(TOKEN, ""), self.visitor(request).token
-        is_ours = request.headers.get("origin") == (self.origin or origin_of(str(request.base_url)))
-        if is_ours and hmac.compare_digest(sent.encode(), token.encode()):
-            return None
-        return refusal("This form is not of this session. Open the page again, and press it there.")
 
     def mount(self, routes: Sequence[Route], public: Sequence[BaseRoute] = ()) -> Mount:
         """Return the console below its path: `routes` behind `access`, `public` before it."""

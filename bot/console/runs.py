@@ -25,7 +25,7 @@ from bot.log import Redactor, secret_values
 from bot.reports.answer import answer_text
 from bot.reports.documents import STATUSES, AnswerDocument, parse_document
 from bot.reports.text import report_text
-from bot.runs.store import WAITING, RunNotFound, Store
+from bot.runs.store import WAITING, Store
 from bot.storage.database import Database
 from bot.storage.requests import SCHEDULED, RequestQueue
 from bot.storage.run_index import asks, ids_named
@@ -340,13 +340,10 @@ class RunPages:
         id = request.path_params["context"]
         found = await self.store.trajectory(run.id, id)
         if not found.contexts and not found.requests:
-            known = {child.id for child in await self.store.subagents(run.id)}
-            text = f"The run {run.id} has no context {id}."
-            if id in known or not run.question:
-                text = (
-                    f"What {id} of the run {run.id} was sent is not stored: it was not begun yet, "
-                    "or retention.trajectories_days has passed."
-                )
+            text = (
+                f"Nothing is stored of what {id} of the run {run.id} was sent: there is no such "
+                "context, it was not begun yet, or retention.trajectories_days has passed."
+            )
             return self._message(request, "No record", text, 404)
         calls = await asyncio.to_thread(shown_calls, found)
         return self._render(
@@ -390,30 +387,13 @@ class RunPages:
         return report_text(document, self.console.settings.triage.categories)
 
     async def _run(self, request: Request) -> StoredRun | Response:
-        """Return the run that the address names, or the page that says why there is none."""
+        """Return the run that the address names, or the page that says that there is none."""
         id = request.path_params["run"]
-        if run := await self.store.find_run(id):
-            return run
-        decisions = await self.store.decisions(id)
-        if decisions:
-            text = (
-                f"The run {id} was deleted, by `assistant forget` or because a message that it had "
-                f"read was deleted. {len(decisions)} decisions of the gate about it are kept."
-            )
-            return self._message(request, "Deleted", text, 410)
-        try:
-            await self.store.run(id)
-            nearest: Iterable[str] = ()
-        except RunNotFound as error:
-            nearest = error.nearest
-        return self._message(request, "No such run", f"There is no run {id}.", 404, nearest)
+        text = f"There is no run {id}, or it was deleted."
+        return await self.store.find_run(id) or self._message(request, "No such run", text, 404)
 
-    def _message(
-        self, request: Request, title: str, text: str, status: int, nearest: Iterable[str] = ()
-    ) -> Response:
-        return self._render(
-            request, "message.html", status, title=title, text=text, nearest=list(nearest)
-        )
+    def _message(self, request: Request, title: str, text: str, status: int) -> Response:
+        return self._render(request, "message.html", status, title=title, text=text)
 
 
 def _verdicts(decisions: Iterable[Decision]) -> list[tuple[str, int]]:

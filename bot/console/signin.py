@@ -1,13 +1,13 @@
 """Sign in with Slack (OpenID Connect), for a console that is reachable from elsewhere.
 
 https://docs.slack.dev/authentication/sign-in-with-slack, without PKCE: Slack allows it only to apps
-that are marked as public clients for good. The client secret, the nonce, and the state in a cookie
-bind an answer of Slack's to the browser that asked.
+that are marked as public clients for good. The client secret and the state in a cookie bind an
+answer of Slack's to the browser that asked. Slack itself then tells who that is
+(`openid.connect.userInfo`), so there is no token to check here.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -15,12 +15,10 @@ import re
 import secrets
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import urlencode, urljoin
 
 import aiohttp
-import jwt
 import sqlalchemy as sa
 from pydantic import BaseModel, Field, SecretStr
 from slack_sdk.errors import SlackApiError
@@ -28,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from bot.console.app import PATH, Visitor, origin_of, refusal
+from bot.console.app import PATH, refusal
 from bot.errors import SetupError, StoreError
 from bot.policy.policy import PolicyFile
 from bot.slack.people import People
@@ -45,13 +43,10 @@ ATTEMPT = timedelta(minutes=10)
 SESSION = timedelta(hours=12)
 SIGN_IN, BACK, SIGN_OUT = "/sign-in", "/sign-in/back", "/sign-out"
 """Paths below that of the console."""
-ISSUER = "https://slack.com"
-AUTHORIZE, KEYS = "../openid/connect/authorize", "../openid/connect/keys"
-"""Slack's page, and the keys that sign its tokens, as seen from its API."""
-ALGORITHMS = ("RS256",)
+AUTHORIZE = "../openid/connect/authorize"
+"""Slack's page, as seen from its API."""
 TEAM, USER = "https://slack.com/team_id", "https://slack.com/user_id"
 """Names of claims."""
-LEEWAY_S = 30
 MOST_CHARS = 4_000
 _PAGE = re.compile(rf"{PATH}/(\w[\w.-]*(/\w[\w.-]*)*)?")
 _CODE = re.compile(r"[a-z_]{1,40}")
@@ -68,7 +63,6 @@ class SignInAttempt(_Sealed, frozen=True):
     """A sign-in that has begun in this browser; its id is the state of OAuth."""
 
     kind: Literal["attempt"] = "attempt"
-    nonce: str = Field(default_factory=lambda: secrets.token_urlsafe(32))
     page: str = f"{PATH}/"
     """The page that was wanted."""
 
@@ -79,8 +73,6 @@ class Session(_Sealed, frozen=True):
     kind: Literal["session"] = "session"
     team: str
     user: str
-    token: str = Field(default_factory=lambda: secrets.token_urlsafe(32))
-    """What each form sends back."""
 
 
 S = TypeVar("S", bound=_Sealed)
@@ -137,15 +129,8 @@ class SlackSignIn:
         self._secure = self._public.startswith("https://")
         self._client_id, self._client_secret = _client(settings)
         self._authorize = urljoin(web.base_url, AUTHORIZE)
-        keys = urljoin(web.base_url, KEYS)
-        self._keys = jwt.PyJWKClient(keys, timeout=settings.slack.timeout_s)
         self._cipher, self._database = cipher, database
         self._find, self._web, self._team = find, web, team
-
-    @property
-    def origin(self) -> str:
-        """Return the origin at which browsers see the console."""
-        return origin_of(self._public)
 
     def public_routes(self) -> list[Route]:
         """Return the routes that everybody may open."""
@@ -170,7 +155,7 @@ class SlackSignIn:
             await admins.check(session.user, strict=False)
         except SignInRefused as why:
             return self._refuse(str(why), 403, request)
-        request.state.visitor = Visitor(session.user, session.token)
+        request.state.visitor = session.user
         return None
 
     def ask(self, request: Request) -> Response:
@@ -190,7 +175,6 @@ class SlackSignIn:
             "scope": "openid",
             "client_id": self._client_id,
             "state": attempt.id,
-            "nonce": attempt.nonce,
             "redirect_uri": self._redirect_uri,
             **({"team": self._team} if self._team else {}),
         }
@@ -203,7 +187,7 @@ class SlackSignIn:
         try:
             attempt = await self._finish(request)
             code = request.query_params.get("code", "")[:MOST_CHARS]
-            team, user = await self._identify(code, attempt.nonce)
+            team, user = await self._identify(code)
             admins = self._find(team)
             if admins is None:
                 raise SignInRefused(
@@ -262,45 +246,20 @@ class SlackSignIn:
         used = sa.select(oauth_states.c.state).where(oauth_states.c.state == _digest(once.id))
         return bool(await self._database.read(used))
 
-    async def _identify(self, code: str, nonce: str) -> tuple[str, str]:
+    async def _identify(self, code: str) -> tuple[str, str]:
         """Return the workspace and the user for whom Slack gave this code."""
-        sent = {
-            "client_id": self._client_id,
-            "client_secret": self._client_secret.get_secret_value(),
-            "code": code,
-            "grant_type": "authorization_code",
-            "redirect_uri": self._redirect_uri,
-        }
+        web, secret = self._web, self._client_secret.get_secret_value()
+        sent = {"code": code, "redirect_uri": self._redirect_uri}
         try:
-            answer = await self._web.api_call("openid.connect.token", data=sent)
+            given = await web.openid_connect_token(self._client_id, secret, **sent)
+            token = str(given.get("access_token"))
+            claims = await web.openid_connect_userInfo(token=token)
         except SlackApiError as error:
             why = _named(str(error.response.get("error")))
             raise SignInRefused(f"Slack did not confirm who you are{why}.") from None
         except (aiohttp.ClientError, TimeoutError):
             raise SignInRefused("Slack cannot be reached at the moment.") from None
-        claims = await self._claims(str(answer.get("id_token"))[:MOST_CHARS])
-        if not hmac.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
-            raise SignInRefused("Slack's answer belongs to another sign-in.")
         return str(claims.get(TEAM)), str(claims.get(USER))
-
-    async def _claims(self, token: str) -> dict[str, Any]:
-        """Return what Slack says in a token for us, which one of its keys has signed."""
-        check = partial(
-            jwt.decode,
-            algorithms=ALGORITHMS,
-            options={"require": ["exp", "aud", "iss", "nonce"]},
-            audience=self._client_id,
-            issuer=ISSUER,
-            leeway=LEEWAY_S,
-        )
-        try:
-            key = await asyncio.to_thread(self._keys.get_signing_key_from_jwt, token)
-            return check(token, key)
-        except jwt.PyJWKClientConnectionError:
-            raise SignInRefused("Slack cannot be reached at the moment.") from None
-        except jwt.PyJWTError as error:
-            log.warning("Slack's token is not valid: %s", error)
-            raise SignInRefused("Slack's answer is not valid.") from None
 
     def _refuse(self, reason: str, status: int, request: Request | None = None) -> Response:
         page = urlencode({"page": request.url.path}) if request else ""

@@ -78,14 +78,13 @@ class Backfill:
         self._page = min(client.page_size, SOLD_PAGE) if sold else client.page_size
         self._most_threads = SOLD_THREADS if sold else OLD_THREADS
         self._asked = asyncio.Event()
-        self._gap = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     def ask(self) -> None:
         """Request a pass, because something may have been missed; return at once."""
         if self._settings.backfill_hours:
-            self._gap = self._cursors.gap()
+            self._cursors.is_held = True
             self._idle.clear()
             self._asked.set()
 
@@ -100,12 +99,13 @@ class Backfill:
             await self._asked.wait()
             self._asked.clear()
             try:
-                again = await self._pass(self._gap)
+                again = await self._pass()
             except Exception as error:  # top-level boundary: what was missed is looked for again
                 trace = not isinstance(error, StoreError)
                 log.error("what was missed could not be looked for: %s", error, exc_info=trace)
                 again = True
             if not self._asked.is_set():
+                self._cursors.is_held = again
                 self._idle.set()
             if not again:
                 pause = AGAIN_S[0]
@@ -117,14 +117,13 @@ class Backfill:
                 self._asked.set()
                 pause = min(2 * pause, AGAIN_S[1])
 
-    async def _pass(self, gap: int) -> bool:
+    async def _pass(self) -> bool:
         """Read every channel once; return whether some must be retried."""
         cursors = await self._inbox.cursors(self._intake.bot.team)
         channels, failed = await self._channels()
         threads = await self._threads()
         found = read = 0
         again = bool(set(failed.values()) - PERMANENT)
-        unread: set[str] = set()
         for name in sorted(channels, key=lambda id: cursors.get(id, ""), reverse=True):
             cursor, known = cursors.get(name, ""), threads.get(name, {})
             try:
@@ -132,12 +131,8 @@ class Backfill:
             except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
                 failed[name] = _reason(error)
                 again = again or failed[name] not in PERMANENT
-                unread.add(name)
                 continue
             read += 1
-            self._cursors.read(name, gap)
-        if not failed.keys() & set(KINDS):
-            self._cursors.read_all(gap, unread)
         self.last = BackfillReport(datetime.now(UTC), read, found, failed)
         level = logging.WARNING if failed else logging.INFO
         log.log(
@@ -153,19 +148,15 @@ class Backfill:
         """
         failed: dict[str, str] = {}
         found: dict[str, bool] = {}
-        for kinds in (",".join(KINDS), *KINDS):
+        for kind in KINDS:
             try:
                 async for channel in self._client.pages(
-                    "users.conversations", "channels", types=kinds, exclude_archived="true"
+                    "users.conversations", "channels", types=kind, exclude_archived="true"
                 ):
                     if isinstance(channel, dict) and channel.get("id"):
-                        found[str(channel.get("id"))] = bool(channel.get("is_im"))
+                        found[str(channel.get("id"))] = kind == "im"
             except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
-                if kinds in KINDS:
-                    failed[kinds] = _reason(error)
-            else:
-                if kinds not in KINDS:
-                    break
+                failed[kind] = _reason(error)
         return found, failed
 
     async def _threads(self) -> dict[str, dict[str, str]]:

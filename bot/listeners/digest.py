@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from bot.listeners.events import DigestAction
@@ -20,7 +19,6 @@ from bot.reports.digest_actions import (
     LABEL,
     SHOW,
     SNOOZE,
-    Block,
     DigestClick,
     blocks_after,
 )
@@ -40,7 +38,6 @@ from subagents.gate import Decision
 log = logging.getLogger(__name__)
 
 SNOOZED = timedelta(days=1)
-MOST_SHOWN = 100
 TOOLS = {LABEL: "apply_label", DRAFT: "create_draft"}
 """Button -> tool name in the gate's log."""
 SAID = {("priority", "low"): "digest.noted_low", ("asked_of_me", "false"): "digest.noted_false"}
@@ -58,9 +55,6 @@ class DigestActing:
     inbox: RequestQueue
     mailboxes: Mailboxes
     writer: MessageWriter
-    _shown: dict[str, list[Block]] = field(default_factory=dict)
-    """Message -> its blocks after the last click; the next payload may be older than that."""
-    _showing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.store = Store(self.inbox.database)
@@ -84,21 +78,16 @@ class DigestActing:
             await self._tell(click, str(error))
             return
         log.info("%s: %s of %s in %s", click.user, click.what, click.thread, click.run)
-        async with self._showing:
-            await self._show(acted, said, stored.request or click.run)
+        await self._show(acted, said, stored.request or click.run)
 
     async def _show(self, acted: DigestAction, said: str, key: str) -> None:
-        click, message = acted.click, f"{acted.click.channel}/{acted.click.ts}"
-        blocks = blocks_after(self._shown.get(message, acted.blocks), click, said)
+        click = acted.click
+        blocks = blocks_after(acted.blocks, click, said)
         part = MessagePart(acted.text, tuple(map(dict, blocks)))
         try:
             await self.writer.update(Mark(key, click.run), click.channel, click.ts, part)
         except WriteFailed as error:
             log.warning("what was done for %s is not shown: %s", click.user, error)
-            return
-        if len(self._shown) >= MOST_SHOWN:
-            self._shown.clear()
-        self._shown[message] = blocks
 
     async def _digest(self, click: DigestClick) -> StoredRun:
         if by := await self.inbox.paused_by():

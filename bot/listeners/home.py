@@ -33,6 +33,7 @@ from bot.slack.blocks import (
     actions,
     button,
     channel,
+    context_block,
     header,
     paragraph,
     plain_section,
@@ -202,8 +203,8 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
     if not facts.runs:
         yield _section(phrase("home.no_requests"))
     yield {"type": "divider"}
-    yield _context(_format_spent(facts))
-    yield _context(phrase("home.connected"))
+    yield context_block(_format_spent(facts))
+    yield context_block(phrase("home.connected"))
 
 
 def _mail_blocks(mail: MailAccess, admin: bool) -> Iterator[Block]:
@@ -260,7 +261,7 @@ def _preference_blocks(preferences: Sequence[Preference]) -> Iterator[Block]:
     for each in preferences:
         delete = button(DELETE, phrase("button.delete"), value=str(each.id))
         yield plain_section(each.text, accessory=delete)
-    yield _context(phrase("home.preferences_hint"))
+    yield context_block(phrase("home.preferences_hint"))
 
 
 def _instruction_blocks(instructions: Mapping[str, str]) -> Iterator[Block]:
@@ -268,10 +269,10 @@ def _instruction_blocks(instructions: Mapping[str, str]) -> Iterator[Block]:
     if instructions:
         yield header(phrase("home.instructions"))
     for place, text in list(instructions.items())[:MOST_INSTRUCTIONS]:
-        yield _context(phrase("home.instructions_in", channel=f"<#{place}>"))
+        yield context_block(phrase("home.instructions_in", channel=f"<#{place}>"))
         yield plain_section(text)
     if (more := len(instructions) - MOST_INSTRUCTIONS) > 0:
-        yield _context(phrase("home.instructions_more", n=more))
+        yield context_block(phrase("home.instructions_more", n=more))
 
 
 def schedule_blocks(lines: Sequence[str]) -> Iterator[Block]:
@@ -295,7 +296,7 @@ def _run(run: LastRun) -> Iterator[Block]:
     when = f"<!date^{int(run.started.timestamp())}^{{date_short_pretty}} {{time}}|{stamp}>"
     link = [f"<{run.link}|{phrase('home.open_answer')}>"] if run.link else []
     state = phrase(f"run.{run.status}")
-    yield _context(" · ".join([state, *_cost(run.cost_usd), when, *link]))
+    yield context_block(" · ".join([state, *_cost(run.cost_usd), when, *link]))
 
 
 def _with_names(text: str) -> Iterator[str | Element]:
@@ -351,10 +352,6 @@ def _confirm(title: str, text: str, words: str) -> Block:
 
 def _section(markup: str) -> Block:
     return {"type": "section", "text": {"type": "mrkdwn", "text": markup[:3000]}}
-
-
-def _context(markup: str) -> Block:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": markup}]}
 
 
 class Home:

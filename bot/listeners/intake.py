@@ -65,21 +65,19 @@ Place = tuple[str, str]
 class Cursors:
     """Tracks each channel's newest message, and stores it when no earlier message can be lost.
 
-    A cursor does not move while a message could not be stored, and, after a gap, until the backfill
-    has read the channel. So after a crash the stored cursor is ahead of missed messages by at most
-    the time between a socket's last sign of life and the discovery that it is stale.
+    A channel's cursor does not move while one of its messages could not be stored, and none moves
+    between a gap and the end of the backfill that follows. So after a crash the stored cursor is
+    ahead of missed messages by at most the time between a socket's last sign of life and the
+    discovery that it is stale.
     """
 
     def __init__(self, inbox: RequestQueue, now: Callable[[], float] = time.time) -> None:
         self.inbox = inbox
+        self.is_held = False
+        """Whether something may have been missed that was not looked for yet."""
         self._now = now
         self._newest: dict[Place, str] = {}
         self._unstored: set[tuple[Place, str]] = set()
-        self._gaps = 0
-        self._read_all = 0
-        """The last gap for which every channel was read, except those in `_unread`."""
-        self._read: dict[str, int] = {}
-        self._unread: set[str] = set()
 
     @contextmanager
     def checkpoint(self, team: str, channel: str, ts: str) -> Iterator[None]:
@@ -88,40 +86,17 @@ class Cursors:
         self._unstored.add(mark)
         yield
         self._unstored.discard(mark)
-        self.note(team, channel, ts)
-
-    def note(self, team: str, channel: str, ts: str) -> None:
-        """Mark a message as done."""
         if float(ts) <= self._now() + AHEAD_S:
             self._newest[team, channel] = max(ts, self._newest.get((team, channel), ""))
 
-    def gap(self) -> int:
-        """Note that something may have been missed: no cursor moves before its channel is read."""
-        self._gaps += 1
-        return self._gaps
-
-    def read(self, channel: str, gap: int) -> None:
-        """Note that the channel was read after this gap."""
-        self._read[channel] = gap
-        self._unread.discard(channel)
-
-    def read_all(self, gap: int, unread: set[str]) -> None:
-        """Note that every channel was read, except these."""
-        self._read_all, self._unread = gap, set(unread)
-
     async def flush(self) -> None:
         """Store the cursors that may be stored. Raises StoreError; then nothing is forgotten."""
-        held = {place for place, _ in self._unstored}
-        due = [p for p in self._newest if p not in held and self._open(p[1])]
-        for team, channel in due:
+        waiting = {place for place, _ in self._unstored}
+        for team, channel in [] if self.is_held else [p for p in self._newest if p not in waiting]:
             ts = self._newest[team, channel]
             await self.inbox.advance(team, channel, ts)
             if self._newest[team, channel] == ts:
                 del self._newest[team, channel]
-
-    def _open(self, channel: str) -> bool:
-        read = 0 if channel in self._unread else self._read_all
-        return max(read, self._read.get(channel, 0)) >= self._gaps
 
     async def run(self) -> None:
         """Store cursors regularly until cancelled, then once more."""

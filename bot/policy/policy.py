@@ -239,20 +239,11 @@ class Admission:
         try:
             policy = await self.file.read()
         except PolicyFault as fault:
-            return await self._decide_closed(incoming, fault)
+            is_asked = incoming.kind != FOLLOW_UP
+            return NotPermitted(phrase("policy.closed")) if is_asked else Silent(fault.reason)
         at = incoming
         asked = await self.gather_facts(policy, at.user, at.team, at.channel, at.kind)
         return decide(policy, asked, self.cost_usd if usual_usd is None else usual_usd)
-
-    async def _decide_closed(self, incoming: Incoming, fault: PolicyFault) -> AdmissionDecision:
-        """Decide while the rules cannot be read: only a colleague is told, and not why."""
-        person = await self.people.person(incoming.user, incoming.team)
-        known = person is not None and person.kind == "member"
-        facts = None if incoming.kind == DIRECT else await self.people.channel(incoming.channel)
-        inside = incoming.kind == DIRECT or (facts is not None and not facts.shared)
-        if incoming.kind == FOLLOW_UP or not known or not inside:
-            return Silent(fault.reason)
-        return NotPermitted(phrase("policy.closed"))
 
     async def gather(self, incoming: Incoming, give_up_s: float) -> None:
         """Gather the facts of a decision, and retry while Slack is down."""

@@ -111,11 +111,6 @@ async def _as_optional(write: Write[T]) -> T:
         raise WriteFailed(error.method, error.code) from error
 
 
-def _format_missing(file: Resource, key: str) -> str:
-    """Tell readers of the thread about a file; one that is hidden from some has no name."""
-    return phrase(key) if key == HIDDEN else f"{file.name} ({phrase(key)})"
-
-
 async def read_file(run: Run, file: Resource) -> bytes:
     """Return a kept file as people get it. Raises WriteFailed."""
     files: Resources = run.clients[Resources]  # type: ignore[assignment]
@@ -213,8 +208,10 @@ class Delivery:
         missing = []
         for file in files[:MOST]:
             hidden = await live.run.gate.obstacles("p1", replace(ctx, label=file.label), to)
-            why = HIDDEN if hidden else await self._upload(live, place, file)
-            missing += [_format_missing(file, why)] if why else []
+            if hidden:  # its name is, too
+                missing.append(phrase(HIDDEN))
+            elif why := await self._upload(live, place, file):
+                missing.append(f"{file.name} ({phrase(why)})")
         left = len(files) - MOST
         missing += [phrase("file.more", n=left, most=str(MOST))] if left > 0 else []
         if missing:

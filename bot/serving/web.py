@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from babel import negotiate_locale
@@ -33,7 +34,6 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message
 
-from bot.console.app import origin_of
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed
 from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, OwnerUnknown
@@ -359,7 +359,7 @@ class _Pages:
         if owner is None:
             return _expired_page()
         oauth = self._connecting.oauth
-        action = f"'self' {origin_of(oauth.auth_url)}" if oauth else "'none'"
+        action = f"'self' {_origin(oauth.auth_url)}" if oauth else "'none'"
         page = _page("connect.title", form_action=action, owner=owner)
         if not self._browser(request):
             self._remember(page)
@@ -427,6 +427,11 @@ def _page(
     frame = {"language": current().language, "phrase": phrase, "style": _STYLE, "title": title}
     headers = {**_HEADERS, "content-security-policy": policy}
     return HTMLResponse(_TEMPLATE.render(**frame, **shown), status, headers)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _query(request: Request, name: str) -> str:

@@ -6,20 +6,18 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from html import escape
 from itertools import pairwise
 from typing import Any
 
 from bot.citations import Links, neutralize_links
 from bot.slack import markdown
-from bot.slack.markdown import Numbers, Prose, harmless, lines, tidy
+from bot.slack.markdown import MarkdownLine, Numbers, Prose, harmless, lines, tidy
 from bot.slack.messages import MessagePart
-from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.words import phrase
 from scopes.clean import printable, redacted, unseen
-from scopes.pages.hosts import MAX_NAME
 from scopes.slack_items import permalink
 from scopes.tool import one_line
 
@@ -90,12 +88,6 @@ def split_links(text: str, address: str) -> Iterator[str | Element]:
     yield text[start:]
 
 
-def length(element: Element) -> int:
-    """Count the characters of an element as Slack may count them: `&`, `<` and `>` are escaped."""
-    leaves: Sequence[Element] = element.get("elements") or ()
-    return sum(len(escape(str(leaf.get("text", " " * 20)), quote=False)) for leaf in leaves)
-
-
 def _text(text: str) -> Element:
     return {"type": "text", "text": text}
 
@@ -103,7 +95,6 @@ def _text(text: str) -> Element:
 _SPACES = frozenset({"Zl", "Zp", "Zs"})
 _NO_LINES = re.compile(r"(?:(?<=\n)|\A)(?: *\n){3,}")
 _NO_WORDS = re.compile(" {41,}")
-_HOST = re.compile(r"(?:@|://)([^\s/@:?#]+)|^([^\s/@:?#]+\.[^\s/@:?#]+)$")
 
 
 def show_invisible(text: str) -> str:
@@ -173,19 +164,8 @@ def _written_out(text: str) -> str:
     """Return the ASCII spelling of a text that is not plain ASCII."""
     if text.isascii():
         return ""
-    hosts = [name for found in _HOST.findall(text) for name in found if name and not name.isascii()]
-    coded = [host for host in map(_punycode, hosts) if host]
     plain = "".join(c if c.isascii() and c.isprintable() else _spell(c) for c in text)
-    return f" [{phrase('text.written_out')} {', '.join([_with_count(plain), *coded])}]"
-
-
-def _punycode(host: str) -> str:
-    if len(host) > MAX_NAME:  # not a host name, and the codec takes quadratic time
-        return ""
-    try:
-        return _letters(host.encode("idna").decode())  # which keeps control characters
-    except UnicodeError:
-        return ""
+    return f" [{phrase('text.written_out')} {_with_count(plain)}]"
 
 
 def _spell(letter: str) -> str:
@@ -269,7 +249,7 @@ def parse_feedback(value: str) -> tuple[str, str] | None:
 def cut(text: str, settings: ReplySettings, last: int) -> list[str]:
     """Split the text of `Prose.linked` into parts; the last one has at most `last` characters."""
     limit = min(settings.message_chars, MAX_MARKDOWN)
-    text = tidy(text, limit)
+    text = tidy(text, min(limit, MAX_TABLE))
     if any(line.kind == "header" for line in lines(text)):
         limit = min(limit, MAX_TABLE)
     parts = split(text, limit)
@@ -278,6 +258,78 @@ def cut(text: str, settings: ReplySettings, last: int) -> list[str]:
     return [bare for part in parts if (bare := part.strip("\n")).strip()] or [
         phrase("answer.nothing")
     ]
+
+
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]")
+_LIST_ITEM = re.compile(r"[ \t>]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
+
+
+def split(text: str, limit: int) -> list[str]:
+    """Split a tidy text into parts of at most `limit` characters, each with at most one table.
+
+    A fence that continues is opened again in the next part; a table is not cut. Slack refuses a
+    message with two tables (`only_one_table_allowed`). Without fences the joined parts equal the
+    text.
+    """
+    every = [piece for line in lines(text) for piece in _pieces(line, max(limit // 4, 1))]
+    parts: list[str] = []
+    at = 0
+    while at < len(every):
+        end = _end_of_part(every, at, limit)
+        before = every[at].again if every[at].is_inside else ""
+        body = "".join(line.text for line in every[at:end])
+        after = every[end].end if end < len(every) and every[end].is_inside else ""
+        gap = "\n" if after and not body.endswith("\n") else ""
+        parts.append(before + body + gap + after)
+        at = end
+    return parts or [""]
+
+
+def _pieces(line: MarkdownLine, most: int) -> Iterator[MarkdownLine]:
+    """Cut a long line between words, or in a word that is too long itself; never in a table."""
+    start, text = line.start, line.text
+    while len(text) > most and line.kind not in ("header", "row"):
+        cut = text.rfind(" ", 0, most) + 1 or most
+        yield replace(line, start=start, text=text[:cut])
+        start, text = start + cut, text[cut:]
+    yield replace(line, start=start, text=text)
+
+
+def _end_of_part(every: Sequence[MarkdownLine], at: int, limit: int) -> int:
+    """Return where the part that begins at this line ends: at the best place of its second half."""
+    size = len(every[at].again) if every[at].is_inside else 0
+    table: int | None = None
+    for end, line in enumerate(every[at:], at):
+        size += len(line.text)
+        is_second = line.kind == "header" and table is not None
+        if end > at and (is_second or size + len(line.end) + 1 > limit):
+            break
+        table = end if line.kind in ("header", "row") else table
+    else:
+        return len(every)
+    first = table + 1 if is_second and table is not None else at + 1
+    half = (every[at].start + every[end].start) / 2
+    places = [(n, _rank(every[n - 1], every[n])) for n in range(first, end + 1)]
+    known = [(n, rank) for n, rank in places if rank is not None]
+    late = [(n, rank) for n, rank in known if every[n].start >= half]
+    return min(late or known or [(end, 0)], key=lambda place: (place[1], -place[0]))[0]
+
+
+def _rank(before: MarkdownLine, line: MarkdownLine) -> int | None:
+    """Rank the start of this line as a place to cut, 0 the best; None if it is none."""
+    if line.kind in ("row", "close") or before.kind == "open":
+        return None
+    if not before.text.endswith("\n"):
+        return 4
+    if line.kind == "code":
+        return 3
+    if _HEADING.match(line.text):
+        return 0
+    if not line.text.strip():
+        return None
+    if not before.text.strip():
+        return 1
+    return 2 if _LIST_ITEM.match(line.text) else 3
 
 
 def feedback(key: str) -> Block:

@@ -75,9 +75,6 @@ SOLD: Mapping[str, Tier] = {
 KEPT = 0.1
 """Share of the calls that patient work, such as a sweep, leaves to interactive requests."""
 
-BURST = 5
-"""Live writes allowed without a pause between them."""
-
 
 @dataclass(slots=True)
 class _Window:
@@ -86,8 +83,6 @@ class _Window:
     tier: Tier
     times: deque[float] = field(default_factory=deque)
     held_until: float = 0.0
-    burst: float = BURST
-    refilled: float = 0.0
 
     def wait(self, now: float, kept: float = 0.0) -> float:
         """Return the seconds until another call is allowed that leaves this share to others."""
@@ -98,67 +93,53 @@ class _Window:
         free = self.times[-most] + self.tier.seconds - now if full else 0.0
         return max(free, self.held_until - now, 0.0)
 
-    def allows_live(self, now: float) -> bool:
-        """Return whether an optional write may be made now."""
-        most = self.tier.calls * self.tier.live
-        rate = most / self.tier.seconds
-        self.burst = min(BURST, self.burst + (now - self.refilled) * rate)
-        self.refilled = now
-        return self.wait(now) == 0 and len(self.times) < most and self.burst >= 1
-
 
 class RateLimit:
     """Limits our own calls, so that Slack rarely has to."""
 
-    def __init__(
-        self,
-        tiers: Mapping[str, Tier] | None = TIERS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`tiers` None = only wait when Slack answers 429; `clock` is in seconds."""
+    def __init__(self, tiers: Mapping[str, Tier] | None = TIERS) -> None:
+        """`tiers` None = only wait when Slack answers 429."""
         self._tiers = tiers or {}
-        self._clock = clock
         self._windows: dict[tuple[str, str], _Window] = {}
 
     async def take(self, method: str, channel: str, kept: float = 0.0) -> None:
         """Wait until the method may be called, leaving a share `kept` of its calls to others."""
         window = self._window(method, channel)
         while True:
-            wait = window.wait(self._clock(), kept)
+            wait = window.wait(time.monotonic(), kept)
             if not wait:
                 break
             await asyncio.sleep(wait)
-        window.times.append(self._clock())
+        window.times.append(time.monotonic())
 
     def take_now(self, method: str, channel: str, *, live: bool = False) -> bool:
         """Return whether the method may be called at once; False = skip it for now.
 
-        `live` calls are progress updates: they leave room for final answers.
+        `live` calls are progress updates: they are spread out, and leave room for final answers.
         """
-        window, now = self._window(method, channel), self._clock()
-        if window.wait(now) or (live and not window.allows_live(now)):
+        window, now = self._window(method, channel), time.monotonic()
+        spread = window.tier.seconds / window.tier.calls / window.tier.live
+        if window.wait(now) or (live and window.times and now - window.times[-1] < spread):
             return False
         window.times.append(now)
-        if live:
-            window.burst -= 1
         return True
 
     def note(self, method: str) -> None:
         """Record a call of the method, whatever its limit."""
-        window, now = self._window(method, ""), self._clock()
+        window, now = self._window(method, ""), time.monotonic()
         window.wait(now)  # drops the calls that no longer count
         window.times.append(now)
 
     def hold(self, method: str, channel: str, seconds: float) -> None:
         """Block the method for so long, because Slack said to wait."""
         window = self._window(method, channel)
-        window.held_until = max(window.held_until, self._clock() + seconds)
+        window.held_until = max(window.held_until, time.monotonic() + seconds)
 
     def _window(self, method: str, channel: str) -> _Window:
         tier = self._tiers.get(method) or Tier(1_000_000, 1.0)
         key = (method, channel if tier.per_channel else "")
         if key not in self._windows:
-            self._windows[key] = _Window(tier, refilled=self._clock())
+            self._windows[key] = _Window(tier)
         return self._windows[key]
 
 

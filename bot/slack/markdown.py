@@ -34,10 +34,8 @@ SYNTAX = ("code", "html_block", "reference", "lheading")
 LINE_PARSER = MarkdownIt("commonmark", {"maxNesting": 60}).enable("table")
 LINE_PARSER.disable([*SYNTAX, "normalize", "inline", "text_join"])
 
-LineKind = Literal["text", "open", "code", "close", "header", "rule", "row"]
+LineKind = Literal["text", "open", "code", "close", "header", "row"]
 
-MAX_INFO = 30
-"""Characters after the opening of a fence; anything longer becomes its first line."""
 INLINE = re.compile(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))")
 
 
@@ -49,9 +47,14 @@ class MarkdownLine:
     text: str
     kind: LineKind
     again: str = ""
-    """Text that opens its fence, or heads its table, in the next message."""
+    """Text that opens its fence in the next message."""
     end: str = ""
     """Text that closes its fence."""
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether a cut before this line goes through a fence."""
+        return self.kind in ("code", "close")
 
 
 @lru_cache(16)  # a text is split, cut and rendered: parsing it once takes most of the time
@@ -63,17 +66,17 @@ def lines(text: str) -> tuple[MarkdownLine, ...]:
         first, end = token.map or (0, 0)
         if token.type == "fence":
             indent = re.sub(r"[^\s>]", " ", raw[first].partition(token.markup)[0])
-            again, close = f"{indent}{token.markup}{token.info}\n", indent + token.markup
+            language = token.info.partition(" ")[0]
+            again, close = f"{indent}{token.markup}{language}\n", indent + token.markup
             marked |= dict.fromkeys(range(first, end), ("code", again, close))
             last = raw[end - 1].strip(" \t>\n")
             if end - first > 1 and last.startswith(token.markup) and len(set(last)) == 1:
                 marked[end - 1] = ("close", again, close)
             marked[first] = ("open", again, close)
         elif token.type == "table_open" and token.level == 0:
-            head = "".join(raw[first : first + 2])
             rows = takewhile(lambda n: "|" in raw[n], range(first + 2, end))
-            marked |= dict.fromkeys(rows, ("row", head, ""))
-            marked |= {first: ("header", head, ""), first + 1: ("rule", head, "")}
+            marked |= dict.fromkeys((first + 1, *rows), ("row", "", ""))
+            marked[first] = ("header", "", "")
     starts = accumulate(map(len, raw), initial=0)
     return tuple(
         MarkdownLine(start, line, *marked.get(number, ("text", "", "")))
@@ -156,56 +159,36 @@ def _escape(piece: str, begins_line: bool) -> str:
 
 
 def tidy(text: str, limit: int) -> str:
-    """Close open fences and fit tables into Slack's limits.
-
-    A table that is too long repeats its header; one that is too wide becomes a list.
-    """
+    """Close open fences, and turn tables beyond Slack's limits into lists."""
     made: list[str] = []
     table: list[str] = []
     tables = 0
     every = lines(text)
     for line in every:
-        if table and line.kind not in ("rule", "row"):
+        if table and line.kind != "row":
             made.append(_table(table, limit, tables))
             made.append("\n" if line.text.strip() else "")
             table = []
         if line.kind == "header":
             tables += 1
-        if line.kind in ("header", "rule", "row"):
+        if line.kind in ("header", "row"):
             table.append(line.text)
         else:
-            made.append(_opening_mark(line) if line.kind == "open" else line.text)
+            made.append(line.text)
     made.append(_table(table, limit, tables) if table else "")
     if every and every[-1].end and every[-1].kind != "close":
         made.append(("" if every[-1].text.endswith("\n") else "\n") + every[-1].end)
     return "".join(made)
 
 
-def _opening_mark(line: MarkdownLine) -> str:
-    fence, _, info = line.text.partition(line.end.strip(" >"))
-    if len(info) <= MAX_INFO:
-        return line.text
-    return f"{fence}{line.end.strip(' >')}\n{info.strip()}\n"
-
-
 def _table(rows: Sequence[str], limit: int, number: int) -> str:
+    """Return a table as it is if Slack takes it so, else as a list."""
     head, body = cells(rows[0]), [cells(row) for row in rows[2:]]
     width = max(map(len, [head, *body]))
-    if number > MAX_TABLES or width > MAX_COLUMNS or max(map(len, rows)) > limit // 4:
-        return "\n".join(_record(head, row) for row in body or [head]) + "\n"
-    if width == len(head) and len(body) <= MAX_ROWS:
+    is_small = width <= MAX_COLUMNS and len(body) <= MAX_ROWS and len("".join(rows)) <= limit
+    if is_small and number <= MAX_TABLES and width == len(head):
         return "".join(rows)
-    rule = ["---"] * width
-    return "\n".join(
-        "".join(
-            map(_row, [head + [""] * (width - len(head)), rule, *body[first : first + MAX_ROWS]])
-        )
-        for first in range(0, len(body), MAX_ROWS)
-    )
-
-
-def _row(values: Sequence[str]) -> str:
-    return f"| {' | '.join(values)} |\n"
+    return "\n".join(_record(head, row) for row in body or [head]) + "\n"
 
 
 def _record(head: Sequence[str], row: Sequence[str]) -> str:
@@ -389,7 +372,8 @@ class _Builder:
             if opened.type == "table_open":
                 self._table(opened)
         elif token.type == "fence":
-            self._code(token.content.removesuffix("\n"), token)
+            words = f"{token.info.strip()}\n" if " " in token.info.strip() else ""
+            self._code(words + token.content.removesuffix("\n"), token)
         elif token.type == "hr":
             self._paragraph([Leaf("———")], token)
         elif self._inside("table"):

@@ -42,9 +42,7 @@ EDIT_CHARS = 6_000
 QUIET_S = 20.0
 """Seconds that a write in progress may take when the reply ends."""
 TRIES = 4
-"""Failed writes into a message before a new one is posted instead."""
-SLOWEST = 16
-"""Most update intervals between two tries of a progress update that Slack refuses."""
+"""Tries to end a stream and write into its message, before a new one is posted instead."""
 
 Admits = Callable[[Label], Awaitable[bool]]
 
@@ -138,18 +136,18 @@ class StreamingReply:
         """What an edit showed last."""
         self._is_plain = False
         """Slack refused the blocks of an edit."""
-        self._is_unsettled = False
-        """A stream was started with an unknown outcome, was not found, and may still appear."""
         self._is_late = False
         """An edit of unknown outcome may still be applied, over a newer one."""
+        self._is_unsettled = False
+        """A stream was started with an unknown outcome, was not found, and may still appear."""
         self._is_known = False
         """All messages of an earlier process are known."""
         self._parts: dict[int, tuple[str, ...]] = {}
         self._final: dict[str, int] = {}
         """Messages that hold a part of a finished answer, and how many parts that answer has."""
-        self._dead: dict[str, None] = {}
+        self._dead: set[str] = set()
         """Messages that cannot be written to any more, and must be deleted."""
-        self._late_streams: tuple[str, ...] = ()
+        self._late_streams: set[str] = set()
         """Messages of streams that were started with an unknown outcome and appeared later."""
         self._is_last_resort = False
         """If writing the current sentence fails, nothing else will be tried."""
@@ -246,15 +244,14 @@ class StreamingReply:
     async def _start_stream(self) -> None:
         asked, rows, title = self.asked, self._draft.rows(), self._draft.title()
         chunks = [_title(title), *(row.chunk() for row in rows)]
-        where = (asked.channel, asked.thread_ts)
+        where = (asked.channel, asked.thread_ts, asked.user_team, asked.user)
         try:
-            self._ts = await self.writer.start_stream(*where, asked.user_team, asked.user, chunks)
+            self._ts = await self.writer.start_stream(*where, chunks)
         except OutcomeUnknown:
             self._is_unsettled = True
-            found = await self.writer.unfinished(*where, asked.written_key, asked.ts)
-            if found:
-                self._is_unsettled = False
-                self._adopt(found)
+            await self.writer.settle()
+            await self._find_messages()
+            self._is_unsettled = self._ts is None
         except WriteFailed as error:
             log.info("no stream for %s: %s", asked.key, error)
         else:
@@ -281,7 +278,6 @@ class StreamingReply:
 
     async def _run_updates(self) -> None:
         """Show progress: at most one write in each interval, which shows all news together."""
-        slow = 1
         while True:
             await _wait(self._wake, self._seconds_left())
             if self._ending.is_set():
@@ -290,17 +286,15 @@ class StreamingReply:
             try:
                 if not await self._show_news():
                     self._wake.set()
-                slow = 1
             except (ChannelClosed, TokenRefused) as error:
                 log.warning("%s is not shown any more: %s", self.asked.key, error)
                 return
             except WriteFailed as error:
                 log.info("the progress of %s is not shown yet: %s", self.asked.key, error)
                 self._wake.set()
-                slow = min(slow * 2, SLOWEST)
             except Exception:  # top-level boundary: showing progress must never break the run
                 log.exception("the progress of %s cannot be shown", self.asked.key)
-            await _wait(self._ending, self.settings.update_s * slow)
+            await _wait(self._ending, self.settings.update_s)
 
     def _seconds_left(self) -> float | None:
         """Return the seconds until the stream must be left; None = there is none."""
@@ -369,7 +363,8 @@ class StreamingReply:
 
     def _lose(self, ts: str) -> None:
         """Note that Slack reports the live message as gone; it is deleted in the end."""
-        self._dead[ts], self._ts = None, None
+        self._dead.add(ts)
+        self._ts = None
 
     async def _edit(self) -> bool:
         """Show the draft in the live message; return False if it is not possible now."""
@@ -399,8 +394,10 @@ class StreamingReply:
             if not self._is_known or self._is_unsettled:
                 await self._find_messages()
             self._is_known = False
-            await self._write_first(await self._below_plan(parts[0]) if of else parts[0], of)
-            await self._write_others(parts, of)
+            first = await self._below_plan(parts[0]) if of else parts[0]
+            for number, part in enumerate((first, *parts[1:]), 1):
+                await self._write(number, part, of)
+            await self._delete_others(len(parts))
             self._is_known = True
         finally:
             await self.set_working(False)
@@ -421,14 +418,13 @@ class StreamingReply:
         firsts = [ts for ts in (*mine.parts.get(1, ()), *mine.unmarked[:1]) if ts not in self._dead]
         final = [ts for ts in firsts if ts in mine.final]
         if final and self._ts not in final:
-            if self._ts:
-                self._dead[self._ts] = None
+            self._dead |= {self._ts} if self._ts else set()
             self._adopt(final[0], streaming=False)
         elif self._ts is None and firsts:
             self._adopt(firsts[0])
             self._is_working = True
         if self._is_unsettled:
-            self._late_streams = tuple(ts for ts in mine.unmarked if ts != self._ts)
+            self._late_streams = {*mine.unmarked} - {self._ts or ""}
         self._is_known = True
 
     async def _below_plan(self, part: MessagePart) -> MessagePart:
@@ -441,80 +437,61 @@ class StreamingReply:
         fits = slack_blocks.size(blocks) <= slack_blocks.MAX_MESSAGE
         return replace(part, blocks=blocks) if fits else part
 
-    async def _write_first(self, part: MessagePart, of: int) -> None:
-        """Put the first part into the reply's message, or into a new one if that fails."""
-        before, dead = self._ts, dict(self._dead)
-        for _ in range(TRIES):
-            if self._ts is None:
+    async def _write(self, number: int, part: MessagePart, of: int) -> None:
+        """Put a part into the message that holds it, or into a new one if that fails."""
+        live = [self._ts] if number == 1 and self._ts else []
+        there = list(dict.fromkeys([*live, *self._parts.get(number, ())]))
+        dead = set(self._dead)
+        for ts in [each for each in there if each not in dead]:
+            if await self._is_written(number, ts, part, of):
                 break
-            if await self._is_written(self._ts, part, of):
-                return
-            await self._find_messages()
-        if self._ts:
-            self._lose(self._ts)
-        try:
-            self._ts = await self._post(self._mark(1, of), part)
-        except WriteFailed:
-            self._dead, self._ts = dead, before  # a later try starts with this message again
-            raise
-        self._streaming, self._final[self._ts] = False, of
-
-    async def _is_written(self, ts: str, part: MessagePart, of: int) -> bool:
-        """Put the first part into this message; return False if it is gone or refuses it."""
-        await self._leave(part.streamed)
-        if self._ts is None:
-            return False
-        try:
-            await self._replace(1, ts, part, of)
-            if self._is_late:
-                await self.writer.settle()
-                await self._replace(1, ts, part, of)
-        except StreamEnded:  # it is being streamed after all
-            self._adopt(ts)
-            return False
-        except WriteFailed as error:
-            if is_away(error) and not self._is_last_resort:
+            log.warning("part %d of %s is not written into its message", number, self.asked.key)
+            self._dead.add(ts)
+        else:
+            try:
+                ts = await self._post(self._mark(number, of), part, besides=there)
+            except WriteFailed:
+                self._dead = dead  # a later try starts with these messages again
                 raise
-            if self._is_final(ts, of) and error.code != GONE:
-                log.info("the answer of %s stays as it is: %s", self.asked.key, error)
-                return True
-            log.warning("%s is not written into its message: %s", self.asked.key, error)
-            self._lose(ts)
-            return False
+        self._parts[number] = tuple(dict.fromkeys([ts, *there]))
         self._final[ts] = of
-        return True
+        if number == 1:
+            self._ts, self._streaming = ts, False
 
-    async def _write_others(self, parts: Sequence[MessagePart], of: int) -> None:
-        """Write the other parts; remove what an earlier process wrote beyond them, or twice."""
-        first = [self._ts or "", *self._parts.get(1, ()), *self._dead]
-        self._parts[1] = tuple(dict.fromkeys(first))
-        for number, part in enumerate(parts[1:], 2):
-            there = self._parts.get(number, ())
-            if there and await self._is_replaced(number, there[0], part, of):
-                continue
-            new = await self._post(self._mark(number, of), part, besides=there)
-            self._parts[number] = (new, *there)
-        for number, there in list(self._parts.items()):
-            kept = 1 if number <= len(parts) else 0
-            for ts in there[kept:]:
-                await self._delete(ts)
-            self._parts[number] = there[:kept]
+    async def _is_written(self, number: int, ts: str, part: MessagePart, of: int) -> bool:
+        """Put a part into this message; return False if it is gone or refuses it."""
+        for _ in range(TRIES):
+            try:
+                if ts == self._ts:
+                    await self._leave(part.streamed)
+                    if self._ts is None:
+                        return False
+                await self._replace(number, ts, part, of)
+                if ts == self._ts and self._is_late:
+                    await self.writer.settle()
+                    await self._replace(number, ts, part, of)
+                return True
+            except StreamEnded:  # it is being streamed after all
+                self._adopt(ts)
+            except WriteFailed as error:
+                if is_away(error) and not self._is_last_resort:
+                    raise
+                log.info("%s of %s is not written again: %s", ts, self.asked.key, error)
+                return self._is_final(ts, of) and error.code != GONE
+        return False
+
+    async def _delete_others(self, count: int) -> None:
+        """Remove what an earlier process wrote beyond so many parts, twice, or into dead ones."""
+        extra = [*self._dead, *self._late_streams]
+        for number, there in self._parts.items():
+            extra += there[1 if number <= count else 0 :]
         for ts in self._late_streams:
             with suppress(WriteFailed):
                 await self.writer.stop_stream(self._mark(1), self.asked.channel, ts)
+        for ts in dict.fromkeys(extra):
             await self._delete(ts)
-        self._late_streams = ()
-
-    async def _is_replaced(self, number: int, ts: str, part: MessagePart, of: int) -> bool:
-        """Put another part into its message; return False if it needs a new message."""
-        try:
-            await self._replace(number, ts, part, of)
-        except WriteFailed as error:
-            if is_away(error):
-                raise
-            log.info("part %d of %s is not written again: %s", number, self.asked.key, error)
-            return self._is_final(ts, of) and error.code != GONE
-        return True
+        self._parts = {n: there[:1] for n, there in self._parts.items() if n <= count}
+        self._late_streams = set()
 
     def _is_final(self, ts: str, of: int) -> bool:
         """Return whether this message belongs to a finished answer of so many parts."""

@@ -241,15 +241,6 @@ class MessageWriter:
             log.info("no session status: %s", error)
             return not self._sessions
 
-    async def unfinished(self, channel: str, thread_ts: str, key: str, after: str) -> str | None:
-        """Find the message of a stream that may have started; None = it did not."""
-        for _ in range(2):  # it may appear a little later
-            await asyncio.sleep(self._settle_s / 2)
-            mine = await self.posted.of(channel, thread_ts, key, after)
-            if found := (*mine.parts.get(1, ()), *mine.unmarked):
-                return found[0]
-        return None
-
     async def _post_once(self, form: Form, find: Callable[[], Awaitable[str | None]]) -> str:
         method, channel = "chat.postMessage", str(form.get("channel"))
         for failures in range(1, self._writes.attempts + 1):

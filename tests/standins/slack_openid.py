@@ -1,19 +1,15 @@
-"""Sign in with Slack: the page on which a person agrees, and the token that says who they are.
+"""Sign in with Slack: the page on which a person agrees, and the method that says who they are.
 
 docs.slack.dev/authentication/sign-in-with-slack.
 """
 
 import html
 import secrets
-import time
+from base64 import b64encode
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
-import jwt
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
-from jwt.algorithms import RSAAlgorithm
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -21,14 +17,7 @@ from starlette.routing import Route
 from bot.local.slack.server import API_PATH, LocalSlack, arguments, json_response
 
 CLIENT_ID, CLIENT_SECRET = "1.2", "slack-client-secret"
-ISSUER = "https://slack.com"
-PATH, KEYS = "/openid/connect/authorize", "/openid/connect/keys"
-LIFE_S = 300.0
-
-
-@cache
-def signing_key(name: str = "slack") -> RSAPrivateKey:
-    return generate_private_key(65_537, 2_048)
+PATH = "/openid/connect/authorize"
 
 
 @dataclass
@@ -40,9 +29,7 @@ class SignIn:
     user: str = ""
     """Who uses the browser, as Slack knows."""
     changed: dict[str, Any] = field(default_factory=dict)
-    """Claims that the next tokens have instead of the right ones."""
-    signed: tuple[Any, str] = field(default_factory=lambda: (signing_key(), "RS256"))
-    """Key and algorithm of the next tokens."""
+    """Claims that are told instead of the right ones."""
     client_secret: str = CLIENT_SECRET
     error: str = ""
     """An error instead of the next tokens."""
@@ -55,8 +42,8 @@ class SignIn:
         self.slack.app.router.routes[:0] = [
             Route(PATH, self._page, methods=["GET"]),
             Route(PATH, self._decide, methods=["POST"]),
-            Route(KEYS, self._keys, methods=["GET"]),
             Route(f"{API_PATH}openid.connect.token", self._token, methods=["POST"]),
+            Route(f"{API_PATH}openid.connect.userInfo", self._user_info, methods=["POST"]),
         ]
 
     async def _page(self, request: Request) -> Response:
@@ -71,11 +58,6 @@ class SignIn:
         buttons = "<button name=go value=yes>Allow</button><button name=go value=no>Cancel</button>"
         shown = f"<p>Sign in as {html.escape(self.user)}</p>"
         return HTMLResponse(f"{page}{shown}{buttons}</form></html>")
-
-    async def _keys(self, request: Request) -> Response:
-        """The keys that sign tokens."""
-        key = RSAAlgorithm.to_jwk(signing_key().public_key(), as_dict=True)
-        return json_response({"keys": [{**key, "kid": "one", "use": "sig", "alg": "RS256"}]})
 
     async def _decide(self, request: Request) -> Response:
         asked, pressed = dict(request.query_params), await arguments(request)
@@ -92,7 +74,8 @@ class SignIn:
         """openid.connect.token."""
         sent = await arguments(request)
         asked = self.codes.pop(str(sent.get("code")), None)
-        if (sent.get("client_id"), sent.get("client_secret")) != (CLIENT_ID, self.client_secret):
+        client = b64encode(f"{CLIENT_ID}:{self.client_secret}".encode()).decode()
+        if request.headers.get("authorization") != f"Basic {client}":
             return json_response({"ok": False, "error": "bad_client_secret"})
         if self.error:
             return json_response({"ok": False, "error": self.error})
@@ -100,20 +83,12 @@ class SignIn:
             return json_response({"ok": False, "error": "invalid_code"})
         if sent.get("redirect_uri") != asked["redirect_uri"]:
             return json_response({"ok": False, "error": "bad_redirect_uri"})
-        token = jwt.encode(self._claims(asked), *self.signed, headers={"kid": "one"})
         token_of = {"access_token": f"xoxp-{asked['user']}", "token_type": "Bearer"}
-        return json_response({"ok": True, **token_of, "id_token": token})
+        return json_response({"ok": True, **token_of})
 
-    def _claims(self, asked: dict[str, str]) -> dict[str, Any]:
-        now = int(time.time())
-        return {
-            "iss": ISSUER,
-            "sub": asked["user"],
-            "aud": CLIENT_ID,
-            "exp": now + int(LIFE_S),
-            "iat": now,
-            "nonce": asked.get("nonce", ""),
-            "https://slack.com/team_id": self.slack.state.team.id,
-            "https://slack.com/user_id": asked["user"],
-            **self.changed,
-        }
+    async def _user_info(self, request: Request) -> Response:
+        """openid.connect.userInfo."""
+        user = request.headers.get("authorization", "").removeprefix("Bearer xoxp-")
+        claims = {"sub": user, "https://slack.com/user_id": user}
+        claims |= {"https://slack.com/team_id": self.slack.state.team.id}
+        return json_response({"ok": True, **claims, **self.changed})
