@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from google_kit import PROFILE, Pauses, Stand, limits, read, serving, until
+from google_kit import PROFILE, Pauses, Stand, limits, read, serving
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from scopes.google.auth import GoogleAccess, GoogleTokens, delegated_credentials, user_credentials
@@ -97,44 +97,6 @@ async def test_withdrawn_access_is_met_once_and_says_how_to_connect_again() -> N
     assert (len(stand.token_asked), stand.asked) == (1, [])
 
 
-async def test_tokens_that_could_not_be_stored_are_not_used_until_they_are() -> None:
-    stand, tries = Stand(), list[str]()
-
-    async def store(renewed: GoogleTokens) -> None:
-        tries.append(renewed.access)
-        if len(tries) == 1:
-            raise OSError("the disk is full")
-
-    async with asking(stand, tokens(-HOUR), on_refresh=store) as subject:
-        with pytest.raises(OSError, match="disk is full"):
-            await read(subject)
-        assert stand.asked == []
-        assert await read(subject) == PROFILE
-    assert tries == ["ya29.renewed-1"] * 2
-    assert len(stand.token_asked) == 1
-
-
-async def test_a_renewal_goes_on_when_the_call_that_began_it_is_cancelled() -> None:
-    stand, stored, go = Stand(), list[GoogleTokens](), asyncio.Event()
-
-    async def store(renewed: GoogleTokens) -> None:
-        await go.wait()
-        stored.append(renewed)
-
-    async with asking(stand, tokens(-HOUR), on_refresh=store) as subject:
-        call = asyncio.create_task(read(subject))
-        await until(lambda: len(stand.token_asked) == 1, "the renewal")
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        later = asyncio.create_task(read(subject))
-        await asyncio.wait([later], timeout=0.05)
-        assert stand.asked == [], "a token is used before it is stored"
-        go.set()
-        assert await later == PROFILE
-    assert [t.access for t in stored] == ["ya29.renewed-1"]
-
-
 async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     stand, seen = Stand(tokens=(PlainTextResponse("ya29.old"), wrong("invalid_grant"))), ""
@@ -146,7 +108,6 @@ async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptur
             error = raised.value
             seen += f"{error!r} {vars(error)} {''.join(traceback.format_exception(error))}"
         seen += f"{access!r} {tokens()!r}"
-        await access.aclose()
     assert "GoogleRevoked" in seen
     assert "GoogleBusy" in seen
     assert [secret for secret in SECRETS if secret in seen + caplog.text] == []
