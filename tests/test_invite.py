@@ -1,11 +1,11 @@
 """Calendar invitations are told as facts, whatever is in them."""
 
 import pytest
+from gmail_kit import reduced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopes.extraction.invite import invitation
-from scopes.extraction.mail_text import reduce
 
 REQUEST = """BEGIN:VCALENDAR
 METHOD:REQUEST
@@ -71,7 +71,7 @@ Content-Disposition: attachment; filename=invite.ics
 
 {REQUEST}
 --m--"""
-    read = reduce(raw.encode())
+    read = reduced(raw.encode())
     first, second = read.body.split("\n\n")
     assert first == "Please come."
     assert second.startswith("Calendar invitation: Budget")

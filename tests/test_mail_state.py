@@ -48,8 +48,8 @@ def state(store: Store) -> MailState:
     return MailState(store.database)
 
 
-def cursor(mailbox: str = "ana@x.example", line: str = "l1") -> str:
-    return Cursor(mailbox=mailbox, history="77", at=NOW, line=line).model_dump_json()
+def cursor(mailbox: str = "ana@x.example") -> str:
+    return Cursor(mailbox=mailbox, history="77", at=NOW).model_dump_json()
 
 
 async def used(state: MailState, account: str = ANA) -> None:

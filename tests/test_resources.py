@@ -109,26 +109,13 @@ async def test_who_save_one_file_at_the_same_time_each_get_a_version(
     assert all(f.content == str(n).encode() for n, f in enumerate(made)), "no update is lost"
 
 
-async def test_the_number_of_a_version_tells_of_all_before_it(each_database: Database) -> None:
-    secret = Label(True, frozenset({ANA}), frozenset({"C0BOARD"}))
-    await kept(each_database, "k1", "merger", label=secret)
-    for n in ("call2", "call3"):
-        told = await result(
-            context(each_database, key=n), "save_resource", name="sales.csv", text=n
-        )
-    assert told.note == "Kept as file/sales.csv@3."
-    assert told.label == secret
-    other = await result(context(each_database), "save_resource", name="other.csv", text="x")
-    assert other.label == TRUSTED
-
-
 @pytest.mark.parametrize(
     "name",
     ["../x.csv", "a/b.csv", "..csv", ".csv", "x", "x.sh", "x.csv.exe", "C:\\x.csv", "a\nb.csv",
-     "\u202ex.csv", "a" * 99 + ".csv", "-rf.csv", "a..csv", "nul.csv", "COM1.csv", " .csv"],
+     "\u202ex.csv", "a" * 99 + ".csv", "-rf.csv", "a..csv", " .csv"],
 )  # fmt: skip
 def test_a_name_that_is_no_plain_file_name_is_refused_with_a_hint(name: str) -> None:
-    with pytest.raises(ToolError, match=r"plain name|another one"):
+    with pytest.raises(ToolError, match="plain name"):
         file_name(name, "csv")
     for kept_as_it_is in ("Q1 (final).csv", "売上.csv", "a_b-2.csv"):
         assert file_name(f" {kept_as_it_is} ", "md", "csv") == kept_as_it_is

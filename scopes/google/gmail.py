@@ -24,8 +24,8 @@ from scopes.google.gmail_threads import (
     IN_MESSAGE,
     TOO_MUCH,
     apart,
+    bytes_of,
     content_of,
-    decoded,
     message_in,
     request_of,
     thread_of,
@@ -180,7 +180,7 @@ class Gmail:
             return content_of(resource, key.removeprefix(IN_MESSAGE))
         request = self._users.messages().attachments().get(userId=ME, messageId=message, id=key)
         found = await self.google.call(request, UNITS["attachment"])
-        return decoded(str(found.get("data") or ""))
+        return bytes_of(str(found.get("data") or ""))
 
     async def changes(self, since: str) -> Changes:
         """Return what has come since a history id. Raises HistoryTooOld."""
