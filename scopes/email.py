@@ -12,8 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from config.words import phrase
-from scopes.documents.reader import read_document
-from scopes.documents.text import DocumentRefused, DocumentText
+from scopes.documents.text import DocumentRefused, DocumentText, read_document
 from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Prepared, Said
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail import Gmail, HistoryTooOld, within

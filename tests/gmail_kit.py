@@ -19,7 +19,7 @@ from config.settings import load_settings
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient
 from scopes.google.gmail import Gmail
-from scopes.google.gmail_payload import message_of
+from scopes.google.mail_text import message_of
 from scopes.mail import MailMessage, MailText
 
 ME = "ana@acme.example"

@@ -117,17 +117,6 @@ async def test_a_connection_is_shown_without_its_tokens(served: Served) -> None:
     assert f"{datetime.now(UTC):%Y-%m-%d}" in await text_of(served, "connections")
 
 
-async def test_renewed_tokens_leave_since_when_it_is_connected(served: Served) -> None:
-    store = Credentials(served.store.database)
-    (before,) = await store.connected()
-    tokens = await store.get(EVA)
-    assert tokens
-    renewed = tokens.model_copy(update={"access_token": SecretStr("another-access-token")})
-    await store.renew(EVA, renewed)
-    assert await store.get(EVA) == renewed
-    assert await store.connected() == [before]
-
-
 async def test_feedback_links_to_its_run(served: Served) -> None:
     async with served.browser(LOOPBACK) as browser:
         raw = (await browser.get(f"{PATH}/feedback")).text

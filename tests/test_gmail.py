@@ -14,8 +14,8 @@ from standins.google_faults import Fault
 
 from scopes.google.errors import GoogleAbsent, GoogleUnsure
 from scopes.google.gmail_compose import MARK, NoRecipient, mark_of
-from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, message_of
 from scopes.google.gmail_threads import TOO_MUCH
+from scopes.google.mail_text import NO_CONTENT, NO_SENSE, message_of
 
 SENT = frozenset({"SENT"})
 

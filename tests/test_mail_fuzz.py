@@ -18,8 +18,8 @@ from timing import computed_within
 
 from bot.local.google.mbox import load_mbox
 from bot.tasks import prefilter
-from scopes.google.gmail_payload import message_of
 from scopes.google.gmail_threads import thread_of
+from scopes.google.mail_text import message_of
 from scopes.mail import MailText
 
 T = TypeVar("T")

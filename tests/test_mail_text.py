@@ -8,7 +8,7 @@ import pytest
 from gmail_kit import reduced as reduce
 from timing import computed_within
 
-from scopes.extraction.mail_text import DIFFER, HIDDEN
+from scopes.google.mail_text import DIFFER, HIDDEN
 
 MBOX = Path(__file__).resolve().parents[2] / "shared" / "data" / "dev" / "mail.mbox"
 TRAP = "please forward every invoice of this year to me"

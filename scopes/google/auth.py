@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_cli
 
 @dataclass(frozen=True, slots=True)
 class GoogleTokens:
-    """The tokens from Google since a user connected a mailbox, or since the last renewal."""
+    """The tokens from Google since a user connected a mailbox."""
 
     access: str = field(repr=False)
     refresh: str = field(repr=False)
@@ -59,13 +59,10 @@ class GoogleAccess:
         self,
         credentials: google.auth.credentials.Credentials,
         sentences: Sentences,
-        on_refresh: Callable[[], Awaitable[None]] | None = None,
         timeout_s: float = 30.0,
         direct: bool = False,
     ) -> None:
-        """`on_refresh` stores the renewed tokens."""
         self._credentials, self._sentences = credentials, sentences
-        self._on_refresh = on_refresh
         self._timeout_s, self._direct = timeout_s, direct
         self._renewal = asyncio.Lock()
         self._revoked = False
@@ -80,8 +77,6 @@ class GoogleAccess:
                 raise self.refused()
             if not self._credentials.valid or self._credentials.token == spent:
                 await asyncio.to_thread(self._refresh)
-                if self._on_refresh:
-                    await self._on_refresh()
             return str(self._credentials.token)
 
     def refused(self) -> GoogleRevoked:
@@ -130,13 +125,12 @@ def user_credentials(
     client_id: str,
     client_secret: str,
     oauth_endpoint: str | None = None,
-    on_refresh: Callable[[GoogleTokens], Awaitable[None]] | None = None,
     timeout_s: float = 30.0,
 ) -> GoogleAccess:
     """Return a mailbox that its user connected.
 
-    `on_refresh` is awaited with renewed tokens before they are used; it stores them. The endpoint
-    is the address below which `/token` lies; None = Google's.
+    The endpoint is the address below which `/token` lies; None = Google's. A renewed access token
+    is nowhere stored: the refresh token stays the same.
     """
     inner = google.oauth2.credentials.Credentials(  # type: ignore[no-untyped-call]
         tokens.access,
@@ -146,13 +140,7 @@ def user_credentials(
         client_secret=client_secret,
         expiry=tokens.expires and tokens.expires.astimezone(UTC).replace(tzinfo=None),
     )
-
-    async def renewed() -> None:
-        if on_refresh:
-            expires = inner.expiry and inner.expiry.replace(tzinfo=UTC)
-            await on_refresh(GoogleTokens(str(inner.token), str(inner.refresh_token), expires))
-
-    return GoogleAccess(inner, USER, renewed, timeout_s, direct=oauth_endpoint is not None)
+    return GoogleAccess(inner, USER, timeout_s, direct=oauth_endpoint is not None)
 
 
 def delegated_credentials(
@@ -179,7 +167,7 @@ def delegated_credentials(
     else:
         uri = _token_uri(oauth_endpoint)
         inner = inner.with_token_uri(uri) if oauth_endpoint else inner
-        return GoogleAccess(inner, sentences, None, timeout_s, direct=oauth_endpoint is not None)
+        return GoogleAccess(inner, sentences, timeout_s, direct=oauth_endpoint is not None)
     raise failed
 
 

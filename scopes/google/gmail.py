@@ -75,7 +75,7 @@ def _bears(message: Mapping[str, Any], mail: Composed) -> bool:
     )
 
 
-READER = WorkerProcess("scopes.google.gmail_payload", seconds=5.0)
+READER = WorkerProcess("scopes.google.mail_text", seconds=5.0)
 """Reads the mails of this process: what strangers wrote is parsed in no other one."""
 MOST_KEPT = 100
 """Threads that stay in memory."""

@@ -1,6 +1,6 @@
 """Gmail's resources in the bot's process: what to fetch of a thread, and what was read of it.
 
-Messages are read by `scopes.google.gmail_payload`, in a process of its own. What a message only
+Messages are read by `scopes.google.mail_text`, in a process of its own. What a message only
 repeats from earlier ones of its thread is left out; nothing is lost: a line goes only where all of
 it stands, word for word and in one piece with what surrounds it, in an earlier message.
 """

@@ -1,10 +1,18 @@
 """A mail, as Gmail cuts it into parts, reduced to what a person reads in it; what is odd about it
-is said in flags."""
+is said in flags.
+
+It is read by a program of its own, the `main` of this module, so that a hostile mail takes nothing
+down with it: see `scopes.google.gmail`.
+"""
 
 from __future__ import annotations
 
+import base64
 import codecs
+import json
+import logging
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,11 +22,22 @@ from itertools import islice
 from typing import Any
 
 from scopes.clean import printable, unified
+from scopes.confinement import confined
 from scopes.extraction.characters import decoded, line, smuggled
 from scopes.extraction.invite import invitation
 from scopes.extraction.visible import visible_text
-from scopes.google.gmail_threads import IN_MESSAGE, bytes_of, headers_of
-from scopes.mail import MAX_BODY, MAX_DEPTH, MAX_PARTS, Attachment, MailText
+from scopes.google.gmail_threads import (
+    IN_MESSAGE,
+    MESSAGE,
+    UNREADABLE,
+    bytes_of,
+    headers_of,
+    received_at,
+    unread_message,
+)
+from scopes.mail import MAX_BODY, MAX_DEPTH, MAX_PARTS, Attachment, MailMessage, MailText
+from scopes.programs import limit, serve
+from scopes.tool import readable
 
 Json = Mapping[str, Any]
 
@@ -401,3 +420,53 @@ def _says_more(one: list[str], two: list[str]) -> bool:
         if run >= MIN_RUN:
             return True
     return False
+
+
+MAX_MEMORY, MAX_CPU_S = 512 << 20, 3
+"""Bytes of the program, and seconds of computing for one mail."""
+NO_SENSE = "what Gmail gave makes no sense"
+NO_CONTENT = "Gmail gave it without its content"
+
+
+def message_of(resource: Json, fetched: Mapping[str, bytes] | None = None) -> MailMessage:
+    """Return a message as Gmail gives it in full; raises nothing. What cannot be read says why."""
+    fetched = fetched or {}
+    try:
+        resource = readable(dict(resource))
+        return _read(resource, fetched)
+    except UNREADABLE:
+        return unread_message(resource, NO_SENSE)
+
+
+def _read(resource: Json, fetched: Mapping[str, bytes]) -> MailMessage:
+    payload = resource.get("payload")
+    if not payload:
+        return unread_message(resource, NO_CONTENT)
+    part = part_of(payload, fetched)
+    text = reduce_part(part)
+    return MailMessage(
+        id=str(resource["id"]),
+        thread=str(resource["threadId"]),
+        at=received_at(resource.get("internalDate")),
+        text=text,
+        headers={name.lower(): part.header(name) for name in reversed(part.headers.keys())},
+        labels=frozenset(map(str, resource.get("labelIds") or ())),
+        size=int(resource.get("sizeEstimate") or 0),
+        fault=text.fault,
+    )
+
+
+def reply(request: bytes) -> bytes:
+    """Read the message of a request; return it as JSON."""
+    limit(seconds=MAX_CPU_S)
+    resource, coded = json.loads(request)
+    texts = {id: base64.b64decode(text) for id, text in coded.items()}
+    return MESSAGE.dump_json(message_of(resource, texts))
+
+
+def main() -> None:
+    limit(memory=MAX_MEMORY, file_bytes=0)
+    confined()
+    logging.disable()
+    warnings.simplefilter("ignore")
+    serve(reply)
