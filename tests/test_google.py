@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import traceback
 
@@ -25,7 +24,6 @@ from google_kit import (
 )
 from hypothesis import example, given
 from hypothesis import strategies as st
-from starlette.requests import Request
 from starlette.responses import (
     JSONResponse,
     PlainTextResponse,
@@ -169,21 +167,6 @@ async def test_the_token_stands_in_no_error_log_or_repr(caplog: pytest.LogCaptur
         seen += f"{google!r} {access!r} {vars(raised.value)}"
     assert "GoogleError" in seen
     assert TOKEN not in seen + caplog.text
-
-
-async def test_connections_are_kept_and_never_more_calls_run_than_workers() -> None:
-    stand = Stand(*[_slow] * 12)
-    async with calling(stand, workers=3) as google:
-        await asyncio.gather(*(read(google) for _ in range(12)))
-        for _ in range(5):
-            await read(google)
-    assert stand.most_at_once == 3
-    assert len({asked.port for asked in stand.asked}) == 3
-
-
-async def _slow(request: Request) -> Response:
-    await asyncio.sleep(0.02)
-    return JSONResponse(PROFILE)
 
 
 def quota(units: int, clock: Clock) -> Quota:

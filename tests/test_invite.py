@@ -1,6 +1,5 @@
 """Calendar invitations are told as facts, whatever is in them."""
 
-import pytest
 from gmail_kit import reduced
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,13 +41,6 @@ def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
         "place: Room 1 second floor; organised by Ann Roe; CFO <ann@x.example>; "
         "2 people are invited."
     )
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"BEGIN:VCALENDAR", b"\xff\xfe", b"SUMMARY:x", b"END:VEVENT"]
-)
-def test_what_holds_no_event_says_nothing(data: bytes) -> None:
-    assert invitation(data) == ""
 
 
 def test_a_mail_tells_the_invitation_once_and_lists_the_files() -> None:

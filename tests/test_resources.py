@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from pg_kit import database_in_file, each_database, in_file, place
 
 import scopes
@@ -204,25 +203,6 @@ async def test_what_is_forgotten_takes_the_files_along_that_rest_on_it(
         names.remove("talk.csv")  # the channel's
     assert sorted(names) == sorted(left)
     assert would.files == done.files == 6 - len(found)
-
-
-async def test_a_forgotten_message_takes_the_files_of_the_run_that_read_it(
-    database_in_file: Database,
-) -> None:
-    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
-    row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await database_in_file.write(quoted.insert().values(row))
-    await kept(database_in_file, "k1", name="of.csv", label=SALES)
-    await kept(
-        database_in_file, "k2", name="other.csv", label=SALES, run="r2", space=space_of_run("r2")
-    )
-    busy = await Forget(database_in_file)(ForgetTarget("item", "C0SALES/1.000100"))
-    assert busy.files == 0, "a run at work keeps its files until it has ended"
-    await database_in_file.write(runs.update().values(status="complete"))
-    done = await Forget(database_in_file)(ForgetTarget("item", "C0SALES/1.000100"))
-    assert done.files == 1
-    left = await database_in_file.read(sa.select(resources.c.key))
-    assert [row.key for row in left] == ["k2"]
 
 
 async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(

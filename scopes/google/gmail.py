@@ -33,6 +33,7 @@ from scopes.google.gmail_threads import (
 )
 from scopes.mail import Changes, MailLabel, MailMessage, MailThread, ThreadRef
 from scopes.programs import WorkerDied, WorkerProcess
+from scopes.tool import has_failed
 
 ME = "me"
 """The mailbox of whoever the token is from."""
@@ -128,17 +129,12 @@ class Gmail:
     async def thread(self, id: str) -> MailThread:
         """Return the whole thread. Raises GoogleAbsent. What was read once is not fetched again."""
         task = self._threads.get(id)
-        if task is None:
+        if task is None or has_failed(task):
             task = self._threads[id] = asyncio.ensure_future(self._thread(id))
-            task.add_done_callback(lambda done: self._forget_failure(id, done))
             while len(self._threads) > MOST_KEPT:
                 self._threads.popitem(last=False)
         self._threads.move_to_end(id)
         return await asyncio.shield(task)
-
-    def _forget_failure(self, id: str, done: asyncio.Task[MailThread]) -> None:
-        if (done.cancelled() or done.exception()) and self._threads.get(id) is done:
-            del self._threads[id]
 
     async def _thread(self, id: str) -> MailThread:
         request = self._get_thread(userId=ME, id=id, format="full")
