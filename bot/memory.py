@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,7 +26,6 @@ from bot.storage.tables import (
     conversations,
     inbox,
     notes,
-    outside_calls,
     preferences,
     resources,
     runs,
@@ -35,7 +33,7 @@ from bot.storage.tables import (
 from scopes.clean import unified
 from scopes.conversations import Talk
 from scopes.effects import OPEN_NOTES
-from scopes.label import TRUSTED, Label
+from scopes.label import Label
 from scopes.notes import Note
 from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preference
 from scopes.resources import MAX_BYTES, MAX_RUN_BYTES, Resource, Resources, space_of_run
@@ -242,12 +240,6 @@ class ResourceStore:
         rows = await self._rows(mine, resources.c.body, limit=1)
         return await asyncio.to_thread(_resource, rows[0]) if rows else None
 
-    async def before(self, kept: Resource) -> Label:
-        """Return the label of what its number reveals: that of all earlier versions."""
-        same = (resources.c.space == kept.space, resources.c.name == kept.name)
-        earlier = await self._rows(sa.and_(*same, resources.c.version < kept.version))
-        return reduce(Label.join, (Label.of(row.label) for row in earlier), TRUSTED)
-
     async def listed(self, space: str) -> Sequence[Resource]:
         """Return the newest version of each file, without its content, by name."""
         newest: dict[str, Resource] = {}
@@ -420,20 +412,9 @@ class PreferenceStore:
         if self.database.shared:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SETTING)))
 
-    async def delete(self, user: str, id: int, key: str = "", run: str = "") -> None:
+    async def delete(self, user: str, id: int) -> None:
         mine = sa.and_(preferences.c.id == id, preferences.c.space == space_of(OPEN_NOTES, user))
-
-        def delete(connection: sa.Connection) -> None:
-            connection.execute(sa.delete(preferences).where(mine))
-            if key:
-                row = {"key": key, "run": run, "at": datetime.now(UTC)}
-                connection.execute(sa.insert(outside_calls).values(row))
-
-        await self.database.change(delete)
-
-    async def has_deleted(self, key: str) -> bool:
-        rows = await self.database.read(sa.select(outside_calls).where(outside_calls.c.key == key))
-        return bool(rows)
+        await self.database.write(sa.delete(preferences).where(mine))
 
     async def instructions(self, channel: str) -> str:
         rows = await self.database.read(_in(_of(channel)))

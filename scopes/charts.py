@@ -75,8 +75,7 @@ async def make_chart(
     space = space_of_run(ctx.run)
     kept = await files.save(space, ctx.key, name, KINDS["png"], picture, label, ctx.run)
     told = f"{kind} chart of {len(chart.x.values)} rows of {found.id}: {x}; {', '.join(y)}"
-    before = await files.before(kept)
-    return ToolResult((Item(kept.id, told, None, label),), note="Kept.", label=before)
+    return ToolResult((Item(kept.id, told, None, label),), note="Kept.")
 
 
 @dataclass(frozen=True, slots=True)

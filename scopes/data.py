@@ -112,8 +112,7 @@ async def execute_query(
     shown = max(0, len(items) - 1)
     note = " ".join(filter(None, (_counted(found), one_line(found.note))))
     if files is not None:
-        told, before = await _keep(ctx, files, name, found, label)
-        note, label = f"{note} {told}", label.join(before)
+        note = f"{note} {await _keep(ctx, files, name, found, label)}"
     left = _left_out(ctx, found, shown, bool(keep))
     of = f"{shown} of {found.total or 'many more'} rows of a query on {handle} were read"
     undone = {f"list {handle}": "", f"query {handle}": of if left and not keep else ""}
@@ -212,17 +211,14 @@ def _left_out(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str:
     return f"The first {shown} are shown: {how}."
 
 
-async def _keep(
-    ctx: ToolContext, files: Resources, name: str, found: Rows, label: Label
-) -> tuple[str, Label]:
-    """Save the rows as CSV, as far as a file goes; a sentence on it, and the label of that."""
+async def _keep(ctx: ToolContext, files: Resources, name: str, found: Rows, label: Label) -> str:
+    """Save the rows as CSV, as far as a file goes; a sentence on it."""
     content, rows = await asyncio.to_thread(csv_of, found, MAX_BYTES)
     label = ctx.label.join(label)
     space = space_of_run(ctx.run)
     saved = await files.save(space, ctx.key, name, KINDS["csv"], content, label, ctx.run)
     less = found.cut or rows < len(found.rows)
-    told = f"{'Only the first ' if less else ''}{rows} rows are kept as {saved.id}."
-    return told, await files.before(saved)
+    return f"{'Only the first ' if less else ''}{rows} rows are kept as {saved.id}."
 
 
 def _csv(cell: Value) -> str:

@@ -12,8 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from config.words import phrase
-from scopes.documents.reader import read_document
-from scopes.documents.text import DocumentRefused, DocumentText
+from scopes.documents.text import DocumentRefused, DocumentText, read_document
 from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Prepared, Said
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail import Gmail, HistoryTooOld, within
@@ -70,11 +69,6 @@ Address = Annotated[str, AfterValidator(_an_address)]
 Labels = Annotated[tuple[Annotated[str, Field(max_length=MAX_LABEL)], ...], Field(max_length=10)]
 
 
-OR_BINDS = ' OR joins only the terms beside it: write "two words" OR other, or {one two three}.'
-"""Said where nothing was found: `new price OR offer` asks for mails that hold `new`."""
-_OR = re.compile(r"\bOR\b")
-
-
 @tool(needs=OPEN_MAIL, client=Gmail)
 async def search_mail(ctx: ToolContext, query: str = "", cursor: str = "") -> ToolResult:
     """Find threads of the window by Gmail's search."""
@@ -93,7 +87,7 @@ async def search_mail(ctx: ToolContext, query: str = "", cursor: str = "") -> To
     note = (
         f"{len(items)} threads in window; read_mail_thread reads one."
         if items
-        else f"No thread of the window matches.{OR_BINDS if re.search(_OR, query) else ''}"
+        else "No thread of the window matches."
     )
     handles = {each.id: TITLE for each in threads}
     cut = f"a search of the mailbox was cut: {end} threads were read of more"

@@ -25,19 +25,10 @@ INVITATIONS = {
 """METHOD of a calendar -> what it is (RFC 5546, 1.4)."""
 EVENT = "Calendar event"
 """What a calendar with any other METHOD is."""
-
-
-@dataclass(frozen=True, slots=True)
-class MailTextLimits:
-    """The limits on reading one mail."""
-
-    message: int = 50_000_000
-    """Bytes."""
-    body: int = 5_000_000
-    """Bytes of text, all parts together."""
-    parts: int = 200
-    depth: int = 10
-    """How deeply parts may be nested, attached messages included."""
+MAX_BODY = 5_000_000
+"""Bytes of text that are read of one mail, all parts together."""
+MAX_PARTS, MAX_DEPTH = 200, 10
+"""Parts of one mail, and how deeply they may be nested, attached messages included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,9 @@ Key = tuple[str, ...]
 KEPT_S = 20.0
 """Seconds that a membership is believed; what is written is checked again."""
 MOST_KEPT = 1_000
-MOST_ASKED = 5
-"""Single channels asked about at one time; from there on all public ones are listed at once."""
 NO_SENSE = "no proper answer"
 ALL_KINDS = "public_channel,private_channel,mpim,im"
 JOINED_PUBLIC: Key = ("list of joined public", "channels")
-ALL_PUBLIC: Key = ("list of public", "channels")
 
 Kind = Literal["public", "private", "direct", "group"]
 
@@ -72,11 +69,6 @@ class Kept:
         self._asking: dict[Key, asyncio.Task[Any]] = {}
         self.refusals: dict[str, str] = {}
         """Kind of fact -> why Slack refuses to tell it, and who can change that."""
-
-    @property
-    def asking(self) -> int:
-        """Facts that are being asked for."""
-        return len(self._asking)
 
     def known(self, key: Key) -> Any:
         """Return the fact as it is kept, or None."""
@@ -217,7 +209,11 @@ class Members:
         `kept_s` ago. One listing answers for all channels."""
 
         async def ask() -> frozenset[str]:
-            return await self._public("users.conversations")
+            method = "users.conversations"
+            found = await whole(self.client, method, "channels", types="public_channel")
+            return frozenset(
+                str(c["id"]) for c in found if isinstance(c, Mapping) and kind_of(c) == "public"
+            )
 
         joined = await self._facts.get(JOINED_PUBLIC, ask)
         return joined is not None and channel in joined
@@ -226,7 +222,7 @@ class Members:
         info: Mapping[str, Any] | None = self._infos.known(("channel", channel))
         if info is not None:
             return kind_of(info) == "public"
-        return any(channel in (self._facts.known(key) or ()) for key in (JOINED_PUBLIC, ALL_PUBLIC))
+        return channel in (self._facts.known(JOINED_PUBLIC) or ())
 
     async def _opens(self, user: str, channel: str, full: bool, fresh: bool) -> bool:
         """Return whether it is public, or their direct message with the bot, which Slack may not
@@ -234,9 +230,6 @@ class Members:
         """
         if not fresh and await self.joined_public(channel):
             return full
-        if not fresh and self._infos.asking >= MOST_ASKED:
-            public = await self._facts.get(ALL_PUBLIC, lambda: self._public("conversations.list"))
-            return full and public is not None and channel in public
         info = await self._infos.get(("channel", channel), lambda: self._info(channel), fresh=True)
         if info is None:
             return False
@@ -260,12 +253,6 @@ class Members:
         if not found or not all(isinstance(user, str) for user in found):
             raise SlackRefused(method, NO_SENSE, "")
         return frozenset(found)
-
-    async def _public(self, method: str) -> frozenset[str]:
-        found = await whole(self.client, method, "channels", types="public_channel")
-        return frozenset(
-            str(c["id"]) for c in found if isinstance(c, Mapping) and kind_of(c) == "public"
-        )
 
 
 def kind_of(info: Mapping[str, Any]) -> Kind:

@@ -46,8 +46,6 @@ NAMED = re.compile(rf"(file/(\w[\w .()+-]*\.(?:{'|'.join(KINDS)}))@\d{{1,6}})")
 """A file's id within a text, and its name."""
 _ID = re.compile(r"file/([^@]+)@(\d{1,6})")
 _NAME = re.compile(r"\w[\w .()+-]*\.([a-z]+)")
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)\..*", re.IGNORECASE)
-"""Names that are devices on some computer of a reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +93,6 @@ class Resources(Protocol):
 
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
         """This version, else the newest; None where there is none."""
-
-    async def before(self, kept: Resource) -> Label:
-        """Return the label of what its number tells of: of all earlier versions."""
 
     async def listed(self, space: str) -> Sequence[Resource]:
         """Return the newest version of each file, without its content, by name."""
@@ -150,8 +145,6 @@ def file_name(name: str, *endings: str) -> str:
             f"A file needs a plain name that ends with {allowed}, without a folder, such as "
             f"report.{endings[0]}."
         )
-    if _RESERVED.fullmatch(plain):
-        raise ToolError("Some computers cannot keep a file of this name. Choose another one.")
     return plain
 
 
@@ -177,7 +170,7 @@ async def save_resource(ctx: ToolContext, name: str, text: Said, space: Space = 
     files = resources_of(ctx)
     given = (name, kind_of(name), content, ctx.label, ctx.run)
     kept = await files.save(where, ctx.key, *given)
-    return ToolResult(note=f"Kept as {kept.id}.", label=await files.before(kept))
+    return ToolResult(note=f"Kept as {kept.id}.")
 
 
 @tool(client=Resources)

@@ -22,7 +22,7 @@ from scopes.slack_items import (
     row_text,
     ts_of,
 )
-from scopes.tool import BEFORE_WINDOW, Item, Window
+from scopes.tool import BEFORE_WINDOW, Item, Window, has_failed
 
 CONCURRENT_REPLIES = 16
 """Threads fetched at once; Slack allows about 50 calls a minute (tier 3), and refuses the rest."""
@@ -47,25 +47,14 @@ class FetchCache:
     async def once(self, key: Key, fetch: Callable[[], Awaitable[Any]]) -> Any:
         """Return what was fetched under this key, or is now."""
         task = self._tasks.get(key)
-        if task is None:
+        if task is None or has_failed(task):
             task = self._tasks[key] = asyncio.ensure_future(fetch())
-        elif task.done() and not task.cancelled() and not task.exception():
-            return task.result()
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            if self._tasks.get(key) is task:
-                del self._tasks[key]
-            raise
+        return task.result() if task.done() else await asyncio.shield(task)
 
     def known(self, key: Key) -> Any:
         """Return what was fetched under this key; None where nothing was, or not yet."""
         task = self._tasks.get(key)
-        if task is None or not task.done() or task.cancelled() or task.exception():
-            return None
-        return task.result()
+        return task.result() if task and task.done() and not has_failed(task) else None
 
     def forget(self, *start: str) -> None:
         """Let go of everything whose key begins so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -207,6 +208,11 @@ def minute(at: datetime, zone: str) -> str:
 def iso(at: datetime) -> str:
     """ISO 8601 in UTC with a `Z`, seconds unless there are fractions."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def has_failed(task: asyncio.Future[Any]) -> bool:
+    """Return whether it ended without a result, so that it is to be tried again."""
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 async def nobody(thing: str) -> bool:

@@ -66,9 +66,6 @@ class Shelf:
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
         return next((each for each in self.kept if each.name == name), None)
 
-    async def before(self, kept: Resource) -> Label:
-        return TRUSTED
-
     async def listed(self, space: str) -> Sequence[Resource]:
         return self.kept
 

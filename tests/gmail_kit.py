@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,11 +13,14 @@ from typing import Any
 from engine_kit import MUX
 from standins.google import TOKEN, LocalGoogle
 
+from bot.local.google.gmail_mime import attachment_id, parts_of
 from bot.local.google.mbox import Mailbox, StoredMessage
 from config.settings import load_settings
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient
 from scopes.google.gmail import Gmail
+from scopes.google.mail_text import message_of
+from scopes.mail import MailMessage, MailText
 
 ME = "ana@acme.example"
 OWNER = "U0ANA"
@@ -57,6 +60,22 @@ def stored(
 ) -> StoredMessage:
     at = START + timedelta(hours=number)
     return StoredMessage(id_of(number), id_of(thread), at, raw, labels)
+
+
+def resource_of(raw: bytes, id: str = "m1", labels: Iterable[str] = ("INBOX",)) -> dict[str, Any]:
+    """A message as Gmail gives it."""
+    about = {"id": id, "threadId": "t", "labelIds": list(labels), "sizeEstimate": len(raw)}
+    return about | {"internalDate": "1736150400000", "payload": parts_of(raw).json(id)}
+
+
+def gmail_message(raw: bytes, id: str = "m1", labels: Iterable[str] = ("INBOX",)) -> MailMessage:
+    """A message as it is read of Gmail."""
+    texts = {attachment_id(id, part.id): part.content for part in parts_of(raw).walk()}
+    return message_of(resource_of(raw, id, labels), texts)
+
+
+def reduced(raw: bytes) -> MailText:
+    return gmail_message(raw).text
 
 
 def id_of(number: int) -> str:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from standins.connections import drop_connection
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -208,42 +198,3 @@ async def until(true: Callable[[], bool], what: str) -> None:
     while not true():
         assert not patience.over, f"never came: {what}"
         await asyncio.sleep(0.005)
-
-
-@contextmanager
-def secure_server(handler: type[BaseHTTPRequestHandler], folder: Path) -> Iterator[str]:
-    """A server that speaks TLS, with a certificate of its own at `certificate.pem`."""
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    _certify(certificate, key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield f"https://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join(10)
-
-
-def _certify(certificate: Path, key: Path) -> None:
-    made = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder(name, name, made.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(made, hashes.SHA256())
-    )
-    certificate.write_bytes(signed.public_bytes(Encoding.PEM))
-    key.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

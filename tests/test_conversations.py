@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,10 @@ import scopes
 from bot.local.model.answer import Answer
 from bot.memory import ConversationStore
 from bot.privacy.forget import Forget
-from bot.privacy.retention import tidy
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
-from bot.storage.tables import conversations, runs
-from config.settings import load_settings
+from bot.storage.tables import conversations
 from scopes.conversations import MAX_HITS, Conversations
 from scopes.effects import OPEN_NOTES
 from scopes.handles import Handles
@@ -225,16 +222,6 @@ async def test_a_forgotten_person_or_channel_takes_them(store: Store, kind: str,
     assert await store.database.read(sa.select(conversations)) == []
     assert await talks(store, ANA, "printer quokka") == []
     assert await holding(store.database, ["quokka"]) == []
-
-
-async def test_conversations_are_kept_as_long_as_results(store: Store) -> None:
-    await answered(store, "r1")
-    await answered(store, "r2")
-    old = datetime.now(UTC) - timedelta(days=400)
-    await store.database.write(runs.update().where(runs.c.id == "r1").values(started=old))
-    settings = load_settings(env={}).retention.model_copy(update={"results_days": 365})
-    await tidy(store.database, settings)
-    assert await talks(store, ANA, "harbour") == ["r2"]
 
 
 async def test_an_answer_is_found_in_a_later_request_by_whoever_read_it(tmp_path: Path) -> None:

@@ -31,8 +31,7 @@ from openpyxl.comments import Comment
 from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 from pptx.util import Inches
 
-from scopes.documents.reader import READER, TOO_MUCH, read_document
-from scopes.documents.text import DocumentRefused, DocumentText
+from scopes.documents.text import READER, TOO_MUCH, DocumentRefused, DocumentText, read_document
 from scopes.documents.worker import DAMAGED, LOCKED, MAX_CPU_S, OLD, UNKNOWN
 
 ROOM = 20_000

@@ -19,7 +19,7 @@ from standins.google_faults import Fault
 import scopes
 from bot.approvals.cards import arguments, editable, title
 from scopes.effects import OPEN_MAIL
-from scopes.email import MAX_HITS, OR_BINDS, TITLE
+from scopes.email import MAX_HITS, TITLE
 from scopes.google.gmail import Gmail
 from scopes.handles import Handles
 from scopes.intent import Intent
@@ -139,16 +139,6 @@ async def test_a_search_finds_only_what_came_in_the_window_whatever_it_asks_for(
         assert "No mail thread" in await at.refused("read_mail_thread", thread=id_of(9))
 
 
-async def test_a_mail_is_for_the_owner_of_its_mailbox_alone() -> None:
-    async with desk() as at:
-        found = await at("search_mail", query="subject:nothing")
-        assert (found.items, found.note) == ((), "No thread of the window matches.")
-        found = await at("search_mail", query='nothing invoice OR "an invoice"')
-        assert (found.items, found.note) == ((), f"No thread of the window matches.{OR_BINDS}")
-        assert found.label.readers == frozenset({OWNER})
-        assert found.label.untrusted
-
-
 FILES = {
     "Angebot.docx": word("Wir bieten 90 €."),
     "plan.pdf": pdf(shown("Start in May")),
@@ -201,13 +191,6 @@ async def test_a_file_that_is_not_read_is_refused_without_its_name_and_the_reque
             assert LURE not in said
             assert refused.value.label == own(id_of(1))
             assert why in refused.value.undone[f"read {id}"]
-
-
-@pytest.mark.parametrize("cursor", ["9", "-1", "x", "1.0", "9" * 30, "\u0663"])
-async def test_a_wrong_cursor_is_refused(cursor: str) -> None:
-    async with desk(titles=ONE) as at:
-        said = await at.refused("read_mail_thread", thread=id_of(1), cursor=cursor)
-        assert said.startswith("No page ")
 
 
 async def test_what_is_not_held_is_answered_like_what_does_not_exist() -> None:

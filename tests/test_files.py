@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from bot.requests.attachments import LOGIN, AttachedFile, read_files
 from config.settings import load_settings
-from scopes.documents import reader
+from scopes.documents import text as reader
 from scopes.programs import WorkerProcess
 
 REPLY = load_settings(env={}).reply

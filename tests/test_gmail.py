@@ -14,8 +14,8 @@ from standins.google_faults import Fault
 
 from scopes.google.errors import GoogleAbsent, GoogleUnsure
 from scopes.google.gmail_compose import MARK, NoRecipient, mark_of
-from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, message_of
 from scopes.google.gmail_threads import TOO_MUCH
+from scopes.google.mail_text import NO_CONTENT, NO_SENSE, message_of
 
 SENT = frozenset({"SENT"})
 
@@ -54,16 +54,6 @@ async def test_a_thread_is_read_whole_oldest_first_for_forty_units() -> None:
     assert found.history
 
 
-async def test_a_failed_read_is_not_kept() -> None:
-    async with office(stored(1, mail(1))) as at:
-        at.local.faults.append(Fault("threads.get", "404"))
-        with pytest.raises(GoogleAbsent):
-            await at.gmail.thread(id_of(1))
-        assert (await at.gmail.thread(id_of(1))).last.text.body == "Hello."
-        with pytest.raises(GoogleAbsent):
-            await at.gmail.thread("00000000000000ff")
-
-
 @pytest.mark.parametrize(
     ("sent", "shown"),
     [
@@ -77,12 +67,6 @@ def test_a_sender_is_the_last_address_whatever_the_decoded_name_says(sent: str, 
     read = message_of(resource(payload("text/plain", "x", headers=[("From", sent)])))
     assert read.text.sender == shown
     assert read.text.sender.count("<") <= 1
-
-
-def test_hidden_text_is_found_as_in_a_mail() -> None:
-    html = '<p>Seen</p><p style="display:none">Trap words here</p>'
-    text = message_of(resource(payload("text/html", html))).text
-    assert (text.body, text.flags) == ("Seen", ("has hidden text",))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import base64
 import json
 import logging
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from google_kit import PROFILE, Pauses, Stand, limits, read, serving, until
+from google_kit import PROFILE, Pauses, Stand, limits, read, serving
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from scopes.google.auth import GoogleAccess, GoogleTokens, delegated_credentials, user_credentials
@@ -36,21 +36,19 @@ def tokens(ends_in: timedelta | None = HOUR) -> GoogleTokens:
 def user(
     url: str,
     given: GoogleTokens | None = None,
-    on_refresh: Callable[[GoogleTokens], Awaitable[None]] | None = None,
 ) -> GoogleAccess:
-    return user_credentials(given or tokens(), "client", "GOCSPX-secret", url, on_refresh)
+    return user_credentials(given or tokens(), "client", "GOCSPX-secret", url)
 
 
 @asynccontextmanager
 async def asking(
     stand: Stand,
     given: GoogleTokens | None = None,
-    on_refresh: Callable[[GoogleTokens], Awaitable[None]] | None = None,
     access: Callable[[str], GoogleAccess] | None = None,
 ) -> AsyncIterator[GoogleClient]:
     """A client of Gmail with a user's tokens, or with what `access` makes for the address."""
     with serving(stand) as url:
-        made = access(url) if access else user(url, given, on_refresh)
+        made = access(url) if access else user(url, given)
         google = GoogleClient(made, limits(max_attempts=2), url, sleep=Pauses())
         try:
             yield google
@@ -63,20 +61,12 @@ def wrong(error: str, status: int = 400) -> JSONResponse:
 
 
 async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_met_it() -> None:
-    stand, stored = Stand(), list[GoogleTokens]()
+    stand = Stand()
     stand.valid = {"ya29.renewed-1"}
-
-    async def store(renewed: GoogleTokens) -> None:
-        assert not [a for a in stand.asked if a.token == renewed.access], "used before it is stored"
-        stored.append(renewed)
-
-    async with asking(stand, on_refresh=store) as subject:
+    async with asking(stand) as subject:
         answers = await asyncio.gather(*(read(subject) for _ in range(20)))
     assert answers == [PROFILE] * 20
     assert [a.form["refresh_token"] for a in stand.token_asked] == ["1//refresh"]
-    assert [(t.access, t.refresh) for t in stored] == [("ya29.renewed-1", "1//refresh")]
-    assert stored[0].expires
-    assert timedelta(minutes=59) < stored[0].expires - datetime.now(UTC) <= HOUR
 
 
 @pytest.mark.parametrize("ended", [timedelta(minutes=1), -HOUR])
@@ -97,44 +87,6 @@ async def test_withdrawn_access_is_met_once_and_says_how_to_connect_again() -> N
     assert (len(stand.token_asked), stand.asked) == (1, [])
 
 
-async def test_tokens_that_could_not_be_stored_are_not_used_until_they_are() -> None:
-    stand, tries = Stand(), list[str]()
-
-    async def store(renewed: GoogleTokens) -> None:
-        tries.append(renewed.access)
-        if len(tries) == 1:
-            raise OSError("the disk is full")
-
-    async with asking(stand, tokens(-HOUR), on_refresh=store) as subject:
-        with pytest.raises(OSError, match="disk is full"):
-            await read(subject)
-        assert stand.asked == []
-        assert await read(subject) == PROFILE
-    assert tries == ["ya29.renewed-1"] * 2
-    assert len(stand.token_asked) == 1
-
-
-async def test_a_renewal_goes_on_when_the_call_that_began_it_is_cancelled() -> None:
-    stand, stored, go = Stand(), list[GoogleTokens](), asyncio.Event()
-
-    async def store(renewed: GoogleTokens) -> None:
-        await go.wait()
-        stored.append(renewed)
-
-    async with asking(stand, tokens(-HOUR), on_refresh=store) as subject:
-        call = asyncio.create_task(read(subject))
-        await until(lambda: len(stand.token_asked) == 1, "the renewal")
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        later = asyncio.create_task(read(subject))
-        await asyncio.wait([later], timeout=0.05)
-        assert stand.asked == [], "a token is used before it is stored"
-        go.set()
-        assert await later == PROFILE
-    assert [t.access for t in stored] == ["ya29.renewed-1"]
-
-
 async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     stand, seen = Stand(tokens=(PlainTextResponse("ya29.old"), wrong("invalid_grant"))), ""
@@ -146,7 +98,6 @@ async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptur
             error = raised.value
             seen += f"{error!r} {vars(error)} {''.join(traceback.format_exception(error))}"
         seen += f"{access!r} {tokens()!r}"
-        await access.aclose()
     assert "GoogleRevoked" in seen
     assert "GoogleBusy" in seen
     assert [secret for secret in SECRETS if secret in seen + caplog.text] == []

@@ -1,11 +1,10 @@
 """Calendar invitations are told as facts, whatever is in them."""
 
-import pytest
+from gmail_kit import reduced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopes.extraction.invite import invitation
-from scopes.extraction.mail_text import reduce
 
 REQUEST = """BEGIN:VCALENDAR
 METHOD:REQUEST
@@ -44,13 +43,6 @@ def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"BEGIN:VCALENDAR", b"\xff\xfe", b"SUMMARY:x", b"END:VEVENT"]
-)
-def test_what_holds_no_event_says_nothing(data: bytes) -> None:
-    assert invitation(data) == ""
-
-
 def test_a_mail_tells_the_invitation_once_and_lists_the_files() -> None:
     raw = f"""Content-Type: multipart/mixed; boundary=m
 
@@ -71,7 +63,7 @@ Content-Disposition: attachment; filename=invite.ics
 
 {REQUEST}
 --m--"""
-    read = reduce(raw.encode())
+    read = reduced(raw.encode())
     first, second = read.body.split("\n\n")
     assert first == "Please come."
     assert second.startswith("Calendar invitation: Budget")

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from gmail_kit import gmail_message, resource_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import computed_within
 
-from bot.local.google.gmail_mime import attachment_id, parts_of
 from bot.local.google.mbox import load_mbox
 from bot.tasks import prefilter
-from scopes.extraction.mail_text import reduce
-from scopes.google.gmail_payload import message_of
 from scopes.google.gmail_threads import thread_of
+from scopes.google.mail_text import message_of
 from scopes.mail import MailText
 
 T = TypeVar("T")
@@ -28,7 +27,7 @@ T = TypeVar("T")
 MOST_S = 2.0
 """CPU seconds for one message; as asked for, and hundreds of times what one takes."""
 MOST_BYTES = 64_000_000
-SHORT, LONG = 150, 10_000
+SHORT, LONG = 50, 10_000
 REAL = Path(__file__).resolve().parents[2] / "shared/data/dev/mail.mbox"
 ME = "ana@shop.example"
 REASONS = (None, *(value for name, value in vars(prefilter).items() if name.isupper()))
@@ -217,21 +216,18 @@ def _places(raw: bytes, chance: random.Random) -> tuple[int, int]:
 
 
 def examined(raw: bytes) -> MailText:
-    """What is read of a message by both ways, within the bounds, and fit to be shown and stored."""
-    text = bounded(raw, lambda: reduce(raw))
-    texts = {attachment_id("m2", p.id): p.content for p in parts_of(raw).walk()}
-    first = message_of(resource_of(PLAIN, 1))
-    second = bounded(raw, lambda: message_of(resource_of(raw, 2), texts))
+    """What is read of a message, within the bounds, and fit to be shown and stored."""
+    first = gmail_message(PLAIN)
+    second = bounded(raw, lambda: gmail_message(raw, "m2"))
     thread = bounded(raw, lambda: thread_of("t", "7", [first, second]))
     assert bounded(raw, lambda: prefilter.why_automatic(thread, ME)) in REASONS
-    assert thread.messages[0].fault == ""
-    assert thread.messages[1].fault in ("", text.fault)
-    for read in (text, thread.last.text):
-        assert not {"\n", "\r"} & set("".join((read.subject, read.sender, *read.to, *read.cc)))
-    for each in strings([astuple(m.text) for m in thread.messages] + [astuple(text)]):
+    assert [m.fault for m in thread.messages] == ["", second.text.fault]
+    read = thread.last.text
+    assert not {"\n", "\r"} & set("".join((read.subject, read.sender, *read.to, *read.cc)))
+    for each in strings([astuple(m.text) for m in thread.messages]):
         each.encode("utf-8")
         assert "\0" not in each
-    return text
+    return second.text
 
 
 def bounded(raw: bytes, read: Callable[[], T]) -> T:
@@ -248,13 +244,6 @@ def bounded(raw: bytes, read: Callable[[], T]) -> T:
     return result
 
 
-def resource_of(raw: bytes, number: int) -> dict[str, Any]:
-    """The message as Gmail gives it."""
-    id = f"m{number}"
-    about = {"id": id, "threadId": "t", "labelIds": ["INBOX"], "sizeEstimate": len(raw)}
-    return about | {"internalDate": f"17361504{number:05}", "payload": parts_of(raw).json(id)}
-
-
 def strings(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
@@ -263,33 +252,24 @@ def strings(value: object) -> Iterator[str]:
             yield from strings(each)
 
 
-def all_examined(messages: Iterator[tuple[str, bytes]]) -> list[str]:
-    """What went wrong, by the name of the message that it went wrong with."""
-    failed = []
-    for name, raw in messages:
-        try:
-            examined(raw)
-        except Exception as error:  # whatever it is, it is told with the message that made it
-            failed.append(f"{name}: {type(error).__name__}: {str(error)[:200]}")
-    return failed
-
-
 def test_damaged_messages_are_read() -> None:
-    assert all_examined((f"mutated({n})", mutated(n)) for n in range(SHORT)) == []
+    for number in range(SHORT):
+        examined(mutated(number))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, LONG, 1_000))
 def test_ten_thousand_damaged_messages_are_read(start: int) -> None:
-    seeds, numbers = (*SEEDS, *real()), range(start, start + 1_000)
-    assert all_examined((f"mutated({n}, seeds)", mutated(n, seeds)) for n in numbers) == []
+    seeds = (*SEEDS, *real())
+    for number in range(start, start + 1_000):
+        examined(mutated(number, seeds))
 
 
 def real() -> tuple[bytes, ...]:
     return tuple(m.raw for m in load_mbox(REAL).messages) if REAL.exists() else ()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=3_000))
 def test_any_bytes_are_read(raw: bytes) -> None:
     examined(raw)
@@ -303,9 +283,9 @@ NONSENSE: tuple[Any, ...] = (
 
 def test_a_message_that_gmail_gives_in_no_sensible_shape_is_read_or_says_so() -> None:
     faults = 0
-    for number in range(600):
+    for number in range(200):
         chance = random.Random(number)
-        resource = resource_of(chance.choice(SEEDS), 1)
+        resource = resource_of(chance.choice(SEEDS))
         for _ in range(chance.randrange(1, 4)):
             holder, key = chance.choice(list(places_in(resource)))
             holder[key] = deepcopy(chance.choice(NONSENSE))
@@ -313,7 +293,7 @@ def test_a_message_that_gmail_gives_in_no_sensible_shape_is_read_or_says_so() ->
         faults += bool(message.fault)
         for each in strings(astuple(message.text)):
             each.encode("utf-8")
-    assert 0 < faults < 600
+    assert 0 < faults < 200
 
 
 def places_in(value: Any) -> Iterator[tuple[Any, Any]]:

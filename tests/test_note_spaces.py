@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,11 @@ from test_directory import ANA, EVA, GUEST, LUIS, World, world
 import scopes
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
-from bot.privacy.retention import tidy
 from bot.storage.database import Database
-from bot.storage.tables import notes
-from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
-from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.spaces import TEAM_NOTES, notes_of
 from scopes.tool import ToolContext, ToolError, ToolResult
@@ -165,30 +161,6 @@ async def test_a_space_that_was_not_given_or_does_not_exist_is_refused_alike(des
         assert f"No notes {strange}." in await desk.keep(ANA, strange)
     assert await desk.keep(ANA, TEAM_NOTES, intent=UNASKED) != ""
     assert await desk.found(ANA, "") == []
-
-
-async def test_what_all_members_may_read_is_not_kept_where_a_guest_reads(desk: Desk) -> None:
-    read = Label(True, WORKSPACE, frozenset({TEAM_NOTES}))
-    given = ("notes:CMIXED", "notes:CTEAM")
-    refused = await desk.keep(ANA, "notes:CMIXED", label=read, given=given)
-    assert "may not be kept there" in refused
-    refused = await desk.keep(ANA, "notes:CTEAM", label=read, given=given)
-    assert "may not be kept there" not in refused
-
-
-async def test_notes_go_when_they_are_older_than_the_settings_keep_them(
-    database_in_file: Database,
-) -> None:
-    shelf = NoteStore(database_in_file)
-    for k, title in enumerate(("Old", "New")):
-        await shelf.save(MINE, f"k{k}", title, "about pricing", TRUSTED, "r1")
-    old = datetime.now(UTC) - timedelta(days=31)
-    await database_in_file.write(notes.update().where(notes.c.id == 1).values(at=old))
-    settings = load_settings(env={}).retention
-    await tidy(database_in_file, settings)
-    assert len(await shelf.search([MINE], "pricing", 9)) == 2
-    await tidy(database_in_file, settings.model_copy(update={"notes_days": 30}))
-    assert [n.title for n in await shelf.search([MINE], "pricing", 9)] == ["New"]
 
 
 async def test_a_request_is_offered_notes_of_its_channel_and_team(tmp_path: Path) -> None:

@@ -61,24 +61,8 @@ def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() ->
     assert read(pdf(b"")) == PdfText("", pages=1, read=1, images=0)
 
 
-def test_a_file_that_asks_for_a_password_says_so() -> None:
-    assert refused(pdf(shown("secret"), password=b"pass")) == "encrypted"
-    assert text(pdf(shown("secret"), password=b"")) == "secret"
-    locked = written([CATALOG], b"/Encrypt << /Filter /Adobe.PubSec /V 4 >>")
-    assert refused(locked) == "damaged"
-
-
 GOOD, WORDS = pdf(lines("some words", "on a page"), shown("more")), "some words\non a page\n\nmore"
 LOOP = b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 9 >>"
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"%PDF-1.7\n", b"rubbish" * 999, GOOD[: len(GOOD) // 3], written([CATALOG, LOOP])],
-    ids=["empty", "no more than a head", "rubbish", "cut", "its pages lead to themselves"],
-)
-def test_a_damaged_file_says_so(data: bytes) -> None:
-    assert refused(data) == "damaged"
 
 
 def test_a_page_that_is_damaged_is_left_out() -> None:

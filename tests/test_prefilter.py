@@ -1,9 +1,11 @@
 """What is filtered before any model reads it, and above all what is not: what people wrote."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gmail_kit import gmail_message
 
 from bot.tasks.prefilter import (
     BOUNCE,
@@ -18,8 +20,6 @@ from bot.tasks.prefilter import (
     why_automatic,
 )
 from config.words import phrase
-from scopes.extraction.mail_text import reduce
-from scopes.extraction.mime import part_of
 from scopes.mail import MailMessage, MailThread
 
 ME = "ana.ruiz@shop.example"
@@ -36,8 +36,7 @@ def mail(*headers: str, labels: str = "INBOX UNREAD", body: str = "Hello") -> Ma
     given = {"from": "From: Bo Lind <bo@corp.example>", "subject": "Subject: The order"}
     lines = [line for name, line in given.items() if name not in names]
     raw = "\r\n".join([*headers, *lines, f"To: {ME}", "", body]).encode("utf-8", "replace")
-    known = {name.lower(): " ".join(str(v).split()) for name, v in part_of(raw).headers.items()}
-    return MailMessage("m", "t", None, reduce(raw), known, frozenset(labels.split()), len(raw))
+    return gmail_message(raw, labels=labels.split())
 
 
 def sent(*headers: str) -> MailMessage:
@@ -92,7 +91,8 @@ def test_what_nobody_wrote_is_filtered_with_a_reason(message: MailMessage, reaso
         mail("From: Bo <notify@forge.example>", "Subject: Re: The order", ANSWERS),
         mail("From: Editor <newsletter.editor@paper.example>"),
         mail("From: nobody that can be read"),
-        MailMessage("m", "t", None, reduce(b""), {}, frozenset({"INBOX"}), fault="broken"),
+        mail("Subject: Undelivered parcel: failure notice"),
+        replace(mail(), headers={}, fault="broken"),
         # who only writes in my name
         mail(f"From: {ME}"),
         mail(f"From: {ME}", "Reply-To: cleo@home.example", labels=""),

@@ -81,7 +81,7 @@ def test_the_kernel_ends_it_with_its_parent_whatever_it_does() -> None:
 
 PROGRAMS = {
     "scopes.pages.worker": (),
-    "scopes.google.gmail_payload": (),
+    "scopes.google.mail_text": (),
     "scopes.databases.duck_program": (512,),
     "scopes.documents.worker": (),
     "scopes.chart_program": (),
@@ -302,7 +302,7 @@ sys.stdin = Hostile.buffer
 """What reads its input is in the hands of who wrote it."""
 HELD = {
     "scopes.pages.worker": "EPERM EPERM EACCES EACCES",
-    "scopes.google.gmail_payload": "EPERM EPERM EACCES EACCES",
+    "scopes.google.mail_text": "EPERM EPERM EACCES EACCES",
     "scopes.documents.worker": "EPERM EPERM EACCES EACCES",
     "scopes.databases.duck_program": "EPERM EPERM EACCES done",
     "scopes.chart_program": "EPERM EPERM EACCES done",

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from pg_kit import database_in_file, each_database, in_file, place
 
 import scopes
@@ -109,26 +108,13 @@ async def test_who_save_one_file_at_the_same_time_each_get_a_version(
     assert all(f.content == str(n).encode() for n, f in enumerate(made)), "no update is lost"
 
 
-async def test_the_number_of_a_version_tells_of_all_before_it(each_database: Database) -> None:
-    secret = Label(True, frozenset({ANA}), frozenset({"C0BOARD"}))
-    await kept(each_database, "k1", "merger", label=secret)
-    for n in ("call2", "call3"):
-        told = await result(
-            context(each_database, key=n), "save_resource", name="sales.csv", text=n
-        )
-    assert told.note == "Kept as file/sales.csv@3."
-    assert told.label == secret
-    other = await result(context(each_database), "save_resource", name="other.csv", text="x")
-    assert other.label == TRUSTED
-
-
 @pytest.mark.parametrize(
     "name",
     ["../x.csv", "a/b.csv", "..csv", ".csv", "x", "x.sh", "x.csv.exe", "C:\\x.csv", "a\nb.csv",
-     "\u202ex.csv", "a" * 99 + ".csv", "-rf.csv", "a..csv", "nul.csv", "COM1.csv", " .csv"],
+     "\u202ex.csv", "a" * 99 + ".csv", "-rf.csv", "a..csv", " .csv"],
 )  # fmt: skip
 def test_a_name_that_is_no_plain_file_name_is_refused_with_a_hint(name: str) -> None:
-    with pytest.raises(ToolError, match=r"plain name|another one"):
+    with pytest.raises(ToolError, match="plain name"):
         file_name(name, "csv")
     for kept_as_it_is in ("Q1 (final).csv", "売上.csv", "a_b-2.csv"):
         assert file_name(f" {kept_as_it_is} ", "md", "csv") == kept_as_it_is
@@ -217,25 +203,6 @@ async def test_what_is_forgotten_takes_the_files_along_that_rest_on_it(
         names.remove("talk.csv")  # the channel's
     assert sorted(names) == sorted(left)
     assert would.files == done.files == 6 - len(found)
-
-
-async def test_a_forgotten_message_takes_the_files_of_the_run_that_read_it(
-    database_in_file: Database,
-) -> None:
-    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
-    row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await database_in_file.write(quoted.insert().values(row))
-    await kept(database_in_file, "k1", name="of.csv", label=SALES)
-    await kept(
-        database_in_file, "k2", name="other.csv", label=SALES, run="r2", space=space_of_run("r2")
-    )
-    busy = await Forget(database_in_file)(ForgetTarget("item", "C0SALES/1.000100"))
-    assert busy.files == 0, "a run at work keeps its files until it has ended"
-    await database_in_file.write(runs.update().values(status="complete"))
-    done = await Forget(database_in_file)(ForgetTarget("item", "C0SALES/1.000100"))
-    assert done.files == 1
-    left = await database_in_file.read(sa.select(resources.c.key))
-    assert [row.key for row in left] == ["k2"]
 
 
 async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 
 import pytest
+from gmail_kit import gmail_message, reduced
 
 from bot.local.google.mbox import Mailbox, StoredMessage
 from bot.local.offline.sample import Labels, labels
@@ -13,8 +14,6 @@ from bot.local.sample_mailbox import load_sample_mailbox, sample_mails
 from bot.local.sample_workspace import load_sample, ts_at
 from bot.local.workspace import Channel, Message, Workspace
 from bot.tasks.prefilter import why_automatic
-from scopes.extraction.mail_text import reduce
-from scopes.extraction.mime import part_of
 from scopes.mail import MailMessage, MailText, MailThread
 
 STATES = {"unanswered", "unsolved", "waiting", "solved"}
@@ -38,7 +37,7 @@ def mailbox() -> Mailbox:
 
 @pytest.fixture(scope="module")
 def read(mailbox: Mailbox) -> dict[str, MailText]:
-    return {message.id: reduce(message.raw) for message in mailbox.messages}
+    return {message.id: reduced(message.raw) for message in mailbox.messages}
 
 
 def test_samples_are_the_same_at_every_load(workspace: Workspace, mailbox: Mailbox) -> None:
@@ -83,19 +82,14 @@ def test_every_thread_is_labelled_once_with_its_customers_and_state(
 # ---- the mailbox
 
 
-def header(message: StoredMessage, name: str) -> str:
-    return part_of(message.raw).header(name)
+def header(mail: StoredMessage, name: str) -> str:
+    return gmail_message(mail.raw).headers.get(name.lower(), "")
 
 
 def threads_of(mailbox: Mailbox) -> list[MailThread]:
     found: dict[str, list[MailMessage]] = defaultdict(list)
     for stored in mailbox.messages:
-        headers = {name.lower(): header(stored, name) for name in part_of(stored.raw).headers}
-        found[stored.thread].append(
-            MailMessage(
-                stored.id, stored.thread, stored.at, reduce(stored.raw), headers, stored.labels
-            )
-        )
+        found[stored.thread].append(gmail_message(stored.raw, stored.id, stored.labels))
     return [MailThread(id, tuple(messages)) for id, messages in found.items()]
 
 

@@ -11,7 +11,7 @@ import pytest
 from engine_kit import MUX
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
-from test_slack_scope import DAY, START, WINDOW, message, ts
+from test_slack_scope import WINDOW, message, ts
 
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
@@ -84,12 +84,6 @@ async def test_a_window_holds_its_threads_and_older_ones_that_go_on(page_size: i
     assert [c.in_window for c in found] == [1, 2, 1]
     before = [i.text for c in found for i in c.items if BEFORE_WINDOW in i.notes]
     assert before == ["old question", "old answer"]
-
-
-async def test_the_first_moment_of_a_window_is_in_it_and_the_last_is_not() -> None:
-    first, last = replace(message(0, "first"), ts=f"{START}.000000"), f"{START + 5 * DAY}.000000"
-    found = await read(first, replace(message(0, "last"), ts=last), lookback=0)
-    assert texts(found) == [["first"]]
 
 
 async def test_what_the_bot_says_to_nobody_is_not_read_and_what_is_said_to_it_is() -> None:

@@ -180,21 +180,6 @@ async def test_hostile_pages_end_in_time(names: set[str]) -> None:
         await reader.aclose()
 
 
-async def test_the_start_of_its_program_is_no_time_of_a_page() -> None:
-    reader = PageReader(1000, seconds=1.0)
-    try:
-        reader.warm()
-        await until(lambda: reader._worker.pid is not None)
-        pid = _pid(reader)
-        os.kill(pid, signal.SIGSTOP)  # others have the processors
-        page = asyncio.create_task(reader.read("text", URL, "", b"one"))
-        await asyncio.sleep(1.2)
-        os.kill(pid, signal.SIGCONT)
-        assert (await page).text == "one"
-    finally:
-        await reader.aclose()
-
-
 async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
     reader = PageReader(1000, seconds=40.0)
     try:

@@ -89,12 +89,6 @@ class Credentials:
         insert = self.database.upsert(credentials, ("provider", "account"), ("body", "at"))
         await self.database.write(insert.values(row))
 
-    async def renew(self, account: str, tokens: MailboxTokens) -> None:
-        """Replace the tokens of a connected account; it stays connected since then."""
-        _learn(tokens)
-        update = sa.update(credentials).where(credentials.c.account == account)
-        await self.database.write(update.values(body=tokens.model_dump_json()))
-
     async def get(self, account: str) -> MailboxTokens | None:
         """Return the tokens of an account; None = there are none."""
         mine = sa.select(credentials.c.body).where(credentials.c.account == account)
@@ -360,7 +354,6 @@ async def mail_credentials(
             client.client_id,
             client.client_secret.get_secret_value(),
             endpoint,
-            _store_renewed(store, account, stored),
             google.timeout_s,
         )
     if google.service_account and address:
@@ -368,22 +361,6 @@ async def mail_credentials(
             Path(google.service_account), address, endpoint, google.timeout_s
         )
     return None
-
-
-def _store_renewed(
-    store: Credentials, account: str, before: MailboxTokens
-) -> Callable[[GoogleTokens], Awaitable[None]]:
-    """Store renewed tokens, unless the account was disconnected or connected again meanwhile."""
-
-    async def renewed(tokens: GoogleTokens) -> None:
-        now = await store.get(account)
-        if now is None or now.refresh_token != before.refresh_token:
-            return
-        ends = tokens.expires or now.expires_at
-        latest = {"access_token": SecretStr(tokens.access), "expires_at": ends}
-        await store.renew(account, now.model_copy(update=latest))
-
-    return renewed
 
 
 Address = Callable[[str], Awaitable[str | None]]

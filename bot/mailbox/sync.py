@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
-from uuid import uuid4
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -31,9 +30,6 @@ class Cursor(BaseModel, frozen=True):
     history: str
     at: datetime
     """When that was, by our clock."""
-    line: str
-    """The same for all cursors that continue one another: what was handled under another one was
-    in another mailbox, or before its history started again."""
     unlisted: tuple[str, ...] = ()
     """Threads that Gmail reported as changed and its search did not find. They are looked up
     once more: a search may lag behind the changes."""
@@ -161,7 +157,7 @@ class MailState:
         mine = mail_cursors.c.account == account
         query = sa.select(mail_cursors.c.cursor).where(mine).with_for_update()
         stored = connection.execute(query).scalar()
-        if stored and Cursor.model_validate_json(stored).line != reached.line:
+        if stored and Cursor.model_validate_json(stored).mailbox != reached.mailbox:
             connection.execute(sa.delete(mail_threads).where(mail_threads.c.account == account))
         row = {
             "account": account,
@@ -218,7 +214,6 @@ MARGIN = timedelta(days=1)
 FIRST = "This is the first triage of this mailbox."
 PAST = "This is a look back."
 OTHER = "This is another mailbox than at the last triage."
-RESTARTED = "The mailbox's history has started again since the last triage."
 TOO_OLD = "Gmail no longer knows the changes since the last triage."
 
 
@@ -281,14 +276,13 @@ async def new_threads(
         return Sync(_once(found), "", True, PAST)
     stored = await state.cursor(account)
     history = await gmail.history()
-    address, line = await gmail.address(), uuid4().hex
-    reached = Cursor(mailbox=address, history=history, at=now, line=line)
-    if why := _reason_to_list_all(stored, reached):
+    address = await gmail.address()
+    reached = Cursor(mailbox=address, history=history, at=now)
+    if stored is None or stored.mailbox != address:
+        why = FIRST if stored is None else OTHER
         found = await gmail.find(within(query, window.oldest))
         return Sync(_once(found), reached.model_dump_json(), True, why)
-    assert stored, "a mailbox without a cursor is listed whole"
     oldest = min(window.oldest, stored.at - MARGIN)
-    reached = reached.model_copy(update={"line": stored.line})
     return await _since(gmail, state, account, stored, reached, within(query, oldest))
 
 
@@ -317,15 +311,6 @@ async def _since(
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
     last = await state.last_digest(account)
     return Sync(refs, reached.model_dump_json(), bool(why), why, handled, frozenset(woken), last)
-
-
-def _reason_to_list_all(stored: Cursor | None, reached: Cursor) -> str:
-    """Return why the stored state does not fit this mailbox; empty if it does."""
-    if stored is None:
-        return FIRST
-    if stored.mailbox != reached.mailbox:
-        return OTHER
-    return "" if _precedes(stored.history, reached.history) else RESTARTED
 
 
 def _precedes(history: str, other: str) -> bool:

@@ -18,8 +18,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from config.sections import ReplySettings
-from scopes.documents.reader import DOCUMENT_S, read_document
-from scopes.documents.text import DocumentRefused
+from scopes.documents.text import DOCUMENT_S, DocumentRefused, read_document
 from scopes.tool import estimate_tokens, one_line, readable
 from subagents.brief import Block, text_block
 from subagents.delimiter import shorten, wrap

@@ -13,8 +13,7 @@ from typing import Any
 
 from config.settings import Settings
 from scopes.clean import printable
-from scopes.documents.reader import read_document
-from scopes.documents.text import DocumentRefused
+from scopes.documents.text import DocumentRefused, read_document
 from scopes.folders.search import SKIPPED, lines_of, pieces
 from scopes.handles import Handles
 from scopes.intent import Intent

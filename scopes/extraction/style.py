@@ -6,15 +6,13 @@ Colours are laid over each other and compared as an eye would; boxes may leave n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import tinycss2
 from tinycss2 import color4
-
-from scopes.extraction.stylesheet import MAX_DECLARATIONS
 
 SMALLEST = 2.0  # pixels: what is no larger than this is not read
 FAR_OFF = 300.0  # pixels to the left or above: beyond any margin that designers use
@@ -97,14 +95,12 @@ def valid(name: str, value: str) -> bool:
 
 def opacity(box: Mapping[str, str]) -> float:
     """Return how much of a box shows, 0 to 1."""
-    if "opacity" not in box and "filter" not in box:
-        return 1.0
-    share = length(box.get("opacity", "1"), 16, 1)
-    share = 1.0 if share is None else max(0.0, min(1.0, share))
-    for name, inside in _FUNCTION.findall(box.get("filter", "")):
-        if name == "opacity":
-            part = length(inside.strip(), 16, 1)
-            share *= 1.0 if part is None else max(0.0, min(1.0, part))
+    filters = _FUNCTION.findall(box.get("filter", ""))
+    told = [box.get("opacity", "1"), *(i.strip() for name, i in filters if name == "opacity")]
+    share = 1.0
+    for value in told:
+        part = length(value, 16, 1)
+        share *= 1.0 if part is None else max(0.0, min(1.0, part))
     return share
 
 
@@ -269,11 +265,16 @@ def _luminance(of: Colour) -> float:
 
 _SIZES = {
     "xx-small": 9.0, "x-small": 10.0, "small": 13.0, "medium": 16.0, "large": 18.0,
-    "x-large": 24.0, "xx-large": 32.0, "xxx-large": 48.0,
+    "x-large": 24.0, "xx-large": 32.0, "xxx-large": 48.0, "initial": 16.0,
 }  # fmt: skip
 _VARIABLE = re.compile(r"var\(\s*(--[^\s,()]+)\s*(?:,([^()]*))?\)")
-_PAIRS = {"margin": "margin-{}", "inset": "{}"}
-_SIDES = ("top", "right", "bottom", "left")
+_SIZE_OF_FONT = re.compile(rf"{'|'.join(_SIZES)}|(?![1-9]\d\d\Z)[\d.].*")
+"""As it stands in `font`, where 100 to 900 are weights."""
+_VISIBILITY = {"visible": True, "initial": True, "hidden": False, "collapse": False}
+_SIDES = {
+    "margin": ("margin-top", "margin-right", "margin-bottom", "margin-left"),
+    "inset": ("top", "right", "bottom", "left"),
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -330,29 +331,77 @@ class Style:
         """Return whether anything but a colour hides it."""
         return self.gone or not self.visible or self.size <= SMALLEST
 
+    def declare(self, parent: Style, name: str, value: str) -> None:
+        """Take over a declaration; one that makes no sense changes nothing."""
+        match name:
+            case "font-size":
+                self._set_size(parent, value)
+            case "font":
+                sizes = (token.partition("/")[0] for token in value.split())
+                self._set_size(parent, next(filter(_SIZE_OF_FONT.fullmatch, sizes), ""))
+            case "color" | "link" | "-webkit-text-fill-color":
+                self._set_ink(parent, name, value)
+            case "background" | "background-color" | "background-image":
+                self._set_ground(self if name == "background-image" else parent, name, value)
+            case "visibility":
+                known = {**_VISIBILITY, "inherit": parent.visible, "unset": parent.visible}
+                self.visible = known.get(value, self.visible)
+            case "text-indent":
+                indent = value.partition(" ")[0]
+                self.indent = indent if valid(name, indent) else self.indent
+            case "white-space":
+                self.keeps_breaks = value.startswith(("pre", "break-spaces"))
+            case "margin" | "inset":
+                parts = value.split()[:4]
+                parts += {1: parts * 3, 2: parts, 3: parts[1:2]}.get(len(parts), [])
+                self.box |= {_SIDES[name][n]: part for n, part in enumerate(parts)}
+            case _ if valid(name, value):
+                self.box[name] = value
+
+    def _set_ink(self, parent: Style, name: str, value: str) -> None:
+        if name == "link":
+            self.link = colour(value) or self.link
+        elif name == "-webkit-text-fill-color":
+            self.fill = None if value == "currentcolor" else colour(value) or self.fill
+        elif value in ("inherit", "unset", "currentcolor"):
+            self.ink = parent.ink
+        else:
+            self.ink = BLACK if value == "initial" else colour(value) or self.ink
+
+    def _set_size(self, parent: Style, value: str) -> None:
+        known = {"smaller": parent.size / 1.2, "larger": parent.size * 1.2, **_SIZES}
+        known |= {"inherit": parent.size, "unset": parent.size}
+        size = known[value] if value in known else length(value, parent.size, parent.size)
+        if size is not None and size >= 0:
+            # without a unit it counts only in pages without a doctype: it may make text smaller
+            self.size = min(self.size, size) if value[-1:].isdigit() else size
+
+    def _set_ground(self, below: Style, name: str, value: str) -> None:
+        if name == "background-image" and "gradient" not in value:
+            return
+        found = colours_in(value)
+        if "currentcolor" in value:
+            found = (*found, self.ink)
+        if found:
+            laid = (over(top, ground) for top in found[:8] for ground in below.ground)
+            self.ground = tuple(dict.fromkeys(laid))[:16]
+        elif self.ground != below.ground:  # an image, a reset or nonsense: it may be either
+            self.ground = tuple(dict.fromkeys((*self.ground, *below.ground)))[:16]
+
 
 def styled(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
     """Return the style of an element in `parent`, its declarations given with the weakest first."""
     style = replace(parent, box={}, block=False)
     declared = [*declared]
-    own = {name: value[:200] for name, value in declared if name.startswith("--")}
-    if own:
+    if own := {name: value[:200] for name, value in declared if name.startswith("--")}:
         style.variables = {**parent.variables, **own}
-    if len(declared) > MAX_DECLARATIONS or len(style.variables) > MAX_DECLARATIONS:
-        style.gone = True  # nobody writes that many: what is not looked at is not shown
-        return style
     for name, value in declared:
-        if "var(" in value:
-            value = _resolved(value, style.variables)
-        setter = _SETTERS.get(name)
-        if setter is not None:
-            setter(style, parent, value)
-        elif name in _PAIRS:
-            _spread(style, name, value)
-        elif valid(name, value):
-            style.box[name] = value
+        style.declare(parent, name, _resolved(value, style.variables))
     if "text" in (style.box.get("background-clip"), style.box.get("-webkit-background-clip")):
-        _ink_with_ground(style, parent)
+        # letters cut out of the background, as in headings with a gradient
+        lost = (top for top in style.ground if any(near(top, below) for below in parent.ground))
+        style.ink, style.fill = next(lost, style.ground[0]), None
+        style.ground = parent.ground
     style.box.setdefault("text-indent", style.indent)
     style.opacity = parent.opacity * opacity(style.box)
     style.block = style.box.get("display", "").startswith(
@@ -364,100 +413,7 @@ def styled(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
 
 def _resolved(value: str, variables: Mapping[str, str]) -> str:
     for _ in range(4):
-        value = _VARIABLE.sub(lambda m: variables.get(m[1], m[2] or ""), value)[:2000]
-    return value.strip()
-
-
-def _spread(style: Style, name: str, value: str) -> None:
-    parts = value.split()[:4]
-    parts += {1: parts * 3, 2: parts, 3: parts[1:2]}.get(len(parts), [])
-    for side, part in zip(_SIDES, parts, strict=False):
-        style.box[_PAIRS[name].format(side)] = part
-
-
-def _ink_with_ground(style: Style, parent: Style) -> None:
-    """Letters cut out of the background, as in headings with a gradient."""
-    lost = (top for top in style.ground if any(near(top, below) for below in parent.ground))
-    style.ink, style.fill = next(lost, style.ground[0]), None
-    style.ground = parent.ground
-
-
-def _set_size(style: Style, parent: Style, value: str) -> None:
-    known = {"smaller": parent.size / 1.2, "larger": parent.size * 1.2, **_SIZES}
-    known |= {"inherit": parent.size, "unset": parent.size, "initial": 16.0}
-    size = known[value] if value in known else length(value, parent.size, parent.size)
-    if size is None or size < 0:
-        return
-    # without a unit it counts only in pages without a doctype: then it may make text smaller
-    style.size = min(style.size, size) if value[-1:].isdigit() else size
-
-
-def _set_font(style: Style, parent: Style, value: str) -> None:
-    for token in value.split():
-        size = token.partition("/")[0]
-        if size in _SIZES or (re.match(r"[\d.]", size) and not re.fullmatch(r"[1-9]\d\d", size)):
-            _set_size(style, parent, size)
-            return
-
-
-def _set_ink(style: Style, parent: Style, value: str) -> None:
-    if value in ("inherit", "unset", "currentcolor"):
-        style.ink = parent.ink
-    else:
-        style.ink = BLACK if value == "initial" else colour(value) or style.ink
-
-
-def _set_fill(style: Style, parent: Style, value: str) -> None:
-    style.fill = None if value == "currentcolor" else colour(value) or style.fill
-
-
-def _set_ground(style: Style, parent: Style, value: str) -> None:
-    found = colours_in(value)
-    if "currentcolor" in value:
-        found = (*found, style.ink)
-    if found:
-        laid = (over(top, below) for top in found[:8] for below in parent.ground)
-        style.ground = tuple(dict.fromkeys(laid))[:16]
-    elif style.ground != parent.ground:  # an image, a reset or nonsense: it may be either
-        style.ground = tuple(dict.fromkeys((*style.ground, *parent.ground)))[:16]
-
-
-def _set_image(style: Style, parent: Style, value: str) -> None:
-    if "gradient" in value:
-        _set_ground(style, style, value)
-
-
-def _set_visibility(style: Style, parent: Style, value: str) -> None:
-    if value in ("visible", "initial", "hidden", "collapse"):
-        style.visible = value in ("visible", "initial")
-    elif value in ("inherit", "unset"):
-        style.visible = parent.visible
-
-
-def _set_indent(style: Style, parent: Style, value: str) -> None:
-    indent = (value.split() or [""])[0]
-    style.indent = indent if valid("text-indent", indent) else style.indent
-
-
-def _set_spaces(style: Style, parent: Style, value: str) -> None:
-    style.keeps_breaks = value.startswith(("pre", "break-spaces"))
-
-
-def _set_link(style: Style, parent: Style, value: str) -> None:
-    style.link = colour(value) or style.link
-
-
-Setter = Callable[[Style, Style, str], None]
-_SETTERS: Mapping[str, Setter] = {
-    "font-size": _set_size,
-    "font": _set_font,
-    "color": _set_ink,
-    "-webkit-text-fill-color": _set_fill,
-    "background": _set_ground,
-    "background-color": _set_ground,
-    "background-image": _set_image,
-    "visibility": _set_visibility,
-    "text-indent": _set_indent,
-    "white-space": _set_spaces,
-    "link": _set_link,
-}
+        if "var(" not in value:
+            return value
+        value = _VARIABLE.sub(lambda m: variables.get(m[1], m[2] or ""), value)[:2000].strip()
+    return value

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import tinycss2
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
-MAX_CSS = 200_000  # characters of all sheets of one document
-MAX_RULES = 5_000
-MAX_MATCHES = 200_000  # pairs of an element and a rule that matches it
-MAX_DECLARATIONS = 500  # of one element
-MAX_NESTING = 8
-MAX_SELECTOR = 2_000  # characters
 DESKTOP = 1_000.0  # pixels; a rule for narrower windows than this may not apply
 
 Applies = Literal["always", "sometimes", "never"]
 Declaration = tuple[str, str]
 """A property in lower case and its value; a custom property keeps its case."""
+Declarations = tuple[tuple[Declaration, ...], tuple[Declaration, ...]]
+"""Normal ones and important ones, each in order."""
 Weight = tuple[int, int, int]
 """Specificity: ids, classes, tags."""
 
@@ -36,15 +31,14 @@ _NOT_ELSEWHERE = re.compile(r"\s*not\s+(?:print|speech)\s*$")
 _UNSURE = re.compile(
     r"max-|<|>|\bnot\b|dark|none|coarse|portrait|forced|contrast|reduce|reduced|inverted"
 )
-_WIDTH = re.compile(r"(max|min)-(?:device-)?width\s*:\s*([\d.]{1,9})\s*(px|r?em)?")
+_WIDTH = re.compile(r"(max|min)-(?:device-)?width\s*:\s*(\d{1,9}(?:\.\d{0,9})?)\s*(px|r?em)?")
 
 
 class CssRule(NamedTuple):
     """One selector with what it declares."""
 
     selector: str
-    normal: tuple[Declaration, ...]
-    important: tuple[Declaration, ...]
+    declared: Declarations
     sure: bool
     """Whether it applies wherever a page is read; else it may hide, but never show."""
     rank: tuple[Weight, int]
@@ -52,27 +46,20 @@ class CssRule(NamedTuple):
 
 
 @lru_cache(maxsize=4000)
-def declarations(text: str) -> tuple[tuple[Declaration, ...], tuple[Declaration, ...]]:
-    """Return what a `style` attribute declares: normal and important ones, each in order.
-
-    It ends behind MAX_DECLARATIONS: so many hide an element, see `styled`.
-    """
+def declarations(text: str) -> Declarations:
+    """Return what a `style` attribute declares."""
     return _declared(tinycss2.parse_blocks_contents(text, True, True))
 
 
-def _declared(nodes: Sequence[Any]) -> tuple[tuple[Declaration, ...], tuple[Declaration, ...]]:
+def _declared(nodes: Sequence[Any]) -> Declarations:
     normal: list[Declaration] = []
     important: list[Declaration] = []
     for node in nodes:
         if node.type == "declaration":
-            custom = node.name.startswith("--")
+            custom, value = node.name.startswith("--"), _plain(node.value)
             name = node.name if custom else node.lower_name.removeprefix("-webkit-box-")
-            value = _plain(node.value)
-            (important if node.important else normal).append(
-                (name, value if custom else value.lower())
-            )
-        if len(normal) + len(important) > MAX_DECLARATIONS:
-            break
+            declared = (name, value if custom else value.lower())
+            (important if node.important else normal).append(declared)
     return tuple(normal), tuple(important)
 
 
@@ -101,56 +88,46 @@ def _query(query: str) -> Applies:
         return "never"
     if _NOT_ELSEWHERE.match(query):
         return "always"
-    for width in _WIDTH.finditer(query):
-        pixels = float(width[2].replace(".", "", width[2].count(".") - 1) or 0)
-        pixels *= 16 if (width[3] or "").endswith("em") else 1
-        if (width[1] == "max") == (pixels < DESKTOP):
+    for limit, number, unit in _WIDTH.findall(query):
+        pixels = float(number) * (16 if unit.endswith("em") else 1)
+        if (limit == "max") == (pixels < DESKTOP):
             return "sometimes"
     return "sometimes" if _UNSURE.search(_WIDTH.sub("", query)) else "always"
 
 
-@dataclass(slots=True)
 class CssSheet:
     """The style sheets of one document."""
 
-    rules: list[CssRule] = field(default_factory=list)
-    size: int = 0
-    complete: bool = True
-    """Whether all of it was read; if not, nobody can say what is hidden."""
-    _found: dict[int, tuple[list[CssRule], list[CssRule]]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._rules: list[CssRule] = []
+        self._found: dict[int, tuple[list[CssRule], list[CssRule]]] = {}
 
     def add(self, css: str, media: str = "", sure: bool = True) -> None:
         """Read one `<style>` element."""
-        room = max(0, MAX_CSS - self.size)
-        self.complete = self.complete and len(css) <= room
-        self.size += len(css)
         medium = applies(media)
-        if medium != "never" and room:
-            nodes = tinycss2.parse_stylesheet(css[:room], True, True)
-            self._read(nodes, sure and medium == "always", "", 0)
+        if medium != "never":
+            self._read(tinycss2.parse_stylesheet(css, True, True), sure and medium == "always", "")
 
-    def _read(self, nodes: Sequence[Any], sure: bool, outer: str, depth: int) -> None:
+    def _read(self, nodes: Sequence[Any], sure: bool, outer: str) -> None:
         """Read rules; `outer` is the selector of the rule that they are nested in."""
-        if depth > MAX_NESTING:
-            self.complete = False
-            return
         for node in nodes:
             if node.type == "qualified-rule":
                 selectors = [_nested(part, outer) for part in _parts(node.prelude)]
-                self._block(node.content, sure, selectors, depth)
+                self._block(node.content, sure, selectors)
             elif node.type == "at-rule" and node.content is not None:
-                self._at_rule(node, sure, outer, depth)
+                self._at_rule(node, sure, outer)
 
-    def _block(self, content: Sequence[Any], sure: bool, selectors: list[str], depth: int) -> None:
+    def _block(self, content: Sequence[Any], sure: bool, selectors: list[str]) -> None:
         inside = tinycss2.parse_blocks_contents(content, True, True)
-        normal, important = _declared(inside)
-        if normal or important:
-            for selector in selectors:
-                self._rule(selector, normal, important, sure)
-        if any(each.type in ("qualified-rule", "at-rule") for each in inside):
-            self._read(inside, sure, ", ".join(selectors), depth + 1)
+        declared = _declared(inside)
+        for selector in selectors if any(declared) else ():
+            tokens = tinycss2.parse_component_value_list(selector, True)
+            if not any(_is_never(tokens)):
+                rank = _weight(tokens), len(self._rules)
+                self._rules.append(CssRule(selector, declared, sure, rank))
+        self._read(inside, sure, ", ".join(selectors))
 
-    def _at_rule(self, node: Any, sure: bool, outer: str, depth: int) -> None:
+    def _at_rule(self, node: Any, sure: bool, outer: str) -> None:
         name, query = node.lower_at_keyword, _plain(node.prelude).lower()
         if name == "media":
             medium = applies(query)
@@ -162,40 +139,17 @@ class CssSheet:
         else:
             return
         if outer:
-            self._block(node.content, False, [outer], depth + 1)
+            self._block(node.content, False, [outer])
         else:
-            rules = tinycss2.parse_rule_list(node.content, True, True)
-            self._read(rules, sure, "", depth + 1)
-
-    def _rule(
-        self,
-        selector: str,
-        normal: tuple[Declaration, ...],
-        important: tuple[Declaration, ...],
-        sure: bool,
-    ) -> None:
-        if len(self.rules) >= MAX_RULES or len(selector) > MAX_SELECTOR:
-            self.complete = False
-            return
-        tokens = tinycss2.parse_component_value_list(selector, True)
-        if not any(_is_never(tokens)):
-            rank = _weight(tokens), len(self.rules)
-            self.rules.append(CssRule(selector, normal, important, sure, rank))
+            self._read(tinycss2.parse_rule_list(node.content, True, True), sure, "")
 
     def match(self, page: LexborHTMLParser) -> None:
         """Find the elements of a page that the rules apply to; `matching` returns them then."""
-        count = 0
-        for rule in self.rules:
+        for rule in sorted(self._rules, key=lambda rule: rule.rank):
             elements, understood = _select(page, rule.selector)
             for id in elements:
-                sure = rule.sure and understood
-                self._found.setdefault(id, ([], []))[0 if sure else 1].append(rule)
-            count += len(elements)
-            if count > MAX_MATCHES:
-                self.complete = False
-                break
-        for found, _ in self._found.values():
-            found.sort(key=lambda rule: rule.rank)
+                certain, unsure = self._found.setdefault(id, ([], []))
+                (certain if rule.sure and understood else unsure).append(rule)
 
     def matching(self, element: int) -> tuple[list[CssRule], list[CssRule]]:
         """Return the rules that apply to an element (`mem_id`), the weakest first, and those that
@@ -234,15 +188,12 @@ def _select(page: LexborHTMLParser, selector: str) -> tuple[set[int], bool]:
 
     One with an unknown pseudo-class may match all that fits the rest of it.
     """
-    try:
-        return {node.mem_id for node in page.css(selector)}, True
-    except SelectolaxError:
-        pass
-    try:
-        known = _PSEUDO.sub("", selector).strip()
-        return {node.mem_id for node in page.css(known or "*")}, False
-    except SelectolaxError:  # a browser drops the whole rule
-        return set(), False
+    for tried in (selector, _PSEUDO.sub("", selector).strip() or "*"):
+        try:
+            return {node.mem_id for node in page.css(tried)}, tried == selector
+        except SelectolaxError:
+            pass
+    return set(), False  # a browser drops the whole rule
 
 
 def _weight(tokens: Sequence[Any]) -> Weight:

@@ -17,12 +17,10 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from scopes.clean import printable
 from scopes.extraction.characters import decoded, line, smuggled
 from scopes.extraction.style import Style, colour, styled
-from scopes.extraction.stylesheet import CssRule, CssSheet, declarations
+from scopes.extraction.stylesheet import CssSheet, declarations
 
 MAX_BYTES = 2_000_000
-MAX_DEPTH = 300
 MAX_ELEMENTS = 20_000
-MAX_DECLARED = 30_000  # declarations that are worked through, those of like elements once
 MAX_LINKS = 200
 MAX_ADDRESS = 2_000  # characters
 MAX_WORDS = 200  # characters of a link's words
@@ -41,11 +39,8 @@ _BLOCKS = frozenset(
     "pre section summary table tbody tfoot thead tr ul caption".split()
 )
 _APART = frozenset("p h1 h2 h3 h4 h5 h6 table blockquote pre ul ol dl".split())
-_STYLING = frozenset("style bgcolor link color text".split())
-_MARKING = frozenset("href hidden open".split())
-"""Attributes that bear on the style of an element, whatever the sheets say: those of the second
-kind by being there."""
-_BEARING = _STYLING | _MARKING
+_BEARING = frozenset("style bgcolor link color text href hidden open".split())
+"""Attributes that bear on the style of an element, whatever the sheets say."""
 _HINTED = frozenset("pre listing xmp plaintext mark dialog bdo".split())
 """Elements that a browser styles without any attribute."""
 _SPACES = re.compile(r"[ \t\r\n\f]+")
@@ -68,44 +63,23 @@ class Visible:
     """What was left out by a limit, in one sentence; empty when nothing was."""
 
 
-class Stop(Exception):
-    """A limit that ends the reading of a document, as a sentence."""
+def visible_text(html: str | bytes) -> Visible:
+    """Reduce a document or a fragment."""
+    return visible_page(html)[0]
 
 
-def visible_text(
-    html: str | bytes,
-    *,
-    max_bytes: int = MAX_BYTES,
-    max_depth: int = MAX_DEPTH,
-    max_elements: int = MAX_ELEMENTS,
-) -> Visible:
-    """Reduce a document or a fragment; raises nothing for any input."""
-    return visible_page(html, max_bytes, max_depth, max_elements)[0]
-
-
-def visible_page(
-    html: str | bytes,
-    max_bytes: int = MAX_BYTES,
-    max_depth: int = MAX_DEPTH,
-    max_elements: int = MAX_ELEMENTS,
-) -> tuple[Visible, str]:
+def visible_page(html: str | bytes) -> tuple[Visible, str]:
     """Reduce a document; return also its HTML without what is hidden, empty if it was cut."""
-    cut = "The document is too long; its end was left out." if len(html) > max_bytes else ""
-    source = source_of(html[:max_bytes]).replace("\0", "").encode(errors="replace")
-    parser = LexborHTMLParser(source)
-    sheet = _sheet_of(parser)
-    page = _Page(sheet, max_depth, max_elements)
-    try:
-        if parser.root is not None:
-            page.read(parser.root)
-    except Stop as stop:
-        cut = str(stop)
-    if not sheet.complete:
-        cut = cut or "The style sheets are too long to be heeded to their end."
+    parser = LexborHTMLParser(
+        source_of(html[:MAX_BYTES]).replace("\0", "").encode(errors="replace")
+    )
+    page = _Page(_sheet_of(parser))
+    if parser.root is not None:
+        page.read(parser.root)
+    cut = "The document is too long; its end was left out." if len(html) > MAX_BYTES else page.cut
     text = "".join(page.out)
     links = tuple((line("".join(words), MAX_WORDS), address) for words, address in page.links)
-    hidden = page.hidden or not sheet.complete or smuggled(text)
-    seen = Visible(_tidy(printable(text)), hidden, links, cut)
+    seen = Visible(_tidy(printable(text)), page.hidden or smuggled(text), links, cut)
     if cut:
         return seen, ""
     for node in page.unseen:
@@ -166,16 +140,14 @@ class _Open:
 class _Page:
     """The text of a document, and what hides it."""
 
-    def __init__(self, sheet: CssSheet, max_depth: int, max_elements: int) -> None:
+    def __init__(self, sheet: CssSheet) -> None:
         self.sheet = sheet
-        self.max_depth, self.max_elements = max_depth, max_elements
         self.out: list[str] = []
         self.links: list[tuple[list[str], str]] = []
-        self.hidden = False
+        self.hidden, self.cut = False, ""
         self.unseen: list[LexborNode] = []
         """Hidden texts, and elements that show no text of their own."""
-        self.declared = self.elements = 0
-        self.styles: dict[tuple[object, ...], Style] = {}
+        self.elements = 0
         self.breaks = 2  # line breaks at the end of what is out
 
     def read(self, root: LexborNode) -> None:
@@ -189,14 +161,13 @@ class _Page:
             if node.is_text_node:
                 self.text(node, todo[-1])
             elif node.is_element_node:
-                if len(todo) >= self.max_depth:
-                    raise Stop("The document is nested too deeply; its end was left out.")
+                self.elements += 1
+                if self.elements > MAX_ELEMENTS:
+                    self.cut = "The document has too many elements; its end was left out."
+                    return
                 todo.append(self.start(node, todo[-1]))
 
     def start(self, node: LexborNode, above: _Open) -> _Open:
-        self.elements += 1
-        if self.elements > self.max_elements:
-            raise Stop("The document has too many elements; its end was left out.")
         tag = node.tag or ""
         held = {name: value or "" for name, value in node.attributes.items()}
         dropped = above.dropped or tag in _DROPPED
@@ -212,33 +183,15 @@ class _Page:
     def style(self, id: int, tag: str, held: Mapping[str, str], above: Style) -> Style:
         """Return the style of an element by the sheets and its own; hidden by either is hidden."""
         found, unsure = self.sheet.matching(id)
-        bearing = [(name, value) for name, value in held.items() if name in _BEARING]
-        if not (found or unsure or bearing or tag in _HINTED):
+        if not (found or unsure or tag in _HINTED or _BEARING & held.keys()):
             return above.inherited
-        own = tuple((name, v if name in _STYLING else "") for name, v in bearing)
-        rules = (tuple(rule.rank[1] for rule in found), tuple(rule.rank[1] for rule in unsure))
-        key = (above, tag, own, rules)
-        if key not in self.styles:
-            self.styles[key] = self.new_style(tag, held, above, found, unsure)
-        return self.styles[key]
-
-    def new_style(
-        self,
-        tag: str,
-        held: Mapping[str, str],
-        above: Style,
-        found: list[CssRule],
-        unsure: list[CssRule],
-    ) -> Style:
-        hints = _hints(tag, held, above)
         normal, important = declarations(held.get("style", ""))
-        cascade = [d for rule in found for d in rule.normal] + [*normal]
-        cascade += [d for rule in found for d in rule.important] + [*important]
-        self.declared += len(cascade) + len(normal) * bool(found) + len(cascade) * len(unsure)
-        if self.declared > MAX_DECLARED:
-            raise Stop("The document has too much style; its end was left out.")
-        style = styled(above, [*hints, *cascade])
-        others = [styled(above, [*cascade, *rule.normal, *rule.important]) for rule in unsure]
+        cascade = [*_hints(tag, held, above), *(d for rule in found for d in rule.declared[0])]
+        cascade += [*normal, *(d for rule in found for d in rule.declared[1]), *important]
+        style = styled(above, cascade)
+        others = [
+            styled(above, [*cascade, *rule.declared[0], *rule.declared[1]]) for rule in unsure
+        ]
         if found:
             others.append(styled(Style(variables=above.variables), [*normal, *important]))
         style.gone = style.gone or any(each.boxed_away for each in others)
@@ -285,10 +238,9 @@ class _Page:
                 self.links[inside.link][0].append(text)
 
     def end(self, opened: _Open) -> None:
-        tag = opened.tag
-        block = tag in _BLOCKS or opened.style.block
+        block = opened.tag in _BLOCKS or opened.style.block
         if block and not opened.dropped and opened.style.shown:
-            self.line_break(2 if tag in _APART else 1)
+            self.line_break(2 if opened.tag in _APART else 1)
 
 
 def _hints(tag: str, held: Mapping[str, str], above: Style) -> list[tuple[str, str]]:

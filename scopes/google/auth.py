@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import google.auth.credentials
 import google.oauth2.credentials
+import httplib2  # type: ignore[import-untyped]
 from google.auth.exceptions import RefreshError, TransportError
 from google.oauth2 import service_account
 from google_auth_httplib2 import Request  # type: ignore[import-untyped]
 
 from config.words import Text
-from scopes.google.errors import LOST, MODIFY, GoogleBusy, GoogleError, GoogleRevoked
-from scopes.google.http import Http
+from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked
 
 TOKEN_URI = "https://oauth2.googleapis.com/token"
 CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_client"})
@@ -26,7 +24,7 @@ CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_cli
 
 @dataclass(frozen=True, slots=True)
 class GoogleTokens:
-    """The tokens from Google since a user connected a mailbox, or since the last renewal."""
+    """The tokens from Google since a user connected a mailbox."""
 
     access: str = field(repr=False)
     refresh: str = field(repr=False)
@@ -61,34 +59,25 @@ class GoogleAccess:
         self,
         credentials: google.auth.credentials.Credentials,
         sentences: Sentences,
-        on_refresh: Callable[[], Awaitable[None]] | None = None,
         timeout_s: float = 30.0,
         direct: bool = False,
     ) -> None:
-        """`on_refresh` stores the renewed tokens; only then are they used."""
         self._credentials, self._sentences = credentials, sentences
-        self._on_refresh = on_refresh
         self._timeout_s, self._direct = timeout_s, direct
-        self._renewal: asyncio.Task[str] | None = None
-        self._unstored = False
+        self._renewal = asyncio.Lock()
         self._revoked = False
 
-    async def token(self, spent: str | None = None) -> str:
+    async def token(self, spent: str = "") -> str:
         """Return a token to use; `spent` is one that Google has just refused.
 
         Raises GoogleRevoked, or GoogleBusy when Google could not be asked.
         """
-        if self._revoked:
-            raise self.refused()
-        renewal = self._renewal
-        if not renewal or renewal.done():  # else the credentials may hold what is not stored yet
-            token = self._credentials.token
-            if token and token != spent and self._credentials.valid and not self._unstored:
-                return str(token)
-            renewal = self._renewal = asyncio.create_task(self._renew())
-            renewal.add_done_callback(_seen)
-        # One caller's end is not that of the others, and a token that Google gave is not lost.
-        return await asyncio.shield(renewal)
+        async with self._renewal:  # one renewal for all calls that wait
+            if self._revoked:
+                raise self.refused()
+            if not self._credentials.valid or self._credentials.token == spent:
+                await asyncio.to_thread(self._refresh)
+            return str(self._credentials.token)
 
     def refused(self) -> GoogleRevoked:
         """Return what it means that Google refuses to renew a token, or one that it has
@@ -96,38 +85,23 @@ class GoogleAccess:
         """
         return GoogleRevoked(self._sentences.revoked, 401, "authError")
 
-    async def aclose(self) -> None:
-        """Wait until a renewal that is under way is stored."""
-        if self._renewal:
-            await asyncio.wait([self._renewal])
-
-    async def _renew(self) -> str:
-        if not self._unstored:
-            try:
-                await asyncio.to_thread(self._refresh)
-            except GoogleRevoked:
-                self._revoked = True
-                raise
-            self._unstored = self._on_refresh is not None
-        if self._on_refresh:
-            await self._on_refresh()
-            self._unstored = False
-        return str(self._credentials.token)
-
     def _refresh(self) -> None:
         if self._sentences is FIXED:
             raise self.refused()
-        line = Http(self._timeout_s, self._direct)
+        proxy = None if self._direct else httplib2.proxy_info_from_environment
+        line = httplib2.Http(timeout=self._timeout_s, proxy_info=proxy)
+        line.follow_redirects = False
         try:
-            self._credentials.refresh(partial(_ask, Request(line)))  # type: ignore[no-untyped-call]
+            self._credentials.refresh(Request(line))  # type: ignore[no-untyped-call]
         except RefreshError as error:
             failed = self._failure(error)
-        except (TransportError, TypeError, ValueError, *LOST) as error:  # also an odd answer
+            self._revoked = isinstance(failed, GoogleRevoked)
+        except (TransportError, TypeError, ValueError) as error:  # also an odd answer
             failed = GoogleBusy(f"Google's token service failed ({type(error).__name__}).")
         else:
             return
         finally:
-            line.drop()
+            line.close()
         raise failed  # here, so that its traceback holds nothing of the answer
 
     def _failure(self, error: RefreshError) -> GoogleError:
@@ -151,13 +125,12 @@ def user_credentials(
     client_id: str,
     client_secret: str,
     oauth_endpoint: str | None = None,
-    on_refresh: Callable[[GoogleTokens], Awaitable[None]] | None = None,
     timeout_s: float = 30.0,
 ) -> GoogleAccess:
     """Return a mailbox that its user connected.
 
-    `on_refresh` is awaited with renewed tokens before they are used; it stores them. The endpoint
-    is the address below which `/token` lies; None = Google's.
+    The endpoint is the address below which `/token` lies; None = Google's. A renewed access token
+    is nowhere stored: the refresh token stays the same.
     """
     inner = google.oauth2.credentials.Credentials(  # type: ignore[no-untyped-call]
         tokens.access,
@@ -167,13 +140,7 @@ def user_credentials(
         client_secret=client_secret,
         expiry=tokens.expires and tokens.expires.astimezone(UTC).replace(tzinfo=None),
     )
-
-    async def renewed() -> None:
-        if on_refresh:
-            expires = inner.expiry and inner.expiry.replace(tzinfo=UTC)
-            await on_refresh(GoogleTokens(str(inner.token), str(inner.refresh_token), expires))
-
-    return GoogleAccess(inner, USER, renewed, timeout_s, direct=oauth_endpoint is not None)
+    return GoogleAccess(inner, USER, timeout_s, direct=oauth_endpoint is not None)
 
 
 def delegated_credentials(
@@ -200,23 +167,9 @@ def delegated_credentials(
     else:
         uri = _token_uri(oauth_endpoint)
         inner = inner.with_token_uri(uri) if oauth_endpoint else inner
-        return GoogleAccess(inner, sentences, None, timeout_s, direct=oauth_endpoint is not None)
+        return GoogleAccess(inner, sentences, timeout_s, direct=oauth_endpoint is not None)
     raise failed
 
 
 def _token_uri(oauth_endpoint: str | None) -> str:
     return f"{oauth_endpoint.rstrip('/')}/token" if oauth_endpoint else TOKEN_URI
-
-
-def _ask(request: Request, *args: Any, **kwargs: Any) -> Any:
-    """Make one request of the token service. google-auth would repeat these, asleep; we do it."""
-    answer = request(*args, **kwargs)
-    if answer.status in (408, 429) or answer.status >= 500:
-        raise TransportError(str(answer.status))  # type: ignore[no-untyped-call]
-    return answer
-
-
-def _seen(renewal: asyncio.Task[str]) -> None:
-    """A failure that nobody waits for any more is no failure."""
-    if not renewal.cancelled():
-        renewal.exception()

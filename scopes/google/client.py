@@ -1,6 +1,8 @@
 """The async face of google-api-python-client: paced, repeated where that is safe, one token.
 
-Gmail's quota of an account is kept here: a call waits for its turn, so that a refusal is rare.
+The library builds requests and reads answers; aiohttp carries them, as the library's own transport
+blocks a thread for each. Gmail's quota of an account is kept here: a call waits for its turn, so
+that a refusal is rare.
 """
 
 from __future__ import annotations
@@ -10,23 +12,25 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+import aiohttp
+import httplib2  # type: ignore[import-untyped]
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 from googleapiclient.discovery import build  # type: ignore[import-untyped]
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
+from yarl import URL
 
 from config.sections import GoogleSettings as Limits
 from scopes.google.auth import GoogleAccess
 from scopes.google.auth import token_credentials as token_credentials
-from scopes.google.errors import LOST, Garbled, GoogleFault, GoogleUnsure, fault_of
+from scopes.google.errors import FAILURES, GoogleFault, GoogleUnsure, fault_of
 from scopes.google.errors import GoogleAbsent as GoogleAbsent
 from scopes.google.errors import GoogleBusy as GoogleBusy
 from scopes.google.errors import GoogleError as GoogleError
 from scopes.google.errors import GoogleRevoked as GoogleRevoked
-from scopes.google.http import Http, execute
+from scopes.tool import readable
 
 WINDOW_S = 61.0
 """Google counts units a minute. The second more is for calls that reach it later than others."""
@@ -84,14 +88,10 @@ RETRY_AFTER_CAP_S = 60.0
 """Most seconds that a call waits because Google says so; every limit is one of a minute."""
 
 BACKOFF_CAP_S = 16.0
-CLOSE_S = 1.0
 
 
 class GoogleClient:
-    """One account's calls of Google's APIs. They run on threads: the client library is not async.
-
-    No two threads share a connection, which httplib2 does not survive.
-    """
+    """One account's calls of Google's APIs."""
 
     def __init__(
         self,
@@ -108,9 +108,7 @@ class GoogleClient:
         self._quota = quota or Quota(settings.units_per_minute)
         self._sleep = sleep
         self._slots = asyncio.Semaphore(settings.workers)
-        self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="google")
-        self._idle: list[Http] = []
-        self._running: dict[Http, Future[dict[str, Any]]] = {}
+        self._kept: aiohttp.ClientSession | None = None
         self._services: dict[str, Any] = {}
 
     def gmail(self) -> Any:
@@ -142,73 +140,71 @@ class GoogleClient:
         `repeat` False: it is not sent again where it may have been done, but raises GoogleUnsure.
         Raises GoogleAbsent, GoogleRevoked, GoogleBusy, or GoogleError for any other refusal.
         """
-        attempt = 1
+        attempt, spent = 1, ""
         while True:
-            outcome = await self._attempt(request, units, once=not repeat)
-            if isinstance(outcome, dict):
-                return outcome
-            if outcome.retry and not (repeat or outcome.undone):
-                raise _unsure(request, outcome)
-            if not outcome.retry or attempt >= self._settings.max_attempts:
-                raise outcome.error
-            pause = _pause(outcome, attempt)
-            if outcome.limited:
+            token = ""
+            try:
+                async with self._slots:
+                    await self._quota.take(units)
+                    token = await self._access.token(spent)
+                    return await self._send(request, token, repeat)
+            except FAILURES as error:
+                fault = fault_of(error, request.methodId)
+            if token and fault.error.code == 401:
+                if spent:
+                    raise self._access.refused()
+                spent = token  # it has just ended: at once with a new one
+                continue
+            if fault.retry and not (repeat or fault.undone):
+                raise _unsure(request, fault)
+            if not fault.retry or attempt >= self._settings.max_attempts:
+                raise fault.error
+            pause = _pause(fault, attempt)
+            if fault.limited:
                 self._quota.hold(pause)
             await self._sleep(pause)
             attempt += 1
 
     async def aclose(self) -> None:
-        """End what is going on and close the connections."""
-        running = dict(self._running)
-        for line in running:
-            line.hang_up()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        await asyncio.to_thread(wait, list(running.values()), CLOSE_S)
-        for line in {*self._idle, *running}:
-            line.drop()
-        await self._access.aclose()
+        """Close the connections; what is going on fails."""
+        if self._kept:
+            await self._kept.close()
         for service in self._services.values():
             service.close()
 
-    async def _attempt(self, request: Any, units: int, once: bool) -> dict[str, Any] | GoogleFault:
-        """Make one attempt; a second at once when the token turns out to have ended."""
-        spent: str | None = None
-        async with self._slots:
-            await self._quota.take(units)
-            for _ in range(2):
-                try:
-                    token = await self._access.token(spent)
-                except GoogleError as error:
-                    return fault_of(error, request.methodId)
-                outcome = await self._run(request, token, once)
-                if isinstance(outcome, dict) or outcome.error.code != 401:
-                    return outcome
-                spent = token
-        return GoogleFault(self._access.refused())
+    async def _send(self, request: Any, token: str, repeat: bool) -> dict[str, Any]:
+        if repeat:
+            self._kept = self._kept or self._session()
+            return await self._ask(self._kept, request, token)
+        async with self._session() as session:  # a connection that was idle may be dead unnoticed
+            return await self._ask(session, request, token)
 
-    async def _run(self, request: Any, token: str, once: bool) -> dict[str, Any] | GoogleFault:
-        line = self._idle.pop() if self._idle else self._new_line()
-        line.begin(fresh=once)
-        future = self._running[line] = self._pool.submit(execute, request, token, line)
-        future.add_done_callback(lambda _: self._let_go(line))
-        try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                return await asyncio.wrap_future(future)
-        except (HttpError, Garbled, *LOST) as error:
-            fault = fault_of(error, request.methodId)
-        finally:
-            if not future.done():
-                line.hang_up()  # its thread ends with an error that nobody waits for
-        unsent = future.done() and not line.sent
-        return GoogleFault(fault.error, fault.retry) if unsent else fault
+    def _session(self) -> aiohttp.ClientSession:
+        limit = aiohttp.ClientTimeout(total=self._settings.timeout_s)
+        return aiohttp.ClientSession(timeout=limit, trust_env=self._endpoint is None)
 
-    def _new_line(self) -> Http:
-        return Http(self._settings.timeout_s, direct=self._endpoint is not None)
+    async def _ask(
+        self, session: aiohttp.ClientSession, request: Any, token: str
+    ) -> dict[str, Any]:
+        """Send it once. Raises HttpError, what aiohttp raises, and ValueError for no JSON object.
 
-    def _let_go(self, line: Http) -> None:
-        """Keep a connection for another call; its thread is done with it."""
-        del self._running[line]
-        self._idle.append(line)
+        An API has no redirects, and the token is for Google alone.
+        """
+        async with session.request(
+            request.method,
+            URL(request.uri, encoded=True),
+            data=request.body,
+            headers={**request.headers, "authorization": f"Bearer {token}"},
+            allow_redirects=False,
+        ) as response:
+            content = await response.read()
+            answer = httplib2.Response({**response.headers, "status": str(response.status)})
+        if response.status >= 300:
+            raise HttpError(answer, content)
+        body = request.postproc(answer, content)
+        if not isinstance(body, dict):
+            raise ValueError("no JSON object")
+        return dict(readable(body))
 
 
 def _pause(fault: GoogleFault, attempt: int) -> float:

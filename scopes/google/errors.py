@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import httplib2  # type: ignore[import-untyped]
+import aiohttp
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 
 from config.words import Text
@@ -23,9 +21,6 @@ MODIFY = "https://www.googleapis.com/auth/gmail.modify"
 RATE = frozenset({"ratelimitexceeded", "userratelimitexceeded", "quotaexceeded"})
 DAILY = re.compile(r"daily|per ?day", re.IGNORECASE)
 SCOPE = frozenset({"insufficientpermissions", "accesstokenscopeinsufficient"})
-LOST = (OSError, http.client.HTTPException, httplib2.HttpLib2Error)
-"""The connection failed, timed out, or ended in the middle of an answer."""
-
 APIS: Mapping[str, str] = {
     "gmail": "Gmail",
     "bigquery": "BigQuery",
@@ -78,8 +73,12 @@ class GoogleUnsure(GoogleBusy):
     """A call that must not be repeated got no answer: it may have been done."""
 
 
-class Garbled(Exception):
-    """An answer that is not JSON."""
+FAILURES = (
+    *(HttpError, GoogleError, aiohttp.ClientError, OSError),
+    *(ValueError, AttributeError, RecursionError),
+)
+"""How an attempt fails: what Google answers, no token, a lost connection, and an answer that is no
+JSON, on which the client library fails in several ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +97,17 @@ class GoogleFault:
 
 
 def fault_of(error: Exception, method: str) -> GoogleFault:
-    """Return what an exception of the client library means for a call of this API method."""
+    """Return what one of `FAILURES` means for a call of this API method."""
     if isinstance(error, GoogleBusy):  # there was no token to be had
         return GoogleFault(error, retry=True)
     if isinstance(error, GoogleError):
         return GoogleFault(error)
     if isinstance(error, HttpError):
         return _refusal(error, method)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return GoogleFault(GoogleError(Text("google.certificate", {"method": method})))
-    key = "google.garbled" if isinstance(error, Garbled) else "google.unreached"
+    lost = isinstance(error, (aiohttp.ClientError, OSError))
+    key = "google.unreached" if lost else "google.garbled"
     busy = GoogleBusy(Text(key, {"method": method, "kind": type(error).__name__}))
-    return GoogleFault(busy, retry=True, undone=False)
+    return GoogleFault(busy, True, undone=isinstance(error, aiohttp.ClientConnectorError))
 
 
 def _refusal(error: HttpError, method: str) -> GoogleFault:

@@ -24,8 +24,8 @@ from scopes.google.gmail_threads import (
     IN_MESSAGE,
     TOO_MUCH,
     apart,
+    bytes_of,
     content_of,
-    decoded,
     message_in,
     request_of,
     thread_of,
@@ -33,6 +33,7 @@ from scopes.google.gmail_threads import (
 )
 from scopes.mail import Changes, MailLabel, MailMessage, MailThread, ThreadRef
 from scopes.programs import WorkerDied, WorkerProcess
+from scopes.tool import has_failed
 
 ME = "me"
 """The mailbox of whoever the token is from."""
@@ -75,7 +76,7 @@ def _bears(message: Mapping[str, Any], mail: Composed) -> bool:
     )
 
 
-READER = WorkerProcess("scopes.google.gmail_payload", seconds=5.0)
+READER = WorkerProcess("scopes.google.mail_text", seconds=5.0)
 """Reads the mails of this process: what strangers wrote is parsed in no other one."""
 MOST_KEPT = 100
 """Threads that stay in memory."""
@@ -128,17 +129,12 @@ class Gmail:
     async def thread(self, id: str) -> MailThread:
         """Return the whole thread. Raises GoogleAbsent. What was read once is not fetched again."""
         task = self._threads.get(id)
-        if task is None:
+        if task is None or has_failed(task):
             task = self._threads[id] = asyncio.ensure_future(self._thread(id))
-            task.add_done_callback(lambda done: self._forget_failure(id, done))
             while len(self._threads) > MOST_KEPT:
                 self._threads.popitem(last=False)
         self._threads.move_to_end(id)
         return await asyncio.shield(task)
-
-    def _forget_failure(self, id: str, done: asyncio.Task[MailThread]) -> None:
-        if (done.cancelled() or done.exception()) and self._threads.get(id) is done:
-            del self._threads[id]
 
     async def _thread(self, id: str) -> MailThread:
         request = self._get_thread(userId=ME, id=id, format="full")
@@ -180,7 +176,7 @@ class Gmail:
             return content_of(resource, key.removeprefix(IN_MESSAGE))
         request = self._users.messages().attachments().get(userId=ME, messageId=message, id=key)
         found = await self.google.call(request, UNITS["attachment"])
-        return decoded(str(found.get("data") or ""))
+        return bytes_of(str(found.get("data") or ""))
 
     async def changes(self, since: str) -> Changes:
         """Return what has come since a history id. Raises HistoryTooOld."""

@@ -1,6 +1,6 @@
 """Gmail's resources in the bot's process: what to fetch of a thread, and what was read of it.
 
-Messages are read by `scopes.google.gmail_payload`, in a process of its own. What a message only
+Messages are read by `scopes.google.mail_text`, in a process of its own. What a message only
 repeats from earlier ones of its thread is left out; nothing is lost: a line goes only where all of
 it stands, word for word and in one piece with what surrounds it, in an earlier message.
 """
@@ -19,8 +19,15 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from scopes.extraction.characters import line
-from scopes.extraction.mime import MAX_HEADER
-from scopes.mail import ELSEWHERE, MailMessage, MailText, MailTextLimits, MailThread
+from scopes.mail import (
+    ELSEWHERE,
+    MAX_BODY,
+    MAX_DEPTH,
+    MAX_PARTS,
+    MailMessage,
+    MailText,
+    MailThread,
+)
 
 MARK = "[quoted text of earlier messages left out]"
 RUN = 8
@@ -30,7 +37,7 @@ CONTEXT = 3
 MAX_WORDS = 100_000
 """Of one thread that are remembered; what goes beyond is left as it is."""
 
-MAX_BODY = 300_000
+MAX_LOOKED_AT = 300_000
 """Characters of one message; a longer one is left as it is."""
 
 _PREFIX = re.compile(r"[>\s]*")
@@ -106,8 +113,8 @@ def without_repeats(bodies: Sequence[str]) -> list[str]:
     """
     heard, left = _Heard(), []
     for body in bodies:
-        lines = list(_lines(body[:MAX_BODY]))
-        asked = heard.places and len(body) <= MAX_BODY
+        lines = list(_lines(body[:MAX_LOOKED_AT]))
+        asked = heard.places and len(body) <= MAX_LOOKED_AT
         left.append(_left(lines, _repeated(lines, heard)) if asked else body)
         heard.add([word for line in lines for word in line.words])
     return left
@@ -186,11 +193,10 @@ def _close(out: list[str], gone: Sequence[str]) -> None:
 
 Json = Mapping[str, Any]
 
-LIMITS = MailTextLimits()
 MAX_APART = 8
 """Texts of one message that are fetched from where Gmail keeps them apart."""
-MAX_HEADERS = 500
-"""Headers of one part."""
+MAX_HEADERS, MAX_HEADER = 500, 4_000
+"""Headers of one part, and characters of one."""
 EMPTY = MailText("", "", (), (), None, "", (), (), (), "")
 NEVER = datetime.min.replace(tzinfo=UTC)
 TOO_MUCH = f"takes too much to read: {ELSEWHERE}"
@@ -205,7 +211,7 @@ file name apart."""
 def apart(resource: Json) -> list[str]:
     """Attachment ids of the texts of a message that Gmail keeps apart for their length, as many as
     are read; the reduction tells of the others."""
-    found, room = list[str](), LIMITS.body
+    found, room = list[str](), MAX_BODY
     try:
         for payload in _walk(resource.get("payload") or {}):
             body = payload.get("body") or {}
@@ -220,18 +226,18 @@ def apart(resource: Json) -> list[str]:
 
 def _walk(payload: Json) -> Iterator[Json]:
     todo, seen = [(payload, 0)], 0
-    while todo and seen < LIMITS.parts:
+    while todo and seen < MAX_PARTS:
         each, depth = todo.pop(0)
         seen += 1
         yield each
-        if depth < LIMITS.depth:
+        if depth < MAX_DEPTH:
             todo += [(inner, depth + 1) for inner in each.get("parts") or ()]
 
 
 def content_of(resource: Json, id: str) -> bytes:
     """Return the content of the part with this id; empty where it has none. Raises ValueError."""
     parts = (p for p in _walk(resource.get("payload") or {}) if str(p.get("partId") or "") == id)
-    return decoded(str((next(parts, {}).get("body") or {}).get("data") or ""))
+    return bytes_of(str((next(parts, {}).get("body") or {}).get("data") or ""))
 
 
 def _is_text(payload: Json) -> bool:
@@ -297,6 +303,6 @@ def headers_of(given: Sequence[Json]) -> tuple[Message, bool]:
     return headers, clipped
 
 
-def decoded(data: str) -> bytes:
+def bytes_of(data: str) -> bytes:
     """Return the bytes of base64 in its alphabet for URLs, which Gmail pads or does not."""
     return base64.urlsafe_b64decode(data.rstrip("=") + "=" * (-len(data.rstrip("=")) % 4))

@@ -57,8 +57,8 @@ class Robots:
 
 
 MEGABYTE = 1_000_000
-MAX_KEPT = 200
-MAX_KEPT_CHARS = 10_000_000
+MAX_KEPT = 50
+"""Pages; the longest take 20 million characters together."""
 MAX_CHARS = 400_000
 """Characters of one page."""
 
@@ -126,14 +126,8 @@ class Pages:
         if not content.text.strip():
             raise PageUnreadable("It holds no text: it may be made of pictures, or by scripts.")
         page = Page(found.url, content, found.cut or len(content.text) >= MAX_CHARS)
-        self._keep(url, self._clock() + self._cache_s, page)
-        return page
-
-    def _keep(self, url: str, until: float, page: Page) -> None:
-        self._kept[url] = until, page
+        self._kept[url] = self._clock() + self._cache_s, page
         self._kept.move_to_end(url)
-        while len(self._kept) > MAX_KEPT or self._chars() > MAX_KEPT_CHARS:
+        if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
-
-    def _chars(self) -> int:
-        return sum(len(page.content.text) for _, page in self._kept.values())
+        return page

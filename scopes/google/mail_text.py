@@ -1,24 +1,150 @@
-"""A mail reduced to what a person reads in it, with what is odd about it said in flags."""
+"""A mail, as Gmail cuts it into parts, reduced to what a person reads in it; what is odd about it
+is said in flags.
+
+It is read by a program of its own, the `main` of this module, so that a hostile mail takes nothing
+down with it: see `scopes.google.gmail`.
+"""
 
 from __future__ import annotations
 
+import base64
+import codecs
+import json
+import logging
 import re
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from email.message import Message
 from email.utils import getaddresses, parsedate_to_datetime
+from itertools import islice
+from typing import Any
 
 from scopes.clean import printable, unified
+from scopes.confinement import confined
 from scopes.extraction.characters import decoded, line, smuggled
 from scopes.extraction.invite import invitation
-from scopes.extraction.mime import MimePart, part_of, words
 from scopes.extraction.visible import visible_text
-from scopes.mail import Attachment, MailText, MailTextLimits
+from scopes.google.gmail_threads import (
+    IN_MESSAGE,
+    MESSAGE,
+    UNREADABLE,
+    bytes_of,
+    headers_of,
+    received_at,
+    unread_message,
+)
+from scopes.mail import MAX_BODY, MAX_DEPTH, MAX_PARTS, Attachment, MailMessage, MailText
+from scopes.programs import limit, serve
+from scopes.tool import readable
+
+Json = Mapping[str, Any]
+
+_KIND = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}", re.ASCII)
+_SENDER = re.compile(r"(.*[<@\"].*)(<[^<>\s]+@[^<>\s]+>)\s*")
+_MARKS = re.compile(r"[<>\"\\]")
+_STATEFUL = re.compile(r"iso2022|hz|utf-16|utf-32", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class MailPart:
+    """A part of a message: cut into its own parts, its transfer encoding undone."""
+
+    headers: Message
+    kind: str
+    """Content type, `text/plain` in lower case."""
+    body: bytes
+    size: int
+    """Bytes, as Gmail counts them."""
+    clipped: bool
+    """Whether a header was longer than is read."""
+    name: str | None
+    """File name; None where there is none."""
+    key: str
+    """What its content is handed out for."""
+    absent: bool
+    """Whether its content is kept apart and was not fetched."""
+    inside: tuple[Json, ...]
+    fetched: Mapping[str, bytes]
+    """Attachment id -> bytes, of texts that Gmail keeps apart."""
+
+    def header(self, name: str) -> str:
+        """Return the first header of a name on one line; empty where there is none."""
+        return line(self.raw(name), 1_000)
+
+    def raw(self, name: str) -> str:
+        """Return a header. Gmail has decoded it, which may look like a second sender."""
+        value = " ".join(str(self.headers.get(name, "")).split())
+        sender = _SENDER.fullmatch(value) if name == "from" else None
+        return f'"{_MARKS.sub("", sender[1])}" {sender[2]}' if sender else value
+
+    @property
+    def charset(self) -> str:
+        """UTF-8 where the bytes are: Gmail converts most texts, and leaves the old name on them."""
+        named = self.headers.get_content_charset("")
+        return "utf-8" if _is_utf8(self.body, named) else named
+
+    @property
+    def attached(self) -> bool:
+        return self.headers.get_content_disposition() == "attachment"
+
+    def parts(self) -> Iterator[MailPart]:
+        return (part_of(each, self.fetched) for each in self.inside)
+
+    def message(self) -> MailPart:
+        """Return what it carries: Gmail gives the inner message as its one part, or that one's
+        parts.
+        """
+        if len(self.inside) == 1:
+            return part_of(self.inside[0], self.fetched)
+        return replace(self, kind="multipart/mixed" if self.inside else "text/plain")
+
+
+def part_of(payload: Json, fetched: Mapping[str, bytes]) -> MailPart:
+    """Return a part of Gmail's as one of ours."""
+    headers, clipped = headers_of(payload.get("headers") or ())
+    kind = str(payload.get("mimeType") or "text/plain").lower()
+    body = payload.get("body") or {}
+    data = str(body.get("data") or "")
+    elsewhere = "" if data else str(body.get("attachmentId") or "")
+    content = bytes_of(data) if data else fetched.get(elsewhere, b"")
+    return MailPart(
+        headers=headers,
+        kind=kind if _KIND.fullmatch(kind) else "text/plain",
+        body=content,
+        size=len(content) or int(body.get("size") or 0),
+        clipped=clipped,
+        name=str(payload.get("filename") or "") or None,
+        key=elsewhere or f"{IN_MESSAGE}{payload.get('partId') or ''}",
+        absent=bool(elsewhere) and elsewhere not in fetched,
+        inside=tuple(payload.get("parts") or ()),
+        fetched=fetched,
+    )
+
+
+def _is_utf8(data: bytes, named: str) -> bool:
+    """Not of charsets that spell other letters in the bytes of ASCII, where such letters are."""
+    try:
+        codec = codecs.lookup(named).name if named else ""
+    except (LookupError, ValueError):
+        codec = ""
+    if _STATEFUL.match(codec.replace("_", "")) and (b"\x1b" in data or b"~{" in data):
+        return False
+    if codec.startswith(("utf-16", "utf-32")) and b"\0" in data:
+        return False
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 _ONE_PERSON = re.compile(r"([^<>,\"]*|\s*\"[^<>\"]*\"\s*)<([^<>\s]+@[^<>\s]+)>\s*")
 """The usual form, read here: `getaddresses` takes an unquoted address in the name for a person."""
 
 
-def sender_of(part: MimePart) -> str:
+def sender_of(part: MailPart) -> str:
     """Return who wrote it; of several the first five."""
     return ", ".join(people_in(part.raw("from"))[:5])
 
@@ -31,14 +157,14 @@ def people_in(value: str) -> tuple[str, ...]:
     except (RecursionError, ValueError, IndexError):
         pairs = []
     if not any("@" in address for _, address in pairs):
-        rest = line(words(value), 300)
+        rest = line(value, 300)
         return (rest,) if rest else ()
     people, before = [], ""
     for name, address in pairs[:MAX_LISTED]:
         if "@" not in address and not name:  # `Weber, Ann <a@x.example>`, a name that was unquoted
             before += f"{address}, " if address else ""
             continue
-        name = re.sub(r"[<>\"]", "", line(words(before + name), 200)).strip(" ,")
+        name = re.sub(r"[<>\"]", "", line(before + name, 200)).strip(" ,")
         before = ""
         address = re.sub(r"[<>\s]", "", line(address, 320))
         people.append(f"{name} <{address}>" if name and name != address else address or name)
@@ -72,20 +198,9 @@ _ARMOUR = re.compile(
 _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 
 
-def reduce(raw: bytes, limits: MailTextLimits | None = None) -> MailText:
-    """Reduce a mail of any bytes; raises nothing."""
-    reading = _Reading(limits or MailTextLimits())
-    if len(raw) > reading.limits.message:
-        reading.leave_out("The mail is too large; its end was left out.", LONG)
-    return _reduced(part_of(raw[: reading.limits.message]), reading)
-
-
-def reduce_part(part: MimePart, limits: MailTextLimits | None = None) -> MailText:
-    """Reduce a mail that was cut into its parts already; raises nothing."""
-    return _reduced(part, _Reading(limits or MailTextLimits()))
-
-
-def _reduced(part: MimePart, reading: _Reading) -> MailText:
+def reduce_part(part: MailPart) -> MailText:
+    """Reduce a mail to what a person reads in it."""
+    reading = _Reading()
     body = reading.opened("\n\n".join(reading.read(part, 0, top=True)))
     return MailText(
         subject=part.header("subject"),
@@ -115,7 +230,6 @@ class _Text:
 class _Reading:
     """One pass over a mail."""
 
-    limits: MailTextLimits
     flags: set[str] = field(default_factory=set)
     attachments: list[Attachment] = field(default_factory=list)
     links: list[tuple[str, str]] = field(default_factory=list)
@@ -123,10 +237,7 @@ class _Reading:
     unread: list[str] = field(default_factory=list)
     invites: list[str] = field(default_factory=list)
     parts: int = 0
-    room: int = 0
-
-    def __post_init__(self) -> None:
-        self.room = self.limits.body
+    room: int = MAX_BODY
 
     def leave_out(self, sentence: str, why: str) -> None:
         """Tell of a text, or its end, that is not read."""
@@ -145,7 +256,7 @@ class _Reading:
         self.unread += [PGP] if at else []
         return "".join([*kept, body[at:]])
 
-    def read(self, part: MimePart, depth: int, top: bool = False) -> list[str]:
+    def read(self, part: MailPart, depth: int, top: bool = False) -> list[str]:
         """Return the texts of a part and of those in it, one for each place where there is one."""
         if part.clipped:
             self.cuts.append("A header is too long; its end was left out.")
@@ -164,13 +275,13 @@ class _Reading:
         self.take(part, said)
         return self.chosen(said)
 
-    def read_all(self, part: MimePart, depth: int) -> list[str]:
+    def read_all(self, part: MailPart, depth: int) -> list[str]:
         """Return the texts of a multipart; of alternatives the one that a person is shown."""
-        children = self.children(part, depth)
-        if children is None:
+        if not part.inside:
             said = _Text()
             self.take(replace(part, kind="text/plain"), said)
             return self.chosen(said)
+        children = self.children(part, depth)
         if part.kind != "multipart/alternative":
             return [text for each in children for text in self.read(each, depth + 1)]
         said, rest = _Text(), []
@@ -178,37 +289,31 @@ class _Reading:
             rest += self.gather(each, depth + 1, said)
         return self.chosen(said) + rest
 
-    def gather(self, part: MimePart, depth: int, said: _Text) -> list[str]:
+    def gather(self, part: MailPart, depth: int, said: _Text) -> list[str]:
         """Sort the text in one alternative by its kind; what is neither comes back."""
         if part.kind in ("text/plain", "text/html") and not part.attached:
             self.take(part, said)
             return []
-        children = self.children(part, depth) if part.kind.startswith("multipart/") else None
-        if children is None:
+        if not (part.kind.startswith("multipart/") and part.inside):
             return self.read(part, depth)
+        children = self.children(part, depth)
         return [text for each in children for text in self.gather(each, depth + 1, said)]
 
-    def children(self, part: MimePart, depth: int) -> list[MimePart] | None:
-        if depth >= self.limits.depth:
+    def children(self, part: MailPart, depth: int) -> list[MailPart]:
+        if depth >= MAX_DEPTH:
             self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
             return []
-        found = part.parts("message/rfc822" if part.kind == "multipart/digest" else "text/plain")
-        if found is None:
-            return None
-        children = []
-        for each in found:
-            self.parts += 1
-            if self.parts > self.limits.parts:
-                self.leave_out("There are too many parts; the rest were left out.", MANY)
-                break
-            children.append(each)
-        return children
+        left = max(0, MAX_PARTS - self.parts)
+        self.parts += len(part.inside)
+        if self.parts > MAX_PARTS:
+            self.leave_out("There are too many parts; the rest were left out.", MANY)
+        return list(islice(part.parts(), left))
 
-    def invited(self, part: MimePart) -> list[str]:
+    def invited(self, part: MailPart) -> list[str]:
         """Return the facts of a calendar invitation, which stands in some mails twice."""
         if part.absent:
             self.leave_out(NOT_FETCHED, LONG)
-        facts = invitation(part.content(MAX_INVITE), part.charset)
+        facts = invitation(part.body[:MAX_INVITE], part.charset)
         if part.name is not None or not facts:  # what was read whole is no file to be told of
             self.attach(part)
         if not facts or facts in self.invites:
@@ -216,32 +321,31 @@ class _Reading:
         self.invites.append(facts)
         return [facts]
 
-    def forwarded(self, part: MimePart, depth: int) -> list[str]:
+    def forwarded(self, part: MailPart, depth: int) -> list[str]:
         """Return the text of an attached message, headed by who wrote it."""
-        if depth >= self.limits.depth or self.parts >= self.limits.parts:
+        if depth >= MAX_DEPTH or self.parts >= MAX_PARTS:
             self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
             return []
         self.parts += 1
-        inner = part.message(self.limits.message)
+        inner = part.message()
         texts = self.read(inner, depth + 1, top=True)
         sender = sender_of(inner) or "nobody"
         head = f"Attached message from {sender}: {inner.header('subject')}".rstrip(": ")
         return ["\n\n".join([head, *texts])]
 
-    def attach(self, part: MimePart) -> None:
+    def attach(self, part: MailPart) -> None:
         name = re.split(r"[/\\]", line(part.name or "", 2_000).strip("\"' "))[-1].strip(". ")
         name = name if len(name) <= 150 else f"{name[:130]}...{name[-17:]}"
         self.attachments.append(Attachment(name or "unnamed", part.kind, part.size, part.key))
 
-    def take(self, part: MimePart, said: _Text) -> None:
+    def take(self, part: MailPart, said: _Text) -> None:
         """Read a text part within what room is left."""
         if part.absent:
             self.leave_out(NOT_FETCHED, LONG)
             return
-        data = part.content(self.room + 1)
-        if len(data) > self.room:
+        if len(part.body) > self.room:
             self.leave_out("The text is too long; its end was left out.", LONG)
-        data = data[: self.room]
+        data = part.body[: self.room]
         self.room -= len(data)
         text = decoded(data, part.charset) if part.charset or part.kind != "text/html" else data
         if part.kind == "text/html":
@@ -275,7 +379,7 @@ class _Reading:
         return [html]
 
 
-def _closed(part: MimePart) -> str:
+def _closed(part: MailPart) -> str:
     """Return why a part holds text that is not read here; empty where it does not.
 
     A file that somebody signed and attached (`bill.pdf.p7m`) is a file.
@@ -316,3 +420,53 @@ def _says_more(one: list[str], two: list[str]) -> bool:
         if run >= MIN_RUN:
             return True
     return False
+
+
+MAX_MEMORY, MAX_CPU_S = 512 << 20, 3
+"""Bytes of the program, and seconds of computing for one mail."""
+NO_SENSE = "what Gmail gave makes no sense"
+NO_CONTENT = "Gmail gave it without its content"
+
+
+def message_of(resource: Json, fetched: Mapping[str, bytes] | None = None) -> MailMessage:
+    """Return a message as Gmail gives it in full; raises nothing. What cannot be read says why."""
+    fetched = fetched or {}
+    try:
+        resource = readable(dict(resource))
+        return _read(resource, fetched)
+    except UNREADABLE:
+        return unread_message(resource, NO_SENSE)
+
+
+def _read(resource: Json, fetched: Mapping[str, bytes]) -> MailMessage:
+    payload = resource.get("payload")
+    if not payload:
+        return unread_message(resource, NO_CONTENT)
+    part = part_of(payload, fetched)
+    text = reduce_part(part)
+    return MailMessage(
+        id=str(resource["id"]),
+        thread=str(resource["threadId"]),
+        at=received_at(resource.get("internalDate")),
+        text=text,
+        headers={name.lower(): part.header(name) for name in reversed(part.headers.keys())},
+        labels=frozenset(map(str, resource.get("labelIds") or ())),
+        size=int(resource.get("sizeEstimate") or 0),
+        fault=text.fault,
+    )
+
+
+def reply(request: bytes) -> bytes:
+    """Read the message of a request; return it as JSON."""
+    limit(seconds=MAX_CPU_S)
+    resource, coded = json.loads(request)
+    texts = {id: base64.b64decode(text) for id, text in coded.items()}
+    return MESSAGE.dump_json(message_of(resource, texts))
+
+
+def main() -> None:
+    limit(memory=MAX_MEMORY, file_bytes=0)
+    confined()
+    logging.disable()
+    warnings.simplefilter("ignore")
+    serve(reply)
