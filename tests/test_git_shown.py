@@ -146,7 +146,8 @@ async def test_one_card_for_many_long_pushes_can_be_shown_and_read(desk: Desk) -
     assert 0 < len(card.before) <= MOST_MESSAGES
     last, whole = said([card.last]), said(card.before)
     for n, action in enumerate(actions):
-        assert f"commit 1: Write on topic {n} ({n}.md +1 -0), not shown in full\n" in last
+        assert f"{n + 1}. Push commits to files:book" in last
+        assert f"Write on topic {n} ({n}.md +1 -0)" in whole
         assert f"characters more: git show {action.args['commits'][:12]} in" in whole
     assert f"All of it is in the {len(card.before)} messages before this one." in last
 

@@ -127,20 +127,6 @@ async def test_how_long_a_kept_file_is_tells_its_label(database_in_file: Databas
         assert label.readers == frozenset({ANA})
 
 
-async def test_the_number_of_a_version_tells_the_label_of_the_last_one(
-    database_in_file: Database,
-) -> None:
-    shelf = ResourceStore(database_in_file)
-    ctx = context({Resources: shelf})
-    text, label = await told("notes", ctx, "save_resource", name="new.txt", text="x")
-    assert (text, label) == ("Kept as file/new.txt@1.", TRUSTED)
-    await shelf.save("run:r1", "k1", "bit.txt", KINDS["txt"], b"x", HERS, "r1")
-    ctx = replace(ctx, context="s2")
-    text, label = await told("notes", ctx, "save_resource", name="bit.txt", text="x")
-    assert text == "Kept as file/bit.txt@2."
-    assert label.readers == frozenset({ANA})
-
-
 async def test_nobody_learns_how_much_there_is_that_they_may_not_read(
     database_in_file: Database, tmp_path: Path
 ) -> None:

@@ -232,7 +232,9 @@ async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: P
             ctx = web_kit.context(opened.clients, intent=ASKED, handles=Handles(opened.handles))
             found = await done(ctx, "read_url", url=URL)
             assert found.truncated == "The end of the page was not read."
-            computed = await done(ctx, "run_python", code="len(data)", data=found.items[0].text)
+            computed = await done(
+                ctx, "run_python", code="print(len(data))", data=found.items[0].text
+            )
             assert computed.items[0].line().endswith("]\n|999")
             pid = _pid(made.pages._reader)
         finally:

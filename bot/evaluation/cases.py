@@ -250,7 +250,7 @@ class _StateLabel(BaseModel):
     """A thread of the export, and its state if its readers agree."""
 
     id: str
-    state: State
+    state: State | None
     agreed: bool
 
 
