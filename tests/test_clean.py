@@ -179,6 +179,24 @@ def test_marks_without_end_on_a_letter_take_no_time() -> None:
     assert unicodedata.normalize("NFD", printable(many)) == unicodedata.normalize("NFD", many)
 
 
+def test_what_a_model_writes_word_by_word_is_settled_at_once() -> None:
+    """It is asked of an answer each second while that is written, whatever the model writes."""
+    odd = ("a" * 10_000, "-----END" * 1_250, "token='" * 1_400 + "\n")
+    with computed_within(1):
+        for text in odd:
+            unsettled(f"{text} ")
+
+
+def test_a_large_file_is_cleaned_in_time() -> None:
+    key = "-----BEGIN PRIVATE KEY-----"
+    with computed_within(3):
+        redacted(key * 10_000)
+        redacted("Lorem ipsum dolor sit amet, consectetur. " * 20_000)
+    assert redacted(f"{key}\nshort\n{key}\nshort\n{key.replace('BEGIN', 'END')}") == (
+        f"{REMOVED}\nshort\n{REMOVED}"
+    )
+
+
 FORMULAS = ("=1+1", "+cmd|x", "-2+3", "-1e", "-2e5+3", "@SUM(A1)", " =1", "\uff1d1")
 
 

@@ -378,3 +378,11 @@ async def test_no_card_is_made_for_what_is_no_address(to: list[str]) -> None:
         said = await at.refused("send_mail", to=to, subject="x", body="y")
         assert said.startswith("to")
         assert at.proposed == []
+
+
+async def test_a_mail_is_for_the_owner_of_its_mailbox_alone() -> None:
+    async with desk() as at:
+        found = await at("search_mail", query="subject:nothing")
+        assert (found.items, found.note) == ((), "No thread of the window matches.")
+        assert found.label.readers == frozenset({OWNER})
+        assert found.label.untrusted

@@ -181,6 +181,15 @@ async def test_a_membership_that_is_lost_between_listing_and_reading_counts() ->
         assert (await told(e, "search_messages", query=WORD)).startswith("0 messages found (1 ")
 
 
+async def test_a_bot_that_was_removed_reads_nothing_for_anybody() -> None:
+    clock = Clock()
+    async with asking(ANA, clock) as e:
+        e.slack.people.leave(BOT_USER, SECRET)
+        text = await told(e, "read_channel_history", channel=SECRET)
+        absent = await told(e, "read_channel_history", channel=NOWHERE)
+        assert alike(text, 2) == alike(absent, 9)
+
+
 @pytest.mark.parametrize("method", ["users.info", "users.conversations"])
 async def test_what_is_unknown_is_closed_and_logged(
     method: str, caplog: pytest.LogCaptureFixture
@@ -198,6 +207,8 @@ async def test_what_is_unknown_is_closed_and_logged(
 COST = re.compile(r"\$\d\.\d{3}")
 ASKED = {
     "by name": "What is open in #support-{n}?",
+    "by mark": "What is open in <#{id}|>?",
+    "by id": "What is open in {id}?",
     "by link": "What of https://acme.slack.com/archives/{id}/p{ts}?",
 }
 

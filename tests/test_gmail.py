@@ -232,3 +232,9 @@ async def test_a_mail_that_was_sent_long_ago_is_found_by_search() -> None:
         for n in range(12):
             await at.gmail.send(["bo@x.example"], "Hi", "x", f"other{n}")
         assert await at.made().send(["kim@client.example"], "Hi", "x", "a") == id
+
+
+def test_hidden_text_is_found_as_in_a_mail() -> None:
+    html = '<p>Seen</p><p style="display:none">Trap words here</p>'
+    text = message_of(resource(payload("text/html", html))).text
+    assert (text.body, text.flags) == ("Seen", ("has hidden text",))

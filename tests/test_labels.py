@@ -47,7 +47,7 @@ from bot.runs.checkpoint import StepLog, StoreSink
 from bot.tasks.base import Request
 from bot.tasks.sweep import Sweep
 from config.settings import Settings
-from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label
+from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
 from scopes.tool import Item
 from subagents.budget import Amount
 from subagents.contracts import AnswerContract, FindingDraft
@@ -361,3 +361,20 @@ def test_a_label_of_an_earlier_version_is_read_with_care(untrusted: bool) -> Non
     assert Label.of(stored) == Label(untrusted, WORKSPACE, frozenset({"C1"}), outside=untrusted)
     of_one = {**stored, "readers": ["A"]}
     assert Label.of(of_one).readers == frozenset({"A"})
+
+
+@pytest.mark.parametrize(
+    ("readers", "outside", "guarded"),
+    [
+        (INTERNET, False, False),
+        (INTERNET, True, False),
+        (WORKSPACE, False, False),
+        (WORKSPACE, True, True),
+        (frozenset("A"), False, True),
+        (frozenset("A"), True, True),
+    ],
+)
+def test_what_the_internet_must_not_learn_by_being_asked(
+    readers: Readers, outside: bool, guarded: bool
+) -> None:
+    assert Label(True, readers, outside=outside).is_guarded is guarded

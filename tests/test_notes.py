@@ -22,7 +22,7 @@ from bot.storage.tables import notes, quoted, runs
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
 from scopes.handles import Handles
-from scopes.intent import Intent
+from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.tool import ToolContext, ToolError, ToolResult
@@ -103,6 +103,17 @@ async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
     with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
         await use(context(shelf), "read_note", note="1")
     assert await found(context(shelf), "buy") == []
+
+
+async def test_what_is_in_no_note_is_known_to_its_owner_alone(database_in_file: Database) -> None:
+    result = await use(context(NoteStore(database_in_file)), "search_notes", query="merger")
+    assert isinstance(result, ToolResult)
+    assert result.label.readers == frozenset({ANA})
+
+
+async def test_nothing_is_kept_that_nobody_asked_for(database_in_file: Database) -> None:
+    unasked = context(NoteStore(database_in_file), intent=UNASKED)
+    assert isinstance(await use(unasked, "save_note", title="a", text="b"), Deny)
 
 
 async def test_only_who_was_given_the_notes_may_use_them(database_in_file: Database) -> None:
