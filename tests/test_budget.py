@@ -16,11 +16,13 @@ from engine_kit import (
     Lax,
     asked,
     brief,
+    brief_answer,
     call,
     channel_id,
     child,
     engine,
     is_child,
+    led_by,
     listed_nanousd,
     results,
     run_agent,
@@ -422,3 +424,35 @@ async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_
     assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
     assert got.document["answer"].startswith("That is what there was money for.")
     assert got.e.run.budget.spent.nanousd <= got.e.run.budget.caps.nanousd
+
+
+async def test_the_same_key_again_changes_what_it_holds() -> None:
+    p = budget()
+    for size in (80, 30, 100, 100, 10):
+        await p.reserve("final", Amount(nanousd=size))
+        assert p.reserved.nanousd == size
+    with pytest.raises(BudgetExceeded):
+        await p.reserve("final", Amount(nanousd=101))
+    assert p.reserved.nanousd == 10
+
+
+async def test_a_call_waits_for_room_and_is_made_when_another_is_settled() -> None:
+    p = budget()
+    await p.reserve("a", Amount(nanousd=80))
+    b = await asking(p, "b", 50)
+    assert not b.done()
+    await p.settle("a", Amount(nanousd=30))
+    await b
+    assert (p.spent.nanousd, p.reserved.nanousd) == (30, 50)
+
+
+async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_path: Path) -> None:
+    """The call that reads what subagents return must stay affordable before any is started."""
+    settings = settings_for({"cost_usd": 0.06}, roles={"parent": {"max_tokens": 1_000}})
+    script = led_by(brief_answer(1), say("There is no money to read for this."))
+    got = await asked(script, tmp_path, settings)
+
+    assert got.children == []
+    assert [r["content"] for r in results(got.parent[1])] == ["Not run: limit reached."]
+    assert got.document["stopped_by"] == "cost"
+    assert got.document["answer"].startswith("There is no money to read for this.")

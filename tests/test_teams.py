@@ -368,6 +368,7 @@ async def command(two: Two, *words: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
+@pytest.mark.timeout(300)
 async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         await answer(two.acme, "What of the red-apple?")

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import duckdb
@@ -232,7 +233,7 @@ async def staged(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[S
             rules = {"shared": True, "ask": ("members", "guests", "external")}
             everywhere = settings.policy.everywhere.model_copy(update=rules)
             wide = {"everywhere": everywhere, "admins": tuple(admins)}
-            given = {"search": "searxng", "searxng_url": url, "cache_minutes": 0}
+            given = {"search": "searxng", "searxng_url": url}
             changed = {
                 "policy": settings.policy.model_copy(update=wide),
                 "data": settings.data.model_copy(update={"databases": databases}),
@@ -242,6 +243,7 @@ async def staged(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[S
 
         slack = LocalSlack(space(), retries_s=(0.0, 0.3))
         limits = {"cost_usd": 5.0, "seconds": 60.0}
-        async with serving(folder, mind, slack=slack, change=change, limits=limits) as bot:
-            lead(bot, names)
-            yield Stage(bot, web, mind)
+        with patch("bot.tooling.web.CACHE_S", 0.0):
+            async with serving(folder, mind, slack=slack, change=change, limits=limits) as bot:
+                lead(bot, names)
+                yield Stage(bot, web, mind)
