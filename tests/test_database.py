@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
 from test_store import integrity, python
+from timing import WAIT_S
 
 from bot.errors import StoreError
 from bot.runs.store import Store
@@ -103,6 +105,28 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert all(isinstance(each, asyncio.CancelledError) for each in told[::2])
         assert all(isinstance(each, int) for each in told[1::2])
         assert len(await marks(database)) == 20
+
+
+async def test_a_slow_read_aside_delays_no_other_read(tmp_path: Path) -> None:
+    database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
+    begun, goes_on = asyncio.Event(), threading.Event()
+
+    def wait() -> bool:
+        loop.call_soon_threadsafe(begun.set)
+        return goes_on.wait(WAIT_S)
+
+    @sa.event.listens_for(database._engine, "checkout")
+    def _taken(connection: Any, _record: object, _proxy: object) -> None:
+        connection.create_function("slow", 0, wait)
+
+    slow = asyncio.create_task(database.aside().read(sa.select(sa.func.slow().label("waited"))))
+    await begun.wait()
+    assert await marks(database) == set()
+    await database.change(put("a"))
+    assert not slow.done()
+    goes_on.set()
+    assert (await slow)[0].waited
+    await database.aclose()
 
 
 # ---- the schema

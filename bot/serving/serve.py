@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import Gauge
 
@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from bot.serving.local import LocalWorkspace
-    from bot.serving.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -284,9 +283,10 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
         access = TeamAccess(sign_in, bot.team)
     elif not _is_forwarded_to(settings):
         access = LoopbackAccess()
+    shown = Store(store.database.aside())
     server = Server(
         settings=settings,
-        console=console_routes(store, settings, access, policy) if access else [],
+        console=console_routes(shown, settings, access, policy) if access else [],
         dispatch=dispatch,
         durable=durable,
         intake=intake,
@@ -531,9 +531,20 @@ async def _serve(
             _end_at_once()
 
 
+class Running(Protocol):
+    """What serves: one workspace, or several."""
+
+    url: str
+
+    @property
+    def left(self) -> int: ...
+
+    async def drain(self, seconds: float) -> bool: ...
+
+
 def _running(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
-) -> AbstractAsyncContextManager[Server | Workspaces]:
+) -> AbstractAsyncContextManager[Running]:
     if not settings.slack.client_id:
         return run_server(settings, policy_path, model, name)
     from bot.serving.workspaces import run_workspaces

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import fcntl
 import json
 import logging
@@ -244,8 +245,8 @@ T = TypeVar("T")
 Work = Callable[[sa.Connection], Any]
 """Runs inside a transaction; it may run again if that one fails."""
 
-CONNECTIONS = 2
-"""One for reads, and one for changes: see Database."""
+CONNECTIONS = 3
+"""One for reads, one for changes, and one for the reads of the console: see Database."""
 BUSY_SECONDS = 10
 """Seconds that a command waits for another process that is writing."""
 SCHEMA = "assistant"
@@ -414,6 +415,7 @@ class Database:
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
         self._reader, self._writer = _thread("reads"), _thread("writes")
+        self._aside: Database | None = None
         self._changes: BatchWriter[Work, Any] = BatchWriter(self._outcomes)
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
 
@@ -440,6 +442,16 @@ class Database:
         """Open the database that the settings name, with the keys that they name."""
         return await cls.open(settings.data_dir, settings.database_url, cipher_of(settings))
 
+    def aside(self) -> Database:
+        """Return the same database, with a thread of its own for reads: slow ones delay no others.
+
+        It is closed with this one.
+        """
+        if self._aside is None:
+            self._aside = copy.copy(self)
+            self._aside._reader = _thread("console")
+        return self._aside
+
     async def aclose(self) -> None:
         """Finish what was asked for, then close the database."""
         await self._changes.aclose()
@@ -447,6 +459,8 @@ class Database:
 
     def _close(self) -> None:
         # The threads first: what came after the connections were closed would open one again.
+        if self._aside:
+            self._aside._reader.shutdown()
         self._reader.shutdown()
         self._writer.shutdown()
         with translate_errors(self.where):
