@@ -26,6 +26,7 @@ from bot.storage.tables import (
     conversations,
     inbox,
     notes,
+    outside_calls,
     preferences,
     resources,
     runs,
@@ -412,9 +413,20 @@ class PreferenceStore:
         if self.database.shared:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SETTING)))
 
-    async def delete(self, user: str, id: int) -> None:
+    async def delete(self, user: str, id: int, key: str = "", run: str = "") -> None:
         mine = sa.and_(preferences.c.id == id, preferences.c.space == space_of(OPEN_NOTES, user))
-        await self.database.write(sa.delete(preferences).where(mine))
+
+        def delete(connection: sa.Connection) -> None:
+            connection.execute(sa.delete(preferences).where(mine))
+            if key:
+                row = {"key": key, "run": run, "at": datetime.now(UTC)}
+                connection.execute(sa.insert(outside_calls).values(row))
+
+        await self.database.change(delete)
+
+    async def has_deleted(self, key: str) -> bool:
+        rows = await self.database.read(sa.select(outside_calls).where(outside_calls.c.key == key))
+        return bool(rows)
 
     async def instructions(self, channel: str) -> str:
         rows = await self.database.read(_in(_of(channel)))

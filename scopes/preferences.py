@@ -55,8 +55,11 @@ class Preferences(Protocol):
     async def add(self, text: str, authorship: Authorship) -> None:
         """Keep a preference of a person, as the last one: one with the same words ends."""
 
-    async def delete(self, user: str, id: int) -> None:
-        """Delete a preference, if it is this person's."""
+    async def delete(self, user: str, id: int, key: str = "", run: str = "") -> None:
+        """Delete a preference, if it is this person's; `key` names the call of `run` that does."""
+
+    async def has_deleted(self, key: str) -> bool:
+        """Return whether the call of this key has deleted one, also before a restart."""
 
     async def instructions(self, channel: str) -> str:
         """Return the instructions of a channel; empty for none."""
@@ -93,9 +96,12 @@ async def _forgotten(ctx: ToolContext, words: str) -> Prepared:
 @tool(Access.WRITE, Effect.PREFER, prepare=_forgotten, client=Preferences)
 async def forget_preference(ctx: ToolContext, words: str) -> ToolResult:
     """Delete one of PREFERENCES. `words`: such of it as stand in the REQUEST and in no other."""
-    meant = await _meant(ctx, words)
-    await _preferences(ctx).delete(_requester(ctx), meant.id)
-    return ToolResult(note=phrase("preference.deleted", text=meant.text))
+    preferences, text = _preferences(ctx), words
+    if not await preferences.has_deleted(ctx.key):  # else the words may fit another one by now
+        meant = await _meant(ctx, words)
+        await preferences.delete(_requester(ctx), meant.id, ctx.key, ctx.run)
+        text = meant.text
+    return ToolResult(note=phrase("preference.deleted", text=text))
 
 
 async def _instructed(ctx: ToolContext, text: str) -> Prepared:
