@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,10 @@ from bot.storage.tables import preferences
 from bot.tasks.ask import IN_ORDER
 from config.settings import load_settings
 from config.words import phrase
-from scopes.label import Label
-from scopes.preferences import FULL, MAX_PREFERENCES, Authorship
-from scopes.tool import ToolError
+from scopes.handles import Handles
+from scopes.label import TRUSTED, Label
+from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preferences, forget_preference
+from scopes.tool import ToolContext, ToolError
 
 __all__ = ["in_file", "place"]
 
@@ -341,4 +343,29 @@ async def test_preferences_end_with_the_retention_of_notes(in_file: Kept) -> Non
     await store.database.write(past.where(preferences.c.space == f"user:{ASKER}"))
     await tidy(store.database, kept_for.model_copy(update={"notes_days": 30}))
     assert (await made.listed(ASKER), len(await made.listed(EVA))) == ([], 1)
+    await store.aclose()
+
+
+async def test_a_deletion_that_is_repeated_after_a_kill_deletes_no_other(in_file: Kept) -> None:
+    """The words fit the other one too, once the first is gone."""
+    store = await in_file.store()
+    made = store_of(store.database)
+    for text in ("be brief", "be brief in lists"):
+        await made.add(text, Authorship(ASKER))
+    ctx = ToolContext(
+        run="r1",
+        requester=ASKER,
+        handles=Handles(),
+        label=TRUSTED,
+        window=None,
+        clients={Preferences: made},
+        max_output_tokens=1000,
+        key="r1/p1/1/0",
+    )
+    for _ in range(2):
+        told = await forget_preference.run(ctx, words="be brief")
+        assert told.note == "This preference is deleted: be brief"
+        assert [each.text for each in await made.listed(ASKER)] == ["be brief in lists"]
+    again = await forget_preference.run(replace(ctx, key="r1/p1/2/0"), words="be brief")
+    assert again.note == "This preference is deleted: be brief in lists"
     await store.aclose()
