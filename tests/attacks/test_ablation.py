@@ -275,13 +275,30 @@ async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> N
         assert await tried_twice(office, attacks, got_through) == stopped_by_one(attacks)
 
 
+MAKERS = {"Gate": 3, "Runs": 8, "Approvals": 7}
+"""What takes rules, and at which position."""
+PASSED_ON = {"self.rules", "rules"}
+"""What may stand there: what a test has passed further out."""
+
+
+def calls_of(package: str) -> Iterator[ast.Call]:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
 def test_nothing_in_the_product_passes_rules() -> None:
     """They are defaults of constructors, and handed on: no setting or variable is asked."""
+    made = 0
     for package in ("bot", "subagents", "scopes", "config"):
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call):
-                    assert not [k for k in node.keywords if k.arg == "rules"], ast.unparse(node)
+        for call in calls_of(package):
+            assert not [k for k in call.keywords if k.arg == "rules"], ast.unparse(call)
+            name = ast.unparse(call.func).rpartition(".")[2]
+            at = MAKERS.get(name, 99)
+            made += name in MAKERS
+            given = [ast.unparse(each) for each in call.args[at : at + 1]]
+            assert set(given) <= PASSED_ON, ast.unparse(call)
+    assert made >= len(MAKERS), "what takes rules is called otherwise now: look anew"
 
 
 def test_no_setting_names_a_rule() -> None:
