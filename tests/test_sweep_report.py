@@ -242,9 +242,26 @@ def test_each_job_of_a_problem_has_its_line_its_person_and_since_when_nobody_rep
     assert f"{told} 1 more job below: Luis Gil (1)" in first
     assert "Bar 3: " in first  # no line is about it
     assert people.startswith(
-        " Eva Sol · [1] (proposed) call Bar 1 · no reply since 1 Mar ↗1 "
+        " Eva Sol [1] (proposed) Bar 3 · [1] (proposed) call Bar 1 · no reply since 1 Mar ↗1 "
         "Luis Gil · [1] tell the others · no reply since 2 Mar ↗3 BY MARKET"
     )
+
+
+def test_what_no_job_is_about_stands_with_who_has_it_whatever_else_they_do() -> None:
+    bug: Json = {"tracker": {**tracked("BUG-1"), "owner": "Eva Sol"}}
+    found = [
+        finding("F1.1", customers=["Bar 1"], owner="Eva Sol", **bug),
+        finding("F1.2", severity="medium", customers=["Bar 2"], owner="Luis Gil", **bug),
+        finding("F1.3", customers=["Bar 3"], owner="Luis Gil"),
+    ]
+    lines = [
+        {"text": "Eva Sol: call Bar 1", "findings": ["F1.1"]},
+        {"text": "Luis Gil: call Bar 3", "findings": ["F1.3"]},
+    ]
+    text = text_of(swept(section("a", *found), top_lines=lines))
+    people = text.partition("BY PERSON ")[2].partition(" BY MARKET")[0]
+    assert "Luis Gil [1] Bar 2 · [2] call Bar 3" in people
+    assert people.startswith("Eva Sol · [1] call Bar 1")
 
 
 def test_a_problem_that_the_tracker_does_not_have_says_so() -> None:

@@ -501,48 +501,48 @@ class _Sweep:
     def _people(self) -> Iterator[Line]:
         """Yield each person with what waits for them, in the order of the problems: what to do,
         which bug of the tracker is theirs, whom they asked and may have to remind."""
-        words, tasks, told = self.words, self._tasks(), dict[str, list[str]]()
-        jobs = self._jobs_of()
+        words, told = self.words, dict[str, list[str]]()
+        jobs, tasks = self._jobs_of(), self._tasks()
         for (name, number), members in tasks.items():
-            if number not in self.jobs or name not in jobs:
-                told.setdefault(name, []).append(self._task(name, number, members))
+            told.setdefault(name, []).append(self._task(name, number, members))
         for number, problem in self.open:
             bug = problem.tracker
             owner = clean_text(bug.owner, NAME) if bug and bug.status == "tracked" else ""
-            if bug and owner and (owner, number) not in tasks:
+            if bug and owner and (owner, number) not in {*jobs, *tasks}:
                 told.setdefault(owner, []).append(words("has_bug", bug=bug.key, number=number))
         for name, asked in self._asked().items():
             names = self._some(asked, MOST_FULL)
             told.setdefault(name, []).append(words("remind", names=names))
-        for name in {**jobs, **told}:
+        for name in dict.fromkeys([*(name for name, _ in jobs), *told]):
             yield Bold(name), f"  {' · '.join(told.get(name, ()))}".rstrip()
-            yield from jobs.get(name, ())
+            for (who, _), lines in jobs.items():
+                yield from lines if who == name else ()
         if lost := [number for number, _ in self.open if not self.actors[number]]:
             yield Bold(words("nobody_yet")), f"  {self._numbers(lost)}"
 
-    def _jobs_of(self) -> dict[str, list[Line]]:
-        """Return the jobs of each person."""
-        found: dict[str, list[Line]] = {}
+    def _jobs_of(self) -> dict[tuple[str, int], list[Line]]:
+        """Return the jobs of each person, by name and number of the problem."""
+        found: dict[tuple[str, int], list[Line]] = {}
         for number in sorted(self.jobs):
             for job in self.jobs[number]:
                 if name := acting(job.text):
                     who, _, act = prose(job.text, LINE).partition(": ")
                     mark = who.removeprefix(name)
                     line = self._job_line(number, job, f"· [{number}]{mark} {act}")
-                    found.setdefault(name, []).append(line)
+                    found.setdefault((name, number), []).append(line)
         return found
 
     def _tasks(self) -> dict[tuple[str, int], list[Member]]:
-        """Return the issues of each person, by name and number of the problem."""
+        """Return the issues of each person that no job of somebody is about, by name and number of
+        the problem."""
         tasks: dict[tuple[str, int], list[Member]] = {}
-        active = ((n, m) for n, p in enumerate(self.problems, 1) for m in p.active)
-        for number, member in active:
-            line = self.job_of.get(member.finding.id)
-            who = acting(line.text) if line else ""
-            who = who or actor(member.finding, self.team) or self.actors[number]
+        for number, member in ((n, m) for n, p in enumerate(self.problems, 1) for m in p.active):
+            job = self.job_of.get(member.finding.id)
+            if member.finding.state == "waiting" or (job and acting(job.text)):
+                continue
+            who = actor(member.finding, self.team) or self.actors[number]
             for name in filter(None, (clean_text(each, NAME) for each in who.split(","))):
-                if member.finding.state != "waiting":
-                    tasks.setdefault((name, number), []).append(member)
+                tasks.setdefault((name, number), []).append(member)
         return tasks
 
     def _asked(self) -> dict[str, list[str]]:
@@ -562,8 +562,8 @@ class _Sweep:
 
     def _task(self, name: str, number: int, members: Sequence[Member]) -> str:
         """Return a problem with how many customers of it somebody has, and how many by proposal;
-        what is not among the first lines says what it is about, and whose it is where the first
-        line names somebody else."""
+        what is not among the first lines says what it is about, and of a problem that somebody else
+        acts for, or that has jobs, whose it is."""
         words, all = self.words, len(customers_of(members))
         unsure = [m for m in members if not actor(m.finding, self.team)]
         n = len(customers_of(unsure))
@@ -574,7 +574,7 @@ class _Sweep:
             finding = members[0].finding
             what = first_clause(prose(finding.wants, SENTENCE) or self._claim(finding), SUBJECT)
             told.append(self._whose(finding, what).rstrip("."))
-        elif name != self.actors[number]:
+        elif number in self.jobs or name != self.actors[number]:
             names = [clean_text(each, NAME) for each in customers_of(members)]
             told.append(self._some(names, MOST_CUSTOMERS))
         return " ".join(filter(None, told))
