@@ -241,8 +241,9 @@ def acting(line: str) -> str:
 
 def is_name(text: str, finding: SweepFinding) -> bool:
     """Return whether it is a name alone, and not `Answer Ana Ruiz` of somebody who waits."""
-    waiting = (*finding.waits, *finding.customers)
-    return all(word[0].isupper() for word in text.split()) and not any(w in text for w in waiting)
+    others = [name for name in finding.waits if name != text]
+    is_told = any(name in text for name in (*others, *finding.customers))
+    return all(word[0].isupper() for word in text.split()) and not is_told
 
 
 def _parts(owner: str) -> Iterator[str]:

@@ -217,7 +217,7 @@ class _Sweep:
 
     def _notes(self) -> Iterator[str]:
         document, words = self.document, self.words
-        if document.tracker:
+        if document.tracker and document.tracker.status != "complete":
             yield self._tracker(document.tracker)
         for key, names in (("added", document.channels_added), ("gone", document.channels_gone)):
             if names:
@@ -226,17 +226,10 @@ class _Sweep:
         yield from _sentences(document.notes)
 
     def _tracker(self, tracker: TrackerSummary) -> str:
-        words, facts = self.words, self.facts
+        words = self.words
         named, why = clean_text(tracker.title, TITLE), clean_text(tracker.reason, SENTENCE)
         head = words("tracker") + (f" ({named})" if named else "")
-        if tracker.status not in ("complete", "partial"):
-            return f"{head}: {words('unread', why=why)}"
-        there = sum(problem.is_tracked for _, problem in facts.open)
-        shown = (
-            words("tracked_ones", n=there) if there else "",
-            words("partly", why=why) if tracker.status == "partial" else "",
-        )
-        return f"{head}: {' · '.join(filter(None, shown)) or words('complete')}"
+        return f"{head}: {words('partly' if tracker.status == 'partial' else 'unread', why=why)}"
 
     def _foot(self) -> Iterator[str]:
         document, words = self.document, self.words
@@ -267,11 +260,12 @@ class _Sweep:
         numbers_of = self.facts.numbers
         for line in self.document.decisions:
             numbers = sorted({numbers_of[id] for id in line.findings if id in numbers_of})
-            if text := _capital(prose(line.text, LINE).rstrip(".")):
+            text, _, proposal = prose(line.text, LINE).rstrip(".").partition(" — ")
+            if text := _capital(text):
                 case = self._case_decided(line)
                 url = slack_link([case.link]) if case else slack_link(line.links)
                 told = text, self._case_of(case), self.facts.listed(numbers)
-                shown = " · ".join(filter(None, told))
+                shown = " · ".join(filter(None, told)) + (f" → {proposal}" if proposal else "")
                 yield (shown, Link("", url)) if url else (shown,)
 
     def _case_of(self, case: CustomerCase | None) -> str:
@@ -378,16 +372,13 @@ class _Sweep:
             told = ", ".join(filter(None, (self._open(problems, old), new)))
             told = f"{told} {facts.listed(numbers)}".rstrip()
         members = [m for p in problems for m in p.open if m.market == section.item]
-        if members and not facts.has_changes:
-            people, recent = len(customers_of(members)), facts.last_week(members)
-            recently = f" ({words('recent', n=recent)})" if recent else ""
-            told = f"{told} · {words('customers_wait', n=people)}{recently}"
+        people = words("customers_wait", n=n) if (n := len(customers_of(members))) else ""
         rest = {facts.numbers[f.id] for f in findings if f.state in ("known", "waiting")}
         others = sorted(rest - {*numbers})
         resting = words("waits_too", numbers=facts.listed(others)) if others else ""
         status = "" if section.status == "complete" else words(section.status)
         found = first_clause(prose(section.summary, CLAIM)) if status or not numbers else ""
-        shown = filter(None, (told, resting, status, found))
+        shown = filter(None, (told, people, resting, status, found))
         return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
 
     # ---- the sections
@@ -433,14 +424,14 @@ class _Sweep:
                 continue
             changes = list(filter(None, map(self.facts.change, names.values())))
             mark = f" · {changes[0]}: {len(changes)}" if changes else ""
-            subjects: dict[str, list[str]] = {}
-            for name, finding in names.items():
+            row: list[str | Bold | Link] = [Bold(f"#{_name(section)}"), f" ({len(names)}){mark}"]
+            for finding in {each.id: each for each in names.values()}.values():
                 told = first_clause(self.facts.claim(finding), SUBJECT).rstrip(".")
-                shown = self.facts.also(name, 0) if finding.customers else ""
-                subjects.setdefault(told, []).append(shown)
-            lines = [": ".join(filter(None, (", ".join(n), told))) for told, n in subjects.items()]
-            told = "".join(f"\n{line}" for line in lines)
-            yield Entry((Bold(f"#{_name(section)}"), f" ({len(names)}){mark}{told}"))
+                own = [name for name, each in names.items() if each is finding]
+                named = [self.facts.also(n, 0) for n in own if finding.customers and n not in told]
+                row.append(f"\n{': '.join(filter(None, (', '.join(named), told)))}")
+                row += [Link("", url)] if (url := slack_link(finding.links)) else []
+            yield Entry(tuple(row))
 
 
 def _is_fault(problem: SweepProblem) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
 from bot.reports.formats import clean_text, due, prose
@@ -207,6 +207,13 @@ class SweepFacts:
         day = datetime.fromisoformat(at).astimezone(UTC).date()
         return self.words.date(day, "MMMd" if day.year == self.at.year else "yMMMd")
 
+    def days(self, first: str, last: str) -> str:
+        """Return the days from the first to the last time."""
+        if self.day(first) == self.day(last):
+            return self.day(first)
+        start, end = (datetime.fromisoformat(at).astimezone(UTC).date() for at in (first, last))
+        return self.words.interval(start, end, "MMMd")
+
     def due(self, finding: SweepFinding) -> str:
         """Return its day, also one that has passed; empty without one."""
         if not self.is_over(finding):
@@ -237,12 +244,6 @@ class SweepFacts:
         if again == self.day(finding.since):
             return opened
         return f"{opened}, {self.words('again', day=again)}"
-
-    def last_week(self, members: Sequence[Member]) -> int:
-        """Count the customers of these issues who wrote first in the last seven days."""
-        start = (self.at - timedelta(days=7)).isoformat()
-        cases = [case for m in members for case in m.cases() if case.since]
-        return len({case.customer for case in cases if (case.since or "") >= start})
 
     def longest(self, problem: SweepProblem) -> str:
         """Return for how many days it has been open; empty if no time is known."""

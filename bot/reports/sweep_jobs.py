@@ -50,12 +50,18 @@ class TeamJob:
     text: str
     name: str
     """Who does it; empty if the line names nobody."""
+    mark: str
+    """How the line marks the name, as `(proposed)`; empty if it is no proposal."""
     act: str
-    """What they do, with the mark of a proposal before it; the whole text without a name."""
+    """What they do; the whole text without a name."""
     findings: tuple[SweepFinding, ...]
     """Those that are not over, the most urgent first."""
     numbers: tuple[int, ...]
     """The problems that it is about; the one with most of its findings first."""
+
+    @property
+    def who(self) -> str:
+        return f"{self.name} {self.mark}".strip()
 
 
 class SweepJobs:
@@ -90,12 +96,11 @@ class SweepJobs:
         who, _, act = text.partition(": ")
         name = acting(text)
         is_ours = name in facts.team or all(is_name(name, finding) for finding in findings)
-        if not name or not is_ours:
-            name, act = "", text
-        elif mark := who.removeprefix(name).strip():
-            act = f"{mark} {act}"
         ranked = tuple(number for number, _ in numbers.most_common())
-        return TeamJob(text, name, act, tuple(findings), ranked)
+        if not name or not is_ours:
+            return TeamJob(text, "", "", text, tuple(findings), ranked)
+        mark = who.removeprefix(name).strip()
+        return TeamJob(text, name, mark, act, tuple(findings), ranked)
 
     def _pressing(self) -> list[TeamJob]:
         """Return the jobs about something urgent that no job before them is about, what has a day
@@ -185,7 +190,7 @@ class SweepJobs:
         near = sorted(filter(facts.is_near, job.findings), key=lambda finding: finding.deadline)
         told = [facts.due(finding) for finding in near[:1]]
         if since and len(job.findings) <= FEW_FINDINGS:
-            told.append(facts.words("no_reply", day=facts.day(min(since))))
+            told.append(facts.words("no_reply", day=facts.days(min(since), max(since))))
         return " · ".join(told)
 
     def _links(self, job: TeamJob) -> list[str]:
@@ -197,18 +202,14 @@ class SweepJobs:
     def names(self, number: int, problem: SweepProblem) -> list[str]:
         """Return who acts for a problem, who does so for most of its findings first; with a mark
         who does so by proposal only."""
-        facts = self.facts
-        jobs = [
-            (m.finding, j.name) for m in problem.open for j in self.jobs_of.get(m.finding.id, ())
-        ]
-        names = Counter(name for _, name in jobs if name) or Counter(
-            filter(None, [self.actors[number]])
-        )
-        sure = {actor(m.finding, facts.team) for m in problem.open}
-        return [
-            name if name in sure else facts.words("proposed", who=name)
-            for name, _ in names.most_common()
-        ]
+        jobs = [job for m in problem.open for job in self.jobs_of.get(m.finding.id, ())]
+        if names := Counter(job.who for job in jobs if job.name):
+            return [name for name, _ in names.most_common()]
+        name = self.actors[number]
+        if not name:
+            return []
+        is_sure = name in {actor(m.finding, self.facts.team) for m in problem.open}
+        return [name if is_sure else self.facts.words("proposed", who=name)]
 
     def step(self, finding: SweepFinding) -> str:
         """Return who takes the next step; and which one, unless a job says it.
@@ -222,9 +223,9 @@ class SweepJobs:
         )
         asked = f" · {words('you_decide')}" if decided else ""
         who = clean_text(actor(finding, facts.team), NAME)
-        jobs = dict.fromkeys(j.name for j in self.jobs_of.get(finding.id, ()) if j.name)
-        if names := ", ".join(jobs):
-            return f"→ {names if who in jobs else words('proposed', who=names)}{asked}"
+        jobs = [job.who for job in self.jobs_of.get(finding.id, ()) if job.name]
+        if jobs:
+            return f"→ {', '.join(dict.fromkeys(jobs))}{asked}"
         if decided:
             return f"→ {words('you_decide')}"
         step = prose(finding.next_step, STEP) or words(f"unsaid_{finding.state}")
@@ -271,8 +272,11 @@ class SweepJobs:
         return found
 
     def _line(self, job: TeamJob) -> Line:
-        told = f"{self.facts.listed(job.numbers)} {job.act}", self._times(job)
-        return (" · ".join(filter(None, told)), *(Link("", url) for url in self._links(job)))
+        act = " ".join(filter(None, (self.facts.listed(job.numbers), job.mark, job.act)))
+        return (
+            " · ".join(filter(None, (act, self._times(job)))),
+            *(Link("", url) for url in self._links(job)),
+        )
 
     def _tasks(self) -> dict[tuple[str, int], list[Member]]:
         """Return the issues that no job of somebody is about, by who acts and the number of the

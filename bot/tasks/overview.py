@@ -46,7 +46,7 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     """Parse the lines that rest on findings; `channels`: id of a finding -> its channel."""
     rest: list[str] = []
     decided: list[str] = []
-    main: list[str] = []
+    headline: Statement | None = None
     problems: list[SharedPattern] = []
     placed: set[str] = set()
     pairs: list[tuple[str, str]] = []
@@ -62,16 +62,17 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
             pairs += _pairs(tracked[1], channels)
         elif decision := _DECIDE.match(line):
             decided.append(decision[1])
-        elif headline := _MAIN.match(line):
-            main.append(headline[1])
+        elif main := _MAIN.match(line):
+            known = tuple(dict.fromkeys(id for id in ids_in(main[1]) if id in channels))
+            headline = Statement(SPACED.sub("", main[1]).strip(), known) if known else headline
         else:
             rest.append(line)
-    headlines, first, decisions = (
+    first, decisions = (
         [s for s in statements("\n".join(lines), channels) if s.findings]
-        for lines in (main, rest, decided)
+        for lines in (rest, decided)
     )
     return Overview(
-        headlines[0] if headlines else None,
+        headline,
         tuple(first[:MAX_JOBS]),
         tuple(problems[:MAX_PROBLEMS]),
         tuple(decisions[:MAX_DECISIONS]),

@@ -447,8 +447,10 @@ class Sweep(ReportTask):
 
     def _opening(self, shown: Sequence[SubagentResult]) -> Iterator[Opening]:
         cap = self.view_tokens(len(shown))
-        window = self.request.window.shown(self.request.requester.clock().key)
-        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window}"
+        zone = self.request.requester.clock()
+        window, today = self.request.window, self.request.window.latest.astimezone(zone)
+        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window.shown(zone.key)}"
+        said += f"\nTODAY: {today:%A} {today.day} {today:%B %Y}"
         yield f"{said}\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         views = {r.id for r in shown}
         for source in self.sources:
