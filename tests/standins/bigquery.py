@@ -7,14 +7,9 @@ import base64
 import binascii
 from collections.abc import Mapping
 
-from bot.local.google.api import Call, GoogleRefused, Json
+from bot.local.google.api import Answering, Call, GoogleRefused, Json
 from standins.bigquery_jobs import BigQueryState, Job, allow, job_json, made
 from standins.bigquery_rows import cells
-from standins.google_rules import Method
-
-SCOPES = frozenset({"bigquery", "cloud-platform"})
-READS = SCOPES | {"cloud-platform.read-only"}
-INSERTS = SCOPES | {"devstorage.full_control", "devstorage.read_only", "devstorage.read_write"}
 
 
 def _project(call: Call[BigQueryState]) -> str:
@@ -150,30 +145,11 @@ def _count(call: Call[BigQueryState], name: str, otherwise: int) -> int:
     return int(text) if text else otherwise
 
 
-_AT = "bigquery/v2/projects/{projectId}"
-_PLACE = frozenset({"location"})
 RESULTS = "bigquery.jobs.getQueryResults"
-METHODS: Mapping[str, Method] = {
-    "bigquery.tables.list": Method(
-        "GET", f"{_AT}/datasets/{{datasetId}}/tables", _list_tables, 0, READS,
-        frozenset({"maxResults", "pageToken"}),
-    ),
-    "bigquery.tables.get": Method(
-        "GET", f"{_AT}/datasets/{{datasetId}}/tables/{{tableId}}", _get_table, 0, READS,
-        frozenset({"selectedFields", "view"}),
-    ),
-    "bigquery.jobs.insert": Method(
-        "POST", f"{_AT}/jobs", _insert, 0, INSERTS,
-        body=frozenset({"configuration", "jobReference"}),
-    ),
-    RESULTS: Method(
-        "GET", f"{_AT}/queries/{{jobId}}", _results, 0, READS,
-        _PLACE | {
-            "maxResults", "pageToken", "startIndex", "timeoutMs",
-            "formatOptions.timestampOutputFormat", "formatOptions.useInt64Timestamp",
-        },
-    ),
-    "bigquery.jobs.cancel": Method(
-        "POST", f"{_AT}/jobs/{{jobId}}/cancel", _cancel, 0, SCOPES, _PLACE
-    ),
-}  # fmt: skip
+METHODS: Mapping[str, Answering] = {
+    "bigquery.tables.list": _list_tables,
+    "bigquery.tables.get": _get_table,
+    "bigquery.jobs.insert": _insert,
+    RESULTS: _results,
+    "bigquery.jobs.cancel": _cancel,
+}

@@ -5,12 +5,8 @@ Formulas are kept and not computed: people would see `#FORMULA` there.
 
 from collections.abc import Mapping, Sequence
 
-from bot.local.google.api import Call, GoogleRefused, Json, invalid
-from standins.google_rules import Method
+from bot.local.google.api import Answering, Call, GoogleRefused, Json, invalid
 from standins.sheets_state import Book, Formula, SheetsState, Tab, Value, area_of, values_of
-
-SCOPES = frozenset({"drive", "drive.file", "spreadsheets"})
-READS = SCOPES | {"drive.readonly", "spreadsheets.readonly"}
 
 
 def _book(call: Call[SheetsState]) -> Book:
@@ -144,23 +140,9 @@ def _search(call: Call[SheetsState]) -> Json:
     return {"matchedDeveloperMetadata": rows} if rows else {}
 
 
-_AT = "v4/spreadsheets/{spreadsheetId}"
-_HOW = frozenset({"dateTimeRenderOption", "majorDimension", "valueRenderOption"})
-METHODS: Mapping[str, Method] = {
-    "sheets.spreadsheets.get": Method(
-        "GET", _AT, _get, 0, READS,
-        frozenset(
-            {"commentsViewMode", "excludeTablesInBandedRanges", "includeGridData", "ranges"}
-        ),
-    ),
-    "sheets.spreadsheets.values.batchGet": Method(
-        "GET", f"{_AT}/values:batchGet", _batch_get, 0, READS, _HOW | {"ranges"}
-    ),
-    "sheets.spreadsheets.batchUpdate": Method(
-        "POST", f"{_AT}:batchUpdate", _batch_update, 0, SCOPES, body=frozenset({"requests"})
-    ),
-    "sheets.spreadsheets.developerMetadata.search": Method(
-        "POST", f"{_AT}/developerMetadata:search", _search, 0, SCOPES,
-        body=frozenset({"dataFilters"}),
-    ),
-}  # fmt: skip
+METHODS: Mapping[str, Answering] = {
+    "sheets.spreadsheets.get": _get,
+    "sheets.spreadsheets.values.batchGet": _batch_get,
+    "sheets.spreadsheets.batchUpdate": _batch_update,
+    "sheets.spreadsheets.developerMetadata.search": _search,
+}
