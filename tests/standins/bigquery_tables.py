@@ -9,8 +9,7 @@ from typing import Any
 import duckdb
 
 from bot.local.google.api import GoogleRefused, Json
-from standins.bigquery_jobs import PROJECT, BigQueryState
-from standins.bigquery_rows import Answer, Read
+from standins.bigquery import PROJECT, Answer, BigQueryState, Read
 
 KINDS: Mapping[str, str] = {
     "boolean": "BOOLEAN", "double": "FLOAT", "float": "FLOAT", "decimal": "NUMERIC",

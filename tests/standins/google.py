@@ -19,10 +19,10 @@ from bot.local.google.mbox import Mailbox
 from bot.local.google.server import NOBODY, TOKEN, Sent, answered, body_of, refusal, sent_in
 from standins import bigquery as google_bigquery
 from standins import sheets as google_sheets
-from standins.bigquery_jobs import BigQueryState
+from standins.bigquery import BigQueryState
 from standins.connections import drop_connection
 from standins.google_faults import Dropped, Fault, after, before, next_fault
-from standins.sheets_state import SheetsState
+from standins.sheets import SheetsState
 
 __all__ = ["TOKEN", "Grant", "LocalGoogle"]
 
