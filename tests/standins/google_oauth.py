@@ -83,7 +83,6 @@ class LocalGoogleOauth:
             Route(f"{below}/auth", self._auth),
             Route(f"{below}/token", self._token, methods=["POST"]),
             Route(f"{below}/revoke", self._revoke, methods=["POST"]),
-            Route(f"{below}/tokeninfo", self._tokeninfo, methods=["GET", "POST"]),
         ]
 
     def whose(self, token: str) -> str | None:
@@ -177,15 +176,6 @@ class LocalGoogleOauth:
             return JSONResponse(told, 400)
         self.revoke(held[0].address)
         return JSONResponse({})
-
-    async def _tokeninfo(self, request: Request) -> Response:
-        sent = {**dict(request.query_params), **await self._sent(request)}
-        token = str(sent.get("access_token", ""))
-        if self.whose(token) is None:
-            return JSONResponse({"error": "invalid_token", "error_description": "Bad"}, 400)
-        grant, ends = self._tokens[token]
-        left = {"expires_in": str(int(ends - self.now())), "exp": str(int(ends))}
-        return JSONResponse({"aud": CLIENT_ID, "scope": grant.scope, **left})
 
     def _delegated(self, sent: Json) -> Json:
         """A service account that acts for somebody, or for itself where no mailbox is opened."""

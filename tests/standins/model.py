@@ -26,6 +26,7 @@ from standins.model_checks import MAX_CACHE_MARKS, Rules, check_message_request,
 from standins.model_errors import Refused, error_body, invalid
 from standins.model_faults import (
     SILENT_KINDS,
+    WIRE_KINDS,
     Fault,
     FaultRecord,
     Faults,
@@ -138,6 +139,8 @@ class ModelServer(server.ModelServer):
         self.in_flight_max = 0
         self.fault_log: list[FaultRecord] = []
         self.recorded: list[Json] = []
+        self.answered: list[Json] = []
+        """The messages that left whole."""
         super().__init__(mind)
         self._in_flight = 0
         self._latency_s = latency_s
@@ -208,6 +211,8 @@ class ModelServer(server.ModelServer):
         self._cache.keep(prompt)
         self._gate.settle(model, max_tokens - message["usage"]["output_tokens"])
         headers = self._gate.headers(model)
+        if not (fault and fault.kind in WIRE_KINDS):
+            self.answered.append(message)
         if body.get("stream"):
             return _streamed(message, headers, fault, request_id)
         return _whole(message, headers, fault)
