@@ -414,9 +414,9 @@ class Engine:
         )
         return Brief(draft, Handles(titles), WINDOW, TRUSTED)
 
-    def ask(self, question: str, store: Store) -> Ask:
-        """A parent at work on a question, wired as the product wires it."""
-        app = App(
+    def app(self, store: Store) -> App:
+        """What the tasks of this run need, wired as the product wires it."""
+        return App(
             settings=self.settings,
             options=Options(model="claude"),
             model=self.run.model,
@@ -427,7 +427,10 @@ class Engine:
             problems=(),
             emit=self.run.emit,
         )
-        return Ask(app, self.run, Request(question, WINDOW))
+
+    def ask(self, question: str, store: Store) -> Ask:
+        """A parent at work on a question."""
+        return Ask(self.app(store), self.run, Request(question, WINDOW))
 
 
 @dataclass

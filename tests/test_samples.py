@@ -9,8 +9,7 @@ from gmail_kit import gmail_message, reduced
 
 from bot.local.google.mbox import Mailbox, StoredMessage
 from bot.local.offline.sample import verdict_of
-from bot.local.sample_mailbox import load_sample_mailbox, sample_mails
-from bot.local.sample_workspace import load_sample
+from bot.local.sample_workspace import load_sample, load_sample_mailbox
 from bot.local.workspace import Channel, Message, Workspace
 from bot.tasks.prefilter import why_automatic
 from scopes.mail import MailMessage, MailText, MailThread
@@ -79,12 +78,13 @@ def threads_of(mailbox: Mailbox) -> list[MailThread]:
 
 def test_sixteen_threads_need_no_model(mailbox: Mailbox) -> None:
     filtered = {t.subject for t in threads_of(mailbox) if why_automatic(t, ME)}
-    by_key = defaultdict(list)
-    for (key, _), message in zip(sample_mails(), mailbox.messages, strict=True):
-        by_key[key].append(header(message, "Subject"))
+    subjects: dict[str, str] = {}
+    for message in mailbox.messages:
+        key = header(message, "Message-ID").removeprefix("<").partition(".")[0]
+        subjects.setdefault(key, header(message, "Subject"))
     automatic = {
-        subjects[0]
-        for key, subjects in by_key.items()
+        subject
+        for key, subject in subjects.items()
         if key.startswith(("auto-", "news-")) or key in ("own", "draft", "spam")
     }
     assert len(automatic) == 16

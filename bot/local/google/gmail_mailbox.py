@@ -10,8 +10,14 @@ from email.utils import format_datetime
 from typing import Any
 
 from bot.local.google.api import Answering, Call, GoogleRefused, invalid
-from bot.local.google.gmail_headers import every, first, references, split_headers
-from bot.local.google.gmail_mime import attachment_id, base64url
+from bot.local.google.gmail_mime import (
+    attachment_id,
+    base64url,
+    every,
+    first,
+    references,
+    split_headers,
+)
 from bot.local.google.gmail_search import Query, matches, parsed
 from bot.local.google.gmail_state import (
     SYSTEM_LABELS,

@@ -8,15 +8,18 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
 
-from bot.local.google.gmail_headers import (
+from bot.local.google.gmail_mime import (
     Headers,
+    Part,
     decoded,
     first,
     message_id,
+    parts_of,
     references,
+    snippet,
     split_headers,
+    texts,
 )
-from bot.local.google.gmail_mime import Part, parts_of, snippet, texts
 from bot.local.google.mbox import Mailbox, StoredMessage, new_id
 
 SYSTEM_LABELS = (

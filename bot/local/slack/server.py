@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from bot.local.slack import agents as slack_agents
 from bot.local.slack import chat as slack_chat
 from bot.local.slack import conversations as slack_conversations
 from bot.local.slack import directory as slack_directory
@@ -43,7 +42,6 @@ APP_TOKEN = "xapp-local"
 OPEN = "apps.connections.open"
 
 METHODS = {
-    **slack_agents.METHODS,
     **slack_chat.METHODS,
     **slack_conversations.METHODS,
     **slack_directory.METHODS,
