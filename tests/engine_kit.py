@@ -178,9 +178,9 @@ def turns(*answers: Answer | Callable[[Json], Answer]) -> Mind:
     return mind
 
 
-def always(kind: str, retry_after: float | None = 0) -> Faults:
+def always(kind: str) -> Faults:
     """Every request fails in this way."""
-    return Faults(lambda index, body: Fault(kind, retry_after=retry_after))
+    return Faults(lambda index, body: Fault(kind, retry_after=0))
 
 
 # ---- tools of the tests' own
@@ -244,13 +244,13 @@ def thread_id(channel: int, thread: int, reply: int = 0) -> str:
     return f"{channel_id(channel)}/{START + 3600 * thread + 60 * reply}.000100"
 
 
-def channel_of(number: int, threads: int, prefix: str = "") -> Channel:
+def channel_of(number: int, threads: int) -> Channel:
     """Threads of a question and an answer, in words of their own."""
     messages = []
     for n in range(threads):
         root = thread_id(number, n).partition("/")[2]
         reply = thread_id(number, n, 1).partition("/")[2]
-        said, answered = f"{prefix}q{number}.{n}", f"{prefix}a{number}.{n}"
+        said, answered = f"q{number}.{n}", f"a{number}.{n}"
         messages.append(Message(root, sentence(said), "U0ANA", thread_ts=root))
         messages.append(Message(reply, sentence(answered), "U0LUIS", thread_ts=root))
     return Channel(channel_id(number), f"support-{number}", tuple(messages), ("U0ANA", "U0LUIS"))

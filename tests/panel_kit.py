@@ -40,8 +40,8 @@ CODE = "\n".join(LINES)
 SPECIALISTS = ("security", "performance", "quality", "correctness", "architecture")
 
 
-def material(text: str = CODE, name: str = "app.py") -> ReviewMaterial:
-    return ReviewMaterial(name, "files", (sections_of(name, text),))
+def material(text: str = CODE) -> ReviewMaterial:
+    return ReviewMaterial("app.py", "files", (sections_of("app.py", text),))
 
 
 def point(number: int, category: str = "correctness", **fields: Any) -> Json:

@@ -8,7 +8,7 @@ import pytest
 from gmail_kit import gmail_message, reduced
 
 from bot.local.google.mbox import Mailbox, StoredMessage
-from bot.local.offline.sample import verdict_of
+from bot.local.offline.threads import verdict_of
 from bot.local.sample_workspace import load_sample, load_sample_mailbox
 from bot.local.workspace import Channel, Message, Workspace
 from bot.tasks.prefilter import why_automatic

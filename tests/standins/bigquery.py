@@ -85,7 +85,6 @@ class Job:
     """A job; its result is there from the start, and told from `ready` on."""
 
     id: str
-    sql: str
     configuration: Json
     at: float
     """Seconds since 1970."""
@@ -147,7 +146,7 @@ def made(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
     if dataset != "main":
         tables.tables(dataset)
     now = state.now()
-    job = Job(id, sql, configuration, now, now + state.job_s, Read(), 0, Answer([]))
+    job = Job(id, configuration, now, now + state.job_s, Read(), 0, Answer([]))
     word = WORD.match(sql)
     job.kind = word[1].upper() if word else ""
     if job.kind in CHANGES:  # a dry run tells so, and the account may only read
