@@ -32,8 +32,7 @@ from standins.slack_shown import Shown
 from test_channel_sweep import with_tracker
 
 from bot.local.offline.model import answer as offline
-from bot.local.sample_mailbox import load_sample_mailbox
-from bot.local.sample_workspace import load_sample
+from bot.local.sample_workspace import load_sample, load_sample_mailbox
 from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS, SAMPLE_OWNER
 from bot.local.workspace import micros
 from bot.mailbox.accounts import Credentials, MailboxTokens

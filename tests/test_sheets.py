@@ -12,7 +12,7 @@ import pytest
 from google_data_kit import SHEET, spreadsheet
 from standins.google import LocalGoogle
 from standins.google_faults import Fault
-from standins.sheets_state import Book, Value, book_of
+from standins.sheets import Book, Value, book_of
 
 from bot.approvals.cards import arguments, title
 from scopes import sheets
