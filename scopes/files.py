@@ -14,8 +14,8 @@ from pygit2 import GitError
 
 from scopes.conversations import search_conversations
 from scopes.effects import PROJECT, Access, Effect, FolderId, Prepared
-from scopes.file_lock import run_in_thread
 from scopes.folders.commands import OUTPUT, Commands
+from scopes.folders.folder import run_in_thread
 from scopes.folders.folders import FolderPlace, Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import GitPush, Remote, format_commits
@@ -294,7 +294,7 @@ def _id(place: FolderPlace, path: str, at: str, version: str) -> str:
 def _edit(ctx: ToolContext, place: FolderPlace, path: str, old: str, new: str) -> None:
     folders = _folders(ctx)
     found = folders.read(ctx, place, path)
-    done = folders.log.written(ctx.key)
+    done = folders.log.loaded().done.get(ctx.key)
     if done and done.after == found.digest:  # in an earlier life
         return
     folders.write(ctx, place, path, edited(found, path, old, new))

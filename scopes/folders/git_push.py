@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 import pygit2
 from pygit2.enums import CredentialType, DiffOption
 
-from scopes.file_lock import lock_file
-from scopes.folders.git import HEADS, Repository
-from scopes.folders.git_trees import (
+from scopes.folders.folder import lock_file
+from scopes.folders.git import (
+    HEADS,
     Conflict,
+    Repository,
     call_of,
     commit_at,
     merged_trees,
