@@ -7,9 +7,7 @@ or empty where nothing can be drawn.
 from __future__ import annotations
 
 import io
-import logging
 import math
-import warnings
 from datetime import UTC, datetime
 
 import matplotlib
@@ -24,8 +22,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from scopes.chart_model import Axis, Chart
-from scopes.confinement import confined
-from scopes.programs import limit, serve
+from scopes.confinement import serve_confined
 
 MAX_MEMORY = 2 << 30
 """Of addresses, most of which nothing is kept at."""
@@ -193,7 +190,6 @@ def _whole(series: dict[str, list[float]]) -> bool:
 
 def reply(request: bytes) -> bytes:
     """Return the answer to a request."""
-    limit(seconds=MAX_CPU_S)
     picture = io.BytesIO()
     try:
         drawn(Chart.of(request)).savefig(picture, format="png")
@@ -205,11 +201,7 @@ def reply(request: bytes) -> bytes:
 
 
 def main() -> None:
-    limit(memory=MAX_MEMORY)
-    confined(reads=True)
-    logging.disable()
-    warnings.simplefilter("ignore")  # of letters that no font has
     installed = {font.name for font in fontManager.ttflist}
     matplotlib.rcParams["font.family"] = [name for name in FONTS if name in installed]
     matplotlib.rcParams["text.parse_math"] = False
-    serve(reply)
+    serve_confined(reply, MAX_CPU_S, MAX_MEMORY, reads=True)

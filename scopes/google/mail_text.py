@@ -10,9 +10,7 @@ from __future__ import annotations
 import base64
 import codecs
 import json
-import logging
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from scopes.clean import printable, unified
-from scopes.confinement import confined
+from scopes.confinement import serve_confined
 from scopes.extraction.characters import decoded, line, smuggled
 from scopes.extraction.invite import invitation
 from scopes.extraction.visible import visible_text
@@ -36,7 +34,6 @@ from scopes.google.gmail_threads import (
     unread_message,
 )
 from scopes.mail import MAX_BODY, MAX_DEPTH, MAX_PARTS, Attachment, MailMessage, MailText
-from scopes.programs import limit, serve
 from scopes.tool import readable
 
 Json = Mapping[str, Any]
@@ -93,9 +90,7 @@ class MailPart:
         return (part_of(each, self.fetched) for each in self.inside)
 
     def message(self) -> MailPart:
-        """Return what it carries: Gmail gives the inner message as its one part, or that one's
-        parts.
-        """
+        """Return the message in it, which Gmail gives as its one part, or as that one's parts."""
         if len(self.inside) == 1:
             return part_of(self.inside[0], self.fetched)
         return replace(self, kind="multipart/mixed" if self.inside else "text/plain")
@@ -409,9 +404,7 @@ def _terms(text: str) -> list[str]:
 
 
 def _says_more(one: list[str], two: list[str]) -> bool:
-    """Return whether so many words of `one` in a row are in no three words that `two`
-    has as well.
-    """
+    """Return whether `one` has MIN_RUN words in a row of which `two` has no three in a row."""
     known = set(zip(two, two[1:], two[2:], strict=False))
     found = [three in known for three in zip(one, one[1:], one[2:], strict=False)]
     run = 0
@@ -422,8 +415,8 @@ def _says_more(one: list[str], two: list[str]) -> bool:
     return False
 
 
-MAX_MEMORY, MAX_CPU_S = 512 << 20, 3
-"""Bytes of the program, and seconds of computing for one mail."""
+MAX_CPU_S = 3
+"""Seconds of computing for one mail."""
 NO_SENSE = "what Gmail gave makes no sense"
 NO_CONTENT = "Gmail gave it without its content"
 
@@ -458,15 +451,10 @@ def _read(resource: Json, fetched: Mapping[str, bytes]) -> MailMessage:
 
 def reply(request: bytes) -> bytes:
     """Read the message of a request; return it as JSON."""
-    limit(seconds=MAX_CPU_S)
     resource, coded = json.loads(request)
     texts = {id: base64.b64decode(text) for id, text in coded.items()}
     return MESSAGE.dump_json(message_of(resource, texts))
 
 
 def main() -> None:
-    limit(memory=MAX_MEMORY, file_bytes=0)
-    confined()
-    logging.disable()
-    warnings.simplefilter("ignore")
-    serve(reply)
+    serve_confined(reply, MAX_CPU_S)
