@@ -47,8 +47,6 @@ MAX_ATTACHMENT = 25_000_000
 """Bytes of a file that is read: as much as Gmail attaches to a mail."""
 MAX_CHARS = 400_000
 """Characters that are read of a file, as of a page."""
-MOST_DOCUMENTS = 8
-"""Texts of files that stay in memory, so that the next page needs no second fetch."""
 MAX_LABEL = 225
 """Characters of a label's name (Gmail's limit)."""
 MAX_RECIPIENTS = 25
@@ -319,17 +317,16 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
 
     ToolError where it is not read; it names no file, as a stranger has named that.
     """
+
+    async def fetched() -> DocumentText:
+        return await read_document(await mailbox.attachment(mail.id, file.key), MAX_CHARS)
+
     try:
         if file.size > MAX_ATTACHMENT:
             raise DocumentRefused(f"is larger than {MAX_ATTACHMENT // 1_000_000} MB")
         if not file.key:
             raise DocumentRefused(f"is not handed out by Gmail: {ELSEWHERE}")
-        if id not in mailbox.documents:
-            data = await mailbox.attachment(mail.id, file.key)
-            mailbox.documents[id] = await read_document(data, MAX_CHARS)
-            while len(mailbox.documents) > MOST_DOCUMENTS:
-                mailbox.documents.popitem(last=False)
-        return mailbox.documents[id]
+        return await mailbox.documents.get((id,), fetched)
     except (GoogleAbsent, ValueError):
         refusal = "is not in the mailbox any more"
     except DocumentRefused as error:
@@ -416,9 +413,7 @@ def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator
 
 
 def _cut(item: Item, most: int) -> Iterator[str]:
-    """Yield the text in parts of which each is a line of at most `most` tokens, cut
-    between words.
-    """
+    """Yield the text in lines of at most `most` tokens each, cut between words."""
     room = max(300, 3 * (most - tokens_of(replace(item, text="")) - 10))  # bytes
     rest = item.text
     while len(rest.encode(errors="replace")) > room:

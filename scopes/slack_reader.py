@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from config.words import phrase
+from scopes.cache import Cache, Key
 from scopes.label import WORKSPACE, Label, Readers
 from scopes.members import Members, kind_of
 from scopes.slack_client import Absent, SlackClient
@@ -22,7 +23,7 @@ from scopes.slack_items import (
     row_text,
     ts_of,
 )
-from scopes.tool import BEFORE_WINDOW, Item, Window, has_failed
+from scopes.tool import BEFORE_WINDOW, Item, Window
 
 CONCURRENT_REPLIES = 16
 """Threads fetched at once; Slack allows about 50 calls a minute (tier 3), and refuses the rest."""
@@ -34,38 +35,6 @@ GROWING = 5
 """The week that is asked for fills a page at the most, what went before it many."""
 
 EPOCH = datetime.fromtimestamp(0, UTC)
-
-Key = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchCache:
-    """Answers of one source, for one event loop; a failure is not kept."""
-
-    _tasks: dict[Key, asyncio.Future[Any]] = field(default_factory=dict)
-
-    async def once(self, key: Key, fetch: Callable[[], Awaitable[Any]]) -> Any:
-        """Return what was fetched under this key, or is now."""
-        task = self._tasks.get(key)
-        if task is None or has_failed(task):
-            task = self._tasks[key] = asyncio.ensure_future(fetch())
-        return task.result() if task.done() else await asyncio.shield(task)
-
-    def known(self, key: Key) -> Any:
-        """Return what was fetched under this key; None where nothing was, or not yet."""
-        task = self._tasks.get(key)
-        return task.result() if task and task.done() and not has_failed(task) else None
-
-    def forget(self, *start: str) -> None:
-        """Let go of everything whose key begins so."""
-        for key in [key for key in self._tasks if key[: len(start)] == start]:
-            del self._tasks[key]
-
-    async def aclose(self) -> None:
-        """End what is still being fetched."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +77,7 @@ class SlackReader:
     """Of the requester's message: with it the bot searches public channels for them for a while."""
     members: Members | None = None
     """Lists which channels are public, for all runs; None = each channel is asked about."""
-    _fetched: FetchCache = field(default_factory=FetchCache)
+    _fetched: Cache = field(default_factory=Cache)
     _histories: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(CONCURRENT_HISTORIES)
     )
@@ -146,7 +115,7 @@ class SlackReader:
 
     async def _identity(self) -> dict[str, Any]:
         """Return the user and the workspace of the token."""
-        return dict(await self._fetched.once(("team",), lambda: self.web.call("auth.test")))
+        return dict(await self._fetched.get(("team",), lambda: self.web.call("auth.test")))
 
     async def channels(self) -> list[ChannelInfo]:
         """Channels that the token can see and that are not archived, by name."""
@@ -168,7 +137,7 @@ class SlackReader:
             ]
             return sorted(found, key=lambda c: c.name)
 
-        return list(await self._fetched.once(("channels",), fetch))
+        return list(await self._fetched.get(("channels",), fetch))
 
     async def people(self) -> dict[str, str]:
         """User id -> the name shown, made unique with the id where two share one."""
@@ -180,7 +149,7 @@ class SlackReader:
                 seen[name] = seen.get(name, 0) + 1
             return {k: f"{n} ({k})" if seen[n] > 1 else n for k, n in names.items()}
 
-        return dict(await self._fetched.once(("people",), fetch))
+        return dict(await self._fetched.get(("people",), fetch))
 
     async def kinds(self) -> dict[str, str]:
         """Return user id -> what they are here, of all that the workspace lists."""
@@ -189,13 +158,13 @@ class SlackReader:
             team = str((await self._identity()).get("team_id") or "")
             return {str(u["id"]): kind_of_person(u, team) for u in await self._users()}
 
-        return dict(await self._fetched.once(("kinds",), fetch))
+        return dict(await self._fetched.get(("kinds",), fetch))
 
     async def _users(self) -> list[dict[str, Any]]:
         async def fetch() -> list[dict[str, Any]]:
             return [user async for user in self.web.pages("users.list", "members")]
 
-        return list(await self._fetched.once(("users",), fetch))
+        return list(await self._fetched.get(("users",), fetch))
 
     async def user(self, user: str) -> Mapping[str, Any]:
         return dict((await self.web.call("users.info", user=user))["user"])
@@ -224,7 +193,7 @@ class SlackReader:
                     raise
                 return await fetch(self.user_web)
 
-        label = await self._fetched.once(("label", channel), by_either)
+        label = await self._fetched.get(("label", channel), by_either)
         assert isinstance(label, Label)
         return label
 
@@ -236,7 +205,7 @@ class SlackReader:
         `Absent` when the channel is not there for this token.
         """
         key = _key(channel, window)
-        found: list[SlackConversation] = await self._fetched.once(
+        found: list[SlackConversation] = await self._fetched.get(
             key, lambda: self._read(channel, window)
         )
         return [c for c in found if c.root.at and window.opens(c.root.at)]
@@ -308,7 +277,7 @@ class SlackReader:
 
     def _known(self, channel: str, ts: str, window: Window) -> SlackConversation | None:
         """Return a thread that was read with its channel."""
-        found: list[SlackConversation] = self._fetched.known(_key(channel, window)) or []
+        found: list[SlackConversation] = self._fetched.known(*_key(channel, window)) or []
         id = f"{channel}/{ts}"
         return next((c for c in found if any(item.id == id for item in c.items)), None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -210,11 +209,6 @@ def iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def has_failed(task: asyncio.Future[Any]) -> bool:
-    """Return whether it ended without a result, so that it is to be tried again."""
-    return task.done() and (task.cancelled() or task.exception() is not None)
-
-
 async def nobody(thing: str) -> bool:
     """Nothing may be read: the gate has not said otherwise."""
     return False
@@ -278,9 +272,7 @@ class ToolResult:
 
 
 def not_found(kind: str, value: str) -> str:
-    """Return the one answer for what is absent, hidden or outside the handles: they
-    look the same.
-    """
+    """Return the one answer for what is absent, hidden or outside the handles."""
     return f"No {kind} {one_line(value)[:80]}. Use an id that you were given or that a tool listed."
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from scopes.documents.text import DocumentText
+from scopes.cache import Cache
 from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail_compose import (
@@ -33,7 +32,6 @@ from scopes.google.gmail_threads import (
 )
 from scopes.mail import Changes, MailLabel, MailMessage, MailThread, ThreadRef
 from scopes.programs import WorkerDied, WorkerProcess
-from scopes.tool import has_failed
 
 ME = "me"
 """The mailbox of whoever the token is from."""
@@ -78,8 +76,8 @@ def _bears(message: Mapping[str, Any], mail: Composed) -> bool:
 
 READER = WorkerProcess("scopes.google.mail_text", seconds=5.0)
 """Reads the mails of this process: what strangers wrote is parsed in no other one."""
-MOST_KEPT = 100
-"""Threads that stay in memory."""
+MOST_KEPT, MOST_DOCUMENTS = 100, 8
+"""Threads, and texts of attached files, that stay in memory."""
 
 
 class HistoryTooOld(Exception):
@@ -99,8 +97,8 @@ class Gmail:
         self._get_thread: Any = self._users.threads().get  # the library makes its methods anew
         self._address = ""
         self._labels: list[MailLabel] | None = None
-        self._threads: OrderedDict[str, asyncio.Task[MailThread]] = OrderedDict()
-        self.documents: OrderedDict[str, DocumentText] = OrderedDict()
+        self._threads = Cache(most=MOST_KEPT)
+        self.documents = Cache(most=MOST_DOCUMENTS)
         """Texts of the attachments that were read last, by item id."""
 
     async def address(self) -> str:
@@ -128,13 +126,7 @@ class Gmail:
 
     async def thread(self, id: str) -> MailThread:
         """Return the whole thread. Raises GoogleAbsent. What was read once is not fetched again."""
-        task = self._threads.get(id)
-        if task is None or has_failed(task):
-            task = self._threads[id] = asyncio.ensure_future(self._thread(id))
-            while len(self._threads) > MOST_KEPT:
-                self._threads.popitem(last=False)
-        self._threads.move_to_end(id)
-        return await asyncio.shield(task)
+        return await self._threads.get((id,), lambda: self._thread(id))
 
     async def _thread(self, id: str) -> MailThread:
         request = self._get_thread(userId=ME, id=id, format="full")
@@ -219,7 +211,7 @@ class Gmail:
             return
         request = self._users.threads().modify(userId=ME, id=thread, body=body)
         await self.google.call(request, UNITS["threads.modify"])
-        self._threads.pop(thread, None)
+        self._threads.forget(thread)
 
     async def _known(self, name: str) -> str:
         """Return the id of a label; Gmail takes names that differ in case alone for the same."""
@@ -252,7 +244,7 @@ class Gmail:
         request = self._users.drafts().create(userId=ME, body={"message": message})
         look = partial(self._drafted, thread.id, mail)
         made = await self._once(request, UNITS["drafts.create"], look)
-        self._threads.pop(thread.id, None)
+        self._threads.forget(thread.id)
         return made
 
     async def send(
@@ -289,9 +281,7 @@ class Gmail:
         raise AssertionError("unreachable")
 
     async def _drafted(self, thread: str, mail: Composed) -> str:
-        """Return the id of the draft that bears the mark, or of the message where it was sent by
-        now.
-        """
+        """Return the id of the draft that bears the mark, or of the message if it was sent."""
         request = self._users.threads().get(
             userId=ME, id=thread, format="metadata", metadataHeaders=[MARK]
         )
