@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 import sqlalchemy as sa
-from pydantic import BaseModel, SecretStr, field_serializer
+from pydantic import SecretStr
 
 from bot.errors import SetupError, StoreError
 from bot.log import learn
@@ -31,33 +31,19 @@ from config.settings import Settings
 from config.words import Text, phrase
 from scopes.google.auth import (
     GoogleAccess,
-    GoogleTokens,
+    MailboxTokens,
     delegated_credentials,
     token_credentials,
     user_credentials,
 )
 from scopes.google.client import GoogleClient, Quota
-from scopes.google.errors import GoogleError
+from scopes.google.errors import MODIFY, GoogleError
 from scopes.google.gmail import Gmail
 
 log = logging.getLogger(__name__)
 
 PROVIDER = "google"
 """The provider of all stored tokens."""
-
-
-class MailboxTokens(BaseModel, frozen=True):
-    """The OAuth tokens that open one mailbox."""
-
-    access_token: SecretStr
-    refresh_token: SecretStr
-    expires_at: datetime | None = None
-    """End of the access token; None = not known."""
-    address: str = "a mailbox"
-
-    @field_serializer("access_token", "refresh_token", when_used="json")
-    def _plain(self, token: SecretStr) -> str:
-        return token.get_secret_value()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +113,6 @@ def _learn(tokens: MailboxTokens) -> None:
     learn(token.get_secret_value() for token in (tokens.access_token, tokens.refresh_token))
 
 
-SCOPE = "https://www.googleapis.com/auth/gmail.modify"
-"""The one OAuth scope that is requested: docs/google.md says why this, and why no other."""
 PERMISSIONS_PAGE = "https://myaccount.google.com/permissions"
 _GMAIL = "https://gmail.googleapis.com"
 _CODE = re.compile(r"[a-z][a-zA-Z_]{1,40}")
@@ -171,7 +155,7 @@ class GoogleOauth:
             "client_id": self.client_id,
             "redirect_uri": redirect_uri,
             "response_type": "code",
-            "scope": SCOPE,
+            "scope": MODIFY,  # docs/google.md says why this, and no other
             "state": state,
             "code_challenge": challenge.decode().rstrip("="),
             "code_challenge_method": "S256",
@@ -184,7 +168,7 @@ class GoogleOauth:
         """Return the tokens for the code of a person who came back; `address` is their mailbox."""
         form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
         answer = await self._post(self.token_url, self._as_client(form))
-        if SCOPE not in str(answer.get("scope") or "").split():
+        if MODIFY not in str(answer.get("scope") or "").split():
             raise ConnectFailed("no_scope")
         refresh = answer.get("refresh_token")
         if not refresh:
@@ -348,9 +332,8 @@ async def mail_credentials(
     endpoint = settings.endpoints.google_oauth_endpoint
     if stored:
         client = needed_oauth(settings)
-        access, refresh = stored.access_token, stored.refresh_token
         return user_credentials(
-            GoogleTokens(access.get_secret_value(), refresh.get_secret_value(), stored.expires_at),
+            stored,
             client.client_id,
             client.client_secret.get_secret_value(),
             endpoint,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import httplib2  # type: ignore[import-untyped]
 from google.auth.exceptions import RefreshError, TransportError
 from google.oauth2 import service_account
 from google_auth_httplib2 import Request  # type: ignore[import-untyped]
+from pydantic import BaseModel, SecretStr, field_serializer
 
 from config.words import Text
 from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked
@@ -22,14 +23,18 @@ TOKEN_URI = "https://oauth2.googleapis.com/token"
 CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_client"})
 
 
-@dataclass(frozen=True, slots=True)
-class GoogleTokens:
-    """The tokens from Google since a user connected a mailbox."""
+class MailboxTokens(BaseModel, frozen=True):
+    """The OAuth tokens that open one mailbox."""
 
-    access: str = field(repr=False)
-    refresh: str = field(repr=False)
-    expires: datetime | None
-    """UTC; None = not known, and the access token is used until Google refuses it."""
+    access_token: SecretStr
+    refresh_token: SecretStr
+    expires_at: datetime | None = None
+    """End of the access token; None = not known."""
+    address: str = "a mailbox"
+
+    @field_serializer("access_token", "refresh_token", when_used="json")
+    def _plain(self, token: SecretStr) -> str:
+        return token.get_secret_value()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +85,7 @@ class GoogleAccess:
             return str(self._credentials.token)
 
     def refused(self) -> GoogleRevoked:
-        """Return what it means that Google refuses to renew a token, or one that it has
-        just given.
-        """
+        """Return the error for a token that Google refuses to renew, or has just given."""
         return GoogleRevoked(self._sentences.revoked, 401, "authError")
 
     def _refresh(self) -> None:
@@ -121,7 +124,7 @@ def token_credentials(token: str) -> GoogleAccess:
 
 
 def user_credentials(
-    tokens: GoogleTokens,
+    tokens: MailboxTokens,
     client_id: str,
     client_secret: str,
     oauth_endpoint: str | None = None,
@@ -133,12 +136,12 @@ def user_credentials(
     is nowhere stored: the refresh token stays the same.
     """
     inner = google.oauth2.credentials.Credentials(  # type: ignore[no-untyped-call]
-        tokens.access,
-        refresh_token=tokens.refresh,
+        tokens.access_token.get_secret_value(),
+        refresh_token=tokens.refresh_token.get_secret_value(),
         token_uri=_token_uri(oauth_endpoint),
         client_id=client_id,
         client_secret=client_secret,
-        expiry=tokens.expires and tokens.expires.astimezone(UTC).replace(tzinfo=None),
+        expiry=tokens.expires_at and tokens.expires_at.astimezone(UTC).replace(tzinfo=None),
     )
     return GoogleAccess(inner, USER, timeout_s, direct=oauth_endpoint is not None)
 
