@@ -233,9 +233,7 @@ def _size(file: Path, room: int) -> int:
 
 
 def _reason(error: Exception, file: Path) -> str:
-    """Return what an operator can do about it, or what a reader says, without where the
-    file lies.
-    """
+    """Return what an operator can do about it, or what a reader says, without the path."""
     if isinstance(error, OSError):
         return "it may not be read" if isinstance(error, PermissionError) else "it cannot be read"
     code = getattr(error, "sqlite_errorcode", None)
