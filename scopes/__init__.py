@@ -150,9 +150,7 @@ def _outside(name: str, parts: Iterable[str], clients: Mapping[type, object]) ->
 
 
 def offering(clients: Mapping[type, object]) -> list[str]:
-    """Return the scopes that have a tool of their own with these clients: without a mailbox `email`
-    could do nothing but what `notes` does.
-    """
+    """Return the scopes that have a tool of their own with these clients, such as a mailbox."""
     known, own = names_in(clients), outside(clients)
     found = [
         name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.tools(name)

@@ -221,9 +221,7 @@ def unsettled(text: str) -> int:
 
 
 def _of_word(text: str, at: int) -> int:
-    """Return where the word begins that a place is in or behind: what stands right before it may be
-    a part of the same word, or of a key.
-    """
+    """Return where the word begins that ends at a place: it may be a part of the same key."""
     word = text[:at].rsplit(None, 1)[-1:]
     return at - len(word[0]) if word and text[:at].endswith(word[0]) else at
 

@@ -281,9 +281,7 @@ async def _where(
 
 
 def _listed(place: FolderPlace) -> str:
-    """Return a key of `undone`: a list that was cut, which a search or a look at a file
-    continues.
-    """
+    """Return the key of `undone` for a list that was cut; a search or a read continues it."""
     return f"list {place.handle}"
 
 

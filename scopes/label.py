@@ -54,9 +54,7 @@ class Label:
         )
 
     def within(self, other: Label) -> bool:
-        """Return whether this label is no higher than `other`: all who may read that
-        may read this.
-        """
+        """Return whether all who may read what `other` labels may read this."""
         return _meet(self.readers, other.readers) == other.readers
 
     def to_json(self) -> dict[str, object]:

@@ -196,9 +196,7 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
 
 
 def _named(people: Sequence[str], address: str) -> str:
-    """Return the first few, the mailbox's owner wherever they stand, and how many more
-    there are.
-    """
+    """Return the first few, with the mailbox's owner, and the number of the others."""
     shown = [p for k, p in enumerate(people) if k < SHOWN or address.lower() in p.lower()]
     left = len(people) - len(shown)
     return ", ".join([*shown, f"and {left} more"] if left else shown)

@@ -37,9 +37,7 @@ def space_of(handle: str, owner: str | None) -> str:
 
 
 async def held(ctx: ToolContext) -> list[str]:
-    """Return the spaces that a context was given and its requester may read just now, their own
-    first.
-    """
+    """Return the spaces that a context holds and its requester may read now, their own first."""
     given = [h for h in ctx.handles.titles if h.startswith(f"{NOTES}:") and h != OPEN_NOTES]
     own = [OPEN_NOTES] if OPEN_NOTES in ctx.handles.titles else []
     return own + [handle for handle in given if await ctx.may_read(handle)]

@@ -205,9 +205,7 @@ SYSTEM: dict[str, Colour] = {
 
 @lru_cache(maxsize=2000)
 def colours_in(value: str) -> tuple[Colour, ...]:
-    """Return every colour that a CSS value names, in its order: the stops of a gradient, one in a
-    mix.
-    """
+    """Return every colour that a CSS value names, in its order, such as the stops of a gradient."""
     return tuple(_found(tinycss2.parse_component_value_list(value[:MAX_CHARS], True)))
 
 

@@ -244,9 +244,7 @@ class _Page:
 
 
 def _hints(tag: str, held: Mapping[str, str], above: Style) -> list[tuple[str, str]]:
-    """Return what a browser gives an element before any style sheet: attributes of old, and
-    `hidden`.
-    """
+    """Return what old attributes and `hidden` declare, before any style sheet."""
     hints = [("white-space", "pre")] if tag in ("pre", "listing", "xmp", "plaintext") else []
     if tag == "a" and "href" in held:
         red, green, blue, _ = above.link

@@ -182,9 +182,7 @@ class Folder:
 
     @property
     def _beside(self) -> str:
-        """Return what a file is called, in its folder, until it is whole: one name for
-        each lock.
-        """
+        """Return the name of a file, in its folder, until it is whole: one for each lock."""
         return f".assistant-{hashlib.sha256(str(self.lock).encode()).hexdigest()[:12]}.tmp"
 
     def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
@@ -245,9 +243,7 @@ class Closed(ToolError):
 
 
 def _step(here: int, name: str, make: bool) -> int | None:
-    """Return the folder of this name in the open one, made where it is missing and
-    `make` says so.
-    """
+    """Return the folder of this name in the open one, made if `make` says so."""
     for _ in range(2):
         try:
             return os.open(name, DIRECTORY, dir_fd=here)

@@ -101,9 +101,7 @@ class Folders:
         return only("folder", [h for h in found if h != RUN_FOLDER] or found)
 
     def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> FolderPlace:
-        """Return where a context works: in the folder itself; in a git project on branches, once
-        it writes, or others of its run have committed.
-        """
+        """Return where a context works: in a git project on branches, once its run writes there."""
         project = self.projects.get(handle)
         if project is None:
             return self._run_place(handle, writes)

@@ -89,9 +89,7 @@ MAX_SUBJECT = 200
 
 
 def apart() -> None:
-    """Let libgit2 read no settings of a user or of this machine, nor wait for a server for ever;
-    what it has written is on the disk.
-    """
+    """Let libgit2 read no settings, never wait for ever, and sync what it writes to disk."""
     pygit2.settings.enable_fsync_gitdir(True)
     for level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG):
         pygit2.settings.search_path[level] = ""

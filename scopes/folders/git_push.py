@@ -167,9 +167,7 @@ def _is_in(repo: pygit2.Repository, commit: pygit2.Commit, there: pygit2.Commit 
 
 
 def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit) -> pygit2.Commit:
-    """Return the commit with `head` below it: itself where that is so, else its change
-    made again.
-    """
+    """Return the commit if `head` is below it, else its change made again on top of it."""
     parent = parent_of(commit)
     if parent is not None and parent.id == head.id:
         return commit

@@ -217,9 +217,7 @@ def listing(folder: FileTree, path: str) -> tuple[dict[str, list[str]], str, lis
 
 
 def _readable(entries: Iterable[FolderEntry], *more: str) -> list[str]:
-    """Return the paths of the files among entries, and of those of the kinds `more`, with a slash
-    behind.
-    """
+    """Return the paths of the files among entries, and of the kinds `more` with a slash."""
     kept = [e for e in entries if e.kind in ("file", *more) and not is_skipped(e.path)]
     return [f"{e.path}/" if e.kind == "folder" else e.path for e in kept]
 

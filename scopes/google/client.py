@@ -208,9 +208,7 @@ class GoogleClient:
 
 
 def _pause(fault: GoogleFault, attempt: int) -> float:
-    """Return the seconds before the next attempt: what Google asks, up to the cap, or backoff with
-    jitter.
-    """
+    """Return the seconds before the next attempt: as Google asks, or backoff with jitter."""
     if fault.wait is not None:
         return min(fault.wait, RETRY_AFTER_CAP_S) + random.uniform(0.0, 0.5)
     return min(BACKOFF_CAP_S, 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)

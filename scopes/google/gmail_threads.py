@@ -108,9 +108,7 @@ def _from(words: Sequence[str], at: int) -> Iterator[str]:
 
 
 def without_repeats(bodies: Sequence[str]) -> list[str]:
-    """Return the texts of one thread's messages, oldest first, without what they quote of each
-    other.
-    """
+    """Return the texts of a thread's messages, oldest first, without what they quote of others."""
     heard, left = _Heard(), []
     for body in bodies:
         lines = list(_lines(body[:MAX_LOOKED_AT]))
@@ -241,9 +239,7 @@ def content_of(resource: Json, id: str) -> bytes:
 
 
 def _is_text(payload: Json) -> bool:
-    """Return whether it is read: an attached text is listed only, an invitation is read in any
-    case.
-    """
+    """Return whether it is read: an attached text is not, an invitation always."""
     kind = str(payload.get("mimeType") or "").lower()
     if kind not in ("text/plain", "text/html"):
         return kind == "text/calendar"

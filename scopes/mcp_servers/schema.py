@@ -39,9 +39,7 @@ class Unfit(Exception):
 
 
 def plain(text: object, limit: int) -> str:
-    """Return the text of somebody outside: one line, nothing hidden, no markup, at most so many
-    characters.
-    """
+    """Return a stranger's text on one line, cut at `limit`, with nothing hidden and no markup."""
     said = one_line(printable(readable(str(text)[: limit * 8]))).translate(_BRACKETS)
     return said if len(said) <= limit else f"{said[: limit - 1]}…"
 

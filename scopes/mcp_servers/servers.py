@@ -172,9 +172,7 @@ class Connection:
         self._wanted.set()
 
     def patience_s(self) -> float:
-        """Return the seconds that are worth waiting for it: more while it starts for
-        the first time.
-        """
+        """Return the seconds to wait for it: more while it starts for the first time."""
         started = self._clock() - self._began
         return PATIENCE_S if self.trouble or self._client else max(PATIENCE_S, START_S - started)
 
