@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from config.settings import Settings, load_settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo
 from subagents.brief import Brief, BriefDraft

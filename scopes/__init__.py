@@ -9,8 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
-from scopes.clients import names_in
-from scopes.tool import Tool
+from scopes.tool import Tool, names_in
 
 MODULES: Final = {
     "slack": "scopes.slack",
@@ -52,7 +51,7 @@ that is not here needs none."""
 
 PARENT: Final = (
     *("scopes.slack", "scopes.notes"),
-    *("scopes.schedules", "scopes.preferences", "scopes.questions"),
+    *("scopes.schedules", "scopes.preferences"),
 )
 """Modules of the tools that a parent may be offered; those of the last line are for it alone."""
 

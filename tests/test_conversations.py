@@ -25,8 +25,7 @@ from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import conversations
 from scopes.conversations import MAX_HITS, Conversations
-from scopes.effects import OPEN_NOTES
-from scopes.handles import Handles
+from scopes.effects import OPEN_NOTES, Handles
 from scopes.label import TRUSTED, Label
 from scopes.slack_client import Absent
 from scopes.slack_reader import SlackReader

@@ -18,9 +18,8 @@ import scopes
 from bot.memory import NoteStore, ResourceStore
 from bot.storage.database import Database
 from scopes.documents.text import DocumentRefused
-from scopes.effects import RUN_FOLDER
+from scopes.effects import RUN_FOLDER, Handles
 from scopes.folders.commands import copied
-from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label
 from scopes.notes import Notes

@@ -20,7 +20,7 @@ from bot.storage.database import Database
 from bot.tooling.web import WebTools
 from config.settings import load_settings
 from scopes.documents.text import DocumentRefused, PageText
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.pages.pages import Pages, read_page

@@ -23,9 +23,9 @@ from bot.storage.budget import StoredBudget
 from bot.tooling.provider import Toolkit
 from bot.tooling.web import bind
 from config.sections import LimitSettings
-from scopes.clients import with_clients
 from scopes.google.gmail import Gmail
 from scopes.slack_reader import SlackReader
+from scopes.tool import with_clients
 from subagents.brief import SpawnedBrief, brief_of, brief_to_json
 from subagents.budget import NANO, Caps
 from subagents.directory import Directory

@@ -37,9 +37,9 @@ from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgen
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
 from config.words import ENGLISH, current, in_language, phrase
+from scopes.effects import Handles
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail
-from scopes.handles import Handles
 from scopes.mail import MailThread, ThreadRef, item_of, link_of
 from scopes.tool import Item, Window, estimate_tokens, iso
 from subagents.brief import Brief, BriefDraft

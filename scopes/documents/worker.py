@@ -6,7 +6,6 @@ What a document is, its content tells, and never its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from io import BytesIO
 from typing import Final
@@ -14,11 +13,20 @@ from zipfile import ZipFile
 
 from lxml import etree
 
-from scopes.clean import printable
+from scopes.clean import BOMS, printable
 from scopes.confinement import serve_confined
-from scopes.documents import pdf, slides, word, workbook
-from scopes.documents.text import DocumentRefused, DocumentText, facts_of, json_reply, pictures
-from scopes.extraction.characters import BOMS
+from scopes.documents import pdf
+from scopes.documents.slides import Presentation
+from scopes.documents.text import (
+    DocumentRefused,
+    DocumentText,
+    beginning,
+    facts_of,
+    json_reply,
+    pictures,
+)
+from scopes.documents.word import WordDocument
+from scopes.documents.workbook import ExcelWorkbook
 from scopes.extraction.visible import visible_text
 
 MAX_CPU_S: Final = 2
@@ -31,11 +39,7 @@ MAX_TEXT: Final = 4_000_000
 """Characters of a plain text."""
 OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """What Office before 2007 begins a file with, and any Office one that has a password."""
-OFFICE: Final[Mapping[str, Callable[[BytesIO, int], DocumentText]]] = {
-    "word/": word.text_of,
-    "ppt/": slides.text_of,
-    "xl/": workbook.text_of,
-}
+OFFICE: Final = {"word/": WordDocument, "ppt/": Presentation, "xl/": ExcelWorkbook}
 """Where the parts of an Office file stand -> what reads it."""
 OLD: Final = {
     "EncryptedPackage": "has a password, which I cannot open: send it without one",
@@ -96,12 +100,12 @@ def _office(data: bytes, max_chars: int) -> DocumentText:
             "not open: send a smaller file"
         )
     names = [part.filename for part in parts]
-    reader = next(
-        (read for folder, read in OFFICE.items() if any(n.startswith(folder) for n in names)), None
-    )
-    if reader is None or "[Content_Types].xml" not in names or "xl/workbook.bin" in names:
+    known = [kind for folder, kind in OFFICE.items() if any(n.startswith(folder) for n in names)]
+    if not known or "[Content_Types].xml" not in names or "xl/workbook.bin" in names:
         raise DocumentRefused(UNKNOWN)
-    return reader(file, max_chars)
+    reading = known[0](file)
+    text, cut = beginning(reading.lines(), max_chars)
+    return DocumentText(text, facts_of(*reading.facts()), cut)
 
 
 def _page(data: bytes, max_chars: int) -> DocumentText:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from scopes.clean import printable
-from scopes.extraction.characters import decoded, line, smuggled
+from scopes.clean import decoded, line, printable, smuggled
 from scopes.extraction.style import Style, colour, styled
 from scopes.extraction.stylesheet import CssSheet, declarations
 

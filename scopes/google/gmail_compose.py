@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 
-from scopes.extraction.characters import line
+from scopes.clean import line
 from scopes.mail import MailMessage, MailThread
 from scopes.tool import readable
 

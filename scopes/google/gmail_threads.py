@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from scopes.extraction.characters import line
+from scopes.clean import line
 from scopes.mail import (
     ELSEWHERE,
     MAX_BODY,

@@ -19,9 +19,8 @@ from email.utils import getaddresses, parsedate_to_datetime
 from itertools import islice
 from typing import Any
 
-from scopes.clean import printable, unified
+from scopes.clean import decoded, line, printable, smuggled, unified
 from scopes.confinement import serve_confined
-from scopes.extraction.characters import decoded, line, smuggled
 from scopes.extraction.invite import invitation
 from scopes.extraction.visible import visible_text
 from scopes.google.gmail_threads import (

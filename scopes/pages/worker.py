@@ -11,11 +11,10 @@ from urllib.parse import quote, urldefrag, urljoin
 import trafilatura
 from lxml import etree
 
-from scopes.clean import printable
+from scopes.clean import decoded, printable
 from scopes.confinement import serve_confined
 from scopes.documents import pdf
 from scopes.documents.text import DocumentRefused, PageText, json_reply
-from scopes.extraction.characters import decoded
 from scopes.extraction.visible import source_of, visible_page
 
 MAX_CPU_S = 8

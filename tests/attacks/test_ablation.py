@@ -36,9 +36,9 @@ import subagents.gate
 import subagents.result
 from bot.approvals.service import CLICK_RULES
 from config.settings import Settings
+from scopes.effects import Handles
 from scopes.extraction import visible
 from scopes.extraction.visible import Visible
-from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from subagents.delegation import Delegation
 from subagents.rules import RULES
