@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from scopes.databases.allow_list import REFUSED
 from scopes.databases.statement import refusal
@@ -50,6 +50,7 @@ class BigQuery:
     Its methods raise GoogleError for what no model can fix.
     """
 
+    dialect: ClassVar = "BigQuery"
     google: GoogleClient
     project: str
     dataset: str
@@ -63,10 +64,6 @@ class BigQuery:
         self._service: Any = self.google.service("bigquery", "v2", "bigquery/v2/")
 
     @property
-    def dialect(self) -> str:
-        return "BigQuery"
-
-    @property
     def most_bytes(self) -> int:
         """Return what may be read for the budget."""
         return max(1, int(self.usd / USD_PER_TIB * TIB))
@@ -76,7 +73,7 @@ class BigQuery:
         listing = self._service.tables()
         request = listing.list(projectId=self.project, datasetId=self.dataset, maxResults=PAGE)
         while request is not None:
-            page = await self.google.call(request, 0)
+            page = await self.google.call(request)
             for each in page.get("tables") or ():
                 name = str(each["tableReference"]["tableId"])
                 found.append(TableInfo(name, note=kind_of(each)))
@@ -91,7 +88,7 @@ class BigQuery:
             return None
         where = {"projectId": self.project, "datasetId": self.dataset, "tableId": name}
         try:
-            found = await self.google.call(self._service.tables().get(**where), 0)
+            found = await self.google.call(self._service.tables().get(**where))
         except GoogleError as error:
             if isinstance(error, GoogleAbsent) or _is_closed(error):
                 return None
@@ -149,7 +146,7 @@ class BigQuery:
         """
         body = {"configuration": {**asked, "dryRun": True}}
         request = self._service.jobs().insert(projectId=self.project, body=body)
-        answer = await self.google.call(request, 0)
+        answer = await self.google.call(request)
         statistics = answer.get("statistics") or {}
         found = statistics.get("query") or {}
         if found.get("statementType") != "SELECT":
@@ -188,7 +185,7 @@ class BigQuery:
         """
         request = self._service.jobs().insert(projectId=self.project, body=body)
         try:
-            answer = await self.google.call(request, 0)
+            answer = await self.google.call(request)
         except GoogleError as error:
             if error.code != 409:
                 raise
@@ -208,7 +205,7 @@ class BigQuery:
             formatOptions_useInt64Timestamp=True,
         )
         while request is not None and len(rows) < max_rows and size <= self.max_bytes:
-            page = await self.google.call(request, 0)
+            page = await self.google.call(request)
             if not page.get("jobComplete"):
                 await asyncio.sleep(0.1)
                 continue
@@ -224,7 +221,7 @@ class BigQuery:
     async def _cancel(self, job: Json) -> None:
         with suppress(GoogleError, TimeoutError):  # BigQuery ends it by jobTimeoutMs otherwise
             async with asyncio.timeout(CANCEL_S):
-                await self.google.call(self._service.jobs().cancel(**_place_of(job)), 0)
+                await self.google.call(self._service.jobs().cancel(**_place_of(job)))
 
     async def aclose(self) -> None:
         await self.google.aclose()

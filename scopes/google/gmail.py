@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -37,23 +38,16 @@ ME = "me"
 """The mailbox of whoever the token is from."""
 PAGE = 500
 """Objects asked for in one call of a paged method."""
-UNITS: Mapping[str, int] = {
-    "profile": 1, "threads.list": 10, "threads.get": 40, "threads.modify": 10, "messages.get": 20,
-    "messages.list": 5, "messages.send": 100, "attachment": 5, "history": 2, "labels.list": 1,
-    "labels.create": 5, "drafts.list": 5, "drafts.create": 10,
-}  # fmt: skip
-"""What calls cost in Gmail's quota (developers.google.com/gmail/api/reference/quota; the prices of
-`get` are those for projects made since May 2026)."""
 
 
 async def pages(
-    google: GoogleClient, method: Callable[..., Any], units: int, asked: Mapping[str, Any]
+    google: GoogleClient, method: Callable[..., Any], asked: Mapping[str, Any]
 ) -> AsyncIterator[Mapping[str, Any]]:
     """Yield every page of a paged method."""
     token, seen = "", {""}
     while True:
         more = {"pageToken": token} if token else {}
-        page = await google.call(method(userId=ME, **asked, **more), units)
+        page = await google.call(method(userId=ME, **asked, **more))
         yield page
         token = str(page.get("nextPageToken") or "")
         if token in seen:
@@ -117,7 +111,7 @@ class Gmail:
         asked |= {"q": query} if query else {}
         found: dict[str, ThreadRef] = {}
         listing = self._users.threads().list
-        async for page in pages(self.google, listing, UNITS["threads.list"], asked):
+        async for page in pages(self.google, listing, asked):
             refs = map(_ref, page.get("threads") or ())
             found |= {ref.id: ref for ref in refs if ref.id not in found}
             if limit is not None and len(found) >= limit:
@@ -130,7 +124,7 @@ class Gmail:
 
     async def _thread(self, id: str) -> MailThread:
         request = self._get_thread(userId=ME, id=id, format="full")
-        resource = await self.google.call(request, UNITS["threads.get"])
+        resource = await self.google.call(request)
         messages = [each for each in resource.get("messages") or () if isinstance(each, Mapping)]
         if not messages:
             raise GoogleAbsent("There is no message in this thread any more.", 404)
@@ -146,16 +140,14 @@ class Gmail:
 
     async def _texts(self, message: Mapping[str, Any]) -> Mapping[str, bytes]:
         """Return what Gmail keeps apart of a message's text, by attachment id."""
-        ids = apart(message)
-        texts = await asyncio.gather(*(self._text(str(message.get("id")), id) for id in ids))
-        return {id: text for id, text in zip(ids, texts, strict=True) if text is not None}
+        found: dict[str, bytes] = {}
 
-    async def _text(self, message: str, id: str) -> bytes | None:
-        """Return a text that Gmail keeps apart; None where it is gone."""
-        try:
-            return await self.attachment(message, id)
-        except (GoogleAbsent, ValueError):
-            return None
+        async def fetch(id: str) -> None:
+            with suppress(GoogleAbsent, ValueError):  # it is gone
+                found[id] = await self.attachment(str(message.get("id")), id)
+
+        await asyncio.gather(*map(fetch, apart(message)))
+        return found
 
     async def attachment(self, message: str, key: str) -> bytes:
         """Return the content of what is attached to a message, by its `Attachment.key`.
@@ -164,10 +156,10 @@ class Gmail:
         """
         if key.startswith(IN_MESSAGE):
             whole = self._users.messages().get(userId=ME, id=message, format="full")
-            resource = await self.google.call(whole, UNITS["messages.get"])
+            resource = await self.google.call(whole)
             return content_of(resource, key.removeprefix(IN_MESSAGE))
         request = self._users.messages().attachments().get(userId=ME, messageId=message, id=key)
-        found = await self.google.call(request, UNITS["attachment"])
+        found = await self.google.call(request)
         return bytes_of(str(found.get("data") or ""))
 
     async def changes(self, since: str) -> Changes:
@@ -180,7 +172,7 @@ class Gmail:
         threads, reached = dict[str, None](), since
         listing = self._users.history().list
         try:
-            async for page in pages(self.google, listing, UNITS["history"], asked):
+            async for page in pages(self.google, listing, asked):
                 reached = str(page.get("historyId") or reached)
                 for record in page.get("history") or ():
                     for added in record.get("messagesAdded") or ():
@@ -193,7 +185,7 @@ class Gmail:
         """Return all labels, the system's as well."""
         if self._labels is None:
             request = self._users.labels().list(userId=ME)
-            found = (await self.google.call(request, UNITS["labels.list"])).get("labels") or ()
+            found = (await self.google.call(request)).get("labels") or ()
             self._labels = [
                 MailLabel(str(e["id"]), str(e["name"]), e.get("type") == "user") for e in found
             ]
@@ -210,7 +202,7 @@ class Gmail:
         if not any(body.values()):
             return
         request = self._users.threads().modify(userId=ME, id=thread, body=body)
-        await self.google.call(request, UNITS["threads.modify"])
+        await self.google.call(request)
         self._threads.forget(thread)
 
     async def _known(self, name: str) -> str:
@@ -225,7 +217,7 @@ class Gmail:
         request = self._users.labels().create(userId=ME, body=body)
         self._labels = None
         try:
-            return str((await self.google.call(request, UNITS["labels.create"]))["id"])
+            return str((await self.google.call(request))["id"])
         except GoogleError as error:
             if error.code == 409 and (id := await self._known(name)):
                 return id
@@ -243,7 +235,7 @@ class Gmail:
         message = {"threadId": thread.id, "raw": mail.raw}
         request = self._users.drafts().create(userId=ME, body={"message": message})
         look = partial(self._drafted, thread.id, mail)
-        made = await self._once(request, UNITS["drafts.create"], look)
+        made = await self._once(request, look)
         self._threads.forget(thread.id)
         return made
 
@@ -264,15 +256,15 @@ class Gmail:
         mail = compose(own, to, subject, body, key, thread.last if thread else None, report)
         message = {"raw": mail.raw, **({"threadId": thread.id} if thread else {})}
         request = self._users.messages().send(userId=ME, body=message)
-        return await self._once(request, UNITS["messages.send"], partial(self._sent, mail))
+        return await self._once(request, partial(self._sent, mail))
 
-    async def _once(self, request: Any, units: int, look: Callable[[], Awaitable[str]]) -> str:
+    async def _once(self, request: Any, look: Callable[[], Awaitable[str]]) -> str:
         """Do it unless it was done, by this process or one before it."""
         for attempt in range(1, ATTEMPTS + 1):
             if found := await look():
                 return found
             try:
-                return str((await self.google.call(request, units, repeat=False))["id"])
+                return str((await self.google.call(request, repeat=False))["id"])
             except GoogleUnsure as error:
                 if not error.code or attempt == ATTEMPTS:  # it may yet be done
                     if found := await look():
@@ -285,16 +277,14 @@ class Gmail:
         request = self._users.threads().get(
             userId=ME, id=thread, format="metadata", metadataHeaders=[MARK]
         )
-        found = await self.google.call(request, UNITS["threads.get"])
+        found = await self.google.call(request)
         marked = [str(m["id"]) for m in found.get("messages") or () if _bears(m, mail)]
         if not marked and mail.answers:
             return ""
         listing = self._users.drafts().list
         drafts = {
             str((each.get("message") or {}).get("id")): str(each["id"])
-            async for page in pages(
-                self.google, listing, UNITS["drafts.list"], {"maxResults": PAGE}
-            )
+            async for page in pages(self.google, listing, {"maxResults": PAGE})
             for each in page.get("drafts") or ()
         }
         if not marked:  # what names no message of the thread stands in one of its own
@@ -311,7 +301,7 @@ class Gmail:
         seen: set[str] = set()
         for search in searches:
             request = self._users.messages().list(userId=ME, maxResults=LAST, **search)
-            listed = (await self.google.call(request, UNITS["messages.list"])).get("messages") or ()
+            listed = (await self.google.call(request)).get("messages") or ()
             new = [id for each in listed if (id := str(each["id"])) not in seen]
             if id := next(filter(None, await self._all_marked(new, mail)), ""):
                 return id
@@ -326,13 +316,13 @@ class Gmail:
             userId=ME, id=id, format="metadata", metadataHeaders=[MARK]
         )
         try:
-            found = await self.google.call(request, UNITS["messages.get"])
+            found = await self.google.call(request)
         except GoogleAbsent:
             return ""
         return id if _bears(found, mail) else ""
 
     async def _profile(self) -> Mapping[str, Any]:
-        found = await self.google.call(self._users.getProfile(userId=ME), UNITS["profile"])
+        found = await self.google.call(self._users.getProfile(userId=ME))
         self._address = str(found["emailAddress"])
         return found
 

@@ -123,7 +123,7 @@ class Spreadsheet:
 
     async def _call(self, request: Any, *, repeat: bool = True) -> dict[str, Any]:
         try:
-            return await self.google.call(request, 0, repeat=repeat)
+            return await self.google.call(request, repeat=repeat)
         except GoogleAbsent as error:
             text = "There is no spreadsheet of this id: fix it in data.sheets."
             raise GoogleAbsent(text, error.code, error.reason) from error
