@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import psycopg
 from psycopg import sql as compose
@@ -69,6 +69,7 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 class Postgres:
     """One database: `tables.Database`. Nothing of a query changes it, whatever it calls."""
 
+    dialect: ClassVar = "PostgreSQL"
     url: str
     schema: str | None
     password_file: Path | None
@@ -77,10 +78,6 @@ class Postgres:
     """Of a result."""
     _idle: list[Connection] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
-
-    @property
-    def dialect(self) -> str:
-        return "PostgreSQL"
 
     async def tables(self) -> Sequence[TableInfo]:
         async with self._reading() as connection:
