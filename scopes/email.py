@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
@@ -109,10 +110,7 @@ async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str =
     if found is None:
         raise ToolError(not_found(MAIL_THREAD, thread))
     pieces = list(_pieces(found, mailbox.owner, await mailbox.address(), ctx.max_output_tokens))
-    start = _position(cursor, len(pieces))
-    kept = fitting(pieces[start:], ctx.max_output_tokens)
-    end = start + len(kept)
-    more = f'More: call again with cursor="{end}".' if end < len(pieces) else ""
+    kept, _, more = _page(ctx, pieces, cursor)
     note = f"{len(found.messages)} messages in thread.{'' if more else ' Last page.'}"
     holds = {found.id: [piece.id for piece in pieces]}
     label = label_of(found.id, mailbox.owner)
@@ -132,15 +130,14 @@ async def read_attachment(ctx: ToolContext, file: MailThreadId, cursor: str = ""
         document = await _document(mailbox, mail, attachment, id)
     whole = item_of(mail, mailbox.owner, await mailbox.address(), mail.item_id)
     pieces = [
-        replace(whole, id=_numbered(id, n), text=text, notes=(), unread="", verbatim=True)
+        replace(
+            whole, id=f"{id}~{n}" if n > 1 else id, text=text, notes=(), unread="", verbatim=True
+        )
         for n, text in enumerate(parts_of(document.text), 1)
     ]
-    start = _position(cursor, len(pieces))
-    kept = fitting(pieces[start:], ctx.max_output_tokens)
-    end = start + len(kept)
-    more, cut = "", ""
-    if end < len(pieces):
-        more = f'More: call again with cursor="{end}".'
+    kept, end, more = _page(ctx, pieces, cursor)
+    cut = ""
+    if more:
         cut = f"attachment {number} of {mail.item_id} was read to part {end} of {len(pieces)}"
     elif document.cut:
         more = cut = f"the end of attachment {number} of {mail.item_id} was not read"
@@ -246,14 +243,8 @@ async def send_mail(
 
 
 TOOLS = (
-    search_mail,
-    read_mail_thread,
-    read_attachment,
-    list_labels,
-    sync_state,
-    apply_label,
-    create_draft,
-    send_mail,
+    *(search_mail, read_mail_thread, read_attachment, list_labels, sync_state),
+    *(apply_label, create_draft, send_mail),
     *(save_note, search_notes, read_note),
 )
 
@@ -337,10 +328,6 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
     raise unread
 
 
-def _numbered(id: str, part: int) -> str:
-    return id if part == 1 else f"{id}~{part}"
-
-
 async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
     """Return the message that a draft answers, and who gets it.
 
@@ -363,10 +350,9 @@ async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[Mail
 
 async def _found(mailbox: Gmail, id: str) -> MailThread | None:
     """Return a thread that a search has found; None where it is gone by now."""
-    try:
+    with suppress(GoogleAbsent):
         return await mailbox.thread(id)
-    except GoogleAbsent:
-        return None
+    return None
 
 
 def _as_of(thread: MailThread, window: Window | None) -> MailThread | None:
@@ -423,6 +409,16 @@ def _cut(item: Item, most: int) -> Iterator[str]:
         yield head[:at]
         rest = rest[at:].lstrip()
     yield rest
+
+
+def _page(
+    ctx: ToolContext, pieces: Sequence[Item], cursor: str
+) -> tuple[tuple[Item, ...], int, str]:
+    """Return the items of a page, the place of the next one, and how to get it if there is one."""
+    start = _position(cursor, len(pieces))
+    kept = fitting(pieces[start:], ctx.max_output_tokens)
+    end = start + len(kept)
+    return kept, end, f'More: call again with cursor="{end}".' if end < len(pieces) else ""
 
 
 def _position(cursor: str, end: int) -> int:

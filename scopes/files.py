@@ -154,7 +154,7 @@ async def search_files(
         items.append(Item(name, hit.text, None, label, verbatim=True))
     kept = fitting(items, ctx.max_output_tokens)
     more = hits.cut or ("Not all is shown: search for more." if len(kept) < len(items) else "")
-    note = f"{len(items)} lines in {hits.files} files that were searched."
+    note = f"{len(items)} lines in {len(hits.searched)} files that were searched."
     cut = f"a search in {place.title} was cut: more lines hold {pattern[:60]!r}" if more else ""
     undone = {_listed(place): "", f"search {place.handle}": cut}
     undone |= {f"read {place.handle}": may_not(hits.closed)} if hits.closed else {}

@@ -90,9 +90,6 @@ async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResu
     return ToolResult(note=phrase("done.added"))
 
 
-WRITE_TOOLS = (post_message, send_direct_message, add_reaction)
-
-
 def _something(text: str) -> None:
     if not text.strip():
         raise ToolError("The text is empty. Write what is to be said.")
@@ -259,14 +256,9 @@ async def get_permalink(ctx: ToolContext, message: Thread) -> ToolResult:
 
 
 TOOLS = (
-    list_channels,
-    read_channel_history,
-    read_thread,
-    search_messages,
-    list_slack_list_items,
-    lookup_user,
-    get_permalink,
-    *WRITE_TOOLS,
+    *(list_channels, read_channel_history, read_thread, search_messages),
+    *(list_slack_list_items, lookup_user, get_permalink),
+    *(post_message, send_direct_message, add_reaction),
 )
 
 

@@ -23,17 +23,8 @@ from scopes.pages.hosts import is_here
 from scopes.tool import SourceFailed, readable
 
 ABSENT = frozenset(
-    {
-        "channel_not_found",
-        "not_in_channel",
-        "thread_not_found",
-        "message_not_found",
-        "user_not_found",
-        "list_not_found",
-        "file_not_found",
-        "no_permission",
-        "access_denied",
-    }
+    """channel_not_found not_in_channel thread_not_found message_not_found user_not_found
+    list_not_found file_not_found no_permission access_denied""".split()
 )
 """Errors that mean: for this caller it is not there. They are answered alike."""
 

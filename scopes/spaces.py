@@ -45,9 +45,10 @@ async def held(ctx: ToolContext) -> list[str]:
 
 async def label_of(ctx: ToolContext, handle: str) -> Label:
     """Of what is in a space; what others may have put there is not the requester's own word."""
+    alone: Readers = frozenset({ctx.requester} if ctx.requester else ())
     if handle == OPEN_NOTES:
         own = notes_of(ctx.requester or OPERATOR)
-        return Label(readers=_only(ctx.requester), sources=frozenset({own}))
+        return Label(readers=alone, sources=frozenset({own}))
     channel = handle.partition(":")[2]
     if not is_conversation(channel):
         return Label(True, WORKSPACE, frozenset({handle}))
@@ -55,7 +56,7 @@ async def label_of(ctx: ToolContext, handle: str) -> Label:
     if isinstance(reader, SlackReader):
         with suppress(Absent):
             return replace(await reader.label(channel), outside=True)  # a guest may write there
-    return Label(True, _only(ctx.requester), frozenset({channel}), outside=True)
+    return Label(True, alone, frozenset({channel}), outside=True)
 
 
 async def may_see(ctx: ToolContext, label: Label) -> bool:
@@ -69,7 +70,3 @@ async def may_see(ctx: ToolContext, label: Label) -> bool:
     if not isinstance(label.readers, str) and ctx.requester not in label.readers:
         return False
     return all([await ctx.may_read(each) for each in label.sources if is_conversation(each)])
-
-
-def _only(requester: str | None) -> Readers:
-    return frozenset({requester} if requester else ())

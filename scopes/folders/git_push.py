@@ -25,7 +25,7 @@ from scopes.folders.git import (
     tip_of,
     tree_of,
 )
-from scopes.tool import ToolError, one_line
+from scopes.tool import ToolError, counted, one_line
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +83,7 @@ class Remote:
                     if not _is_in(repo, commit, there):
                         head, count = _on_top(repo, commit, head), count + 1
                 if head.id == there.id or self._sent(repo, head, branch):
-                    done = f"{count} commit{'s' if count != 1 else ''} pushed"
-                    return f"{done} to {branch} of {address}."
+                    return f"{counted(count, 'commit')} pushed to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
 
     def _fetched(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:

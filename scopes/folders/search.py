@@ -70,10 +70,6 @@ class Hits:
     """Paths that may not be read here."""
     cut: str = ""
 
-    @property
-    def files(self) -> int:
-        return len(self.searched)
-
 
 def text_of(found: FileFound, path: str) -> str:
     """Return the text of a file, its lines ended by line feeds.
