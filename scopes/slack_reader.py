@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -144,9 +145,7 @@ class SlackReader:
 
         async def fetch() -> dict[str, str]:
             names = {str(u["id"]): name_of(u) for u in await self._users()}
-            seen: dict[str, int] = {}
-            for name in names.values():
-                seen[name] = seen.get(name, 0) + 1
+            seen = Counter(names.values())
             return {k: f"{n} ({k})" if seen[n] > 1 else n for k, n in names.items()}
 
         return dict(await self._fetched.get(("people",), fetch))
@@ -172,17 +171,13 @@ class SlackReader:
     async def label(self, channel: str) -> Label:
         """Everything said in Slack is untrusted; a private channel is for its members only."""
 
-        async def is_public(web: SlackClient) -> bool:
-            if self.members and await self.members.joined_public(channel):
-                return True
-            info = (await web.call("conversations.info", channel=channel))["channel"]
-            return kind_of(info) == "public"
-
         async def fetch(web: SlackClient) -> Label:
             readers: Readers = WORKSPACE
-            if not await is_public(web):
-                members = web.pages("conversations.members", "members", channel=channel)
-                readers = frozenset([str(m) async for m in members])
+            if not (self.members and await self.members.joined_public(channel)):
+                info = (await web.call("conversations.info", channel=channel))["channel"]
+                if kind_of(info) != "public":
+                    members = web.pages("conversations.members", "members", channel=channel)
+                    readers = frozenset([str(m) async for m in members])
             return Label(untrusted=True, readers=readers, sources=frozenset({channel}))
 
         async def by_either() -> Label:
@@ -193,9 +188,7 @@ class SlackReader:
                     raise
                 return await fetch(self.user_web)
 
-        label = await self._fetched.get(("label", channel), by_either)
-        assert isinstance(label, Label)
-        return label
+        return await self._fetched.get(("label", channel), by_either)
 
     async def conversations(self, channel: str, window: Window) -> list[SlackConversation]:
         """Return every thread with a message inside the window, by time of opening.
@@ -205,9 +198,7 @@ class SlackReader:
         `Absent` when the channel is not there for this token.
         """
         key = _key(channel, window)
-        found: list[SlackConversation] = await self._fetched.get(
-            key, lambda: self._read(channel, window)
-        )
+        found = await self._fetched.get(key, lambda: self._read(channel, window))
         return [c for c in found if c.root.at and window.opens(c.root.at)]
 
     async def _read(self, channel: str, window: Window) -> list[SlackConversation]:
@@ -326,34 +317,22 @@ class SlackReader:
 
     async def _search_public(self, query: str, window: Window | None) -> tuple[list[Item], bool]:
         """Shape: docs.slack.dev/reference/methods/assistant.search.context; a page has 20."""
-        within = (
-            {"after": int(window.oldest.timestamp()), "before": int(window.latest.timestamp()) + 1}
-            if window
-            else {}
-        )
-        body = await self.web.call(
-            "assistant.search.context",
-            query=query,
-            action_token=self.action_token,
-            channel_types="public_channel",
-            content_types="messages",
-            sort="timestamp",
-            sort_dir="desc",
-            limit=20,
-            **within,
-        )
-        matches = (body.get("results") or {}).get("messages") or ()
+        asked: dict[str, Any] = {"query": query, "action_token": self.action_token, "limit": 20}
+        asked |= {"channel_types": "public_channel", "content_types": "messages"}
+        asked |= {"sort": "timestamp", "sort_dir": "desc"}
+        if window:
+            asked["after"] = int(window.oldest.timestamp())
+            asked["before"] = int(window.latest.timestamp()) + 1
+        body = await self.web.call("assistant.search.context", **asked)
         told = [
             (
                 str(m.get("channel_id")),
                 {
-                    "ts": str(m.get("message_ts")),
-                    "user": m.get("author_user_id"),
-                    "text": m.get("content"),
-                    "permalink": m.get("permalink"),
+                    **{"ts": str(m.get("message_ts")), "user": m.get("author_user_id")},
+                    **{"text": m.get("content"), "permalink": m.get("permalink")},
                 },
             )
-            for m in matches
+            for m in (body.get("results") or {}).get("messages") or ()
         ]
         more = bool((body.get("response_metadata") or {}).get("next_cursor"))
         return [await self._hit(*each, window) for each in told if _is_in(each[1], window)], more
