@@ -81,12 +81,7 @@ class Label:
 def _meet(one: Readers, two: Readers) -> Readers:
     if isinstance(one, frozenset) and isinstance(two, frozenset):
         return one & two
-    return min(one, two, key=_step)
-
-
-def _step(readers: Readers) -> int:
-    """Return how wide a step is: named people, the workspace, the internet."""
-    return 2 if readers == INTERNET else 1 if readers == WORKSPACE else 0
+    return min(one, two, key=lambda readers: (readers == INTERNET, readers == WORKSPACE))
 
 
 TRUSTED: Final = Label()

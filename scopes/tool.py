@@ -15,12 +15,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from scopes.effects import EFFECTS, Effect, HandleArgument, Part, Prepared
-from scopes.effects import Access as Access
-from scopes.effects import Channel as Channel
-from scopes.effects import Handles as Handles
-from scopes.effects import ListId as ListId
-from scopes.effects import Thread as Thread
+from scopes.effects import EFFECTS, Access, Effect, HandleArgument, Handles, Part, Prepared
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 
@@ -155,15 +150,9 @@ class Item:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Item:
         """Return the item that `to_json` gave."""
-        at = stored["at"]
-        return cls(
-            **{
-                **stored,
-                "label": Label.of(stored["label"]),
-                "at": datetime.fromisoformat(at) if at else None,
-                "notes": tuple(stored["notes"]),
-            }
-        )
+        made = {"label": Label.of(stored["label"]), "notes": tuple(stored["notes"])}
+        at = datetime.fromisoformat(stored["at"]) if stored["at"] else None
+        return cls(**{**stored, **made, "at": at})
 
 
 PART = 1500
