@@ -36,7 +36,7 @@ NEEDS: Final = {
     },
     "notes": {
         "scopes.notes:Notes",
-        "scopes.conversations:Conversations",
+        "scopes.notes:Conversations",
         "scopes.resources:Resources",
     },
     "files": {
@@ -158,12 +158,7 @@ def offering(clients: Mapping[type, object]) -> list[str]:
 
 
 def scope_of(handle: str) -> str:
-    """Return the scope that reads what a handle names.
-
-    Empty for a server of tools, which has its own.
-
-    A handle without a colon is an id of Slack, or of a mail thread.
-    """
+    """Return the scope that reads what a handle names; empty for a server of tools."""
     kind, colon, _ = handle.partition(":")
     if colon:
         return OPENED.get(kind, "")
@@ -177,12 +172,7 @@ def outside(clients: Mapping[type, object]) -> Outside:
 
 
 def tools_of(context: str, clients: Mapping[type, object] | None = None) -> tuple[Tool, ...]:
-    """Return the tools that a context of this scope may have called.
-
-    `parent` is no scope of subagents.
-
-    Raises `UnknownScope`.
-    """
+    """Return the tools that a context of this scope, or a `parent`, may have called."""
     if context == "parent":
         return tuple(t for module in PARENT for t in import_module(module).TOOLS)
     parts = MODULES if context == ALL else (context,)

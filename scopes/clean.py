@@ -1,4 +1,4 @@
-"""Text made plain before it is shown or stored: what nobody sees goes, and so do secrets."""
+"""Text made plain before it is shown or stored: decoded, without what nobody sees and secrets."""
 
 from __future__ import annotations
 
@@ -256,12 +256,7 @@ _FORMULA = re.compile(
 
 
 def csv_cell(value: object) -> str:
-    """Return a value for a CSV file.
-
-    Where a spreadsheet would begin a formula stands `'`, whatever parts its cells.
-
-    The rule and its characters: owasp.org/www-community/attacks/CSV_Injection.
-    """
+    """Return a value for a CSV file, with `'` where a spreadsheet would begin a formula."""
     text = "" if value is None else str(value)
     return _FORMULA.sub("'", text)
 
@@ -296,10 +291,7 @@ _SMUGGLED = re.compile(
 
 
 def decoded(data: bytes, charset: str = "") -> str:
-    """Return the text of bytes in a charset that may be missing, unknown or wrong.
-
-    Raises nothing.
-    """
+    """Return the text of bytes in a charset that may be missing or wrong. Raises nothing."""
     for mark, name in BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(name, "replace")

@@ -1,6 +1,7 @@
 """What a call does to the world, and which of its arguments decide whether it may.
 
-A tool declares it in its signature; the gate decides by nothing else.
+A tool declares it in its signature; the gate decides by nothing else. `Handles` are what a
+context's tools may touch.
 """
 
 from __future__ import annotations

@@ -329,10 +329,7 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
 
 
 async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
-    """Return the message that a draft answers, and who gets it.
-
-    ToolError where that is nobody, or where the message that is named would be answered no more.
-    """
+    """Return the message that a draft answers, if it is the one that is named, and who gets it."""
     own, (_, _, id) = await mailbox.address(), named.partition("/")
     until = next((n for n, m in enumerate(found.messages, 1) if m.id == id), None)
     try:
@@ -384,10 +381,7 @@ def _hit(thread: MailThread, owner: str, address: str) -> Item:
 
 
 def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator[Item]:
-    """Yield the messages as items that each fit a page.
-
-    A longer one goes on under ids of its own.
-    """
+    """Yield the messages as items that each fit a page; a longer one goes on under other ids."""
     opens = thread.messages[0].item_id
     for message in thread.messages:
         item = item_of(message, owner, address, opens)
@@ -428,10 +422,7 @@ def _position(cursor: str, end: int) -> int:
 
 
 def _label(name: str) -> str:
-    """Return a label that a model may move.
-
-    ToolError for those that delete or say what a mail is.
-    """
+    """Return a label that a model may move: none that deletes or says what a mail is."""
     name = " ".join(name.split())
     if name.upper() in MOVABLE:
         return name.upper()

@@ -12,7 +12,6 @@ from typing import Annotated, Final, ParamSpec, TypeVar
 from pydantic import BeforeValidator
 from pygit2 import GitError
 
-from scopes.conversations import search_conversations
 from scopes.effects import PROJECT, Access, Effect, FolderId, Prepared
 from scopes.folders.commands import OUTPUT, Commands
 from scopes.folders.folder import run_in_thread
@@ -30,7 +29,7 @@ from scopes.folders.search import (
     searched,
 )
 from scopes.label import Label
-from scopes.notes import read_note, search_notes
+from scopes.notes import read_note, search_conversations, search_notes
 from scopes.tool import (
     Item,
     SourceFailed,

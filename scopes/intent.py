@@ -157,10 +157,7 @@ def unquoted(request: str) -> str:
 
 
 def _own_line(request: str, known: Channels, ids: list[str]) -> str:
-    """Return the first line up to a quote without an end, with a character for each place.
-
-    Its number is the index of the place in `ids`.
-    """
+    """Return the first line up to an open quote, with a character for each place in `ids`."""
 
     def mark(found: re.Match[str]) -> str:
         id = _id(found[0], known)

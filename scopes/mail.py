@@ -155,10 +155,7 @@ def link_of(message: str, address: str) -> str:
 
 
 def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
-    """Return a message as it is read and cited.
-
-    `opens` is the item id of the thread's first message.
-    """
+    """Return a message as it is cited; `opens` is the item id of the thread's first one."""
     text, subject = message.text, message.text.subject
     first = message.item_id == opens
     return Item(

@@ -82,10 +82,7 @@ class Kept(Cache):
 
 
 async def whole(client: SlackClient, method: str, key: str, **arguments: Any) -> list[Any]:
-    """Return all objects of a paged method; SlackRefused where a page is missing or makes no sense.
-
-    A list of members that ends early would let somebody read what is not for them.
-    """
+    """Return all objects of a paged method, none missing: else somebody could read too much."""
     pages = client.pages(method, key, 1, True, **arguments)
     return [each async for each in pages]
 
@@ -126,10 +123,7 @@ class Members:
         return await self._facts.check(("members of", channel), ask, fresh=True)
 
     async def of_user(self, user: str, *, fresh: bool = False) -> frozenset[str] | None:
-        """Return the ids of the conversations that this user is in.
-
-        Of those that are not public, the token's user is in them, too.
-        """
+        """Return the conversations that this user is in, of private ones those with the bot."""
 
         async def ask() -> frozenset[str]:
             method = "users.conversations"

@@ -2,7 +2,7 @@
 
 A preference is its person's own; the instructions of a channel are set by one of its members. The
 parent of a request reads both, the gate neither: they decide the form of an answer, never what may
-be read or written.
+be read or written. `ask_user` asks for a choice of the requester.
 """
 
 from __future__ import annotations

@@ -142,10 +142,7 @@ class WorkerProcess:
         self._thread.submit(self._started)
 
     async def ask(self, request: bytes, seconds: float | None = None) -> bytes:
-        """Return the answer; `seconds` takes the place of the time of other requests.
-
-        Raises WorkerDied.
-        """
+        """Return the answer within so many `seconds`, if not the usual. Raises WorkerDied."""
         mine = object()
         answer = asyncio.get_running_loop().run_in_executor(
             self._thread, self._ask, mine, request, seconds or self._seconds

@@ -52,10 +52,7 @@ class Sandbox:
         self._pool: Monty | None = None
 
     async def run(self, code: str, data: str) -> str:
-        """Return what a program printed; it finds `data` under that name.
-
-        Raises ProgramFailed.
-        """
+        """Return what a program printed; it finds `data` under that name. Raises ProgramFailed."""
         pool = await self._started()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._run, pool, code, data)

@@ -53,10 +53,7 @@ class ScheduleDesk(Protocol):
     """
 
     async def zone(self, by: str) -> str:
-        """Return the time zone that this person has set in Slack, by name.
-
-        UTC where none is known.
-        """
+        """Return the time zone that this person has set in Slack; UTC where none is known."""
 
     async def place(self, by: str, to: str) -> str:
         """Return a channel by its id, where it is named; any other destination as it is."""

@@ -268,10 +268,7 @@ def _is_alone(ctx: ToolContext) -> bool:
 
 
 def _is_listed(ctx: ToolContext, channel: ChannelInfo) -> bool:
-    """Return whether to list a channel.
-
-    Reading a private channel that nobody named would keep the answer from others who hear it.
-    """
+    """Return whether to list a channel: one that nobody named would narrow the answer's readers."""
     if channel.id in ctx.handles.titles:
         return True
     return OPEN_CHANNELS in ctx.handles.titles and (not channel.is_private or _is_alone(ctx))

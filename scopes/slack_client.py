@@ -158,10 +158,7 @@ class SlackClient:
         return replace(self, is_patient=True)
 
     async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
-        """Make one Web API call.
-
-        Raises Absent, or SlackRefused for anything else that goes wrong.
-        """
+        """Make one Web API call. Raises Absent, or SlackRefused for anything else."""
         if self.turns:
             await self.turns.take(method, patient=self.is_patient)
         try:
@@ -208,12 +205,7 @@ def open_session(limits: SlackSettings) -> aiohttp.ClientSession:
 
 
 def web_client(base_url: str | None, **how: Any) -> AsyncWebClient:
-    """Return the SDK's client for Slack (None), or for what stands in its place.
-
-    `how` as the SDK has it.
-
-    The SDK takes the environment's proxy for every address, whatever NO_PROXY says.
-    """
+    """Return the SDK's client for Slack (None) or its stand-in, which no proxy leads to."""
     client = AsyncWebClient(**how)
     if base_url:
         client.base_url = base_url if base_url.endswith("/") else base_url + "/"
@@ -229,10 +221,7 @@ def connect(
     limits: SlackSettings,
     turns: Turns | None = None,
 ) -> SlackClient:
-    """Return a client that waits out 429s and repeats reads that failed.
-
-    Writes must not go through it.
-    """
+    """Return a client that waits out 429s and repeats failed reads: never for writes."""
     limited = AsyncRateLimitErrorRetryHandler(max_retry_count=limits.retry_attempts)
     client = web_client(
         base_url,

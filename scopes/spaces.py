@@ -21,10 +21,7 @@ Space = Annotated[str, HandleArgument(NOTES)]
 
 
 def notes_of(whose: str) -> str:
-    """Return the handle of what the members of a conversation keep.
-
-    Of a user, the source of their own.
-    """
+    """Return the handle of a conversation's notes; of a user, the source of their own."""
     return f"{NOTES}:{whose}"
 
 

@@ -124,11 +124,7 @@ TOOLS = (web_search, read_url, run_python, save_resource, read_resource, list_re
 
 
 def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
-    """Return the numbers of the parts from the first on that say most of the words, and what that
-    means.
-
-    Raises ToolError where there is none.
-    """
+    """Return the parts from the first on that say most of the words, or raise ToolError."""
     words = {word.strip("\"'“”«»„") for word in find.casefold().split()} - {""}
     said = [sum(word in text.casefold() for word in words) for text in parts]
     most = max(said)

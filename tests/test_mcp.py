@@ -31,8 +31,7 @@ from config.settings import load_settings
 from scopes import Outside
 from scopes.intent import UNASKED
 from scopes.label import Label
-from scopes.mcp import tool_name
-from scopes.mcp_servers.schema import Unfit, arguments_of, taken_over
+from scopes.mcp import Unfit, arguments_of, taken_over, tool_name
 from scopes.tool import Tool, ToolError, ToolResult
 from subagents.gate import Action, Card, Deny, Gate
 

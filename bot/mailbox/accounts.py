@@ -59,10 +59,7 @@ class ConnectedAccount:
 
 
 class Credentials:
-    """The tokens of one database, by account. Their text is in no repr.
-
-    Its methods raise StoreError.
-    """
+    """The tokens of one database, by account, in no repr. Its methods raise StoreError."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -231,10 +231,7 @@ async def nobody(user: str, team: str) -> None:
 
 
 class Connecting:
-    """Takes a person from the button to a connected mailbox.
-
-    Methods that read or write raise StoreError.
-    """
+    """Takes a person from the button to a connected mailbox. Its methods raise StoreError."""
 
     def __init__(
         self, settings: Settings, database: Database, web: AsyncWebClient, url: str

@@ -122,10 +122,7 @@ class MailState:
         return [row.thread for row in await self.database.read(query)]
 
     async def snooze(self, account: str, thread: str, until: datetime) -> None:
-        """Have the thread listed again at a time (UTC), whether it gets mail or not.
-
-        The record of what was handled stays.
-        """
+        """Have a handled thread listed again at a time (UTC), whether it gets mail or not."""
         row = _row(account, thread, None, until=until)
         insert = self.database.upsert(mail_threads, KEY, ("until",))
         await self.database.write(insert.values(row))

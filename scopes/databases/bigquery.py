@@ -45,10 +45,7 @@ CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
 
 @dataclass
 class BigQuery:
-    """One dataset, read only; see `scopes.databases.tables.Database`.
-
-    Its methods raise GoogleError for what no model can fix.
-    """
+    """One dataset, read only: `tables.SourceDatabase`. Its methods raise GoogleError, too."""
 
     dialect: ClassVar = "BigQuery"
     google: GoogleClient
@@ -178,11 +175,7 @@ class BigQuery:
             raise ToolError(f"Only tables of {self.project}.{self.dataset} can be queried here.")
 
     async def _start(self, body: Json) -> dict[str, Any]:
-        """Return the job's reference.
-
-        A job of this id that is there already is ours: an answer was lost, and nothing runs, or is
-        paid for, twice.
-        """
+        """Return the job's reference. One of this id that is there is ours: an answer was lost."""
         request = self._service.jobs().insert(projectId=self.project, body=body)
         try:
             answer = await self.google.call(request)

@@ -320,10 +320,7 @@ def _is_information_schema(table: Mapping[str, Any]) -> bool:
 
 
 def exactly(sql: str, kinds: Sequence[str]) -> str:
-    """Return the statement with columns that Python would change cast to what it does not.
-
-    Times are in UTC.
-    """
+    """Return the statement with columns that Python would change cast to text or DOUBLE."""
     wanted = ", ".join(_column(n, kind) for n, kind in enumerate(kinds, 1))
     return f"SELECT {wanted} FROM (\n{sql.strip().rstrip(';')}\n)"
 

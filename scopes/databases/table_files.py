@@ -147,10 +147,7 @@ class FileReading:
         return size
 
     def _sheets(self) -> None:
-        """Read the sheets that hold anything.
-
-        What reads them is loaded only where there is such a file: it takes 0.2 s.
-        """
+        """Read the sheets that hold anything; openpyxl is loaded only here: it takes 0.2 s."""
         _check_packed(self.file)
         open_workbook = import_module("scopes.documents.workbook").open_workbook
         with self.file.open("rb") as opened, closing(open_workbook(opened)) as book:

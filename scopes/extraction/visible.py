@@ -96,10 +96,7 @@ def source_of(html: str | bytes) -> str:
 
 
 def _sheet_of(page: LexborHTMLParser) -> CssSheet:
-    """Return what all `<style>` elements say, matched with the elements of the page.
-
-    Those that a browser may leave out hide, but never show.
-    """
+    """Return all style sheets, matched with the page; those that are not sure only hide."""
     sheet = CssSheet()
     for element in page.css("style"):
         held = element.attributes

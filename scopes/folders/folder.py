@@ -104,10 +104,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a file may be called so here.
-
-    `.git`, however it is spelled, is no such name.
-    """
+    """Return whether a file may be called so here: not `.git`, however it is spelled."""
     if not name or name in (".", "..") or "\\" in name or "/" in name:
         return False
     if any(unicodedata.category(c) in _INVISIBLE for c in name):

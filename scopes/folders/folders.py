@@ -148,10 +148,7 @@ class Folders:
         return "" if first in (None, digest) else f"@{digest[:6]}"
 
     def write(self, ctx: ToolContext, place: FolderPlace, path: str, data: bytes) -> None:
-        """Replace a file, or make it; once for each call.
-
-        Raises ToolError where this context has not seen what it would replace.
-        """
+        """Replace a file that this context has seen, or make it; once for each call."""
         path = "/".join(parts_of(path))
         self._may_write(ctx, place, len(data))
         with place.folder.changing(path, data) as (found, put):

@@ -394,10 +394,7 @@ def kind_of(entry: Any) -> str:
 def with_file(
     repo: pygit2.Repository, tree: pygit2.Tree | None, names: Sequence[str], blob: pygit2.Oid
 ) -> pygit2.Oid:
-    """Return the tree with this file in it, which stays a program if it was one.
-
-    Raises ToolError where a part of the path is no folder.
-    """
+    """Return the tree with this file in it, still a program if it was one. Raises ToolError."""
     builder = repo.TreeBuilder(tree) if tree else repo.TreeBuilder()
     name, *below = names
     there = tree[name] if tree and name in tree else None

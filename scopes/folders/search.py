@@ -72,10 +72,7 @@ class Hits:
 
 
 def text_of(found: FileFound, path: str) -> str:
-    """Return the text of a file, its lines ended by line feeds.
-
-    Raises ToolError where it is none.
-    """
+    """Return the text of a file, with line feeds. Raises ToolError where it is none."""
     try:
         text = found.data.decode()
     except UnicodeDecodeError:

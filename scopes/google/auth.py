@@ -73,10 +73,7 @@ class GoogleAccess:
         self._revoked = False
 
     async def token(self, spent: str = "") -> str:
-        """Return a token to use; `spent` is one that Google has just refused.
-
-        Raises GoogleRevoked, or GoogleBusy when Google could not be asked.
-        """
+        """Return a token other than the refused one, `spent`. Raises GoogleRevoked, GoogleBusy."""
         async with self._renewal:  # one renewal for all calls that wait
             if self._revoked:
                 raise self.refused()
@@ -154,10 +151,7 @@ def delegated_credentials(
     scopes: Sequence[str] = (MODIFY,),
     sentences: Sentences = DELEGATED,
 ) -> GoogleAccess:
-    """Return a service account that acts for one user of its Google Workspace; None = as itself.
-
-    Raises GoogleError when the key file cannot be used.
-    """
+    """Return a service account as one user of its Workspace, or as itself. Raises GoogleError."""
     try:
         inner = service_account.Credentials.from_service_account_file(  # type: ignore[no-untyped-call]
             str(key_file), scopes=list(scopes), subject=address

@@ -73,10 +73,7 @@ class Quota:
         self._held_until = max(self._held_until, self._clock() + seconds)
 
     def _wait(self, units: int) -> float:
-        """Return the seconds until the units are free, or until it is worth to look again.
-
-        0 = now.
-        """
+        """Return the seconds until the units are free, or it is worth to look again; 0 = now."""
         now = self._clock()
         while self._given and self._given[0][0] <= now:
             self._used -= self._given.popleft()[1]

@@ -150,10 +150,7 @@ class Gmail:
         return found
 
     async def attachment(self, message: str, key: str) -> bytes:
-        """Return the content of what is attached to a message, by its `Attachment.key`.
-
-        Raises GoogleAbsent, and ValueError for an answer that makes no sense.
-        """
+        """Return what is attached, by its `Attachment.key`. Raises GoogleAbsent, ValueError."""
         if key.startswith(IN_MESSAGE):
             whole = self._users.messages().get(userId=ME, id=message, format="full")
             resource = await self.google.call(whole)

@@ -130,10 +130,7 @@ def _lines(body: str) -> Iterator[_Line]:
 
 
 def _heads(text: str) -> bool:
-    """Return whether it is the line above a quotation.
-
-    Most lines are told apart without the pattern.
-    """
+    """Return whether it is the line above a quotation; the pattern is asked last."""
     may = ":" in text or "\uff1a" in text or text.startswith(("-", "_"))
     return may and _HEADER.search(text) is not None
 

@@ -355,10 +355,7 @@ class _Reading:
             said.plain.append(printable(text).strip("\n"))
 
     def chosen(self, said: _Text) -> list[str]:
-        """Return the plain text.
-
-        Where the HTML says something else, that, for people are shown it.
-        """
+        """Return the plain text, or the HTML's if that differs: people are shown it."""
         plain, html = "\n\n".join(said.plain), "\n\n".join(said.html)
         if not said.plain or not said.html:
             self.links += said.links

@@ -81,10 +81,7 @@ class ServerAnswer:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a tool may be called so.
-
-    The protocol allows 128 letters, digits and few signs.
-    """
+    """Return whether a tool may be called so; the protocol allows 128 letters and few signs."""
     return 0 < len(name) <= MAX_NAME and name.isprintable()
 
 

@@ -126,10 +126,7 @@ class Pages:
         self._kept = Cache(cache_s, clock, MAX_KEPT)
 
     async def read(self, url: str) -> Page:
-        """Return the page at an address.
-
-        Raises NotFetched and DocumentRefused, each with a sentence.
-        """
+        """Return the page at an address. Raises NotFetched and DocumentRefused with a sentence."""
         url = urldefrag(url).url
         return await self._kept.get((url,), lambda: self._fresh(url))
 
