@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Final
@@ -94,15 +94,8 @@ class Scope:
     """Name of the file in config/prompts/, without `.md`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """The tools of one run that come from outside; they do not change while it lasts."""
-
-    by_scope: Mapping[str, tuple[Tool, ...]] = field(default_factory=dict)
-
-    def tools(self, scope: str) -> tuple[Tool, ...]:
-        """Return those that were put into this scope."""
-        return self.by_scope.get(scope, ())
+class Outside(dict[str, tuple[Tool, ...]]):
+    """The tools of one run that come from outside, by scope; they do not change while it lasts."""
 
 
 def scope_names() -> list[str]:
@@ -145,16 +138,14 @@ def offered(
 
 
 def _outside(name: str, parts: Iterable[str], clients: Mapping[type, object]) -> Iterable[Tool]:
-    return (t for each in dict.fromkeys((*parts, name)) for t in outside(clients).tools(each))
+    return (t for each in dict.fromkeys((*parts, name)) for t in outside(clients).get(each, ()))
 
 
 def offering(clients: Mapping[type, object]) -> list[str]:
     """Return the scopes that have a tool of their own with these clients, such as a mailbox."""
     known, own = names_in(clients), outside(clients)
-    found = [
-        name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.tools(name)
-    ]
-    return [*found, ALL] if found or own.tools(ALL) else []
+    found = [name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.get(name)]
+    return [*found, ALL] if found or own.get(ALL) else []
 
 
 def scope_of(handle: str) -> str:

@@ -51,7 +51,7 @@ async def opened(
 ) -> dict[str, Tool]:
     found = (await made.open("r1", requester)).clients.get(Outside, Outside())
     assert isinstance(found, Outside)
-    return {each.name: each for each in found.tools(scope)}
+    return {each.name: each for each in found.get(scope, ())}
 
 
 def test_a_tool_never_bears_the_name_of_another() -> None:

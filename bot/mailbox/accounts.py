@@ -356,8 +356,8 @@ class Mailboxes:
     address: Address
     _quotas: dict[str, Quota] = field(default_factory=dict)
 
-    async def open(self, user: str | None) -> OpenedMail | None:
-        """Open the mailbox of this user; None if none is connected, or it cannot be opened."""
+    async def open(self, user: str | None) -> Gmail | None:
+        """Return this user's mailbox, open until `aclose`; None if it cannot be opened."""
         if user is None:
             return None
         try:
@@ -373,23 +373,12 @@ class Mailboxes:
         quota = self._quotas.setdefault(user, Quota(self.settings.google.units_per_minute))
         endpoint = self.settings.endpoints.gmail_api_endpoint
         google = GoogleClient(access, self.settings.google, endpoint, quota)
-        return OpenedMail(Gmail(google, user, since), google)
+        return Gmail(google, user, since)
 
     async def _last_history(self, user: str, address: str) -> str:
         """Return the history id of this mailbox's last triage; empty = there was none."""
         cursor = await MailState(self.store.database).cursor(user)
         return cursor.history if cursor and cursor.mailbox == address else ""
-
-
-@dataclass(frozen=True)
-class OpenedMail:
-    """A mailbox that is open until `aclose`."""
-
-    gmail: Gmail
-    google: GoogleClient
-
-    async def aclose(self) -> None:
-        await self.google.aclose()
 
 
 def how_to_connect(settings: Settings) -> str:

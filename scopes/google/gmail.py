@@ -95,6 +95,10 @@ class Gmail:
         self.documents = Cache(most=MOST_DOCUMENTS)
         """Texts of the attachments that were read last, by item id."""
 
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self.google.aclose()
+
     async def address(self) -> str:
         """Return the mailbox's own address."""
         if not self._address:

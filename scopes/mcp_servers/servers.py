@@ -53,6 +53,7 @@ that is worth telling."""
 MAX_SCHEMA = 50_000
 """Characters that are kept of a description, and of a schema."""
 MAX_NAME = 128
+"""Characters of a tool's name, as the protocol allows."""
 CLOSED = "Connection closed"
 """What the SDK itself says where it is; a server may use the same code for what it likes."""
 
@@ -78,11 +79,6 @@ class ServerAnswer:
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Kind -> how many pieces of it are no text: images, sound, links."""
     failed: bool = False
-
-
-def is_name(name: str) -> bool:
-    """Return whether a tool may be called so; the protocol allows 128 letters and few signs."""
-    return 0 < len(name) <= MAX_NAME and name.isprintable()
 
 
 def offer_of(tool: types.Tool) -> Offer:
@@ -315,8 +311,9 @@ class Connection:
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
-            for tool in filter(lambda tool: is_name(tool.name), page.tools):
-                found.setdefault(tool.name, offer_of(tool))
+            for tool in page.tools:
+                if 0 < len(tool.name) <= MAX_NAME and tool.name.isprintable():
+                    found.setdefault(tool.name, offer_of(tool))
             cursor = page.next_cursor
             if not cursor or len(found) >= MAX_LISTED:
                 break
