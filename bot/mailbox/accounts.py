@@ -37,7 +37,7 @@ from scopes.google.auth import (
     user_credentials,
 )
 from scopes.google.client import GoogleClient, Quota
-from scopes.google.errors import MODIFY, GoogleError
+from scopes.google.errors import MODIFY, GoogleError, reasons_in
 from scopes.google.gmail import Gmail
 
 log = logging.getLogger(__name__)
@@ -230,19 +230,10 @@ class GoogleOauth:
         body: dict[str, Any] = answer if isinstance(answer, dict) else {}
         if status == 200 and isinstance(answer, dict | None):
             return body
-        failed = ConnectFailed(_error_code(body))
+        why = body.get("error")  # of the token endpoint, or of the API
+        failed = ConnectFailed(next(reasons_in(why), "") if isinstance(why, dict) else str(why))
         log.warning("Google answered %d: %s", status, failed.code)
         raise failed
-
-
-def _error_code(body: Mapping[str, Any]) -> str:
-    """Return Google's error code, from the token endpoint or from the API."""
-    error = body.get("error")
-    if isinstance(error, Mapping):
-        details = error.get("errors")
-        first = details[0] if isinstance(details, list) and details else {}
-        return str(first.get("reason") if isinstance(first, Mapping) else "")
-    return str(error)
 
 
 def oauth_of(settings: Settings) -> GoogleOauth | None:
