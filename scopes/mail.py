@@ -53,13 +53,9 @@ class MailText:
     """`Name <address>` or the address; the address stands last, whatever the name claims."""
     to: tuple[str, ...]
     cc: tuple[str, ...]
-    date: datetime | None
-    """UTC; None where the mail has none that can be read."""
     body: str
     flags: tuple[str, ...]
     attachments: tuple[Attachment, ...]
-    links: tuple[tuple[str, str], ...]
-    """Words and address; only those of HTML that is the body."""
     cut: str
     """What was left out by a limit, in sentences; empty when nothing was."""
     unread: tuple[str, ...] = ()
@@ -89,8 +85,6 @@ class MailMessage:
     """Lower-case name -> its first value on one line, encoded words decoded."""
     labels: frozenset[str] = frozenset()
     """Ids of Gmail labels: `INBOX`, `SENT`, `DRAFT`, `SPAM`, or `Label_7` for a user's own."""
-    size: int = 0
-    """Bytes, as it was sent."""
     fault: str = ""
     """Why it could not be read, in words; empty when it was."""
 

@@ -90,11 +90,9 @@ async def whole(client: SlackClient, method: str, key: str, **arguments: Any) ->
 class Members:
     """Asks Slack with one token. One for the process."""
 
-    def __init__(
-        self, client: SlackClient, *, kept_s: float = KEPT_S, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, client: SlackClient, clock: Clock = time.monotonic) -> None:
         self.client = client
-        self._facts = Kept(kept_s, clock)
+        self._facts = Kept(KEPT_S, clock)
 
     @property
     def refusals(self) -> list[str]:
@@ -148,7 +146,7 @@ class Members:
 
     async def joined_public(self, channel: str) -> bool:
         """Return whether the token's user is in this channel and it is public, as of at most
-        `kept_s` ago. One listing answers for all channels."""
+        `KEPT_S` ago. One listing answers for all channels."""
 
         async def ask() -> frozenset[str]:
             method = "users.conversations"

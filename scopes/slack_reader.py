@@ -43,7 +43,6 @@ class ChannelInfo:
     id: str
     name: str
     is_private: bool
-    is_member: bool
     topic: str
     topic_by: str = ""
     """Id of who set it."""
@@ -128,7 +127,6 @@ class SlackReader:
                     str(c["id"]),
                     str(c.get("name") or c["id"]),
                     bool(c.get("is_private")),
-                    bool(c.get("is_member")),
                     str((c.get("topic") or {}).get("value") or ""),
                     str((c.get("topic") or {}).get("creator") or ""),
                 )

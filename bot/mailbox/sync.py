@@ -232,10 +232,8 @@ class Sync:
     last triage did not get to. Of the first and the last only the id is known."""
     cursor: str
     """Cursor for MailState.delivered; empty if nothing moves on."""
-    full: bool
-    """True if the mailbox was listed, rather than asked for its changes."""
-    why: str
-    """Why it was listed, in a sentence; empty if it was not."""
+    why: str = ""
+    """Why the mailbox was listed, rather than asked for its changes, in a sentence."""
     handled: Mapping[str, Handled] = field(default_factory=dict)
     """What was read of these threads before."""
     woken: frozenset[str] = frozenset()
@@ -270,7 +268,7 @@ async def new_threads(
     now = datetime.now(UTC)
     if window.latest < now - LIVE:
         found = await gmail.find(within(query, window.oldest, window.latest))
-        return Sync(_once(found), "", True, PAST)
+        return Sync(_once(found), "", PAST)
     stored = await state.cursor(account)
     history = await gmail.history()
     address = await gmail.address()
@@ -278,7 +276,7 @@ async def new_threads(
     if stored is None or stored.mailbox != address:
         why = FIRST if stored is None else OTHER
         found = await gmail.find(within(query, window.oldest))
-        return Sync(_once(found), reached.model_dump_json(), True, why)
+        return Sync(_once(found), reached.model_dump_json(), why)
     oldest = min(window.oldest, stored.at - MARGIN)
     return await _since(gmail, state, account, stored, reached, within(query, oldest))
 
@@ -307,7 +305,7 @@ async def _since(
     refs = _once([*map(_unlisted_thread, woken), *listed, *map(_unlisted_thread, owed)])
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
     last = await state.last_digest(account)
-    return Sync(refs, reached.model_dump_json(), bool(why), why, handled, frozenset(woken), last)
+    return Sync(refs, reached.model_dump_json(), why, handled, frozenset(woken), last)
 
 
 def _precedes(history: str, other: str) -> bool:

@@ -14,15 +14,12 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from scopes.clean import decoded, line, printable, smuggled
+from scopes.clean import decoded, printable, smuggled
 from scopes.extraction.style import Style, colour, styled
 from scopes.extraction.stylesheet import CssSheet, declarations
 
 MAX_BYTES = 2_000_000
 MAX_ELEMENTS = 20_000
-MAX_LINKS = 200
-MAX_ADDRESS = 2_000  # characters
-MAX_WORDS = 200  # characters of a link's words
 
 _DROPPED = frozenset(
     "head style script template noscript title iframe object embed applet frameset noframes "
@@ -43,7 +40,6 @@ _BEARING = frozenset("style bgcolor link color text href hidden open".split())
 _HINTED = frozenset("pre listing xmp plaintext mark dialog bdo".split())
 """Elements that a browser styles without any attribute."""
 _SPACES = re.compile(r"[ \t\r\n\f]+")
-_ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s<>\"]+", re.IGNORECASE)
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w:.+-]{1,40})", re.IGNORECASE)
 _WORD = re.compile(r"\w")
 
@@ -56,8 +52,6 @@ class Visible:
     """Blocks as lines, links as their words."""
     hidden: bool
     """Whether there was text that a person would not see, or may have been."""
-    links: tuple[tuple[str, str], ...]
-    """Words and address of the links that are seen, http(s) and mailto only."""
     cut: str = ""
     """What was left out by a limit, in one sentence; empty when nothing was."""
 
@@ -77,8 +71,7 @@ def visible_page(html: str | bytes) -> tuple[Visible, str]:
         page.read(parser.root)
     cut = "The document is too long; its end was left out." if len(html) > MAX_BYTES else page.cut
     text = "".join(page.out)
-    links = tuple((line("".join(words), MAX_WORDS), address) for words, address in page.links)
-    seen = Visible(_tidy(printable(text)), page.hidden or smuggled(text), links, cut)
+    seen = Visible(_tidy(printable(text)), page.hidden or smuggled(text), cut)
     if cut:
         return seen, ""
     for node in page.unseen:
@@ -124,11 +117,8 @@ class _Open:
     """An element that is being read."""
 
     tag: str
-    attributes: Mapping[str, str]
     style: Style
     dropped: bool
-    link: int
-    """Place in the list of links of the one that it is in; -1 if it is in none that is listed."""
     rest: LexborNode | None
     """The next node in it."""
 
@@ -139,7 +129,6 @@ class _Page:
     def __init__(self, sheet: CssSheet) -> None:
         self.sheet = sheet
         self.out: list[str] = []
-        self.links: list[tuple[list[str], str]] = []
         self.hidden, self.cut = False, ""
         self.unseen: list[LexborNode] = []
         """Hidden texts, and elements that show no text of their own."""
@@ -147,7 +136,7 @@ class _Page:
         self.breaks = 2  # line breaks at the end of what is out
 
     def read(self, root: LexborNode) -> None:
-        todo = [self.start(root, _Open("", {}, Style(), False, -1, None))]
+        todo = [self.start(root, _Open("", Style(), False, None))]
         while todo:
             node = todo[-1].rest
             if node is None:
@@ -171,7 +160,7 @@ class _Page:
         if dropped and tag not in _KEPT:
             self.unseen.append(node)
         inside = None if dropped and tag not in _KEPT else node.child
-        opened = _Open(tag, held, style, dropped, above.link, inside)
+        opened = _Open(tag, style, dropped, inside)
         if style.shown and not dropped:
             self.show(opened)
         return opened
@@ -204,12 +193,6 @@ class _Page:
                 self.out.append("- ")
         elif tag in ("td", "th") and not self.breaks:
             self.out.append("\t")
-        elif tag in ("a", "area") and len(self.links) < MAX_LINKS:
-            given = opened.attributes.get("href", "")
-            address = re.sub(r"[\t\r\n]", "", given).strip(" ")[:MAX_ADDRESS]
-            if _ADDRESS.fullmatch(address) and not smuggled(address):
-                opened.link = len(self.links)
-                self.links.append(([], printable(address)))
 
     def line_break(self, count: int) -> None:
         self.out.append("\n" * max(0, count - self.breaks))
@@ -230,8 +213,6 @@ class _Page:
         if text:
             self.out.append(text)
             self.breaks = 0
-            if inside.link >= 0:
-                self.links[inside.link][0].append(text)
 
     def end(self, opened: _Open) -> None:
         block = opened.tag in _BLOCKS or opened.style.block

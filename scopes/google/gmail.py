@@ -246,7 +246,6 @@ class Gmail:
         subject: str,
         body: str,
         key: str,
-        thread: MailThread | None = None,
         report: DeliveryReport | None = None,
     ) -> str:
         """Send a mail to these addresses, once for each key; the id of the message.
@@ -254,9 +253,8 @@ class Gmail:
         Raises NoRecipient, and GoogleUnsure where it is not known whether it was sent.
         """
         own = await self.address()
-        mail = compose(own, to, subject, body, key, thread.last if thread else None, report)
-        message = {"raw": mail.raw, **({"threadId": thread.id} if thread else {})}
-        request = self._users.messages().send(userId=ME, body=message)
+        mail = compose(own, to, subject, body, key, report=report)
+        request = self._users.messages().send(userId=ME, body={"raw": mail.raw})
         return await self._once(request, partial(self._sent, mail))
 
     async def _once(self, request: Any, look: Callable[[], Awaitable[str]]) -> str:

@@ -192,7 +192,7 @@ MAX_APART = 8
 """Texts of one message that are fetched from where Gmail keeps them apart."""
 MAX_HEADERS, MAX_HEADER = 500, 4_000
 """Headers of one part, and characters of one."""
-EMPTY = MailText("", "", (), (), None, "", (), (), (), "")
+EMPTY = MailText("", "", (), (), "", (), (), "")
 NEVER = datetime.min.replace(tzinfo=UTC)
 TOO_MUCH = f"takes too much to read: {ELSEWHERE}"
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)

@@ -13,9 +13,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from email.message import Message
-from email.utils import getaddresses, parsedate_to_datetime
+from email.utils import getaddresses
 from itertools import islice
 from typing import Any
 
@@ -165,21 +164,12 @@ def people_in(value: str) -> tuple[str, ...]:
     return tuple(each for each in people if each)
 
 
-def date_in(value: str) -> datetime | None:
-    """Return the time of a Date header in UTC; None where it cannot be read."""
-    try:
-        found = parsedate_to_datetime(value)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-
-
 HIDDEN = "has hidden text"
 DIFFER = "plain and HTML differ"
 MIN_RUN = 6
 """So many words in a row that only one part says make the parts differ."""
 MAX_COMPARED = 100_000  # words
-MAX_LISTED = 200  # links, or people in one field
+MAX_LISTED = 200  # people in one field
 MAX_INVITE = 100_000  # bytes
 NOT_FETCHED = "A long text in it could not be fetched and was left out."
 ENCRYPTED, SIGNED, PGP = "encrypted (S/MIME)", "signed and opaque (S/MIME)", "encrypted (PGP)"
@@ -201,11 +191,9 @@ def reduce_part(part: MailPart) -> MailText:
         sender=sender_of(part),
         to=people_in(part.raw("to")),
         cc=people_in(part.raw("cc")),
-        date=date_in(part.raw("date")),
         body=body.strip(),
         flags=tuple(sorted(reading.flags)),
         attachments=tuple(reading.attachments),
-        links=tuple(dict.fromkeys(reading.links))[:MAX_LISTED],
         cut=" ".join(dict.fromkeys(reading.cuts)),
         unread=tuple(dict.fromkeys(reading.unread)),
     )
@@ -217,7 +205,6 @@ class _Text:
 
     plain: list[str] = field(default_factory=list)
     html: list[str] = field(default_factory=list)
-    links: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -226,7 +213,6 @@ class _Reading:
 
     flags: set[str] = field(default_factory=set)
     attachments: list[Attachment] = field(default_factory=list)
-    links: list[tuple[str, str]] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     invites: list[str] = field(default_factory=list)
@@ -348,7 +334,6 @@ class _Reading:
             if visible.cut:
                 self.leave_out(visible.cut, LONG)
             said.html.append(visible.text)
-            said.links += visible.links
         else:
             assert isinstance(text, str)
             self.flags |= {HIDDEN} if smuggled(text) else set()
@@ -358,16 +343,11 @@ class _Reading:
         """Return the plain text, or the HTML's if that differs: people are shown it."""
         plain, html = "\n\n".join(said.plain), "\n\n".join(said.html)
         if not said.plain or not said.html:
-            self.links += said.links
             return [text for text in (plain or html,) if text.strip()]
         if not differ(plain, html):
-            self.links += said.links
             return [plain] if plain.strip() else []
         self.flags.add(DIFFER)
-        if not html.strip():
-            return [plain]
-        self.links += said.links
-        return [html]
+        return [html if html.strip() else plain]
 
 
 def _closed(part: MailPart) -> str:
@@ -440,7 +420,6 @@ def _read(resource: Json, fetched: Mapping[str, bytes]) -> MailMessage:
         text=text,
         headers={name.lower(): part.header(name) for name in reversed(part.headers.keys())},
         labels=frozenset(map(str, resource.get("labelIds") or ())),
-        size=int(resource.get("sizeEstimate") or 0),
         fault=text.fault,
     )
 
