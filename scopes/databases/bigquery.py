@@ -270,7 +270,8 @@ def _cell(field: Json, value: Any) -> Value:
         return json.dumps(
             _nested(field, value), default=spelled, ensure_ascii=False, separators=(",", ":")
         )
-    return _READ.get(str(field.get("type")), str)(value)
+    kind = str(field.get("type"))
+    return _READ.get(NAMES.get(kind, kind), str)(value)
 
 
 def _nested(field: Json, value: Any) -> Any:
@@ -292,13 +293,10 @@ def _time_of(text: str) -> str:
 
 
 _READ: Final[Mapping[str, Callable[[str], Value]]] = {
-    "INTEGER": int,
     "INT64": int,
-    "FLOAT": float,
     "FLOAT64": float,
     "NUMERIC": Decimal,
     "BIGNUMERIC": Decimal,
-    "BOOLEAN": lambda text: text == "true",
     "BOOL": lambda text: text == "true",
     "DATETIME": lambda text: text.replace("T", " "),
     "TIMESTAMP": _time_of,

@@ -94,17 +94,16 @@ def _sheet_of(page: LexborHTMLParser) -> CssSheet:
     for element in page.css("style"):
         held = element.attributes
         kind = (held.get("type") or "").strip().lower()
-        sure = kind in ("", "text/css") and not _is_within(element, "noscript")
+        sure = kind in ("", "text/css") and not _is_in_noscript(element)
         sheet.add(element.text(deep=True), held.get("media") or "", sure)
     sheet.match(page)
     return sheet
 
 
-def _is_within(element: LexborNode, tag: str) -> bool:
-    above = element.parent
-    while above is not None and above.tag != tag:
-        above = above.parent
-    return above is not None
+def _is_in_noscript(element: LexborNode | None) -> bool:
+    while element is not None and element.tag != "noscript":
+        element = element.parent
+    return element is not None
 
 
 def _tidy(text: str) -> str:
