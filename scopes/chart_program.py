@@ -83,7 +83,7 @@ def drawn(chart: Chart) -> Figure:
 
 
 def _line(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
-    """From point to point."""
+    """Draw a line from point to point."""
     at = _places(axes, x)
     for name, values in series.items():
         axes.plot(at, values, label=name, marker="o" if len(at) <= NAMED else None)

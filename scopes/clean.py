@@ -211,7 +211,7 @@ _LONGEST = 10_000
 
 
 def unsettled(text: str) -> int:
-    """From where on a text that goes on may still become a secret, or more of one."""
+    """Return from where on a text that goes on may still become a secret, or more of one."""
     before = max(0, len(text) - _LONGEST)
     at, found = len(text) + 1, len(text)
     while found < at:

@@ -1,4 +1,4 @@
-"""What a program of ours gives up before it reads what strangers wrote (`scopes.programs`).
+"""Confinement of a program of ours that reads what strangers wrote (`scopes.programs`).
 
 A fault of a C library that such bytes exploit then starts no program, opens no socket, and reaches
 no other process. On Linux alone, by seccomp(2) and landlock(7), as far as the kernel lets us.

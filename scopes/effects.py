@@ -1,4 +1,4 @@
-"""What a call does to the world, and which of its arguments decide whether it may.
+"""Effects of calls on the world, and the arguments that decide whether a call may run.
 
 A tool declares it in its signature; the gate decides by nothing else. `Handles` are what a
 context's tools may touch.

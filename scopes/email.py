@@ -258,7 +258,7 @@ def _mailbox(ctx: ToolContext) -> Gmail:
 
 
 def _own(mailbox: Gmail) -> Label:
-    """Of a fact about the mailbox as a whole."""
+    """Return the label of a fact about the mailbox as a whole."""
     return label_of("search", mailbox.owner)
 
 

@@ -1,4 +1,4 @@
-"""What a requester asked for, in words of their own: the one text of a run that is trusted.
+"""The request in its requester's own words: the one text of a run that is trusted.
 
 It may name channels (`#name`, a mark, an id, a link to a message), and places to write to: writing
 there needs no approval card. Only a plain order does: `<verb> <what> to <place>` or `<verb>
@@ -26,7 +26,7 @@ class Channels:
     """Channels that a requester can see, found by id or name."""
 
     def __init__(self, channels: Iterable[tuple[str, str]]) -> None:
-        """Of (id, name) pairs."""
+        """Index (id, name) pairs."""
         self.names = dict(channels)
         self._exact: dict[str, list[str]] = {}
         self._folded: dict[str, list[str]] = {}

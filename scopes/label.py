@@ -1,4 +1,4 @@
-"""What a context may have read, and who may see what comes out of it."""
+"""Labels: what a context may have read, and who may see what comes out of it."""
 
 from __future__ import annotations
 

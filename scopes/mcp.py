@@ -74,7 +74,7 @@ class ServerTools:
 
     @property
     def label(self) -> Label:
-        """Of all that it says."""
+        """Return the label of all that it says."""
         return Label(True, self.readers, frozenset({self.handle}), outside=True)
 
 

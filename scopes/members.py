@@ -1,4 +1,4 @@
-"""Who is in which conversation, as Slack says it now: kept for seconds, read again where asked to.
+"""Members of conversations, as Slack says it now: kept for seconds, read again where asked to.
 
 None stands for "could not be checked": who decides by it treats that as the worst.
 """

@@ -46,7 +46,7 @@ class Listed:
 
 
 class ScheduleDesk(Protocol):
-    """Where schedules are set up. Who asks is always the requester: `by`.
+    """The set-up of schedules. Who asks is always the requester: `by`.
 
     Its methods raise ToolError with the sentence that helps; they are for what may not be, too:
     a schedule that is somebody else's is as one that does not exist.

@@ -288,7 +288,7 @@ async def _own(ctx: ToolContext, hits: Sequence[Item]) -> list[Item]:
 
 
 async def _label_of(reader: SlackReader, channel: ChannelInfo) -> Label:
-    """Of a channel's name and topic."""
+    """Return the label of a channel's name and topic."""
     label = await reader.label(channel.id) if channel.is_private else LISTED
     by_member = not channel.topic or (await reader.kinds()).get(channel.topic_by) == "member"
     return replace(label, outside=not by_member)

@@ -41,7 +41,7 @@ async def held(ctx: ToolContext) -> list[str]:
 
 
 async def label_of(ctx: ToolContext, handle: str) -> Label:
-    """Of what is in a space; what others may have put there is not the requester's own word."""
+    """Return a space's label; what others may have put there is not the requester's own word."""
     alone: Readers = frozenset({ctx.requester} if ctx.requester else ())
     if handle == OPEN_NOTES:
         own = notes_of(ctx.requester or OPERATOR)

@@ -1,4 +1,4 @@
-"""What a tool is: a function with a docstring, typed arguments, and items as its result."""
+"""Tools: functions with a docstring, typed arguments, and items as their result."""
 
 from __future__ import annotations
 

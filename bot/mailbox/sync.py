@@ -67,7 +67,7 @@ def is_incoming(message: MailMessage) -> bool:
 
 
 class HandledMail(BaseModel):
-    """What to record of a mailbox once a triage's digest is delivered."""
+    """The record of a mailbox once a triage's digest is delivered."""
 
     account: str
     run: str

@@ -49,7 +49,7 @@ class Failed(Exception):
 
 @dataclass
 class DuckSource:
-    """Where the tables are, and what is open of it."""
+    """A file or folder of tables, and what is open of it."""
 
     path: Path
     schema: str | None
@@ -116,7 +116,7 @@ class DuckSource:
 
 
 class Namespace(NamedTuple):
-    """Where names without a prefix are looked up."""
+    """The namespace in which names without a prefix are looked up."""
 
     catalog: str
     """What DuckDB calls the open file: its name without the ending."""

@@ -407,7 +407,7 @@ def _encoding(path: Path) -> str:
 
 @contextmanager
 def _readable(path: Path, encoding: str) -> Iterator[tuple[str, str]]:
-    """What DuckDB may read once, in UTF-8 if it knows the encoding not, and an option for it."""
+    """Yield a source that DuckDB may read once, and an option for its encoding."""
     if encoding != WINDOWS:
         yield _literal(path), f", encoding = '{encoding}'"
         return

@@ -1,4 +1,4 @@
-"""What databases and sheets have in common: columns with types, and rows of values."""
+"""Columns with types and rows of values, as all databases give them."""
 
 from __future__ import annotations
 

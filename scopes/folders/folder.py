@@ -56,7 +56,7 @@ class FileFound:
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """What stands in a folder, by its path."""
+    """A file, folder or link in a folder, by its path."""
 
     path: str
     kind: str
@@ -67,7 +67,7 @@ class FolderEntry:
 
 @dataclass
 class Look:
-    """How much of what stands in folders is looked at: what is scanned after that is left out."""
+    """A limit of a look at folders: what is scanned after that is left out."""
 
     room: int = MAX_ENTRIES
     """Entries that are left."""
@@ -168,8 +168,7 @@ class Folder:
 
     @contextmanager
     def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
-        """What is there now, and how to put these bytes in its place; nobody else of ours writes
-        in between."""
+        """Yield the file and what puts these bytes in its place; none of ours writes in between."""
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
             assert parent is not None

@@ -47,7 +47,7 @@ class ProjectFolder:
 
 @dataclass(frozen=True, slots=True)
 class FolderPlace:
-    """Where one context works."""
+    """The folder that one context works in."""
 
     handle: str
     title: str
@@ -77,7 +77,7 @@ class FolderPlace:
 
 @dataclass(frozen=True)
 class Folders:
-    """What one run works with. Methods block, but `held`; they raise ToolError."""
+    """The folders of one run. Methods block, but `held`; they raise ToolError."""
 
     home: Path
     """Where the run keeps what it writes; made when it first writes."""
@@ -201,11 +201,11 @@ class Folders:
         return made
 
     def label(self, place: FolderPlace) -> Label:
-        """Of all that stands there now; asked after reading, it holds of what was read."""
+        """Return the label of all that stands there now: ask it after reading."""
         return place.label if place.project else self._run_label()
 
     def _run_label(self) -> Label:
-        """Of the request's own folder: of all that was written there."""
+        """Return the label of the request's own folder: of all that was written there."""
         own = Label(True, sources=frozenset({RUN_FOLDER}))
         try:
             return own.join(Label.of(json.loads(self._label_file.read_bytes())))

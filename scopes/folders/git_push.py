@@ -45,7 +45,7 @@ class GitPush:
 
 @dataclass(frozen=True)
 class Remote:
-    """Where a project's commits go. All methods block and raise ToolError."""
+    """The remote that a project's commits go to. All methods block and raise ToolError."""
 
     repository: Repository
     name: str
@@ -123,7 +123,7 @@ class Remote:
 
 
 class Answers(pygit2.RemoteCallbacks):
-    """What a remote is told and says."""
+    """Callbacks of a remote: the login, and its answer."""
 
     def __init__(self, token: str | None, host: str) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit)
 def format_commits(
     repo: pygit2.Repository, commits: Sequence[pygit2.Commit], folder: str
 ) -> list[str]:
-    """Of each commit a heading, and below it its message and its changed lines.
+    """Return of each commit a heading, and below it its message and its changed lines.
 
     Where all of it has no room, each message and each file is shown to the same length, so that
     none is out of sight behind another, with how much is left out and where it stands.
@@ -211,7 +211,7 @@ def _whole(repo: pygit2.Repository, commit: pygit2.Commit) -> tuple[str, list[st
 
 
 def _files(repo: pygit2.Repository, commit: pygit2.Commit) -> Iterator[tuple[str, str]]:
-    """Of each file its path with how much it changes, and the changed lines.
+    """Yield of each file its path with how much it changes, and the changed lines.
 
     A `.gitattributes` is not asked which files are binary: a commit may bring one with it, and
     would hide its own text by it.

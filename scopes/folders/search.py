@@ -1,4 +1,4 @@
-"""What stands in a folder: listed by folder, read in pieces with ids, searched line by line."""
+"""Files of a folder: listed by folder, read in pieces with ids, searched line by line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FileHit:
 
 @dataclass
 class Hits:
-    """What a search found, and why it ended before all was looked at."""
+    """The hits of a search, and why it ended before all was looked at."""
 
     found: list[FileHit] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)

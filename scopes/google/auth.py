@@ -1,4 +1,4 @@
-"""What opens a mailbox: a token that is renewed before it ends, once for all calls."""
+"""Credentials of a Google account: a token is renewed before it ends, once for all calls."""
 
 from __future__ import annotations
 

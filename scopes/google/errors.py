@@ -1,4 +1,4 @@
-"""What goes wrong between us and Google, in the sentences of `google.*`, and what to try again."""
+"""Errors between us and Google, in the sentences of `google.*`, and which calls to try again."""
 
 from __future__ import annotations
 

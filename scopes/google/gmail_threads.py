@@ -83,7 +83,7 @@ class _Heard:
             self.places[hash(tuple(self.words[at : at + RUN]))] = at
 
     def runs(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """From and to where `words` repeat what was said, longest first from each start on."""
+        """Yield from and to where `words` repeat what was said, longest first from each start."""
         at = 0
         while at + RUN <= len(words):
             length = self.length(words, at)

@@ -99,7 +99,7 @@ async def look_up(host: str, port: int) -> Sequence[Place]:
 
 @dataclass(frozen=True, slots=True)
 class FetchReach:
-    """Where a connection may lead."""
+    """The addresses that a connection may lead to."""
 
     look_up: LookUp = look_up
     opened: tuple[str, ...] = ()
