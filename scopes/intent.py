@@ -100,7 +100,7 @@ def _places(letters: str) -> str:
 
 ANY, LINKS = _places("\ue000-\uf8fe"), _places("\uf000-\uf8fe")
 TO_ANY, TO_MESSAGE = f"(?P<places>{ANY})", f"(?P<places>{LINKS})"
-WRITE = r"""(?:post|send|write|share|announce|publish|say|put|poste|schreibe?|schicke?|teile
+WRITE = r"""(?:post|sende?|write|share|announce|publish|say|put|poste|schreibe?|schicke?|teile
     |publica|envía|manda|comparte|publie|envoie|partage)"""
 NOUN = r"""(?:summary|report|list|overview|update|answers?|results?|numbers|news|check\s+mark
     |Zusammenfassung|Bericht|Liste|resumen|informe|lista|résumé|rapport|liste)"""
