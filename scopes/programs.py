@@ -196,9 +196,9 @@ class WorkerProcess:
             self._end()
         if self._process is None:
             self._requests = 0
-            module, *numbers = self._command
+            boot = (sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getpid()))
             self._process = subprocess.Popen(
-                [*_boot(), module, *numbers],
+                [*boot, *self._command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -236,10 +236,6 @@ class WorkerProcess:
         if process:
             process.kill()
             process.communicate()
-
-
-def _boot() -> list[str]:
-    return [sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getpid())]
 
 
 @contextmanager

@@ -308,14 +308,11 @@ async def _since(
     return Sync(refs, reached.model_dump_json(), why, handled, frozenset(woken), last)
 
 
-def _precedes(history: str, other: str) -> bool:
-    """Check that a history id is not after another one: they grow, with gaps."""
-    return history.isdecimal() and other.isdecimal() and int(history) <= int(other)
-
-
 def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
-    """Return whether a listed thread did not change since it was read."""
-    return bool(handled and handled.messages and _precedes(ref.history, handled.history))
+    """Return whether a listed thread did not change since it was read: history ids grow."""
+    if not (handled and handled.messages and (ref.history + handled.history).isdecimal()):
+        return False
+    return bool(ref.history and handled.history) and int(ref.history) <= int(handled.history)
 
 
 def _unlisted_thread(thread: str) -> ThreadRef:

@@ -287,11 +287,6 @@ def _nested(field: Json, value: Any) -> Any:
     return _cell(field, value)
 
 
-def _time_of(text: str) -> str:
-    """Microseconds since 1970, as they are asked for."""
-    return str(EPOCH + timedelta(microseconds=int(text)))
-
-
 _READ: Final[Mapping[str, Callable[[str], Value]]] = {
     "INT64": int,
     "FLOAT64": float,
@@ -299,9 +294,9 @@ _READ: Final[Mapping[str, Callable[[str], Value]]] = {
     "BIGNUMERIC": Decimal,
     "BOOL": lambda text: text == "true",
     "DATETIME": lambda text: text.replace("T", " "),
-    "TIMESTAMP": _time_of,
+    "TIMESTAMP": lambda text: str(EPOCH + timedelta(microseconds=int(text))),
 }
-"""Type -> how its text is read; all others stay text."""
+"""Type -> how its text is read; all others stay text. Times are asked for in microseconds."""
 
 
 def kind_of(table: Json) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
@@ -305,18 +305,15 @@ def _used(tree: Any) -> Iterator[tuple[str, str]]:
         todo += node.values()
         kind = node.get("type")
         if kind == "BASE_TABLE":
-            schema = "information_schema." if _is_information_schema(node) else ""
-            yield kind, schema + str(node["table_name"]).casefold()
+            schema = str(node["schema_name"]).casefold()
+            head = "information_schema." if schema == "information_schema" else ""
+            yield kind, head + str(node["table_name"]).casefold()
         elif kind == "TABLE_FUNCTION":
             yield kind, str(node["function"]["function_name"]).casefold()
         elif kind == "FUNCTION":
             yield kind, str(node["function_name"]).casefold()
         elif node.get("show_type") == "SHOW_SPECIAL":
             yield "SHOW", str(node["table_name"]).casefold()
-
-
-def _is_information_schema(table: Mapping[str, Any]) -> bool:
-    return str(table["schema_name"]).casefold() == "information_schema"
 
 
 def exactly(sql: str, kinds: Sequence[str]) -> str:
