@@ -55,7 +55,7 @@ from bot.tasks.ask import Ask
 from bot.tasks.base import Request
 from bot.tooling.provider import Options
 from config.settings import Settings, load_settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.slack_client import connect

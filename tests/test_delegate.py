@@ -37,7 +37,7 @@ from standins.slack import LocalSlack
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from config.settings import Settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.tool import estimate_tokens

@@ -16,7 +16,7 @@ from standins.sheets import Book, Value, book_of
 
 from bot.approvals.cards import arguments, title
 from scopes import sheets
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.sheets import Sheets

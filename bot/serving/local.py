@@ -24,10 +24,11 @@ from bot.local.sample_workspace import load_sample, load_sample_mailbox, read_da
 from bot.local.samples import SALES, SAMPLE_AS_OF, SAMPLE_OWNER
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
-from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.storage.database import LOCK, Database, only_process
 from config.sections import DatabaseSettings
 from config.settings import Settings
+from scopes.google.auth import MailboxTokens
 
 OAUTH = "/oauth"
 

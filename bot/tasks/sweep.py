@@ -46,7 +46,7 @@ from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share,
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
 from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
