@@ -281,8 +281,8 @@ async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -
     async with engine(reader) as e:
         fanout = e.fanout()
         frozen = await fanout.freeze([e.brief(f"Read channel {n}", n) for n in (1, 2, 3)])
-        handles = [await e.spawner.start(f.id, f) for f in frozen]
-        await asyncio.gather(*(h.result() for h in handles))
+        started = [await e.spawner.start(f.id, f) for f in frozen]
+        await asyncio.gather(*(joined() for joined in started))
 
     for one in frozen:
         first = next(b for b in e.requests if one.delimiter in json.dumps(b["messages"]))

@@ -30,14 +30,13 @@ from subagents.brief import SpawnedBrief, brief_of, brief_to_json
 from subagents.budget import NANO, Caps
 from subagents.directory import Directory
 from subagents.events import Emit, Event, SubagentFinished
-from subagents.fanout import Handle
+from subagents.fanout import Joined, finished_event, run_subagent
 from subagents.gate import Gate, count_allowed, count_calls
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 from subagents.result import SubagentResult, crash_result
 from subagents.rules import RULES, Rule
 from subagents.run import Run
-from subagents.subagent import finished_event, run_subagent
 
 if TYPE_CHECKING:
     from bot.runs.traces import Traces
@@ -263,13 +262,13 @@ class WorkflowSpawner:
             some = frozen[first : first + STORED_AT_ONCE]
             await self.store.save_briefs(run, [brief_to_json(f) for f in some], texts)
 
-    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Handle:
+    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Joined:
         run, durable = self.live.run.id, self.durable
         self.live.frozen[child_id] = frozen
         handle = await durable.spawn("subagent", f"{self.workflow}/{child_id}", run, child_id)
         if ahead:
             await durable.join(handle)
-        return WorkflowHandle(self.live, self.store, frozen, lambda: durable.join(handle))
+        return WorkflowHandle(self.live, self.store, frozen, lambda: durable.join(handle)).result
 
 
 @dataclass
