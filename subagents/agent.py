@@ -113,25 +113,15 @@ class Steps:
         return ModelStep(reply=reply)
 
     def _call(self, seq: int, final: bool) -> ModelCall:
-        spec = self.talk.spec
-        last = spec.final_key
+        last = self.talk.spec.final_key
         return ModelCall(
-            run=spec.run,
-            context=spec.context,
-            seq=seq,
-            role=spec.role,
-            system=spec.system,
-            tools=spec.tools,
-            messages=self.talk.messages,
-            prompt_tokens=self.talk.prompt_tokens,
-            max_tokens=self.max_tokens,
-            effort=spec.effort,
+            self.talk.spec,
+            seq,
+            self.talk.messages,
+            self.talk.prompt_tokens,
             held=last if final else None,
             beside={} if final else {last: self._final(self.max_tokens)},
             behind=(last,),
-            on_text=spec.on_text,
-            on_restart=spec.on_restart,
-            single=spec.single,
         )
 
     async def tools(self, ctx: ToolContext, calls: Sequence[ToolCall]) -> ToolsStep:
@@ -162,7 +152,7 @@ class Steps:
     def _final(self, more: int) -> Amount:
         """Return what one more call may cost if its prompt grows by `more` tokens."""
         prompt = self.talk.prompt_tokens + more + REMINDER_TOKENS
-        return self.run.model.worst(self.talk.spec.role, prompt, self.max_tokens)
+        return self.run.model.worst(self.talk.spec.role, prompt)
 
     @asynccontextmanager
     async def _within(self, seconds: float) -> AsyncIterator[None]:

@@ -29,20 +29,20 @@ class Spec:
     context_limit: int
     """Maximum tokens of prompt and output together in one call."""
     seconds: float
-    contract: str | None
+    contract: str | None = None
     """A subagent's contract: it must end by `submit_result`. None: it ends with text."""
     spare: float = 0.0
     """Seconds of the run that are reserved for others."""
     effort: str | None = None
+    """Overrides the role's effort, unless the role sends none; None = as the role says."""
     remind_at: int | None = None
     """Prompt tokens above which a parent is told to delegate; None = never."""
     handoff_at: int | None = None
     """Prompt tokens above which a new session must take over; None = never."""
     on_text: Callable[[str], None] | None = None
     """Takes each piece of text as it is written; if set, calls stream."""
-
     on_restart: Callable[[], None] | None = None
-    """Called when a call starts again: its text handed over so far is void."""
+    """Called before another attempt: the text of its call handed over so far is void."""
     on_reply: Callable[[], None] | None = None
     """Called after each reply of the model."""
     divisible: bool = False

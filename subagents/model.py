@@ -16,7 +16,9 @@ from anthropic import APIConnectionError, APIStatusError
 
 from config.sections import Models, Role
 from scopes.tool import estimate_tokens, readable
+from subagents.brief import Block
 from subagents.budget import NANO, Amount, Budget
+from subagents.conversation import Spec
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
@@ -101,42 +103,30 @@ def _retry_after(error: APIStatusError) -> float | None:
         return None
 
 
-Block = dict[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """One model call of one context."""
 
-    run: str
-    context: str
+    spec: Spec
     seq: int
-    role: str
-    """One of `parent`, `subagent_main` or `subagent_fast`."""
-    system: Sequence[Block]
-    tools: Sequence[Block]
     messages: Sequence[Mapping[str, Any]]
     prompt_tokens: int
     """Estimate of the whole prompt, for the reservation."""
-    max_tokens: int
-    effort: str | None = None
-    """Overrides the role's effort, unless the role sends none; None = as the role says."""
     held: str | None = None
     """Key of an earlier reservation, which the first attempt uses up."""
     beside: Mapping[str, Amount] = field(default_factory=dict)
     """Amounts reserved together with it, for later calls of the context."""
     behind: Collection[str] = ()
     """Keys of the other reservations of the context, which it does not release while it waits."""
-    on_text: Callable[[str], None] | None = None
-    """Takes each piece of text; if set, the call streams."""
-    on_restart: Callable[[], None] | None = None
-    """Called before another attempt: the text of this call handed over so far is void."""
-    single: bool = False
-    """True if no other call is expected to continue from this one."""
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Return its run, its context and its number there."""
+        return self.spec.run, self.spec.context, self.seq
 
     def key(self, attempt: int) -> str:
         """Return the key under which an attempt is reserved and settled."""
-        return f"{self.run}/{self.context}/{self.seq}/{attempt}"
+        return "/".join(map(str, (*self.place, attempt)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +172,25 @@ class ModelClient:
         """Return the model id of a role."""
         return self.models.main if self.role(role).model == "main" else self.models.fast
 
-    def worst(self, role: str, prompt_tokens: int, max_tokens: int) -> Amount:
-        return worst_case(self.name(role), prompt_tokens, max_tokens, self._prices)
+    def worst(self, role: str, prompt_tokens: int) -> Amount:
+        """Return the most that a call of this role may cost."""
+        most = self.role(role).max_tokens
+        return worst_case(self.name(role), prompt_tokens, most, self._prices)
 
     def body(self, call: ModelCall) -> dict[str, Any]:
         """Return the request body; a cache mark ends the shared prefix, the API marks the rest."""
-        role = self.role(call.role)
-        system = [dict(b) for b in call.system]
+        spec, role = call.spec, self.role(call.spec.role)
+        system = [dict(b) for b in spec.system]
         cache = {"cache_control": {"type": "ephemeral"}} if self.models.cache else {}
         system[-1] |= cache
         return {
-            "model": self.name(call.role),
-            "max_tokens": call.max_tokens,
+            "model": self.name(spec.role),
+            "max_tokens": role.max_tokens,
             "system": system,
             "messages": list(call.messages),
-            **({"tools": list(call.tools)} if call.tools else {}),
-            **({} if call.single else cache),  # writing costs a quarter more than plain input
-            **({"output_config": {"effort": call.effort or role.effort}} if role.effort else {}),
+            **({"tools": list(spec.tools)} if spec.tools else {}),
+            **({} if spec.single else cache),  # writing costs a quarter more than plain input
+            **({"output_config": {"effort": spec.effort or role.effort}} if role.effort else {}),
             **({"thinking": {"type": role.thinking}} if role.thinking else {}),
         }
 
@@ -211,8 +203,8 @@ class ModelClient:
         BudgetExceeded before one that the budget cannot carry, ModelFailed when no attempt gave a
         usable reply, ModelMisconfigured when none ever will.
         """
-        body, model = self.body(call), self.name(call.role)
-        worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)
+        body, model = self.body(call), self.name(call.spec.role)
+        worst = self.worst(call.spec.role, call.prompt_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.held if call.held and attempt == 1 else call.key(attempt)
             await budget.reserve(key, worst, beside=call.beside, behind=call.behind)
@@ -235,8 +227,8 @@ class ModelClient:
             wait = self._wait(fault, attempt)
             if wait >= budget.seconds_left():
                 break
-            if call.on_restart:
-                call.on_restart()
+            if call.spec.on_restart:
+                call.spec.on_restart()
             await asyncio.sleep(wait)
         if fault.kind == "misconfigured":
             raise ModelMisconfigured(fault.reason)
@@ -259,13 +251,13 @@ class ModelClient:
         rate_limiter: RateLimiter,
         sink: Recording,
     ) -> ModelReply | ModelFault:
-        model = self.name(call.role)
-        worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)
-        spent = worst  # unless a reply says otherwise: an end of unknown outcome counts as paid
-        sink.request(call.run, call.context, call.seq, attempt, body)
+        model = self.name(call.spec.role)
+        spent = self.worst(call.spec.role, call.prompt_tokens)
+        # unless a reply says otherwise: an end of unknown outcome counts as paid
+        sink.request(*call.place, attempt, body)
         recorded: dict[str, Any] = {"error": "cancelled"}
         try:
-            message, headers = await self._send(body, call.on_text)
+            message, headers = await self._send(body, call.spec.on_text)
             usage = _usage(message, call)
             rate_limiter.record_reply(model, headers, usage)
             spent = actual(model, usage, self._prices)
@@ -280,7 +272,7 @@ class ModelClient:
             recorded = {"error": fault.reason}
             return fault
         finally:
-            sink.reply(call.run, call.context, call.seq, attempt, recorded)
+            sink.reply(*call.place, attempt, recorded)
             await budget.settle(key, spent)
 
     async def _send(

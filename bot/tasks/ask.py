@@ -394,7 +394,6 @@ class Ask:
             max_steps=limits.parent_steps,
             context_limit=limits.parent_context,
             seconds=self.run.budget.seconds_left(),
-            contract=None,
             remind_at=int(limits.remind_at * limits.parent_context)
             if limits.max_subagents
             else None,

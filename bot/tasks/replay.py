@@ -417,7 +417,8 @@ class ReplayModel(ModelClient):
     async def complete(
         self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
     ) -> ModelReply:
-        replay, at = self.replay, (call.context, call.seq)
+        replay, (_, context, seq), on_text = self.replay, call.place, call.spec.on_text
+        at = (context, seq)
         if replay.start and replay.is_live(*at):
             replay.asked.add(at)
             return await replay.start.model.complete(
@@ -425,12 +426,12 @@ class ReplayModel(ModelClient):
             )
         step = replay.record.step(at, "model", ModelStep)
         if at not in replay.record.requests or step is None or step.reply is None:
-            replay.end(call.context, replay.number(at), "it is made now, and is not recorded.")
+            replay.end(context, replay.number(at), "it is made now, and is not recorded.")
         replay.compare(at, self.body(call))
-        if call.on_text:
+        if on_text:
             for block in step.reply.content:
                 if block["type"] == "text":
-                    call.on_text(block["text"])
+                    on_text(block["text"])
         return step.reply
 
 
