@@ -20,7 +20,7 @@ from subagents.agent import Outcome
 from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, check_brief
 from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import DEFAULT_MODEL, OFFERED
-from subagents.delimiter import clip, first_of
+from subagents.delimiter import MAX_NAMED, clip, first_of
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
 from subagents.evidence import Coverage
@@ -86,8 +86,6 @@ class SpawnGuard:
         self.items += len(items)
 
 
-MAX_NAMED = 20
-"""Maximum of refused briefs, and of reasons, that one result names; the rest is counted."""
 ONE, MANY, CHALLENGE = "run_subagent", "run_subagents", "challenge"
 DELEGATING = frozenset({ONE, MANY, CHALLENGE})
 OPEN = (":search", ":read")
@@ -427,7 +425,7 @@ def refusals(results: Sequence[SubagentResult]) -> str:
         by_reason.setdefault(result.reason, []).append(result)
     lines = []
     for reason, alike in list(by_reason.items())[:MAX_NAMED]:
-        names = first_of([f"{r.id} ({r.text})" for r in alike], MAX_NAMED, "; ")
+        names = first_of([f"{r.id} ({r.text})" for r in alike], between="; ")
         lines.append(f"refused, {reason}: {names}")
     if left := len(by_reason) - len(lines):
         lines.append(f"and for {left} further reasons")

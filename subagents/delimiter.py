@@ -59,7 +59,11 @@ def clip(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def first_of(names: Sequence[str], most: int, between: str = ", ") -> str:
+MAX_NAMED = 20
+"""Names that one sentence lists; the rest is counted."""
+
+
+def first_of(names: Sequence[str], most: int = MAX_NAMED, between: str = ", ") -> str:
     """Return the first names of a list, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more

@@ -108,10 +108,6 @@ def verdict_faults(value: VerdictsContract, reading: SourceLog) -> Iterator[str]
             yield f"{each.finding}: its evidence is no passage of MATERIAL."
 
 
-MAX_NAMED = 20
-"""Maximum ids that one fault lists; the rest is counted."""
-
-
 MONEY = re.compile(
     r"(?:\d{1,3} ?[x\u00d7] ?)?"
     r"(?:(?:€|£|\$|EUR|CHF|USD|GBP) ?\d[\d.,'’ \u00a0\u202f]{0,15}"
@@ -265,24 +261,24 @@ def faults(value: Submission, reading: SourceLog) -> Iterator[str]:
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
     if answered := [r for r, s in states.items() if "unanswered" in s and _answers(threads[r])]:
-        yield f"Not unanswered, others replied: {first_of(answered, MAX_NAMED)}."
+        yield f"Not unanswered, others replied: {first_of(answered)}."
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
         yield "evidence names no message that you read: give the ids in [brackets]."
     if isinstance(value, TrackerContract):
         told = {row.id for row in value.rows}
         if untold := [id for id in reading.items if id not in told]:
-            yield f"{len(untold)} rows are missing: {first_of(untold, MAX_NAMED)}."
+            yield f"{len(untold)} rows are missing: {first_of(untold)}."
     if not isinstance(value, IssuesContract):
         return
     aside = _roots(value.no_issue, reading.items)
     if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
-        named = first_of(torn, MAX_NAMED)
+        named = first_of(torn)
         yield f"In findings of different states, place each once: {named}."
     if unplaced := _find_unplaced(value, reading):
         yield (
             f"{len(unplaced)} threads that you read are in no finding's evidence "
-            f"and not in no_issue: {first_of(unplaced, MAX_NAMED)}."
+            f"and not in no_issue: {first_of(unplaced)}."
         )
 
 
@@ -452,9 +448,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         gaps.append(phrase("gap.messages", done=coverage.messages_read, of=reading.expected))
     not_covered = [*(value.not_covered if value else []), *gaps]
     if isinstance(value, IssuesContract) and (unplaced := _find_unplaced(value, reading)):
-        not_covered.append(
-            phrase("gap.unjudged", n=len(unplaced), threads=first_of(unplaced, MAX_NAMED))
-        )
+        not_covered.append(phrase("gap.unjudged", n=len(unplaced), threads=first_of(unplaced)))
     if isinstance(value, IssuesContract) and not reading.holds:
         not_covered.append(phrase("gap.no_whole"))
     if stopped_by == "cost":

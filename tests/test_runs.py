@@ -33,7 +33,7 @@ from test_store import result
 from bot.errors import StoreError
 from bot.local.model.answer import Answer
 from bot.metrics import Metrics
-from bot.runs.checkpoint import StepLog, StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.durable import Durable, WorkflowLost
 from bot.runs.run import ActiveRun, Runs, WorkflowHandle, WorkflowSpawner
 from bot.runs.store import Store
@@ -61,8 +61,8 @@ async def count(store: Store, table: sa.Table) -> int:
 # ---- steps
 
 
-def log_of(store: Store, run: str = "r1") -> StepLog:
-    return StepLog(store, StoreSink(store), run)
+def log_of(store: Store, run: str = "r1") -> RunLog:
+    return RunLog(store, run)
 
 
 async def test_a_replay_gets_what_a_step_returned(place: Kept) -> None:
@@ -121,7 +121,7 @@ async def test_a_workflow_waits_until_its_step_can_be_stored(
 async def test_what_can_be_done_again_is_stored_with_the_next_step(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
         log = log_of(store)
-        log.note("r1/s1/1/tools", {"read": True})
+        log.defer("r1/s1/1/tools", {"read": True})
         assert await store.steps("r1") == {}
         await log.keep("r1/s2/0/model", {"paid": True})
 
@@ -146,7 +146,7 @@ class Order(Checkpoint):
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         self.steps.append(("kept", key.rpartition("/")[2]))
 
-    def note(self, key: str, body: dict[str, Any]) -> None:
+    def defer(self, key: str, body: dict[str, Any]) -> None:
         self.steps.append(("noted", key.rpartition("/")[2]))
 
 
@@ -240,7 +240,7 @@ class LiveRun:
 
     def __init__(self, store: Store) -> None:
         self.run = RunId()
-        self.steps = log_of(store)
+        self.record = log_of(store)
         self.results: dict[str, Any] = {}
         self.ended: set[str] = set()
         self.told: list[Event] = []

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from bot.errors import StoreError
 from bot.mailbox.accounts import Mailboxes, OpenedMail
 from bot.metrics import Metrics
-from bot.runs.checkpoint import StepLog, StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.durable import Durable, WorkflowLost
 from bot.runs.store import WAITING, Store
 from bot.storage import tables
@@ -27,7 +27,7 @@ from scopes.clients import with_clients
 from scopes.google.gmail import Gmail
 from scopes.slack_reader import SlackReader
 from subagents.brief import SpawnedBrief, brief_of, brief_to_json
-from subagents.budget import NANO, Caps
+from subagents.budget import Caps
 from subagents.directory import Directory
 from subagents.events import Emit, Event, SubagentFinished
 from subagents.fanout import Joined, finished_event, run_subagent
@@ -53,9 +53,8 @@ class ActiveRun:
     """A run that is open in this process."""
 
     run: Run
-    sink: StoreSink
+    record: RunLog
     budget: StoredBudget
-    steps: StepLog
     args: Mapping[str, Any]
     frozen: dict[str, SpawnedBrief] = field(default_factory=dict)
     results: dict[str, SubagentResult] = field(default_factory=dict)
@@ -144,17 +143,15 @@ class Runs:
 
     async def open_budget(self, run: str, limits: LimitSettings) -> StoredBudget:
         """Open the budget of a run; its time limit counts from now on."""
-        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
         clock, database = asyncio.get_running_loop().time, self.store.database
-        return await StoredBudget.open(database, run, caps, clock, self.executor)
+        return await StoredBudget.open(database, run, Caps.of(limits), clock, self.executor)
 
     async def _open(self, run: str) -> ActiveRun:
         row = await self.store.run(run)
         limits = LimitSettings.model_validate(row.args["limits"])
-        sink = StoreSink(self.store, self.metrics.count_model_call)
+        record = RunLog(self.store, run, self.metrics.count_model_call)
+        await record.load()
         budget = await self.open_budget(run, limits)
-        steps = StepLog(self.store, sink, run)
-        await steps.load()
         reader = self.reader.fresh()
         mail = await self.mailboxes.open(row.requester) if self.mailboxes else None
         tools = await self.toolkit.open(run, row.requester)
@@ -166,25 +163,25 @@ class Runs:
             rate_limiter=self.rate_limiter,
             budget=budget,
             gate=Gate(
-                sink.log_decision,
+                record.log_decision,
                 self.directory,
-                sink.propose,
+                record.propose,
                 self.rules,
                 count_allowed(decisions),
                 limits.tool_calls,
                 count_calls(decisions),
             ),
-            sink=sink,
+            sink=record,
             limits=limits,
             clients=with_clients(
                 tools.clients,
                 {SlackReader: reader, **self.clients, **({Gmail: mail.gmail} if mail else {})},
             ),
             handles=tools.handles,
-            checkpoint=steps,
+            checkpoint=record,
         )
         bind(made)
-        live = ActiveRun(made, sink, budget, steps, row.args, mail=mail)
+        live = ActiveRun(made, record, budget, row.args, mail=mail)
         made.emit = live.emit
         await self.check_stop(live)
         return live
@@ -204,7 +201,7 @@ class Runs:
             await live.mail.aclose()
         await live.budget.aclose()
         try:
-            await live.sink.flush()
+            await live.record.flush()
         except Exception:  # top-level boundary: the run itself is over
             log.exception("what was recorded last of %s is lost", live.run.id)
         if self.traces:
@@ -239,7 +236,7 @@ class WorkflowHandle:
     async def _lost(self, reason: str) -> SubagentResult:
         """Store a result for a subagent that crashed every process that ran it, or its own code."""
         made = crash_result(self.frozen, reason)
-        await self.live.steps.keep_result(self.frozen, made)
+        await self.live.record.keep_result(self.frozen, made)
         self.live.emit(finished_event(made))
         return made
 
@@ -290,10 +287,10 @@ class Subagents:
                     return {"id": child, "status": row.status}
                 if frozen is None:
                     frozen = brief_of(row.brief, await self.store.template(row.template))
-                await live.steps.load(f"{run}/{child}/")
+                await live.record.load(f"{run}/{child}/")
             await self.runs.check_stop(live)  # it may have waited for its turn
             result = await run_subagent(live.run, frozen)
-            await live.steps.keep_result(frozen, result)
+            await live.record.keep_result(frozen, result)
             live.results[child] = result
             self.metrics.count_subagent(result.status)
         return {"id": child, "status": result.status}

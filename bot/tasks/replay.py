@@ -279,7 +279,7 @@ class Replay:
         given, limits = self.record.task, self.record.task.limits
         caps = WITHOUT_LIMIT
         if self.start:
-            caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+            caps = Caps.of(limits)
         unopened = {name: partial(self._client, name) for name in given.clients}
         return ReplayedRun(
             id=self.record.run.id,
