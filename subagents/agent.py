@@ -264,8 +264,6 @@ class Agent:
             self._close(out.limit)
             return None
         self.steps += 1
-        if self.spec.on_reply:
-            self.spec.on_reply()
         reply = out.reply
         if reply is None:
             return replace(self._end(out.fault, out.reason), passing=out.passing)

@@ -43,8 +43,6 @@ class Spec:
     """Takes each piece of text as it is written; if set, calls stream."""
     on_restart: Callable[[], None] | None = None
     """Called before another attempt: the text of its call handed over so far is void."""
-    on_reply: Callable[[], None] | None = None
-    """Called after each reply of the model."""
     divisible: bool = False
     """True if two others get a half each where its result is too long for one answer."""
     single: bool = False

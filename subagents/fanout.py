@@ -38,8 +38,8 @@ class Spawner(Protocol):
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Prepare for all subagents that will be started together, before the first one starts."""
 
-    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Joined:
-        """Start one. `ahead`: return only when the model has first replied to it."""
+    async def start(self, child_id: str, frozen: SpawnedBrief) -> Joined:
+        """Start one."""
 
 
 @dataclass
@@ -58,29 +58,20 @@ class TaskSpawner:
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Do nothing: tasks share this process's memory."""
 
-    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Joined:
-        answered = asyncio.Event()
-        task = asyncio.create_task(self._run(frozen, answered), name=f"{self.run.id}/{child_id}")
+    async def start(self, child_id: str, frozen: SpawnedBrief) -> Joined:
+        task = asyncio.create_task(self._run(frozen), name=f"{self.run.id}/{child_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if ahead:
-            await answered.wait()
         return lambda: task
 
-    async def _run(self, frozen: SpawnedBrief, answered: asyncio.Event) -> SubagentResult:
-        try:
-            async with self._free:
-                result = await run_subagent(self.run, frozen, answered.set)
-            await self._store(frozen, result)
-            return result
-        finally:
-            answered.set()
-
-    async def _store(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+    async def _run(self, frozen: SpawnedBrief) -> SubagentResult:
+        async with self._free:
+            result = await run_subagent(self.run, frozen)
         try:
             await self.run.checkpoint.keep_result(frozen, result)
         except Exception:  # top-level boundary: it is still a result
             log.exception("the result of %s of %s was not stored", frozen.id, self.run.id)
+        return result
 
     async def aclose(self) -> None:
         """Cancel what still runs, and wait until it has ended."""
@@ -233,8 +224,7 @@ class Fanout:
         if not frozen:
             return []
         await self.spawner.ready(frozen)
-        prime = self.run.model.models.prime_cache and len(frozen) > 1
-        started = [await self._start(one, prime and k == 0) for k, one in enumerate(frozen)]
+        started = [await self._start(one) for one in frozen]
         results = []
         for one, joined in zip(frozen, started, strict=True):
             self.results[one.id] = result = await self._result(one, joined)
@@ -242,9 +232,9 @@ class Fanout:
             await asyncio.sleep(0)  # hundreds may have ended before the last was started
         return results
 
-    async def _start(self, frozen: SpawnedBrief, ahead: bool) -> Joined | None:
+    async def _start(self, frozen: SpawnedBrief) -> Joined | None:
         try:
-            return await self.spawner.start(frozen.id, frozen, ahead=ahead)
+            return await self.spawner.start(frozen.id, frozen)
         except Exception:  # top-level boundary: its siblings run, and are waited for
             log.exception("%s of %s could not be started", frozen.id, self.run.id)
             return None
@@ -259,22 +249,14 @@ class Fanout:
             return crash_result(frozen, crash_text("its run", error))
 
 
-async def run_subagent(
-    run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None = None
-) -> SubagentResult:
-    """Run one subagent from its frozen brief to its result; raise nothing that it does.
-
-    `on_reply` is called each time the model has replied to it, and at its end.
-    """
+async def run_subagent(run: Run, frozen: SpawnedBrief) -> SubagentResult:
+    """Run one subagent from its frozen brief to its result; raise nothing that it does."""
     try:
         run.emit(SubagentStarted(frozen.id))
-        result = await _work(run, frozen, on_reply)
+        result = await _work(run, frozen)
     except Exception as error:  # top-level boundary: one subagent's run
         log.exception("subagent %s of %s crashed", frozen.id, run.id)
         result = crash_result(frozen, crash_text("its run", error))
-    finally:
-        if on_reply:
-            on_reply()
     run.emit(finished_event(result))
     return result
 
@@ -291,10 +273,8 @@ def finished_event(result: SubagentResult) -> SubagentFinished:
     )
 
 
-async def _work(
-    run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None
-) -> SubagentResult:
-    agent = _agent(run, frozen, on_reply)
+async def _work(run: Run, frozen: SpawnedBrief) -> SubagentResult:
+    agent = _agent(run, frozen)
     try:
         ending = await agent.run()
     except Exception as error:  # what was read and spent so far is kept
@@ -314,7 +294,7 @@ async def _work(
     )
 
 
-def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) -> Agent:
+def _agent(run: Run, frozen: SpawnedBrief) -> Agent:
     brief, limits, role = frozen.brief, run.limits, f"subagent_{frozen.model}"
     scope, panel = brief.draft.scope, brief.panel
     run.declare(
@@ -341,7 +321,6 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
         spare=frozen.spare,
         contract=brief.draft.contract,
         effort=brief.draft.effort,
-        on_reply=on_reply,
         divisible=brief.divisible,
         single=bool(brief.material) and not brief.handles.titles,
     )
