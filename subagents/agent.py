@@ -255,7 +255,9 @@ class Agent:
             self.talk.say(Origin.REMINDER, text_block(reminder))
         seq, final = self._seq, self._final
         before, self.reading.sent = self.reading.sent, len(self.reading.items)
-        out = await self._step("model", ModelStep, lambda: self._steps.model(seq, final))
+        out = await self._step(
+            "model", ModelStep, lambda: self._steps.model(seq, final), self._submits
+        )
         if not out.reply:
             self.reading.sent = before  # nothing was written after the others were shown
         if out.limit:
@@ -277,10 +279,12 @@ class Agent:
         name: str,
         kind: type[S],
         fn: Callable[[], Awaitable[S]],
-        *,
-        repeatable: bool = False,
+        is_early: Callable[[S], bool] = lambda out: False,
     ) -> S:
-        """Return what a step gives, or gave before a restart."""
+        """Return what a step gives, or gave before a restart.
+
+        `is_early` says of it whether it is stored with what comes next.
+        """
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
         if known := self.run_.recorded(key, kind):
@@ -289,7 +293,12 @@ class Agent:
             out = await fn()
         except LimitReached as reached:
             out = kind(limit=str(reached))
-        return await self.run_.record(key, kind, out, repeatable=repeatable)
+        return await self.run_.record(key, kind, out, later=is_early(out))
+
+    def _submits(self, out: ModelStep) -> bool:
+        """Return whether the result of the subagent follows at once."""
+        content = out.reply.content if out.reply and self.spec.contract else ()
+        return any(block.get("name") == SUBMIT for block in content)
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""
@@ -357,7 +366,7 @@ class Agent:
                 "tools",
                 ToolsStep,
                 lambda: self._steps.tools(ctx, ordinary),
-                repeatable=self.toolbox.only_reads(ordinary),
+                lambda _: self.toolbox.only_reads(ordinary),
             )
             self._close(out.limit)
             for call, found in zip(ordinary, out.outcomes, strict=False):  # none at a limit

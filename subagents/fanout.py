@@ -38,7 +38,7 @@ class Spawner(Protocol):
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Prepare for all subagents that will be started together, before the first one starts."""
 
-    async def start(self, child_id: str, frozen: SpawnedBrief) -> Joined:
+    async def start(self, frozen: SpawnedBrief) -> Joined:
         """Start one."""
 
 
@@ -58,8 +58,8 @@ class TaskSpawner:
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Do nothing: tasks share this process's memory."""
 
-    async def start(self, child_id: str, frozen: SpawnedBrief) -> Joined:
-        task = asyncio.create_task(self._run(frozen), name=f"{self.run.id}/{child_id}")
+    async def start(self, frozen: SpawnedBrief) -> Joined:
+        task = asyncio.create_task(self._run(frozen), name=f"{self.run.id}/{frozen.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return lambda: task
@@ -234,7 +234,7 @@ class Fanout:
 
     async def _start(self, frozen: SpawnedBrief) -> Joined | None:
         try:
-            return await self.spawner.start(frozen.id, frozen)
+            return await self.spawner.start(frozen)
         except Exception:  # top-level boundary: its siblings run, and are waited for
             log.exception("%s of %s could not be started", frozen.id, self.run.id)
             return None

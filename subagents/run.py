@@ -55,7 +55,7 @@ class Checkpoint:
         """Store what a step returned."""
 
     def defer(self, key: str, body: dict[str, Any]) -> None:
-        """Store it with the next step or result of the run: a crash before that repeats it."""
+        """Store it with the next step or result of the run."""
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         """Store a brief with the checked result of its subagent."""
@@ -139,13 +139,13 @@ class Run:
         known = self.recorded(key, kind)
         return await self.record(key, kind, await work()) if known is None else known
 
-    async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:
+    async def record(self, key: str, kind: type[T], value: T, *, later: bool = False) -> T:
         """Store the value that a step gave, and return it.
 
-        A step is repeatable if doing it again costs nothing and changes nothing.
+        `later`: store it with the next step or result of the run; a crash before that repeats it.
         """
         body = step_body(kind, value)
-        if repeatable:
+        if later:
             self.checkpoint.defer(key, body)
         else:
             await self.checkpoint.keep(key, body)

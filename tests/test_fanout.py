@@ -269,7 +269,7 @@ async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -
     async with engine(reader) as e:
         fanout = e.fanout()
         frozen = await fanout.freeze([e.brief(f"Read channel {n}", n) for n in (1, 2, 3)])
-        started = [await e.spawner.start(f.id, f) for f in frozen]
+        started = [await e.spawner.start(f) for f in frozen]
         await asyncio.gather(*(joined() for joined in started))
 
     for one in frozen:

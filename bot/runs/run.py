@@ -259,10 +259,10 @@ class WorkflowSpawner:
             some = frozen[first : first + STORED_AT_ONCE]
             await self.store.save_briefs(run, [brief_to_json(f) for f in some], texts)
 
-    async def start(self, child_id: str, frozen: SpawnedBrief) -> Joined:
-        run, durable = self.live.run.id, self.durable
-        self.live.frozen[child_id] = frozen
-        handle = await durable.spawn("subagent", f"{self.workflow}/{child_id}", run, child_id)
+    async def start(self, frozen: SpawnedBrief) -> Joined:
+        run, child, durable = self.live.run.id, frozen.id, self.durable
+        self.live.frozen[child] = frozen
+        handle = await durable.spawn("subagent", f"{self.workflow}/{child}", run, child)
         return WorkflowHandle(self.live, self.store, frozen, lambda: durable.join(handle)).result
 
 
