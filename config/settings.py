@@ -53,23 +53,25 @@ class SettingsError(Exception):
 def explain(error: ErrorDetails, valid: type[BaseModel]) -> str:
     """Describe one error of a settings file, whose keys should be those of `valid`."""
     key = key_of(error)
-    if error["type"] in ("extra_forbidden", "invalid_key"):
-        return _unknown_key(key, valid)
-    if error["loc"][-1] == "[key]":
-        return f"the key '{key_of(error)}' {expectation(error)}."
-    if error["type"] == "missing":
-        return f"'{key}' is missing."
-    if error["type"] == "value_error":
-        return f"'{key}': {error['ctx']['error']}."
+    match error:
+        case {"type": "extra_forbidden" | "invalid_key"}:
+            return _unknown_key(key, valid)
+        case {"loc": (*_, "[key]")}:
+            return f"the key '{key}' {expectation(error)}."
+        case {"type": "missing"}:
+            return f"'{key}' is missing."
+        case {"type": "value_error", "ctx": {"error": fault}}:
+            return f"'{key}': {fault}."
     return f"'{key}' is {reprlib.repr(error['input'])}, but it {expectation(error)}."
 
 
 def expectation(error: ErrorDetails) -> str:
     """Return what was expected, as the end of a sentence that begins with the key."""
-    if error["type"] in ("model_type", "dict_type"):
-        return "must be a section with keys below it"
-    if error["type"] == "string_pattern_mismatch":
-        return f"must be {WRITTEN.get(error['ctx']['pattern'], 'written otherwise')}"
+    match error:
+        case {"type": "model_type" | "dict_type"}:
+            return "must be a section with keys below it"
+        case {"type": "string_pattern_mismatch", "ctx": {"pattern": pattern}}:
+            return f"must be {WRITTEN.get(pattern, 'written otherwise')}"
     said = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
     return said.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
 

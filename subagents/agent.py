@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from scopes.effects import Effect
 from scopes.label import DIRECTORY, TRUSTED, Label
@@ -24,7 +24,7 @@ from subagents.events import ContextGrew, ToolsCalled
 from subagents.evidence import SourceLog
 from subagents.model import ModelCall, ModelReply
 from subagents.prices import Usage, sum_usd
-from subagents.result import read_submission
+from subagents.result import ToolUse, read_submission
 from subagents.run import Run
 from subagents.toolbox import MIN_OUTPUT_TOKENS, Toolbox, ToolCall, ToolOutcome, failed_outcome
 from subagents.trajectory import Origin
@@ -212,7 +212,7 @@ class Agent:
     """None once a call has no known price."""
     steps: int = 0
     """Number of model calls made."""
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    tool_calls: list[ToolUse] = field(default_factory=list)
     text: str = ""
     """The last text that the model wrote."""
 
@@ -302,10 +302,13 @@ class Agent:
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""
-        calls = [
-            ToolCall(b["id"], b["name"], b["input"]) for b in content if b["type"] == "tool_use"
-        ]
-        said = "".join(b["text"] for b in content if b["type"] == "text")
+        calls, said = list[ToolCall](), ""
+        for block in content:
+            match block:
+                case {"type": "tool_use", "id": id, "name": name, "input": given}:
+                    calls.append(ToolCall(id, name, given))
+                case {"type": "text", "text": text}:
+                    said += text
         self.text = said.strip() or self.text
         if said.strip() and not self._parts:
             self._seen = self.reading.sent
@@ -454,7 +457,7 @@ class Agent:
         self._limit = self._limit or limit
 
     def _record(self, given: Sequence[tuple[ToolCall, Outcome]]) -> None:
-        self.tool_calls += [{"name": c.name[:60], "is_error": o.is_error} for c, o in given]
+        self.tool_calls += [ToolUse(name=c.name[:60], is_error=o.is_error) for c, o in given]
 
     def _end(self, stopped_by: str, reason: str = "") -> Ending:
         text = "".join(self._parts) or self.text

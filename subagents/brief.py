@@ -128,10 +128,10 @@ def _lines(text: str, offered: Collection[str]) -> Iterator[str]:
     """Return the lines of a prompt whose tools are offered, and the empty ones."""
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
-        marks = match["tools"] if match else None
+        marks, text = match.groups() if match else ("", line)
         needed = (each.split("|") for each in (marks or "").split())
         if all(any(tool in offered for tool in each) for each in needed):
-            yield match["text"] if match else line
+            yield text
 
 
 Block = dict[str, Any]

@@ -49,6 +49,11 @@ class Spec:
     """True if only one call is expected; then nothing is cached for a second one."""
 
     @property
+    def tool_names(self) -> list[str]:
+        """Return the names of its tools."""
+        return [str(tool["name"]) for tool in self.tools]
+
+    @property
     def final_key(self) -> str:
         """Return the key of the reservation that keeps the final call affordable."""
         return f"{self.run}/{self.context}/final"
@@ -83,8 +88,8 @@ class Conversation:
         self._known_tokens = estimate_tokens(str(spec.system) + str(spec.tools))
         for block in spec.system:
             self._note(Origin.PROMPT, block)
-        for tool in spec.tools:
-            self._note(Origin.SCHEMA, tool, tool["name"])
+        for tool, name in zip(spec.tools, spec.tool_names, strict=True):
+            self._note(Origin.SCHEMA, tool, name)
         for origin, block, ref in spec.opening:
             self.say(origin, block, ref)
 
@@ -112,7 +117,7 @@ class Conversation:
 
     def append(self, content: Sequence[Block]) -> None:
         """Add the model's turn, unless it is empty, which the API refuses, or thinking alone."""
-        kept = [b for b in content if b["type"] != "text" or b["text"]]
+        kept = [b for b in content if b.get("text") != ""]
         if any(b["type"] not in ("thinking", "redacted_thinking") for b in kept):
             self.sent.append({"role": "assistant", "content": kept})
 

@@ -205,7 +205,7 @@ class Delegation:
     def _note_windows(self, briefs: Sequence[Brief], done: Sequence[SubagentResult]) -> None:
         """Note in which windows messages and mails were read."""
         for brief, result in zip(briefs, done, strict=True):
-            looked = any(c["name"] != SUBMIT and not c["is_error"] for c in result.tool_calls)
+            looked = any(c.name != SUBMIT and not c.is_error for c in result.tool_calls)
             if brief.window and brief.is_dated and looked:
                 self.reads.setdefault(brief.window, []).append(result.read)
 
@@ -335,12 +335,10 @@ class Delegation:
 
     def _completed(self, draft: BriefDraft, held: Handles) -> BriefDraft:
         """Return a draft with the title and the sources that it leaves out."""
-        changes: dict[str, Any] = {}
-        if not draft.description:
-            changes["description"] = clip(one_line(draft.task), MAX_TITLE)
-        if not (draft.handles or draft.findings):
-            changes["handles"] = self._meant(draft, held)
-        return draft.model_copy(update=changes)
+        title = draft.description or clip(one_line(draft.task), MAX_TITLE)
+        named = draft.handles or draft.findings
+        handles = draft.handles if named else self._meant(draft, held)
+        return draft.model_copy(update={"description": title, "handles": handles})
 
     def _meant(self, draft: BriefDraft, held: Handles) -> tuple[str, ...]:
         """Return the sources of its scope that the task names; else those that the request does."""

@@ -39,11 +39,11 @@ def _rows(id: str, items: Container[str]) -> Iterable[str]:
     found = None if id in items else _ROWS.fullmatch(id)
     if found is None:
         return (id,)
-    first, last = int(found["first"]), int(found["last"])
-    ends = (f"{found['of']}{first}", f"{found['of']}{last}")
-    if not first <= last < first + MOST or any(end not in items for end in ends):
+    of, *ends = found.groups()
+    first, last = map(int, ends)
+    if not first <= last < first + MOST or any(f"{of}{n}" not in items for n in (first, last)):
         return (id,)
-    return (f"{found['of']}{n}" for n in range(first, last + 1))
+    return (f"{of}{n}" for n in range(first, last + 1))
 
 
 ASIDE = "\x1e"

@@ -118,16 +118,17 @@ class Fanout:
         """Return the fan-out of another context of this run: ids go on, its results are in both."""
         return replace(self, parent=context, before=frozenset(self.results), _complete={})
 
-    def next_id(self, kind: str) -> str:
-        """The next id: `s3` for the third subagent that runs, `r1` for the first one refused."""
-        return f"{kind}{1 + self._given[kind]}"
+    def _next(self, kind: str) -> str:
+        """Give the next id: `s3` for the third subagent that runs, `r1` for the first refused."""
+        self._given[kind] += 1
+        return f"{kind}{self._given[kind]}"
 
     def refuse(
         self, description: str, scope: str, contract: str, refusal: BriefRefused
     ) -> SubagentResult:
         """Record a brief that is not run."""
         result = SubagentResult(
-            id=self.next_id("r"),
+            id=self._next("r"),
             scope=scope[:40],
             model="",
             status="refused",
@@ -138,7 +139,6 @@ class Fanout:
             label=TRUSTED.to_json(),
         )
         self.results[result.id] = result
-        self._given["r"] += 1
         return result
 
     async def freeze(self, briefs: Sequence[Brief]) -> list[SpawnedBrief]:
@@ -146,17 +146,15 @@ class Fanout:
         if not briefs:
             return []
         async with self._freezing:  # two callers get different numbers, in the order they came
-            first = int(self.next_id("s")[1:])
-            key = f"{self.run.id}/{self.parent}/s{first}/freeze"
+            ids = [self._next("s") for _ in briefs]
+            key = f"{self.run.id}/{self.parent}/{ids[0]}/freeze"
             made = self.run.recorded(key, SpawnValues)
             if made is None:
                 made = await self.run.record(key, SpawnValues, self._draw(len(briefs)))
             frozen = []
-            numbered = enumerate(zip(briefs, made.delimiters, strict=True), first)
-            for number, (brief, delimiter) in numbered:
-                one = self._frozen(f"s{number}", brief, delimiter, made)
+            for id, brief, delimiter in zip(ids, briefs, made.delimiters, strict=True):
+                one = self._frozen(id, brief, delimiter, made)
                 self.results[one.id] = placeholder(one)
-                self._given["s"] += 1
                 frozen.append(one)
                 await asyncio.sleep(0)
         for one in frozen:

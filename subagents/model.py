@@ -263,7 +263,9 @@ class ModelClient:
             spent = actual(model, usage, self._prices)
             cost = cost_nanousd(model, usage, self._prices)
             usd = None if cost is None else cost / NANO
-            reply = ModelReply(message["content"], _stop_reason(message), usage, usd, attempt)
+            if not message.stop_reason:
+                raise Unusable("the reply broke off")
+            reply = ModelReply(message.content, message.stop_reason, usage, usd, attempt)
             recorded = reply.to_json()
             return reply
         except FAULTS as error:
@@ -277,8 +279,8 @@ class ModelClient:
 
     async def _send(
         self, body: dict[str, Any], on_text: Callable[[str], None] | None
-    ) -> tuple[dict[str, Any], Mapping[str, str]]:
-        """Send the request; return the message as JSON, and the headers.
+    ) -> tuple[Message, Mapping[str, str]]:
+        """Send the request; return the message, and the headers.
 
         For Anthropic's API, JSON is written here, and it is parsed here for all: the SDK's copy of
         the body and its models double the CPU time. The other clients need the body to send it.
@@ -308,38 +310,43 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 ODD_STREAM = (AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
-def _message_of(sent: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A reply as it came; a compatible server may leave out why it ended, and what it used."""
+
+    content: list[Block]
+    stop_reason: str
+    usage: Usage
+
+
+def _message_of(sent: Any) -> Message:
     """Return the reply if it has the shape of a message; a compatible server may send anything."""
     try:
-        Usage.of(sent.get("usage") or {})
-        calls = [b["id"] for b in sent["content"] if b["type"] == "tool_use"]
-        sound = all(map(_is_block, sent["content"])) and len(calls) == len(set(calls))
+        stop_reason, usage = str(sent.get("stop_reason") or ""), Usage.of(sent.get("usage") or {})
+        message = Message(list(sent["content"]), stop_reason, usage)
+        calls = [block["id"] for block in message.content if block["type"] == "tool_use"]
+        sound = all(map(_is_block, message.content)) and len(calls) == len(set(calls))
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
         raise Unusable("the reply was not a message")
-    return dict(sent)
+    return message
 
 
-def _usage(message: Mapping[str, Any], call: ModelCall) -> Usage:
+def _is_block(block: Block) -> bool:
+    match block:
+        case {"type": "tool_use", "id": str(), "name": str(), "input": dict()}:
+            return True
+        case {"type": "text", "text": str()}:
+            return True
+    return block["type"] not in ("tool_use", "text")
+
+
+def _usage(message: Message, call: ModelCall) -> Usage:
     """Return the usage; estimate what a compatible server does not report, so that caps hold."""
-    usage = Usage.of(message.get("usage") or {})
+    usage = message.usage
     if usage.prompt <= 0:
         usage = replace(usage, input=call.prompt_tokens, cache_read=0, cache_write=0)
-    if usage.output <= 0 and message["content"]:
-        usage = replace(usage, output=estimate_tokens(str(message["content"])))
+    if usage.output <= 0 and message.content:
+        usage = replace(usage, output=estimate_tokens(str(message.content)))
     return usage
-
-
-def _is_block(block: Mapping[str, Any]) -> bool:
-    if block["type"] == "tool_use":
-        named = isinstance(block["id"], str) and isinstance(block["name"], str)
-        return named and isinstance(block["input"], dict)
-    return isinstance(block["text"], str) if block["type"] == "text" else True
-
-
-def _stop_reason(message: Mapping[str, Any]) -> str:
-    """Return why the reply ended; raise for a stream that was cut off without a stop reason."""
-    if not message.get("stop_reason"):
-        raise Unusable("the reply broke off")
-    return str(message["stop_reason"])

@@ -45,8 +45,7 @@ class Usage:
         return self.input + self.cache_read + self.cache_write
 
     def __add__(self, other: Usage) -> Usage:
-        names = self.__slots__
-        return Usage(*(getattr(self, name) + getattr(other, name) for name in names))
+        return Usage(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
 
     def to_json(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in (*self.__slots__, "total")}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import not_
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -117,10 +118,6 @@ MONEY = re.compile(
 SENTENCE = re.compile(r"(?<=[.!?…\n])\s+")
 
 
-def _is_empty(value: object) -> bool:
-    return not value
-
-
 class CustomerCase(BaseModel):
     """The case of one customer of a finding."""
 
@@ -141,9 +138,9 @@ class CustomerCase(BaseModel):
 class Finding(IssueDraft):
     """A finding that was checked; the fields here are made by code."""
 
-    wants: Line = Field(default="", exclude_if=_is_empty)
+    wants: Line = Field(default="", exclude_if=not_)
     """What the customer wants, in a few words; absent where no subagent says it."""
-    deadline: Day = Field(default="", exclude_if=_is_empty)
+    deadline: Day = Field(default="", exclude_if=not_)
     """The day by which somebody asks for it or promised it; absent without one."""
 
     id: str
@@ -171,9 +168,16 @@ class Finding(IssueDraft):
     waits_since: str | None = None
     """When the one of them who has waited longest wrote first since a person last answered them
     (ISO 8601, UTC)."""
-    cases: list[CustomerCase] = Field(default_factory=list, exclude_if=_is_empty)
+    cases: list[CustomerCase] = Field(default_factory=list, exclude_if=not_)
     """Each customer with `since`, `waits_since`, `answered`, `answered_by`, `amount` (as written)
     and `link` of the threads that name them."""
+
+
+class ToolUse(BaseModel):
+    """A call of a tool by a subagent."""
+
+    name: str
+    is_error: bool
 
 
 class SubagentResult(BaseModel):
@@ -205,7 +209,7 @@ class SubagentResult(BaseModel):
     usage: dict[str, int] = {}
     cost_usd: float | None = 0.0
     steps: int = 0
-    tool_calls: list[dict[str, Any]] = []
+    tool_calls: list[ToolUse] = []
     label: dict[str, Any] = {}
 
     @property
