@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeGuard, get_args
 
 import platformdirs
 import yaml
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -170,6 +170,10 @@ MODEL_ENDPOINTS = {
 """Provider of the models -> the variable with its address, as the SDK names it."""
 
 
+def _or_default(data_dir: Any) -> Any:
+    return data_dir or platformdirs.user_data_path("workspace-assistant", appauthor=False)
+
+
 class Tunables(Section):
     """The keys that a YAML file may contain."""
 
@@ -193,7 +197,7 @@ class Tunables(Section):
     approvals: ApprovalSettings
     retention: RetentionSettings
     traces: TraceSettings
-    data_dir: Annotated[Path, Field(strict=False)]
+    data_dir: Annotated[Path, Field(strict=False), BeforeValidator(_or_default)]
     """Folder for the database and other state; absolute; created by the first write."""
 
 
@@ -272,8 +276,8 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
     if chosen is None and env is None and Path("assistant.yaml").exists():
         chosen = Path("assistant.yaml")
     values = _values(chosen)
-    if environment.assistant_data_dir or values["data_dir"] is None:
-        values["data_dir"] = environment.assistant_data_dir or _default_data_dir()
+    if environment.assistant_data_dir:
+        values |= {"data_dir": environment.assistant_data_dir}
     tunables = _check(values, str(chosen or "default.yaml"))
     settings = _with_environment(tunables, environment)
     team = TEAM.get() or environment.assistant_team
@@ -345,10 +349,10 @@ def load_policy(path: Path, own: Path | None = None) -> Policy:
     """
     values = _values(path if path.exists() or not own else None)
     if own:
-        check_common(_check({**values, "data_dir": Path()}, path.name))
+        check_common(_check(values, path.name))
     if own and own.exists():
         values, path = _merge(values, read_yaml(own)), own
-    return _check({**values, "data_dir": values["data_dir"] or Path()}, path.name).policy
+    return _check(values, path.name).policy
 
 
 def _values(path: Path | None) -> dict[str, Any]:
@@ -356,10 +360,6 @@ def _values(path: Path | None) -> dict[str, Any]:
     defaults = (files("config") / "default.yaml").read_text("utf-8")
     values: dict[str, Any] = yaml.load(defaults, _FAST_LOADER)
     return _merge(values, read_yaml(path)) if path else values
-
-
-def _default_data_dir() -> Path:
-    return platformdirs.user_data_path("workspace-assistant", appauthor=False)
 
 
 def key_file_of(environment: Environment) -> Path:

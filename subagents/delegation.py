@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 import scopes
 from config.prompts import prompt
@@ -17,7 +17,16 @@ from config.sections import LimitSettings
 from scopes.handles import Handles
 from scopes.tool import ToolContext, Window, not_found, one_line, tool_schema
 from subagents.agent import Outcome
-from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, check_brief
+from subagents.brief import (
+    MAX_TITLE,
+    SCOPE_FIELD,
+    SUBMIT,
+    Block,
+    Brief,
+    BriefDraft,
+    TimeFrame,
+    check_brief,
+)
 from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import DEFAULT_MODEL, OFFERED
 from subagents.delimiter import MAX_NAMED, clip, first_of
@@ -118,14 +127,22 @@ def delegation_schemas(max_subagents: int, offering: Sequence[str] = ()) -> list
     `offering` are the scopes that have tools; none = all known scopes.
     """
     one = f"{prompt(ONE)} At most {max_subagents} in one request."
-    made = deepcopy([tool_schema(ONE, one, BriefDraft), tool_schema(MANY, prompt(MANY), ManyAlike)])
-    single, many = (schema["input_schema"]["properties"] for schema in made)
-    named = list(offering) or scopes.scope_names()
-    for draft in (single, many["template"]["properties"]):
-        draft["scope"]["enum"] = named
-        if scopes.ALL in named:
-            draft["scope"]["description"] += IN_ONE_HEAD
-    return [*made, tool_schema(CHALLENGE, prompt(CHALLENGE), Contested)]
+    draft, many = _draft_types(tuple(offering or scopes.scope_names()))
+    return [
+        tool_schema(ONE, one, draft),
+        tool_schema(MANY, prompt(MANY), many),
+        tool_schema(CHALLENGE, prompt(CHALLENGE), Contested),
+    ]
+
+
+@lru_cache(maxsize=64)
+def _draft_types(named: tuple[str, ...]) -> tuple[type[BriefDraft], type[ManyAlike]]:
+    """Return the arguments of the tools that start subagents of these scopes."""
+    told = f"{SCOPE_FIELD}{IN_ONE_HEAD if scopes.ALL in named else ''}"
+    field = Field(description=told, json_schema_extra={"enum": list(named)})
+    doc = BriefDraft.__doc__
+    draft = create_model("BriefDraft", __base__=BriefDraft, __doc__=doc, scope=(str, field))
+    return draft, create_model("ManyAlike", __base__=ManyAlike, template=(draft, ...))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, cast
 
 Seen = tuple[str, str | None]
@@ -245,14 +247,11 @@ def messages_of(trajectory: Trajectory, request: RecordedRequest) -> list[dict[s
     Neighboring messages of one role come back as one message, as the API merges them; cache marks
     are not recorded.
     """
-    messages: list[dict[str, Any]] = []
-    for place, digest in request.parts:
-        if place in ("system", "tool"):
-            continue
-        if not messages or messages[-1]["role"] != place:
-            messages.append({"role": place, "content": []})
-        messages[-1]["content"].append(json.loads(trajectory.blocks[digest]))
-    return messages
+    said = (part for part in request.parts if part[0] not in ("system", "tool"))
+    return [
+        {"role": role, "content": [json.loads(trajectory.blocks[digest]) for _, digest in parts]}
+        for role, parts in groupby(said, key=itemgetter(0))
+    ]
 
 
 def _blocks(content: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
