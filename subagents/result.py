@@ -317,10 +317,10 @@ def checked_findings(
     """Return the findings that hold, with ids, links and counts by code; and what was dropped."""
     aside = _roots(value.no_issue, reading.items) if isinstance(value, IssuesContract) else set()
     drafts = [_place(f, aside, reading.items) for f in value.drafts()]
-    checked = check(drafts, reading.whole(), aside)
+    kept, dropped = check(drafts, reading.whole(), aside)
     threads = reading.threads()
     made = []
-    for k, draft in enumerate(checked.findings, 1):
+    for k, draft in enumerate(kept, 1):
         rests_on = _roots(draft.evidence, reading.items)
         roots = [r for r in threads if r in rests_on]
         inside = [i for r in roots for i in threads[r] if _inside(i)]
@@ -346,7 +346,7 @@ def checked_findings(
                 cases=list(_cases(draft.customers, [threads[r] for r in roots])),
             )
         )
-    return made, list(checked.unsupported)
+    return made, dropped
 
 
 def _cases(customers: Sequence[str], threads: Sequence[Sequence[Item]]) -> Iterator[CustomerCase]:

@@ -35,7 +35,7 @@ from bot.local.model.answer import Answer
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import Durable, WorkflowLost
-from bot.runs.run import ActiveRun, Runs, WorkflowHandle, WorkflowSpawner
+from bot.runs.run import ActiveRun, Runs, WorkflowSpawner
 from bot.runs.store import Store
 from bot.storage.database import RETRY_S, Database, RetryingDatabase
 from bot.storage.tables import budgets, reservations, stops, subagents, templates
@@ -270,16 +270,24 @@ async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(in_
 # ---- subagents that are lost
 
 
+def losing(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
+    """The spawner of a run whose workflows are all lost."""
+
+    class Lossy:
+        async def join(self, handle: object) -> None:
+            raise WorkflowLost(why)
+
+    return WorkflowSpawner(cast(Durable, Lossy()), store, cast(ActiveRun, live), "w")
+
+
 async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for(
     in_file: Kept,
 ) -> None:
-    async def lost() -> None:
-        raise WorkflowLost("its workflow was lost (Oops)")
-
     async with in_file.stores(1, "r1") as (store,):
         live, made = LiveRun(store), frozen()
-        await WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, live), "w").ready([made])
-        found = await WorkflowHandle(cast(ActiveRun, live), store, made, lost).result()
+        spawner = losing("its workflow was lost (Oops)", store, live)
+        await spawner.ready([made])
+        found = await spawner.result(made, cast(Any, None))
 
         assert (found.status, found.stopped_by) == ("failed", "tool_error")
         assert "its workflow was lost" in found.reason
@@ -288,17 +296,15 @@ async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for
 
 
 async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(in_file: Kept) -> None:
-    async def lost() -> None:
-        raise WorkflowLost("the end of it could not be stored")
-
     kind = {"scope": "slack", "model": "fast", "contract": "answer"}
     ended = {**result("s1"), **kind, "findings": []}
     async with in_file.stores(1, "r1") as (store,):
         live, made = LiveRun(store), frozen()
         await store.save_subagent("r1", brief_to_json(made), ended)
-        handle = WorkflowHandle(cast(ActiveRun, live), store, made, lost)
+        spawner = losing("the end of it could not be stored", store, live)
 
-        assert await handle.result() == SubagentResult.model_validate(ended)
+        found = await spawner.result(made, cast(Any, None))
+        assert found == SubagentResult.model_validate(ended)
         assert live.told == [SubagentFinished("s1", "complete", "none", 0, 0.25)]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -16,7 +17,7 @@ from bot.errors import StoreError
 from bot.mailbox.accounts import Mailboxes, OpenedMail
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
-from bot.runs.durable import Durable, WorkflowLost
+from bot.runs.durable import Child, Durable, WorkflowLost
 from bot.runs.store import WAITING, Store
 from bot.storage import tables
 from bot.storage.budget import StoredBudget
@@ -208,39 +209,6 @@ class Runs:
             await self.traces.export(live.run.id)
 
 
-@dataclass(frozen=True)
-class WorkflowHandle:
-    """A subagent that runs as a workflow, here or on another replica."""
-
-    live: ActiveRun
-    store: Store
-    frozen: SpawnedBrief
-    join: Callable[[], Awaitable[object]]
-
-    async def result(self) -> SubagentResult:
-        id, lost = self.frozen.id, ""
-        try:
-            await self.join()
-        except WorkflowLost as error:
-            lost = str(error)
-        found = self.live.results.pop(id, None)
-        if found is None:
-            row = await self.store.subagent(self.live.run.id, id)
-            if row.status == WAITING:
-                return await self._lost(lost)
-            found = SubagentResult.model_validate(row.result)
-        if id not in self.live.ended:  # it ended in another process, or before a restart
-            self.live.emit(finished_event(found))
-        return found
-
-    async def _lost(self, reason: str) -> SubagentResult:
-        """Store a result for a subagent that crashed every process that ran it, or its own code."""
-        made = crash_result(self.frozen, reason)
-        await self.live.record.keep_result(self.frozen, made)
-        self.live.emit(finished_event(made))
-        return made
-
-
 @dataclass
 class WorkflowSpawner:
     """Starts the subagents of one run as child workflows."""
@@ -260,10 +228,32 @@ class WorkflowSpawner:
             await self.store.save_briefs(run, [brief_to_json(f) for f in some], texts)
 
     async def start(self, frozen: SpawnedBrief) -> Joined:
-        run, child, durable = self.live.run.id, frozen.id, self.durable
-        self.live.frozen[child] = frozen
-        handle = await durable.spawn("subagent", f"{self.workflow}/{child}", run, child)
-        return WorkflowHandle(self.live, self.store, frozen, lambda: durable.join(handle)).result
+        run, id = self.live.run.id, frozen.id
+        self.live.frozen[id] = frozen
+        child = await self.durable.spawn("subagent", f"{self.workflow}/{id}", run, id)
+        return partial(self.result, frozen, child)
+
+    async def result(self, frozen: SpawnedBrief, child: Child) -> SubagentResult:
+        """Return the result of a subagent that ran as a workflow, here or on another replica.
+
+        One that crashed every process that ran it, or its own code, has failed.
+        """
+        live, id, lost = self.live, frozen.id, ""
+        try:
+            await self.durable.join(child)
+        except WorkflowLost as error:
+            lost = str(error)
+        found = live.results.pop(id, None)
+        if found is None:
+            row = await self.store.subagent(live.run.id, id)
+            if row.status != WAITING:
+                found = SubagentResult.model_validate(row.result)
+            else:
+                found = crash_result(frozen, lost)
+                await live.record.keep_result(frozen, found)
+        if id not in live.ended:  # it ended in another process, before a restart, or is lost
+            live.emit(finished_event(found))
+        return found
 
 
 @dataclass
