@@ -100,12 +100,7 @@ class Steps:
             raise LimitReached("time")
         try:
             async with self._within(left):
-                reply = await run.model.complete(
-                    self._call(seq, final),
-                    budget=run.budget,
-                    rate_limiter=run.rate_limiter,
-                    sink=run.sink,
-                )
+                reply = await run.model.complete(self._call(seq, final), run)
         except ModelMisconfigured as error:
             return ModelStep(fault="model_error", reason=str(error))
         except ModelFailed as error:
@@ -279,11 +274,11 @@ class Agent:
         name: str,
         kind: type[S],
         fn: Callable[[], Awaitable[S]],
-        is_early: Callable[[S], bool] = lambda out: False,
+        waits: Callable[[S], bool] = lambda out: False,
     ) -> S:
         """Return what a step gives, or gave before a restart.
 
-        `is_early` says of it whether it is stored with what comes next.
+        `waits` says of it whether it is stored only with what comes next.
         """
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
@@ -293,7 +288,7 @@ class Agent:
             out = await fn()
         except LimitReached as reached:
             out = kind(limit=str(reached))
-        return await self.run_.record(key, kind, out, later=is_early(out))
+        return await self.run_.record(key, kind, out, later=waits(out))
 
     def _submits(self, out: ModelStep) -> bool:
         """Return whether the result of the subagent follows at once."""
@@ -407,12 +402,12 @@ class Agent:
         # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
         listed = {h: t for h, t in result.handles.items() if self._may_list(h)}
         tool = self.toolbox.tools.get(call.name)
-        early = bool(tool and tool.effect is Effect.SEARCH) and self._is_early(before)
+        early = bool(tool and tool.effect is Effect.SEARCH) and self._waits(before)
         self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed, early=early))
         origin = Origin.ERROR if found.is_error else Origin.TOOL_RESULT
         return Outcome(found.text, origin, call.name)
 
-    def _is_early(self, label: Label) -> bool:
+    def _waits(self, label: Label) -> bool:
         """Return whether no outsider can have chosen what a search under this label lists: the
         context has read only what members wrote in the place where the request was asked, or named
         a channel."""

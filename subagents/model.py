@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 import httpx2
@@ -17,13 +17,15 @@ from anthropic import APIConnectionError, APIStatusError
 from config.sections import Models, Role
 from scopes.tool import estimate_tokens, readable
 from subagents.brief import Block
-from subagents.budget import NANO, Amount, Budget
+from subagents.budget import NANO, Amount
 from subagents.conversation import Spec
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
-from subagents.rate_limiter import RateLimiter, limits_in
-from subagents.trajectory import Recording
+from subagents.rate_limiter import limits_in
+
+if TYPE_CHECKING:
+    from subagents.run import Run
 
 RETRIED = frozenset(
     {
@@ -194,10 +196,8 @@ class ModelClient:
             **({"thinking": {"type": role.thinking}} if role.thinking else {}),
         }
 
-    async def complete(
-        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
-    ) -> ModelReply:
-        """Return one reply, after as many attempts as the settings allow.
+    async def complete(self, call: ModelCall, run: Run) -> ModelReply:
+        """Return one reply, after as many attempts as the settings allow; the run pays for it.
 
         Waits before an attempt that does not fit beside what others have reserved. Raises
         BudgetExceeded before one that the budget cannot carry, ModelFailed when no attempt gave a
@@ -207,25 +207,24 @@ class ModelClient:
         worst = self.worst(call.spec.role, call.prompt_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.held if call.held and attempt == 1 else call.key(attempt)
-            await budget.reserve(key, worst, beside=call.beside, behind=call.behind)
+            await run.budget.reserve(key, worst, beside=call.beside, behind=call.behind)
             try:  # what waits for money takes no slot
-                async with rate_limiter.slot(model):
-                    outcome = await self._attempt(
-                        call, body, attempt, key, budget, rate_limiter, sink
-                    )
+                async with run.rate_limiter.slot(model):
+                    outcome = await self._attempt(call, body, attempt, key, run)
             except BaseException:
-                await budget.settle(key, Amount())  # in case that it was not made
+                await run.budget.settle(key, Amount())  # in case that it was not made
                 raise
             if isinstance(outcome, ModelReply):
                 return replace(outcome, attempts=attempt)
             fault = outcome
             if fault.kind == "rate_limit":
                 pause = 1.0 if fault.retry_after is None else fault.retry_after
-                rate_limiter.record_refusal(model, min(pause, self.models.retry_after_cap_s))
+                pause = min(pause, self.models.retry_after_cap_s)
+                run.rate_limiter.record_refusal(model, pause)
             if not fault.retry or attempt == self.models.max_attempts:
                 break
             wait = self._wait(fault, attempt)
-            if wait >= budget.seconds_left():
+            if wait >= run.budget.seconds_left():
                 break
             if call.spec.on_restart:
                 call.spec.on_restart()
@@ -242,24 +241,17 @@ class ModelClient:
         return backoff * (1 - 0.25 * random.random())
 
     async def _attempt(
-        self,
-        call: ModelCall,
-        body: dict[str, Any],
-        attempt: int,
-        key: str,
-        budget: Budget,
-        rate_limiter: RateLimiter,
-        sink: Recording,
+        self, call: ModelCall, body: dict[str, Any], attempt: int, key: str, run: Run
     ) -> ModelReply | ModelFault:
         model = self.name(call.spec.role)
         spent = self.worst(call.spec.role, call.prompt_tokens)
         # unless a reply says otherwise: an end of unknown outcome counts as paid
-        sink.request(*call.place, attempt, body)
+        run.sink.request(*call.place, attempt, body)
         recorded: dict[str, Any] = {"error": "cancelled"}
         try:
             message, headers = await self._send(body, call.spec.on_text)
             usage = _usage(message, call)
-            rate_limiter.record_reply(model, headers, usage)
+            run.rate_limiter.record_reply(model, headers, usage)
             spent = actual(model, usage, self._prices)
             cost = cost_nanousd(model, usage, self._prices)
             usd = None if cost is None else cost / NANO
@@ -274,8 +266,8 @@ class ModelClient:
             recorded = {"error": fault.reason}
             return fault
         finally:
-            sink.reply(*call.place, attempt, recorded)
-            await budget.settle(key, spent)
+            run.sink.reply(*call.place, attempt, recorded)
+            await run.budget.settle(key, spent)
 
     async def _send(
         self, body: dict[str, Any], on_text: Callable[[str], None] | None

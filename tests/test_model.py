@@ -39,10 +39,7 @@ def a_call(e: Engine, **fields: Any) -> ModelCall:
 
 
 async def complete(e: Engine, **fields: Any) -> ModelReply:
-    run = e.run
-    return await run.model.complete(
-        a_call(e, **fields), budget=run.budget, rate_limiter=run.rate_limiter, sink=run.sink
-    )
+    return await e.run.model.complete(a_call(e, **fields), e.run)
 
 
 # ---- what is sent

@@ -414,16 +414,12 @@ class ReplayModel(ModelClient):
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""
 
-    async def complete(
-        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
-    ) -> ModelReply:
+    async def complete(self, call: ModelCall, run: Run) -> ModelReply:
         replay, (_, context, seq), on_text = self.replay, call.place, call.spec.on_text
         at = (context, seq)
         if replay.start and replay.is_live(*at):
             replay.asked.add(at)
-            return await replay.start.model.complete(
-                call, budget=budget, rate_limiter=rate_limiter, sink=sink
-            )
+            return await replay.start.model.complete(call, run)
         step = replay.record.step(at, "model", ModelStep)
         if at not in replay.record.requests or step is None or step.reply is None:
             replay.end(context, replay.number(at), "it is made now, and is not recorded.")

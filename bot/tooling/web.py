@@ -91,9 +91,7 @@ class ModelSearch:
             single=True,
         )
         call = ModelCall(spec, 1, Conversation(spec, run.sink).messages, PROMPT_TOKENS, behind=held)
-        reply = await run.model.complete(
-            call, budget=run.budget, rate_limiter=run.rate_limiter, sink=run.sink
-        )
+        reply = await run.model.complete(call, run)
         for block in reply.content:  # what the API has found is what this context has read
             run.sink.note(run.id, context, Origin.MATERIAL, block)
         return reply
