@@ -65,12 +65,12 @@ class TaskSpawner:
         return lambda: task
 
     async def _run(self, frozen: SpawnedBrief) -> SubagentResult:
-        async with self._free:
+        async with self._free:  # until it is stored: no more than these are paid again
             result = await run_subagent(self.run, frozen)
-        try:
-            await self.run.checkpoint.keep_result(frozen, result)
-        except Exception:  # top-level boundary: it is still a result
-            log.exception("the result of %s of %s was not stored", frozen.id, self.run.id)
+            try:
+                await self.run.checkpoint.keep_result(frozen, result)
+            except Exception:  # top-level boundary: it is still a result
+                log.exception("the result of %s of %s was not stored", frozen.id, self.run.id)
         return result
 
     async def aclose(self) -> None:
