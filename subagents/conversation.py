@@ -85,18 +85,14 @@ class Conversation:
         self.spec, self._sink = spec, sink
         self.sent: list[dict[str, Any]] = []
         self.pending: list[Block] = []
-        self._known_tokens = estimate_tokens(str(spec.system) + str(spec.tools))
+        self.prompt_tokens = estimate_tokens(str(spec.system) + str(spec.tools))
+        """Tokens of the next prompt: the last reported usage plus an estimate."""
         for block in spec.system:
             self._note(Origin.PROMPT, block)
         for tool, name in zip(spec.tools, spec.tool_names, strict=True):
             self._note(Origin.SCHEMA, tool, name)
         for origin, block, ref in spec.opening:
             self.say(origin, block, ref)
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Return the tokens of the next prompt: the last reported usage plus an estimate."""
-        return self._known_tokens + sum(_tokens(b) for b in self.pending)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -108,12 +104,13 @@ class Conversation:
         """Add a block to the next user message. `ref`: its ids, separated by spaces."""
         self._note(origin, block, ref)
         self.pending.append(block)
+        self.prompt_tokens += _tokens(block)
 
     def record_usage(self, tokens: int) -> None:
         """Note that the call succeeded with this many tokens of prompt and output together."""
         self.sent = self.messages
         self.pending = []
-        self._known_tokens = tokens
+        self.prompt_tokens = tokens
 
     def append(self, content: Sequence[Block]) -> None:
         """Add the model's turn, unless it is empty, which the API refuses, or thinking alone."""
