@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -23,13 +23,14 @@ from bot.local_mode import (
     no_workspace,
     reader_of,
 )
+from bot.options import EPOCH, Options
 from bot.privacy.retention import tidy
 from bot.reports.documents import Document
 from bot.runs.checkpoint import StepLog, StoreSink
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
-from bot.tooling.provider import Options, Toolkit
+from bot.tooling.provider import Toolkit
 from bot.tooling.registry import toolkit_of
 from bot.tooling.web import bind
 from config.sections import LimitSettings
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EPOCH = datetime.fromtimestamp(0, UTC)
 SAMPLE_LISTS = {"F0BUGTRACK": "Bug tracker"}
 
 

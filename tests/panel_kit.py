@@ -26,11 +26,11 @@ from engine_kit import (
 
 from bot.context import App
 from bot.local.model.answer import Answer
+from bot.options import Options
 from bot.reports.documents import PanelReport
 from bot.tasks.base import Request
 from bot.tasks.material import ReviewMaterial, sections_of
 from bot.tasks.panel import Panel
-from bot.tooling.provider import Options
 from config.panels import load_profile
 from config.settings import Settings
 from subagents.brief import SUBMIT

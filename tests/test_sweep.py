@@ -38,10 +38,10 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
+from bot.options import Options
 from bot.tasks.base import Request
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
-from bot.tooling.provider import Options
 from config.settings import load_settings
 from subagents.run import Checkpoint
 

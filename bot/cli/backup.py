@@ -24,7 +24,7 @@ from bot.errors import SetupError
 from bot.runs.durable import LOCKS
 from bot.storage.database import only_process
 from bot.storage.tables import REVISIONS
-from bot.terminal import DONE, errors_reported, say
+from bot.terminal import DONE, say
 from config.settings import TEAMS, Settings, load_settings
 
 FILES = ("workflows.sqlite", "assistant.sqlite")
@@ -42,17 +42,16 @@ KEY = (
 
 def run_backup(file: Path, force: bool) -> int:
     """Write the state into `file`. The bot may go on meanwhile."""
-    with errors_reported(False):
-        settings = load_settings()
-        if file.exists() and not force:
-            raise SetupError("exists", f"{file} exists.", "Name another file, or give --force.")
-        with _faults(file), tempfile.TemporaryDirectory(dir=file.absolute().parent) as folder:
-            copied = Path(folder)
-            names = _dump(settings, copied) if settings.database_url else _copy(settings, copied)
-            _pack(settings, copied, names, copied / "backup.tar.gz")
-            (copied / "backup.tar.gz").replace(file)
-        say(f"{file} is written. {KEY}")
-        return DONE
+    settings = load_settings()
+    if file.exists() and not force:
+        raise SetupError("exists", f"{file} exists.", "Name another file, or give --force.")
+    with _faults(file), tempfile.TemporaryDirectory(dir=file.absolute().parent) as folder:
+        copied = Path(folder)
+        names = _dump(settings, copied) if settings.database_url else _copy(settings, copied)
+        _pack(settings, copied, names, copied / "backup.tar.gz")
+        (copied / "backup.tar.gz").replace(file)
+    say(f"{file} is written. {KEY}")
+    return DONE
 
 
 def _copy(settings: Settings, into: Path) -> list[str]:
@@ -121,26 +120,25 @@ def _revision(settings: Settings, folder: Path) -> str:
 
 def run_restore(file: Path, force: bool) -> int:
     """Put the state of a backup in place. Raises SetupError while `serve` runs."""
-    with errors_reported(False):
-        settings = load_settings()
-        alone = nullcontext() if settings.database_url else only_process(settings.data_dir)
-        with _faults(file), alone:
-            settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=settings.data_dir) as folder:
-                unpacked = Path(folder)
-                at = _unpack(file, unpacked, bool(settings.database_url))
-                there = _in_the_way(settings)
-                if there and not force:
-                    raise SetupError("exists", f"{there} exists.", "--force replaces it.")
-                if settings.database_url:
-                    given = ("--clean", "--if-exists", "--no-owner", "--exit-on-error")
-                    _postgres(
-                        settings, "pg_restore", *given, "--single-transaction", str(unpacked / DUMP)
-                    )
-                _move(unpacked, settings.data_dir)
-        say(f"The state of {at} is restored. {KEY}")
-        say("Start with `slack.backfill_hours: 0`, or old questions are answered again.")
-        return DONE
+    settings = load_settings()
+    alone = nullcontext() if settings.database_url else only_process(settings.data_dir)
+    with _faults(file), alone:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=settings.data_dir) as folder:
+            unpacked = Path(folder)
+            at = _unpack(file, unpacked, bool(settings.database_url))
+            there = _in_the_way(settings)
+            if there and not force:
+                raise SetupError("exists", f"{there} exists.", "--force replaces it.")
+            if settings.database_url:
+                given = ("--clean", "--if-exists", "--no-owner", "--exit-on-error")
+                _postgres(
+                    settings, "pg_restore", *given, "--single-transaction", str(unpacked / DUMP)
+                )
+            _move(unpacked, settings.data_dir)
+    say(f"The state of {at} is restored. {KEY}")
+    say("Start with `slack.backfill_hours: 0`, or old questions are answered again.")
+    return DONE
 
 
 def _unpack(file: Path, folder: Path, in_postgres: bool) -> str:

@@ -14,7 +14,6 @@ from bot.runs.store import Store
 from bot.tasks.replay import Record, Replay, Start, read_record
 from bot.terminal import DONE, INCOMPLETE
 
-MODELS = ("claude", "offline")
 MOST_NAMED = 20
 """Departing requests that are named besides the first one."""
 
@@ -26,7 +25,9 @@ async def run_replay(
     """Replay a run; with a model, ask again from the context `start` on (default: the first)."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     settings, store = context.settings, Store(context.database)
-    _check(model, start)
+    if start and not model:
+        text = "--from says where to ask a model again."
+        raise SetupError("from_alone", text, "Add --model claude.")
     run = await store.run(run_id)
     record = await read_record(store, run, settings.retention.trajectories_days)
     async with AsyncExitStack() as stack:
@@ -43,16 +44,6 @@ async def run_replay(
         lines += ["\n" + result_text(result)] if result else []
     context.show(found, *lines)
     return INCOMPLETE if replay.departures else DONE
-
-
-def _check(model: str | None, start: str | None) -> None:
-    """Raise SetupError for options that make no sense."""
-    if model not in (None, *MODELS):
-        hint = "Use --model claude or --model offline."
-        raise SetupError("bad_model", f"No model {model!r}.", hint)
-    if start and not model:
-        text = "--from says where to ask a model again."
-        raise SetupError("from_alone", text, "Add --model claude.")
 
 
 def _counts(record: Record, replay: Replay) -> tuple[int, int]:

@@ -1,16 +1,16 @@
-"""Implement the commands on stored runs, the gate's log, and pause. They start no engine."""
+"""Implement the commands on stored runs, the gate's log, pause, the console: no engine starts."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from bot.cli.ask import read_length
 from bot.cli.output import CommandContext, name_or_default, on_database, result_text
 from bot.errors import SetupError
 from bot.memory import ResourceStore
@@ -25,6 +25,7 @@ from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun, decisions
 from bot.terminal import DONE, INCOMPLETE, say, tell
+from config.settings import settings_file
 from scopes.resources import Resource, space_of_run
 from scopes.tool import one_line
 from subagents.brief import draft_of
@@ -273,14 +274,14 @@ async def show_log(
     context: CommandContext,
     /,
     run: str | None,
-    since: str | None,
+    since: timedelta | None,
     limit: int | None,
     **equal: str | None,
 ) -> None:
     """Run `assistant decisions`; `equal`: column -> the value that it must have."""
     found = await read_log(
         context.database,
-        datetime.now(UTC) - read_length(since) if since else None,
+        datetime.now(UTC) - since if since else None,
         limit or (None if context.as_json else SHOWN),
         run=run if run is None else await run_of(context.database, run),
         **equal,
@@ -296,3 +297,25 @@ def line(each: Decision) -> str:
     who = each.requester or "-"
     what = f"{each.run:12}  {each.context:4} {who:12} {each.tool:22} {each.verdict:8}"
     return f"{each.at:%Y-%m-%d %H:%M:%S}  {what} {each.rule}"
+
+
+@on_database
+async def run_console(context: CommandContext, port: int) -> None:
+    """Serve the console until Ctrl-C or SIGTERM, and print its address."""
+    from starlette.applications import Starlette
+
+    from bot.console.app import PATH, LoopbackAccess
+    from bot.console.pages import console_routes
+    from bot.policy.policy import PolicyFile
+    from bot.serving.web import serve_app
+
+    settings, policy = context.settings, PolicyFile.of(context.settings, settings_file())
+    store, access = Store(context.database), LoopbackAccess()
+    app = Starlette(routes=console_routes(store, settings, access, policy))
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    async with serve_app(app, "127.0.0.1", port, "Give --port another one.") as here:
+        say(f"{here}{PATH}")
+        tell("The console is at this address. Ctrl-C ends it.")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        await stopping.wait()

@@ -1,4 +1,4 @@
-"""Check Google, the stored state, and the sources that the settings name."""
+"""Check the model, Google, the stored state, and the sources that the settings name."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
+import anthropic
 import sqlalchemy as sa
 
-from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
+from bot.options import Options
 from bot.policy.policy import unknown_scope
 from bot.schedules.store import ScheduleStore
 from bot.storage.database import LOCK, Database
 from bot.tooling.data import DataTools, SheetTools, missing_credentials
-from bot.tooling.provider import Options, ToolProvider
+from bot.tooling.provider import ToolProvider
 from bot.tooling.web import WebTools
 from config.keys import keys_of
-from config.sections import ProjectSettings
+from config.sections import Models, ProjectSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
 from scopes.databases import tables
@@ -35,10 +37,39 @@ from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import Sheets
 from scopes.tool import SourceFailed, ToolError, iso
-from subagents.providers import NAMES
+from subagents.model import FAULTS, UNFINISHED, fault_of
+from subagents.providers import NAMES, NO_CREDENTIALS, ProviderNotReady, open_client
 
 K = TypeVar("K", bound=ToolProvider)
 T = TypeVar("T")
+Role = Literal["main", "fast"]
+State = Literal["ok", "problem", "missing", "unchecked"]
+
+PATIENCE_S = 10.0
+"""Seconds until a request is given up."""
+KEY = "ANTHROPIC_API_KEY"
+AGAIN = "copy it again with `assistant setup`."
+
+
+class Problem(Exception):
+    """Something that keeps the bot from working: one sentence that ends with what to do."""
+
+    state: State = "problem"
+
+
+class Missing(Problem):
+    """Something that has not been set up at all."""
+
+    state = "missing"
+
+
+class Unchecked(Problem):
+    """A check that could not be made, with the reason."""
+
+    state = "unchecked"
+
+    def __str__(self) -> str:
+        return f"not checked: {super().__str__()}"
 
 
 def google_checks(settings: Settings) -> Iterator[Awaitable[str]]:
@@ -125,6 +156,53 @@ async def model(settings: Settings, role: Role) -> str:
         raise Missing(f"{KEY} is not set: run `assistant setup`.")
     where = "" if own else f" on {NAMES[settings.models.provider]}"
     return f"{await model_answers(settings, key, role)} answers{where}"
+
+
+async def model_answers(settings: Settings, key: str | None, role: Role) -> str:
+    """Ask a model for one token; returns the model's id."""
+    model = getattr(settings.models, role)
+    base_url = settings.endpoints.anthropic_base_url
+    try:
+        client = await asyncio.to_thread(open_client, settings.models, key, base_url, PATIENCE_S)
+    except ProviderNotReady as error:
+        raise Missing(str(error)) from None
+    try:
+        await client.messages.create(
+            model=model, max_tokens=1, messages=[{"role": "user", "content": "Say: ok"}]
+        )
+    except FAULTS as error:
+        where = urlsplit(str(client.base_url)).netloc
+        raise Problem(_model_problem(error, role, settings.models, where)) from None
+    finally:
+        await client.close()
+    return str(model)
+
+
+def _model_problem(error: Exception, role: Role, models: Models, where: str) -> str:
+    """Say what to do about an error of a model."""
+    status = error.status_code if isinstance(error, anthropic.APIStatusError) else 0
+    model, own = getattr(models, role), models.provider == "anthropic"
+    name = "The model API" if own else NAMES[models.provider]
+    if not own and (status == 401 or isinstance(error, NO_CREDENTIALS)):
+        return f"{name} does not know the credentials ({error}): renew them."[:400]
+    told = {
+        401: f"{KEY} is not valid: {AGAIN}",
+        403: f"{KEY} may not use {model}: allow it there, or change models.{role}.",
+        404: f"There is no model {model}: fix models.{role} in assistant.yaml.",
+    }
+    if not own:
+        told[403] = f"The account may not use {model} on {name}: allow it there."
+        fix = f"fix models.{role} or its region."
+        told[404] = f"{name} has no model {model} in {models.region}: {fix}"
+    if status in told:
+        return told[status]
+    if isinstance(error, UNFINISHED):
+        check = ", ANTHROPIC_BASE_URL and models.base_url" if own else " and models.region"
+        return f"{name} cannot be reached at {where}: check the network{check}."
+    fault = fault_of(error)
+    if fault.retry:
+        return f"{name} takes no calls just now ({fault.reason}): try again in a minute."
+    return f"{name} refused {model} ({fault.reason}): check `models` and your account there."
 
 
 async def key(settings: Settings) -> str:

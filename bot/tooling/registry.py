@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bot.memory import ConversationStore, NoteStore, ResourceStore
+from bot.options import Options
 from bot.storage.database import Database
 from bot.tooling.files import FileTools
-from bot.tooling.provider import OpenedTools, Options, Toolkit, ToolProvider
+from bot.tooling.provider import OpenedTools, Toolkit, ToolProvider
 from bot.tooling.web import WebTools
 from config.settings import Settings
 from scopes.conversations import Conversations
