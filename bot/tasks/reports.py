@@ -42,7 +42,6 @@ from config.panels import load_profile
 from config.settings import SettingsError
 from config.words import ENGLISH, Text, phrase
 from scopes.clients import names_in, with_clients
-from scopes.label import Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window, tool
@@ -51,7 +50,6 @@ from subagents.contracts import NEEDS_ACTION
 from subagents.delegation import Delegation
 from subagents.errors import BriefRefused
 from subagents.events import ContextGrew
-from subagents.result import join_labels
 from subagents.run import Run
 from subagents.summary import overview
 from subagents.toolbox import ToolCall, crash_text
@@ -171,13 +169,24 @@ class Reports:
             assert isinstance(self.task, Triage)
             await self.app.mail.record_delivery(self.task.handled(self.task.reader.owner))
 
-    def check_only_one(self) -> None:
-        if self.task:
+    @classmethod
+    def of(cls, ctx: ToolContext) -> Reports:
+        """Return that of a request. Raises ToolError if it has made its report."""
+        reports = ctx.client(cls)
+        if reports.task:
             raise ToolError(ONE_REPORT)
+        return reports
 
-    def result_of(self, report: Report, label: Label) -> ToolResult:
-        self.report = report
-        return ToolResult(note="\n".join([*_summary(report), BELOW]), label=label)
+    async def make(
+        self, task: Sweep | Triage | Panel, usd: float, seconds: float, missing: Sequence[Gap] = ()
+    ) -> ToolResult:
+        """Have the report made for so much money and time; `missing`: what is not in it, too."""
+        self.task = task
+        await self.app.extend(self.run, usd, seconds)
+        self.report = report = await task.work()
+        report.coverage.not_covered += missing
+        report.status = whole_or_partial(report.status, report.coverage)
+        return ToolResult(note="\n".join([*_summary(report), BELOW]), label=task.label)
 
     def language(self, asked: str) -> str:
         """Return the language of a report: that of the settings, of the answer, of the reader."""
@@ -240,8 +249,7 @@ async def sweep_channels(
     """Sweep channels for all customer issues now: a subagent each, one report below your answer.
     `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
     for a subagent. `language`: that of your answer, as a code (es)."""
-    reports = ctx.client(Reports)
-    reports.check_only_one()
+    reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings
     window = reports.window(since, until, settings.sweep.since_days)
     key, chosen = f"{ctx.key}/channels", lambda: reports.choose_channels(ctx, channels)
@@ -253,16 +261,12 @@ async def sweep_channels(
     if not made.channels:
         why = "; ".join(map(gap_text, made.missing))
         raise ToolError(f"None of them can be swept: {why}. Try list_channels.")
-    await app.extend(run, settings.limits.cost_usd, settings.sweep.time_s)
-    task = reports.task = Sweep(
+    task = Sweep(
         *(app, run, replace(reports.request, window=window), made.channels, made.tracker),
         language=reports.language(language) or ENGLISH,
         asked_by=reports.delegation.fanout,
     )
-    report = await task.work()
-    report.coverage.not_covered += made.missing
-    report.status = whole_or_partial(report.status, report.coverage)
-    return reports.result_of(report, Label.of(report.label))
+    return await reports.make(task, settings.limits.cost_usd, settings.sweep.time_s, made.missing)
 
 
 @tool(client=Reports)
@@ -277,8 +281,7 @@ async def triage_inbox(
     many threads, the newest ones."""
     from scopes.google.errors import GoogleError
 
-    reports = ctx.client(Reports)
-    reports.check_only_one()
+    reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings.triage
     try:
         task = await inbox_triage(app, run, reports.mail_request(since, until), reports)
@@ -286,13 +289,10 @@ async def triage_inbox(
             how = how_to_connect(app.settings)
             raise ToolError(phrase("mail.not_connected", how=how))
         task.limit = limit
-        reports.task = task
-        await app.extend(run, settings.budget_usd, settings.time_s)
-        report = await task.work()
+        return await reports.make(task, settings.budget_usd, settings.time_s)
     except GoogleError as error:
         reports.missing.append(str(error))
         raise ToolError(str(error)) from error
-    return reports.result_of(report, triage_label(reports.request, task))
 
 
 @tool(client=Reports)
@@ -303,8 +303,7 @@ async def review(
     answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
     changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
     incidents), or another that the request names. `language`: of your answer, as a code (es)."""
-    reports = ctx.client(Reports)
-    reports.check_only_one()
+    reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings
 
     async def read() -> ReviewMaterial:
@@ -315,14 +314,12 @@ async def review(
         material = await run.once(f"{ctx.key}/material", ReviewMaterial, read)
     except (SettingsError, MaterialRefused) as error:
         raise ToolError(str(error)) from None
-    await app.extend(run, settings.panel.budget_usd, settings.panel.time_s)
-    task = reports.task = Panel(
+    task = Panel(
         *(app, run, reports.request, material, loaded, material.name),
         language=reports.language(language),
         asked_by=reports.delegation.fanout,
     )
-    report = await task.work()
-    return reports.result_of(report, Label.of(report.label))
+    return await reports.make(task, settings.panel.budget_usd, settings.panel.time_s)
 
 
 TOOLS = (sweep_channels, triage_inbox, review)
@@ -355,7 +352,7 @@ async def inbox_triage(
         return None
     from bot.mailbox.actions import Correction
     from bot.mailbox.sync import new_threads
-    from bot.tasks.triage import INBOX, Reader, Triage, all_threads
+    from bot.tasks.triage import INBOX, Reader, Triage, all_threads, mailbox_label
     from scopes.google.gmail import Gmail
 
     gmail = run.clients[Gmail]
@@ -383,16 +380,6 @@ async def inbox_triage(
         corrections=known,
         asked_by=asked_for.delegation.fanout if asked_for else None,
     )
-
-
-def mailbox_label(owner: str) -> Label:
-    """Return the label of a mailbox itself: that it holds nothing new is a fact for its owner."""
-    return Label(True, frozenset({owner}), frozenset({"mail:inbox"}), outside=True)
-
-
-def triage_label(request: Request, task: Triage) -> Label:
-    """Return the label of a digest, an empty one too."""
-    return request.label.join(join_labels(task.fanout.own)).join(mailbox_label(task.reader.owner))
 
 
 def _summary(report: Report) -> Iterator[str]:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
 import aiohttp
@@ -22,7 +22,6 @@ from bot.reports.documents import (
     SweepReport,
     SweepResult,
     SweepSection,
-    TokenUsage,
     TopLine,
     TrackerEntry,
     TrackerSummary,
@@ -35,9 +34,6 @@ from bot.tasks.base import (
     count_statuses,
     coverage_of,
     label_of,
-    most_urgent,
-    record_task,
-    total,
     whole_or_partial,
 )
 from bot.tasks.duplicates import is_one_issue, join_duplicates
@@ -45,7 +41,7 @@ from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
 from config.prompts import prompt
-from config.words import ENGLISH, in_language, phrase
+from config.words import phrase
 from scopes.handles import Handles
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
@@ -257,7 +253,7 @@ MIN_VIEW = 400
 
 
 @dataclass
-class Sweep(ReportTask):
+class Sweep(ReportTask[SweepReport]):
     """One running sweep."""
 
     kind = "sweep"
@@ -267,12 +263,9 @@ class Sweep(ReportTask):
     since: Mapping[str, datetime] = field(default_factory=dict)
     """Channel id -> beginning of its window, if not that of the request."""
     title: str = ""
-    language: str = ""
-    """Of the report; empty = as `report.language` says, else English."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.language = self.language or self.app.settings.report.language or ENGLISH
         begin, end = self.request.window.oldest, self.request.window.latest
         self.sources = [
             SweepSource(c, Window(self.since.get(c.id, begin), end)) for c in self.channels
@@ -290,16 +283,12 @@ class Sweep(ReportTask):
         title = self.app.lists.get(id, "")
         return TrackerReading(id, title, self.run, self.fanout)
 
-    async def work(self) -> SweepReport:
-        """Have the sources read by subagents, and the first lines written; return the report."""
-        if self.asked_by is None:
-            await record_task(self)
-        with in_language(self.language):
-            async with self.reserve():
-                await self._read()
-                await self._check_contradictions()
-                await self._overview()
-            return self._document()
+    async def make(self) -> SweepReport:
+        async with self.reserve():
+            await self._read()
+            await self._check_contradictions()
+            await self._overview()
+        return self._document()
 
     async def _read(self) -> None:
         """Read all channels, each in its own time; their order is the same in each life."""
@@ -420,8 +409,8 @@ class Sweep(ReportTask):
         if not findings:
             return
         results = [r for s in self.sources for r in s.results]
-        shown = most_urgent(results, _urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
-        text = await self.write(list(self._opening(shown)), shown)
+        shown, cap = self.choose_views(results, _urgency, MIN_VIEW)
+        text = await self.write(list(self._opening(shown, cap)), shown)
         overview = read_overview(text, self._channels())
         self._track(overview)
         first = overview.first or tuple(by_count(findings))
@@ -445,8 +434,7 @@ class Sweep(ReportTask):
         every = [(s, f) for s in self.sources for r in s.results for f in r.findings]
         return {finding.id: source.channel.name for source, finding in every}
 
-    def _opening(self, shown: Sequence[SubagentResult]) -> Iterator[Opening]:
-        cap = self.view_tokens(len(shown))
+    def _opening(self, shown: Sequence[SubagentResult], cap: int) -> Iterator[Opening]:
         window = self.request.window.shown(self.request.requester.clock().key)
         said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window}"
         yield f"{said}\nLANGUAGE: {self.language}", Origin.REQUEST, ""
@@ -475,22 +463,18 @@ class Sweep(ReportTask):
     def _document(self) -> SweepReport:
         overview, results = self.lines, self.fanout.own
         findings = {f.id: f for r in results for f in r.findings}
-        usage, cost = total(results, *self.spent)
         sections = [section(s, self.tracked) for s in self.sources]
-        latest = iso(self.request.window.latest)
         oldest = min((s.window.oldest for s in self.sources), default=self.request.window.oldest)
         found = [f for s in sections for f in s.findings]
         entries = [f.tracker for f in found if f.tracker]
         tracker = self.reading.summary(entries) if self.reading else None
         coverage = self._coverage(sections, results, tracker)
+        shared = {**self.shared_fields(), "subagents": [self._result(r) for r in results]}
         return SweepReport(
-            run_id=self.run.id,
+            **shared,
             title=self.title,
             status=whole_or_partial(self._status(sections), coverage),
-            model=self.app.model_name,
-            language=self.language,
-            as_of=latest,
-            window=Period(oldest=iso(oldest), latest=latest),
+            window=Period(oldest=iso(oldest), latest=shared["as_of"]),
             coverage=coverage,
             counts=counts_of(found, [], self.request.window.latest),
             top_lines=[top_line(s, findings) for s in overview.first],
@@ -498,18 +482,13 @@ class Sweep(ReportTask):
             patterns=list(overview.problems),
             tracker=tracker,
             sections=sections,
-            unsupported=sum(len(r.unsupported) for r in results),
-            label=self._label(results).to_json(),
-            usage=TokenUsage(**usage.to_json()),
-            cost_usd=cost,
-            subagents=[self._result(r) for r in results],
+            label=self.label.to_json(),
         )
 
-    def _label(self, results: Sequence[SubagentResult]) -> Label:
-        label = self.request.label.join(join_labels(results))
-        for plan in filter(None, (source.plan for source in self.sources)):
-            label = label.join(plan.label)
-        return label
+    @property
+    def label(self) -> Label:
+        plans = filter(None, (source.plan for source in self.sources))
+        return reduce(Label.join, (plan.label for plan in plans), super().label)
 
     def _result(self, result: SubagentResult) -> SweepResult:
         findings = [make_finding(f, self.tracked) for f in result.findings]
@@ -543,7 +522,7 @@ class Sweep(ReportTask):
         names = {child: s.item for s in sections for child in s.subagents}
         gaps = coverage_of(rest).not_covered
         missing += [g.model_copy(update={"source": names.get(g.subagent or "", "")}) for g in gaps]
-        missing += [Gap(reason=problem) for problem in self.app.problems]
+        missing += self.problems()
         if tracker and tracker.reason:
             missing.append(Gap(source=self.tracker or "", reason=tracker.reason))
         return count_statuses([s.status for s in sections], missing)

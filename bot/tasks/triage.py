@@ -18,7 +18,6 @@ from bot.reports.documents import (
     Period,
     RunCoverage,
     ThreadVerdict,
-    TokenUsage,
     TriageReport,
     UnreadableThread,
 )
@@ -28,18 +27,16 @@ from bot.tasks.base import (
     ReportTask,
     count_statuses,
     label_of,
-    most_urgent,
-    record_task,
-    total,
     whole_or_partial,
 )
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
-from config.words import ENGLISH, current, in_language, phrase
+from config.words import ENGLISH, current, phrase
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail
 from scopes.handles import Handles
+from scopes.label import Label
 from scopes.mail import MailThread, ThreadRef, item_of, link_of
 from scopes.tool import Item, Window, estimate_tokens, iso
 from subagents.brief import Brief, BriefDraft
@@ -62,6 +59,11 @@ class Reader:
 
     def introduction(self) -> str:
         return f"The reader is {self.address}. Today is {self.today:%A %Y-%m-%d}."
+
+
+def mailbox_label(owner: str) -> Label:
+    """Return the label of a mailbox itself: that it holds nothing new is a fact for its owner."""
+    return Label(True, frozenset({owner}), frozenset({"mail:inbox"}), outside=True)
 
 
 UNCHANGED = "filter.unchanged"
@@ -212,7 +214,7 @@ MIN_VIEW = 150
 
 
 @dataclass
-class Triage(ReportTask):
+class Triage(ReportTask[TriageReport]):
     """One running triage."""
 
     kind = "triage"
@@ -227,6 +229,8 @@ class Triage(ReportTask):
     """What the reader has set right before."""
 
     def __post_init__(self) -> None:
+        own = self.app.settings.triage.language or self.request.requester.language
+        self.language = self.language or own or ENGLISH
         super().__post_init__()
         self.lines = TriageLines()
         self.results: dict[str, SubagentResult] = {}
@@ -244,20 +248,11 @@ class Triage(ReportTask):
             account=account, run=self.run.id, cursor=self.sync.cursor, threads=threads, left=left
         )
 
-    async def work(self) -> TriageReport:
-        """Have the sources read by subagents, and the first lines written; return the report."""
-        if self.asked_by is None:
-            await record_task(self)
-        with in_language(self.language):
-            async with self.reserve():
-                await self._read()
-                await self._overview()
-            return self._document()
-
-    @property
-    def language(self) -> str:
-        """The language of the digest, as a code."""
-        return self.app.settings.triage.language or self.request.requester.language or ENGLISH
+    async def make(self) -> TriageReport:
+        async with self.reserve():
+            await self._read()
+            await self._overview()
+        return self._document()
 
     async def _read(self) -> None:
         key = f"{self.run.id}/{self.context}/threads"
@@ -337,14 +332,13 @@ class Triage(ReportTask):
         results, threads = list(read.values()), {r.findings[0].id: id for id, r in read.items()}
         if not results:
             return
-        shown = most_urgent(results, urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
-        text = await self.write(self._opening(shown, len(results)), shown)
+        shown, cap = self.choose_views(results, urgency, MIN_VIEW)
+        text = await self.write(self._opening(shown, cap, len(results)), shown)
         told = {r.findings[0].id: verdict_text(v) for r in results if (v := verdict(r))}
         self.lines = read_triage_lines(text, told, threads)
         self.lines.first = self.lines.first or by_urgency(results, threads)
 
-    def _opening(self, shown: Sequence[SubagentResult], count: int) -> list[Opening]:
-        cap = self.view_tokens(len(shown))
+    def _opening(self, shown: Sequence[SubagentResult], cap: int, count: int) -> list[Opening]:
         said = f"TRIAGE of {count} threads. TODAY: {self.reader.today:%A %Y-%m-%d}"
         if count > len(shown):
             said += f" ({len(shown)} of them are shown, the most urgent)"
@@ -356,20 +350,18 @@ class Triage(ReportTask):
 
     def _document(self) -> TriageReport:
         looked, lines, results = self.looked, self.lines, self.fanout.own
-        usage, cost = total(results, *self.spent)
         judged = [t for t in looked if t.is_open and self._value(t) is not None]
         undone = [t for t in looked if not t.filtered and t not in judged]
         names = tuple(self.app.settings.triage.categories)
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
         window, coverage = self.request.window, self._coverage(results, lost)
+        shared = self.shared_fields()
+        shared["unsupported"] += lines.dropped
         return TriageReport(
-            run_id=self.run.id,
+            **shared,
             status=whole_or_partial(self._status(verdicts, lost), coverage),
-            model=self.app.model_name,
-            language=self.language,
             mailbox=self.reader.address,
-            as_of=iso(window.latest),
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
             coverage=coverage,
             top_lines=lines.first,
@@ -385,10 +377,6 @@ class Triage(ReportTask):
             unreadable=lost,
             unchanged_since=self._last_digest_if_unchanged(),
             zone=self.request.requester.clock().key,
-            unsupported=sum(len(r.unsupported) for r in results) + lines.dropped,
-            usage=TokenUsage(**usage.to_json()),
-            cost_usd=cost,
-            subagents=results,
         )
 
     def _last_digest_if_unchanged(self) -> EarlierDigest | None:
@@ -397,6 +385,10 @@ class Triage(ReportTask):
         if last is None or left or any(t.filtered != UNCHANGED for t in self.looked):
             return None
         return EarlierDigest(run_id=last.run, at=iso(last.at))
+
+    @property
+    def label(self) -> Label:
+        return super().label.join(mailbox_label(self.reader.owner))
 
     def _value(self, thread: ThreadRead) -> dict[str, Any] | None:
         result = self.results.get(thread.id)
@@ -426,7 +418,7 @@ class Triage(ReportTask):
         elif left:
             missing.append(Gap(reason=phrase("digest.left_by_limit", n=left, limit=self.limit)))
             asked = 1
-        missing += [Gap(reason=problem) for problem in self.app.problems]
+        missing += self.problems()
         found = count_statuses([r.status for r in results], missing)
         unreached = left if self.run.stop else None
         return found.model_copy(update={"left_out": asked, "unreached": unreached})
