@@ -352,7 +352,7 @@ def replay(
     json: AsJson = False,
 ) -> int:
     """Run a recorded run again with today's prompts and code; say where it departs."""
-    from bot.cli.replay import run_replay
+    from bot.cli.runs import run_replay
 
     return run_replay(json, run, model, start)
 

@@ -19,8 +19,16 @@ from bot.cli.review import ReviewArgs, review
 from bot.cli.triage import OpenMailbox, load_mailbox, open_mailbox, triage_mailbox
 from bot.context import App, open_app
 from bot.errors import SetupError
-from bot.evaluation.cases import Case, Job, Sources, Suite, Task, suite_of, write_cases
-from bot.evaluation.feedback import cases_of_run
+from bot.evaluation.cases import (
+    Case,
+    Job,
+    Sources,
+    Suite,
+    Task,
+    cases_of_run,
+    suite_of,
+    write_cases,
+)
 from bot.evaluation.observation import Observation, observe, observe_context, outcome
 from bot.evaluation.statistics import (
     EvaluationReport,

@@ -36,10 +36,16 @@ from bot.tasks.base import (
     label_of,
     whole_or_partial,
 )
-from bot.tasks.duplicates import is_one_issue, join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
-from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
+from bot.tasks.tracker import (
+    TrackerReader,
+    TrackerReading,
+    is_one_issue,
+    join_duplicates,
+    keys_in,
+    tracker_entry,
+)
 from config.prompts import prompt
 from config.words import phrase
 from scopes.handles import Handles
