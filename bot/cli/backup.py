@@ -10,14 +10,16 @@ import sqlite3
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from pydantic import TypeAdapter
 from sqlalchemy.engine import make_url
 
 from bot.errors import SetupError
@@ -34,6 +36,17 @@ SCHEMAS = ("assistant", "dbos")
 OF_TEAMS = "assistant_t*"
 """Schemas of several workspaces."""
 DUMP, MANIFEST = "postgres.dump", "backup.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupManifest:
+    """What a backup says of itself."""
+
+    version: str
+    schema: str
+    at: str
+
+
 KEY = (
     "The encryption key is not inside: keep ASSISTANT_ENCRYPTION_KEY or the key file, too, in "
     "another place."
@@ -94,12 +107,12 @@ def _dump(settings: Settings, into: Path) -> list[str]:
 
 def _pack(settings: Settings, folder: Path, names: Sequence[str], file: Path) -> None:
     with closing(os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "wb")) as raw:
-        manifest = {
-            "version": version("workspace-assistant"),
-            "schema": _revision(settings, folder),
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        (folder / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+        manifest = BackupManifest(
+            version=version("workspace-assistant"),
+            schema=_revision(settings, folder),
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        (folder / MANIFEST).write_text(json.dumps(asdict(manifest)), "utf-8")
         with tarfile.open(fileobj=raw, mode="w:gz") as archive:
             for name in (MANIFEST, *names):
                 archive.add(folder / name, name)
@@ -152,20 +165,19 @@ def _unpack(file: Path, folder: Path, in_postgres: bool) -> str:
     try:
         with tarfile.open(file, "r:gz") as archive:
             archive.extractall(folder, filter="data")
-        manifest: Mapping[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
-        schema, at, by = str(manifest["schema"]), str(manifest["at"]), str(manifest["version"])
-    except (tarfile.TarError, EOFError, ValueError, KeyError, FileNotFoundError) as error:
+        made = TypeAdapter(BackupManifest).validate_json((folder / MANIFEST).read_bytes())
+    except (tarfile.TarError, EOFError, ValueError, FileNotFoundError) as error:
         if not file.exists():
             raise
         raise wrong from error
-    if schema not in REVISIONS:
-        what = f"{file} was written by another version ({by}, schema {schema})."
+    if made.schema not in REVISIONS:
+        what = f"{file} was written by another version ({made.version}, schema {made.schema})."
         raise SetupError("schema", what, "Install that version to restore it, then upgrade.")
     if (folder / DUMP).exists() != in_postgres:
         held = "a PostgreSQL database" if (folder / DUMP).exists() else "SQLite files"
         hint = "Unset DATABASE_URL." if in_postgres else "Set DATABASE_URL."
         raise SetupError("other_database", f"{file} is of {held}.", hint)
-    return at
+    return made.at
 
 
 def _in_the_way(settings: Settings) -> str:

@@ -104,7 +104,6 @@ async def examine(settings: Settings) -> list[Verdict]:
             _judge("model main", services.model(settings, "main")),
             _judge("model fast", services.model(settings, "fast")),
             _judge("programs", programs()),
-            *(_judge("google", check) for check in services.google_checks(settings)),
         )
         slack, rest = await asyncio.gather(SlackChecks(settings, session).examine(), others)
     schedules = await _judge("schedules", services.schedules(settings))  # after the database

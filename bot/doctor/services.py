@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
@@ -72,13 +72,6 @@ class Unchecked(Problem):
         return f"not checked: {super().__str__()}"
 
 
-def google_checks(settings: Settings) -> Iterator[Awaitable[str]]:
-    """Yield the check of Google if anything of it is configured."""
-    google, secret = settings.google, settings.secrets.google_client_secret
-    if google.client_id or google.service_account or secret:
-        yield _google(settings)
-
-
 async def _google(settings: Settings) -> str:
     """Check whether mailboxes can be opened, and how many are connected."""
     google, found, file = settings.google, [], settings.google.service_account
@@ -86,7 +79,10 @@ async def _google(settings: Settings) -> str:
         found.append(await _client(settings))
     if file:
         found.append(await asyncio.to_thread(_service_account, Path(file), settings.data_dir))
-    return "; ".join([*found, *await _accounts(settings)])
+    with suppress(StoreError, SettingsError):  # the check of the database reports it
+        async with aclosing(await Database.of(settings)) as opened:
+            found.append(f"{len(await Credentials(opened).accounts())} connected")
+    return "; ".join(found)
 
 
 async def _client(settings: Settings) -> str:
@@ -121,17 +117,6 @@ def _service_account(file: Path, data_dir: Path) -> str:
     if file.resolve().is_relative_to(data_dir.resolve()):
         raise Problem(f"{file} is in the data directory, and so in its backups. Move it elsewhere.")
     return f"service account {name}"
-
-
-async def _accounts(settings: Settings) -> list[str]:
-    """Report how many mailboxes are connected; nothing if the database fails: it has a line."""
-    try:
-        database = await Database.of(settings)
-    except (StoreError, SettingsError):
-        return []
-    async with aclosing(database):
-        count = len(await Credentials(database).accounts())
-    return [f"{count} connected"]
 
 
 MIN_FREE = 100 * 1024 * 1024
@@ -221,9 +206,11 @@ async def database(settings: Settings) -> str:
     """Check whether the state can be stored; create or update the tables, as every command does."""
     try:
         async with aclosing(await Database.of(settings)) as opened:
-            if settings.database_url:
-                return await _server(opened)
-            return await _file(opened, settings.data_dir)
+            if not settings.database_url:
+                return await _file(opened, settings.data_dir)
+            query = sa.select(sa.func.current_setting("server_version").label("version"))
+            (row,) = await opened.read(query)
+            return f"Postgres {row.version}, {opened.where}"
     except (StoreError, SettingsError) as error:
         raise Problem(str(error)) from None
     except sa.exc.ProgrammingError as error:
@@ -284,12 +271,6 @@ def find_server(folder: Path) -> str | None:
     return None
 
 
-async def _server(opened: Database) -> str:
-    query = sa.select(sa.func.current_setting("server_version").label("version"))
-    (row,) = await opened.read(query)
-    return f"Postgres {row.version}, {opened.where}"
-
-
 OPERATOR = Options(model="claude")
 """Sources are opened as `ask` opens them, including the operator's own token."""
 READ_S = 25.0
@@ -303,6 +284,9 @@ NOBODY = "nobody in Slack may read it: name readers"
 
 def source_checks(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
     """Yield name and check of each kind of source that is configured."""
+    google = settings.google
+    if google.client_id or google.service_account or settings.secrets.google_client_secret:
+        yield "google", _google(settings)
     if settings.data.databases:
         yield "databases", _databases(settings)
     if settings.data.sheets:

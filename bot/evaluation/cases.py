@@ -486,8 +486,8 @@ def _triage_cases(
         right: dict[str, Any] = dict(fixed)
         if rating == GOOD:
             right = {"asked_of_me": verdict.asked_of_me, "priority": verdict.priority} | right
-        if "asked_of_me" in right:
-            right["asked"] = str(right.pop("asked_of_me")).lower() == "true"
+        if (asked := right.pop("asked_of_me", None)) is not None:
+            right |= {"asked": str(asked).lower() == "true"}
         if right:
             id = verdict.thread_id
             yield _case(run, job, id, id, Expected(**right), verdict.subject)

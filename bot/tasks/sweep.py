@@ -276,7 +276,9 @@ class Sweep(ReportTask[SweepReport]):
         self.sources = [
             SweepSource(c, Window(self.since.get(c.id, begin), end)) for c in self.channels
         ]
-        self.reading = self._tracker(self.tracker) if self.tracker else None
+        title = self.app.lists.get(self.tracker or "", "")
+        reading = TrackerReading(self.tracker or "", title, self.run, self.fanout)
+        self.reading = reading if self.tracker else None
         self.tracked: dict[str, TrackerEntry | None] = {}
         """What is known of each finding's row in the tracker, by id of the finding."""
         self.halved = set[str]()
@@ -284,10 +286,6 @@ class Sweep(ReportTask[SweepReport]):
         self.checks = set[str]()
         """Ids of subagents that checked findings which contradict each other."""
         self.lines = Overview()
-
-    def _tracker(self, id: str) -> TrackerReading:
-        title = self.app.lists.get(id, "")
-        return TrackerReading(id, title, self.run, self.fanout)
 
     async def make(self) -> SweepReport:
         async with self.reserve():
@@ -475,12 +473,15 @@ class Sweep(ReportTask[SweepReport]):
         entries = [f.tracker for f in found if f.tracker]
         tracker = self.reading.summary(entries) if self.reading else None
         coverage = self._coverage(sections, results, tracker)
-        shared = {**self.shared_fields(), "subagents": [self._result(r) for r in results]}
+        subagents = []
+        for each in results:
+            shown = [make_finding(finding, self.tracked) for finding in each.findings]
+            subagents.append(SweepResult(**{**dict(each), "findings": shown}))
         return SweepReport(
-            **shared,
+            **self.shared_fields() | {"subagents": subagents},
             title=self.title,
             status=whole_or_partial(self._status(sections), coverage),
-            window=Period(oldest=iso(oldest), latest=shared["as_of"]),
+            window=Period(oldest=iso(oldest), latest=iso(self.request.window.latest)),
             coverage=coverage,
             counts=counts_of(found, [], self.request.window.latest),
             top_lines=[top_line(s, findings) for s in overview.first],
@@ -495,10 +496,6 @@ class Sweep(ReportTask[SweepReport]):
     def label(self) -> Label:
         plans = filter(None, (source.plan for source in self.sources))
         return reduce(Label.join, (plan.label for plan in plans), super().label)
-
-    def _result(self, result: SubagentResult) -> SweepResult:
-        findings = [make_finding(f, self.tracked) for f in result.findings]
-        return SweepResult(**{**dict(result), "findings": findings})
 
     def _status(self, sections: Sequence[SweepSection]) -> str:
         states = {s.status for s in sections}
@@ -515,28 +512,21 @@ class Sweep(ReportTask[SweepReport]):
         tracker: TrackerSummary | None,
     ) -> RunCoverage:
         undone = [s for s in sections if s.status in ("failed", "cancelled")]
-        ended = {"cancelled": "user"}
-        missing = [
-            Gap(source=s.item, reason=s.summary, stopped_by=ended.get(s.status)) for s in undone
-        ]
+        by = {"cancelled": "user", "failed": None}
+        missing = [Gap(source=s.item, reason=s.summary, stopped_by=by[s.status]) for s in undone]
         told = {child for s in undone for child in s.subagents} | self.halved | self.checks
         long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
         for source, share, result in long:
-            missing.append(Gap(source=source.channel.name, reason=_too_long(share)))
+            why = phrase("gap.too_long", threads=", ".join(each.root for each in share.threads))
+            missing.append(Gap(source=source.channel.name, reason=why))
             told.add(result.id)
-        rest = [r for r in results if r.id not in told]
         names = {child: s.item for s in sections for child in s.subagents}
-        gaps = coverage_of(rest).not_covered
-        missing += [g.model_copy(update={"source": names.get(g.subagent or "", "")}) for g in gaps]
+        gaps = coverage_of([r for r in results if r.id not in told]).not_covered
+        missing += [gap.about(names.get(gap.subagent or "", "")) for gap in gaps]
         missing += self.problems()
         if tracker and tracker.reason:
             missing.append(Gap(source=self.tracker or "", reason=tracker.reason))
         return count_statuses([s.status for s in sections], missing)
-
-
-def _too_long(share: Share) -> str:
-    roots = ", ".join(thread.root for thread in share.threads)
-    return phrase("gap.too_long", threads=roots)
 
 
 def _urgency(result: SubagentResult) -> tuple[int, bool, str, int, int]:

@@ -57,9 +57,6 @@ class Reader:
     address: str
     today: date
 
-    def introduction(self) -> str:
-        return f"The reader is {self.address}. Today is {self.today:%A %Y-%m-%d}."
-
 
 def mailbox_label(owner: str) -> Label:
     """Return the label of a mailbox itself: that it holds nothing new is a fact for its owner."""
@@ -76,12 +73,9 @@ _GMAIL_BEGAN = datetime(2004, 4, 1, tzinfo=UTC)
 
 def query_of(where: str, window: Window) -> str:
     """Return the Gmail query for threads of a place with a message in the window."""
-    begins = f" after:{_epoch(window.oldest)}" if window.oldest > _GMAIL_BEGAN else ""
-    return f"{where}{begins} before:{_epoch(window.latest)}"
-
-
-def _epoch(at: datetime) -> int:
-    return int(at.timestamp())
+    oldest, latest = (int(at.timestamp()) for at in (window.oldest, window.latest))
+    begins = f" after:{oldest}" if window.oldest > _GMAIL_BEGAN else ""
+    return f"{where}{begins} before:{latest}"
 
 
 async def all_threads(gmail: Gmail, window: Window) -> Sync:
@@ -306,12 +300,13 @@ class Triage(ReportTask[TriageReport]):
         titles = {} if fits else {thread.id: "the thread"}
         corrected = sentences_about(self.corrections, thread.senders, settings.categories)
         categories = (f"\n- {name}: {when}" for name, when in settings.categories.items())
+        today = f"Today is {self.reader.today:%A %Y-%m-%d}."
         draft = BriefDraft(
             task=prompt("triage_task"),
             description=f"Triage {thread.subject or '(no subject)'}"[:120],
             scope="email",
             contract="triage",
-            known=" ".join([self.reader.introduction(), *corrected]),
+            known=" ".join([f"The reader is {self.reader.address}.", today, *corrected]),
             output="category is one of:" + "".join(categories),
             handles=tuple(titles),
         )
@@ -356,10 +351,9 @@ class Triage(ReportTask[TriageReport]):
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
         window, coverage = self.request.window, self._coverage(results, lost)
-        shared = self.shared_fields()
-        shared["unsupported"] += lines.dropped
+        unsupported = sum(len(r.unsupported) for r in results) + lines.dropped
         return TriageReport(
-            **shared,
+            **self.shared_fields() | {"unsupported": unsupported},
             status=whole_or_partial(self._status(verdicts, lost), coverage),
             mailbox=self.reader.address,
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
