@@ -266,10 +266,7 @@ def serve(
 
 
 @app.command(epilog=examples("assistant pause --by Ana"))
-def pause(
-    by: By = None,
-    json: AsJson = False,
-) -> int:
+def pause(by: By = None, json: AsJson = False) -> int:
     """Stop all new work of the bot in the whole workspace, at once."""
     from bot.cli.runs import run_pause
 
@@ -342,8 +339,7 @@ def audit(run: str, json: AsJson = False) -> int:
 def replay(
     run: str,
     model: Annotated[
-        str | None,
-        parsed(read_model, "Ask this model again: claude, or offline (default: none)."),
+        str | None, parsed(read_model, "Ask this model again: claude, or offline (default: none).")
     ] = None,
     start: Annotated[
         str | None,
@@ -556,7 +552,7 @@ def evaluate(
         str,
         typer.Argument(
             help="states, triage, asked, filter, sql, twins, panel, or a folder of cases; "
-            "add: write cases from a stored run.",
+            "add: write cases from a stored run."
         ),
     ],
     run: Annotated[

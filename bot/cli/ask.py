@@ -277,12 +277,7 @@ def _model_fault(document: Document) -> str:
     return faults.pop() if document.status == "failed" and len(faults) == 1 else ""
 
 
-STYLES = {
-    "queued": "dim",
-    "working": "cyan",
-    "complete": "green",
-    "failed": "red",
-}
+STYLES = {"queued": "dim", "working": "cyan", "complete": "green", "failed": "red"}
 """Styles by state; the others are yellow."""
 MAX_ROWS = 40
 """Rows of a live plan; above this number the finished ones are counted instead."""

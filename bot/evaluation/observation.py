@@ -11,13 +11,7 @@ from pydantic import BaseModel
 
 from bot.citations import CITED
 from bot.evaluation.cases import Case, Expected, Words, cited_items, items_of
-from bot.reports.documents import (
-    Document,
-    PanelReport,
-    SweepReport,
-    ThreadVerdict,
-    TriageReport,
-)
+from bot.reports.documents import Document, PanelReport, SweepReport, ThreadVerdict, TriageReport
 from subagents.contracts import NEEDS_ACTION
 from subagents.result import Finding, SubagentResult
 

@@ -18,15 +18,7 @@ from scopes.folders.search import SKIPPED, lines_of, pieces
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
-from scopes.tool import (
-    Item,
-    SourceFailed,
-    Tool,
-    ToolContext,
-    ToolError,
-    ToolResult,
-    tokens_of,
-)
+from scopes.tool import Item, SourceFailed, Tool, ToolContext, ToolError, ToolResult, tokens_of
 from subagents.run import Run
 
 MAX_FILE_MB = 20

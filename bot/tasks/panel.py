@@ -33,12 +33,7 @@ from bot.reports.issues import (
     save_findings,
 )
 from bot.tasks.base import Opening, ReportTask, coverage_of, label_of, total
-from bot.tasks.material import (
-    MaterialRefused,
-    ReviewMaterial,
-    read_through_gate,
-    reading_context,
-)
+from bot.tasks.material import MaterialRefused, ReviewMaterial, read_through_gate, reading_context
 from bot.tasks.overview import MAX_FIRST
 from bot.tasks.sources import PART_SHARE
 from config.panels import Profile, Specialist
@@ -51,16 +46,7 @@ from scopes.notes import Notes, read_note
 from scopes.tool import Item, estimate_tokens, tokens_of
 from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
 from subagents.budget import NANO, Amount
-from subagents.challenge import (
-    GRADES,
-    Alarm,
-    Challenge,
-    Judged,
-    Opinion,
-    compare,
-    is_stable,
-    route,
-)
+from subagents.challenge import GRADES, Alarm, Challenge, Judged, Opinion, compare, is_stable, route
 from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, VerdictsContract
 from subagents.errors import BudgetExceeded
 from subagents.evidence import normal
@@ -538,10 +524,7 @@ class Panel(ReportTask[PanelReport]):
             material=tuple(material),
             requester=self.run.requester,
             panel=replace(
-                panel,
-                name=specialist.name,
-                categories=categories,
-                references=reading.references,
+                panel, name=specialist.name, categories=categories, references=reading.references
             ),
         )
 

@@ -339,10 +339,7 @@ def _says_stem(said: str, pattern: str) -> bool:
 
 
 async def inbox_triage(
-    app: Workplace,
-    run: Run,
-    request: Request,
-    asked_for: Reports | None = None,
+    app: Workplace, run: Run, request: Request, asked_for: Reports | None = None
 ) -> Triage | None:
     """Return the triage of the mailbox that the run has open; None where none is connected.
 

@@ -22,13 +22,7 @@ from bot.reports.documents import (
     UnreadableThread,
 )
 from bot.storage.tables import address_of
-from bot.tasks.base import (
-    Opening,
-    ReportTask,
-    count_statuses,
-    label_of,
-    whole_or_partial,
-)
+from bot.tasks.base import Opening, ReportTask, count_statuses, label_of, whole_or_partial
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
