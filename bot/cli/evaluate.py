@@ -118,9 +118,9 @@ def _evaluate(given: EvaluationOptions) -> EvaluationReport:
     if given.compare:
         systems.append(earlier_result(given.compare, suite.name))
     with prompts_from(given.prompts):
-        ours = _measure(settings, suite, given.model, OURS, OURS)
+        ours = _measure(settings, suite, given.model, OURS)
         if not given.alone:
-            systems.append(_measure(settings, suite, given.model, ONE, ONE))
+            systems.append(_measure(settings, suite, given.model, ONE))
             systems += _script(suite)
     return report(suite, given.model, [ours, *systems])
 
@@ -132,20 +132,18 @@ def _save(document: EvaluationReport, path: Path) -> None:
         raise SetupError("not_saved", f"{path} cannot be written: {error.strerror}.", "") from None
 
 
-def _measure(
-    settings: Settings, suite: Suite, model: str, system: System, name: str
-) -> SystemResult:
+def _measure(settings: Settings, suite: Suite, model: str, system: System) -> SystemResult:
     """Run all jobs of a suite and compare what they say with its cases."""
     seen: dict[Job, Observation] = {}
     for sources, task in dict.fromkeys((job.sources, job.task) for job in suite.jobs):
         jobs = [job for job in suite.jobs if (job.sources, job.task) == (sources, task)]
-        tell(f"{name}: {len(jobs)} run{'s' if len(jobs) > 1 else ''} of {task}")
+        tell(f"{system}: {len(jobs)} run{'s' if len(jobs) > 1 else ''} of {task}")
         seen |= asyncio.run(_run_all(settings, jobs, _reading(sources, task, model), system))
     outcomes = [outcome(case, seen[case.job]) for case in suite.cases]
     if not any(each.covered for each in outcomes):
         faults = filter(None, (each.fault for each in seen.values()))
-        tell(f"warning: {name} covers no case: {next(faults, 'no run is complete')}")
-    return system_result(name, outcomes, list(seen.values()))
+        tell(f"warning: {system} covers no case: {next(faults, 'no run is complete')}")
+    return system_result(system, outcomes, list(seen.values()))
 
 
 def _reading(sources: Sources, task: Task, model: str) -> Options:

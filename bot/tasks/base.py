@@ -304,6 +304,14 @@ class ReportTask(ABC, Generic[R]):
         """The label of the report."""
         return self.request.label.join(join_labels(self.fanout.own))
 
+    def status(self, whole: bool, some: bool, coverage: RunCoverage) -> str:
+        """Return the status of the report: whether its sources were judged whole, or in part."""
+        if self.run.stop:
+            return "cancelled"
+        if whole and coverage.is_whole:
+            return "complete"
+        return "partial" if whole or some else "failed"
+
     def problems(self) -> list[Gap]:
         """Return the sources that could not be loaded."""
         return [Gap(reason=problem) for problem in self.app.problems]

@@ -597,10 +597,12 @@ class Panel(ReportTask[PanelReport]):
     def _document(self) -> PanelReport:
         results = self.fanout.own
         coverage = self._coverage(results)
+        some = any(reading.read for reading in self.readings)
+        left = self.degraded or any(phase.stopped for phase in self.phases)
         agreement = self.challenge.agreement() if self.challenge else None
         return PanelReport(
             **self.shared_fields(),
-            status=self._status(coverage),
+            status=self.status(some and not left, some, coverage),
             profile=self.profile.name,
             profile_version=self.profile.version,
             material=self._material(),
@@ -644,15 +646,6 @@ class Panel(ReportTask[PanelReport]):
             parts=len(self.parts),
             read=round(read / max(1, self.material.tokens), 3),
         )
-
-    def _status(self, coverage: RunCoverage) -> str:
-        if self.run.stop:
-            return "cancelled"
-        if not any(reading.read for reading in self.readings):
-            return "failed"
-        whole = not (self.degraded or coverage.not_covered)
-        whole = whole and not any(phase.stopped for phase in self.phases)
-        return "complete" if whole else "partial"
 
     def _unread(self, reading: Reading) -> str:
         """Return how many parts of the material a specialist has not read, and why."""

@@ -34,7 +34,6 @@ from bot.tasks.base import (
     count_statuses,
     coverage_of,
     label_of,
-    whole_or_partial,
 )
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
@@ -281,10 +280,9 @@ class Sweep(ReportTask[SweepReport]):
         self.reading = reading if self.tracker else None
         self.tracked: dict[str, TrackerEntry | None] = {}
         """What is known of each finding's row in the tracker, by id of the finding."""
-        self.halved = set[str]()
-        """Ids of subagents whose result was too long, so that two others read a half each."""
-        self.checks = set[str]()
-        """Ids of subagents that checked findings which contradict each other."""
+        self.aside = set[str]()
+        """Ids of subagents whose result was too long, so that two others read a half each, and of
+        those that checked findings which contradict each other."""
         self.lines = Overview()
 
     async def make(self) -> SweepReport:
@@ -343,7 +341,7 @@ class Sweep(ReportTask[SweepReport]):
                 source.read[place : place + 1] = pairs = [(half, next(results)) for half in halves]
                 why = f"{result.reason}; {' and '.join(r.id for _, r in pairs)} read a half each"
                 self.fanout.results[result.id] = result.model_copy(update={"reason": why})
-                self.halved.add(result.id)
+                self.aside.add(result.id)
 
     async def _check_contradictions(self) -> None:
         """Have a new context read again what subagents tell of one issue in different states; both
@@ -359,7 +357,7 @@ class Sweep(ReportTask[SweepReport]):
         asked = [(s, p, brief) for s, p in found if (brief := self._check_brief(s, p))]
         results = await self.fanout.run_all([brief for *_, brief in asked])
         for (source, pair, _), result in zip(asked, results, strict=True):
-            self.checks.add(result.id)
+            self.aside.add(result.id)
             if state := next((f.state for f in result.findings if f.state != "none"), None):
                 source.set_state([finding.id for finding in pair], state)
 
@@ -473,6 +471,8 @@ class Sweep(ReportTask[SweepReport]):
         entries = [f.tracker for f in found if f.tracker]
         tracker = self.reading.summary(entries) if self.reading else None
         coverage = self._coverage(sections, results, tracker)
+        states = {s.status for s in sections}
+        some = bool(states & {"complete", "partial"})
         subagents = []
         for each in results:
             shown = [make_finding(finding, self.tracked) for finding in each.findings]
@@ -480,7 +480,7 @@ class Sweep(ReportTask[SweepReport]):
         return SweepReport(
             **self.shared_fields() | {"subagents": subagents},
             title=self.title,
-            status=whole_or_partial(self._status(sections), coverage),
+            status=self.status(states <= {"complete"}, some, coverage),
             window=Period(oldest=iso(oldest), latest=iso(self.request.window.latest)),
             coverage=coverage,
             counts=counts_of(found, [], self.request.window.latest),
@@ -497,14 +497,6 @@ class Sweep(ReportTask[SweepReport]):
         plans = filter(None, (source.plan for source in self.sources))
         return reduce(Label.join, (plan.label for plan in plans), super().label)
 
-    def _status(self, sections: Sequence[SweepSection]) -> str:
-        states = {s.status for s in sections}
-        if self.run.stop:
-            return "cancelled"
-        if states <= {"complete"}:
-            return "complete"
-        return "partial" if states & {"complete", "partial"} else "failed"
-
     def _coverage(
         self,
         sections: Sequence[SweepSection],
@@ -514,7 +506,7 @@ class Sweep(ReportTask[SweepReport]):
         undone = [s for s in sections if s.status in ("failed", "cancelled")]
         by = {"cancelled": "user", "failed": None}
         missing = [Gap(source=s.item, reason=s.summary, stopped_by=by[s.status]) for s in undone]
-        told = {child for s in undone for child in s.subagents} | self.halved | self.checks
+        told = {child for s in undone for child in s.subagents} | self.aside
         long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
         for source, share, result in long:
             why = phrase("gap.too_long", threads=", ".join(each.root for each in share.threads))

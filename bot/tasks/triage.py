@@ -22,7 +22,7 @@ from bot.reports.documents import (
     UnreadableThread,
 )
 from bot.storage.tables import address_of
-from bot.tasks.base import Opening, ReportTask, count_statuses, label_of, whole_or_partial
+from bot.tasks.base import Opening, ReportTask, count_statuses, label_of
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
@@ -345,10 +345,11 @@ class Triage(ReportTask[TriageReport]):
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
         window, coverage = self.request.window, self._coverage(results, lost)
+        whole = not (lost or any(verdict.not_read for verdict in verdicts))
         unsupported = sum(len(r.unsupported) for r in results) + lines.dropped
         return TriageReport(
             **self.shared_fields() | {"unsupported": unsupported},
-            status=whole_or_partial(self._status(verdicts, lost), coverage),
+            status=self.status(whole, bool(verdicts), coverage),
             mailbox=self.reader.address,
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
             coverage=coverage,
@@ -381,13 +382,6 @@ class Triage(ReportTask[TriageReport]):
     def _value(self, thread: ThreadRead) -> dict[str, Any] | None:
         result = self.results.get(thread.id)
         return result.value if result else None
-
-    def _status(self, verdicts: Sequence[ThreadVerdict], lost: Sequence[UnreadableThread]) -> str:
-        if self.run.stop:
-            return "cancelled"
-        if not lost and not any(verdict.not_read for verdict in verdicts):
-            return "complete"
-        return "partial" if verdicts else "failed"
 
     def _coverage(
         self, results: Sequence[SubagentResult], lost: Sequence[UnreadableThread]
