@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from bot.cli.ask import SweepOptions, answer_question, read, report_outcome, sweep
 from bot.cli.output import result_text
 from bot.cli.triage import triage_mailbox
-from bot.context import SAMPLE_LISTS, App
+from bot.context import SAMPLE_LISTS
 from bot.errors import SetupError
 from bot.local.samples import SALES, SAMPLE_AS_OF
 from bot.options import Options
-from bot.reports.documents import Answer, SweepReport
+from bot.reports.documents import Answer
 from bot.terminal import INCOMPLETE, dump, say, tell
 from config.settings import Settings, load_settings
 
@@ -23,7 +24,8 @@ QUESTION = "Which market had the largest refunds in March, and how much?"
 def run_demo(as_json: bool) -> int:
     """Run sweep, triage and ask; as JSON, the sweep's document includes `triage` and `question`."""
     settings, sample = load_settings(), Options("offline", sample=True)
-    report, fault = read(settings, sample, _sweep)
+    wanted = SweepOptions(["csm-*"], next(iter(SAMPLE_LISTS)))
+    report, fault = read(settings, sample, partial(sweep, wanted=wanted))
     if not as_json:
         _show("A sweep of five channels", result_text(report), report.run_id)
     digest, later = read(settings, replace(sample, mail=True), triage_mailbox)
@@ -47,10 +49,6 @@ def _show(title: str, text: str, run: str) -> None:
     if len(lines) > TOP_LINES:
         say(f"... {len(lines) - TOP_LINES} more lines: assistant show {run}")
     say("")
-
-
-async def _sweep(app: App) -> SweepReport:
-    return await sweep(app, SweepOptions(["csm-*"], next(iter(SAMPLE_LISTS))))
 
 
 def _ask_sample(settings: Settings) -> tuple[Answer | None, int]:

@@ -237,7 +237,14 @@ def _ask(settings: Settings, step: Step) -> str:
     if value and not typer.confirm(f"{step.variable} is set already. Keep it?", default=True):
         value = ""
     while True:
-        value = value or _ask_one(step)
+        # without a default an empty line is asked for again
+        default = "" if step.optional else None
+        value = (
+            value
+            or str(
+                typer.prompt(step.variable, default=default, hide_input=True, show_default=False)
+            ).strip()
+        )
         if not value:
             return ""
         try:
@@ -246,12 +253,6 @@ def _ask(settings: Settings, step: Step) -> str:
         except SetupError as error:
             tell(f"  {error.message} Try again.")
             value = ""
-
-
-def _ask_one(step: Step) -> str:
-    default = "" if step.optional else None  # without a default an empty line is asked for again
-    typed = typer.prompt(step.variable, default=default, hide_input=True, show_default=False)
-    return str(typed).strip()
 
 
 def _current(settings: Settings, step: Step) -> str:

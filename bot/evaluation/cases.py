@@ -52,13 +52,14 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
-def _several(value: object) -> object:
-    return [value] if isinstance(value, str | Path) else value
-
-
-def _written(value: object) -> object:
-    """Return a day or time, which YAML reads as one, as it is written."""
-    return value.isoformat() if isinstance(value, date) else value
+Paths = Annotated[
+    tuple[Path, ...], BeforeValidator(lambda v: [v] if isinstance(v, str | Path) else v)
+]
+"""One or several."""
+Written = Annotated[
+    str | None, BeforeValidator(lambda v: v.isoformat() if isinstance(v, date) else v)
+]
+"""A day or time as it is written, though YAML reads it as one."""
 
 
 class Sources(_Part):
@@ -68,11 +69,10 @@ class Sources(_Part):
     slack_export: Path | None = None
     mbox: Path | None = None
     reader: str | None = None
-    database: Annotated[tuple[Path, ...], BeforeValidator(_several)] = ()
-    """One or several."""
+    database: Paths = ()
     folder: Path | None = None
     as_user: str | None = None
-    as_of: Annotated[str | None, BeforeValidator(_written)] = None
+    as_of: Written = None
     since: str | None = None
 
 

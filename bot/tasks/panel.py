@@ -147,9 +147,10 @@ class Reading:
         silent = self.silent
         origins: dict[str, tuple[str, list[str]]] = {}
         for part, result in enumerate(results):
-            if result.value is None or result.stopped_by == "needs_context":
+            needs = result.stopped_by == "needs_context"
+            if result.value is None or needs:
                 self.silent += 1
-                self.reasons[_why(result)] = None
+                self.reasons[result.reason if needs else why_ended(result.stopped_by)] = None
                 continue
             self.read.add(part)
             given = ReviewContract.model_validate(result.value).points
@@ -666,9 +667,3 @@ class Panel(ReportTask[PanelReport]):
             told.setdefault(normal(reason), (reason, {}))[1][reading.specialist.name] = None
         missing += [Gap(source=", ".join(names), reason=reason) for reason, names in told.values()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
-
-
-def _why(result: SubagentResult) -> str:
-    """Return why a specialist gave no result, in words for a reader."""
-    needs = result.stopped_by == "needs_context"
-    return result.reason if needs else why_ended(result.stopped_by)

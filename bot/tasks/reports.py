@@ -200,13 +200,6 @@ class Reports:
         except BriefRefused as refusal:
             raise ToolError(f"{refusal}.") from refusal
 
-    def mail_request(self, since: str, until: str) -> Request:
-        """Return the request with the window of its mails: of a file all, unless it says when."""
-        if not (since or until or self.app.mail):
-            return self.request
-        window = self.window(since, until, self.app.settings.triage.since_days)
-        return replace(self.request, window=window)
-
     async def choose_channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
         """Find the channels meant: those that the request names or the parent has listed.
 
@@ -283,8 +276,12 @@ async def triage_inbox(
 
     reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings.triage
+    request = reports.request
+    if since or until or app.mail:  # all mails of a file, unless the request says when
+        window = reports.window(since, until, settings.since_days)
+        request = replace(request, window=window)
     try:
-        task = await inbox_triage(app, run, reports.mail_request(since, until), reports)
+        task = await inbox_triage(app, run, request, reports)
         if task is None:
             how = how_to_connect(app.settings)
             raise ToolError(phrase("mail.not_connected", how=how))

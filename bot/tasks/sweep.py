@@ -125,21 +125,17 @@ def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ())
 
 
 def top_line(said: Statement, findings: Mapping[str, Finding]) -> TopLine:
-    """Return a top line with what code counts over the findings that it cites."""
+    """Return a top line with what code counts over the findings that it cites: each customer named
+    once, and those who are not named."""
     cited = [findings[i] for i in said.findings]
+    named = distinct([name for f in cited for name in f.customers])
     return TopLine(
         text=said.text,
         findings=list(said.findings),
-        customers=distinct_people(cited),
+        customers=len(named) + sum(f.people for f in cited if not f.customers),
         messages=sum(f.messages for f in cited),
         links=[f.links[0] for f in cited if f.links],
     )
-
-
-def distinct_people(findings: Sequence[Finding]) -> int:
-    """Count the customers of several findings, each named one once; unnamed ones are added up."""
-    named = distinct([name for f in findings for name in f.customers])
-    return len(named) + sum(f.people for f in findings if not f.customers)
 
 
 def by_count(findings: Sequence[Finding]) -> list[Statement]:

@@ -147,8 +147,10 @@ OTHER = "other"
 def verdict_of(
     thread: ThreadRead, result: SubagentResult, categories: Sequence[str]
 ) -> ThreadVerdict:
-    """Return the verdict: the category is one of those configured."""
+    """Return the verdict: the category is one of those configured, in any case; else `other`, or
+    the last one."""
     value = TriageVerdict.model_validate(result.value)
+    known = {name.casefold(): name for name in categories}
     finding = result.findings[0] if result.findings else None
     return ThreadVerdict(
         thread_id=thread.id,
@@ -158,7 +160,7 @@ def verdict_of(
         at=iso(thread.at) if thread.at else None,
         link=thread.link,
         messages=len(thread.items),
-        category=category_of(value.category, categories),
+        category=known.get(value.category.strip().casefold()) or known.get(OTHER) or categories[-1],
         priority=value.priority,
         deadline=value.deadline or None,
         asked_of_me=value.asked_of_me,
@@ -180,12 +182,6 @@ def unreadable(thread: ThreadRead, result: SubagentResult | None) -> UnreadableT
     reason = thread.fault or (f"lost.{stop}" if stop in ENDS else NOT_JUDGED)
     reason = phrase(reason) if current().has(reason) else reason
     return UnreadableThread(thread_id=thread.id, subject=thread.subject, reason=reason)
-
-
-def category_of(said: str, categories: Sequence[str]) -> str:
-    """Return the matching configured category in any case; else `other`, or the last one."""
-    known = {name.casefold(): name for name in categories}
-    return known.get(said.strip().casefold()) or known.get(OTHER) or categories[-1]
 
 
 GONE, CRASHED, NOT_JUDGED = "lost.gone", "lost.crashed", "lost.not_judged"
