@@ -321,8 +321,11 @@ class SlackChecks:
 
     async def examine(self) -> list[Verdict]:
         settings = self._settings
+        if settings.slack.client_id and settings.team:
+            said = "not checked: `assistant doctor` without --team checks all installations"
+            return [Verdict("install", "unchecked", said)]
         if settings.slack.client_id:
-            return await (self._of_all() if settings.team else self._installed())
+            return await self._installed()
         rows = {"token": self._token, "scopes": self._scopes}
         if settings.secrets.slack_user_token:
             rows |= {"user token": self._user_token}
@@ -331,10 +334,6 @@ class SlackChecks:
             rows |= {"sockets": self._sockets}
         rows |= {"channels": self._channels, "clock": self._clock, "rates": self._rates}
         return [await _judge(name, check()) for name, check in rows.items()]
-
-    async def _of_all(self) -> list[Verdict]:
-        said = "not checked: `assistant doctor` without --team checks all installations"
-        return [Verdict("install", "unchecked", said)]
 
     async def _installed(self) -> list[Verdict]:
         """Check an app that several workspaces install."""
@@ -398,7 +397,8 @@ class SlackChecks:
         self._hello = greeting = await hello(self._client(APP), self._session)
         if self._settings.slack.client_id:  # each installation brings a token of its own
             return "a socket was greeted"
-        app = await app_of_bot(self._client(BOT), _seen(self._account, "token").bot)
+        bot = _seen(self._account, "token").bot
+        app = await app_of_bot(self._client(BOT), bot)
         if app and greeting.app and app != greeting.app:
             raise Problem(
                 f"{APP} is of the app {greeting.app}, {BOT} of {app}: "

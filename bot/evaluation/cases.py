@@ -12,11 +12,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
@@ -40,8 +42,6 @@ from subagents.result import Finding
 
 FILES = ("cases.yaml", "cases.jsonl")
 """Names of the file of cases in a folder: a YAML list, or one JSON object a line."""
-PATHS = ("slack_export", "mbox", "folder")
-"""Sources that are one file or folder; a relative path begins at the folder of the suite."""
 Task = Literal["ask", "sweep", "triage", "review"]
 T = TypeVar("T")
 Words = str | tuple[str, ...]
@@ -52,8 +52,14 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
-Paths = Annotated[
-    tuple[Path, ...], BeforeValidator(lambda v: [v] if isinstance(v, str | Path) else v)
+def _from_folder(path: Path, info: ValidationInfo) -> Path:
+    """Return where a path leads: a relative one begins at the folder of the suite."""
+    return path if info.context is None else info.context / path
+
+
+Place = Annotated[Path, AfterValidator(_from_folder)]
+Places = Annotated[
+    tuple[Place, ...], BeforeValidator(lambda v: [v] if isinstance(v, str | Path) else v)
 ]
 """One or several."""
 Written = Annotated[
@@ -66,11 +72,11 @@ class Sources(_Part):
     """What is read; as the options of `assistant ask` and `assistant triage`."""
 
     sample: bool = False
-    slack_export: Path | None = None
-    mbox: Path | None = None
+    slack_export: Place | None = None
+    mbox: Place | None = None
     reader: str | None = None
-    database: Paths = ()
-    folder: Path | None = None
+    database: Places = ()
+    folder: Place | None = None
     as_user: str | None = None
     as_of: Written = None
     since: str | None = None
@@ -123,7 +129,7 @@ class Job(_Part):
     question: str = ""
     channels: tuple[str, ...] = ()
     """Of a sweep: names or globs."""
-    material: Path | None = None
+    material: Place | None = None
     """Of a review."""
     profile: str = "code"
     """Of a review."""
@@ -172,7 +178,7 @@ def load_folder(folder: Path, name: str = "") -> Suite:
         raise SetupError(
             "no_cases", f"{folder} has no {FILES[0]}.", "docs/evaluation.md shows what it holds."
         )
-    cases = [_placed(case, folder) for case in _cases(path)]
+    cases = list(_cases(path, folder))
     twice = [case.id for n, case in enumerate(cases) if case.id in {c.id for c in cases[:n]}]
     if twice or not cases:
         what = f"the id {twice[0]!r} twice" if twice else "no case"
@@ -180,7 +186,7 @@ def load_folder(folder: Path, name: str = "") -> Suite:
     return Suite(name or folder.absolute().name, tuple(cases))
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path, folder: Path | None = None) -> Iterator[Case]:
     try:
         text = path.read_text("utf-8")
         lines = filter(str.strip, text.splitlines())
@@ -190,7 +196,7 @@ def _cases(path: Path) -> Iterator[Case]:
         raise SetupError("bad_cases", f"{path} cannot be read: {why}.", "") from None
     for number, each in enumerate(read if isinstance(read, list) else [read], 1):
         try:
-            yield Case.model_validate(each)
+            yield Case.model_validate(each, context=folder)
         except ValidationError as error:
             raise SetupError("bad_cases", _fault(path, number, each, error), "") from None
 
@@ -204,16 +210,6 @@ def _fault(path: Path, number: int, case: object, error: ValidationError) -> str
         return f"The case {named} in {path} has the unknown key {key!r}."
     what = first["msg"].removeprefix("Value error, ")
     return f"The case {named} in {path} is wrong: {f'{key}: ' if key else ''}{what}."
-
-
-def _placed(case: Case, folder: Path) -> Case:
-    """Return the case with its paths from the folder on."""
-    given = {name: getattr(case.sources, name) for name in PATHS}
-    paths: dict[str, Any] = {n: folder / path for n, path in given.items() if path is not None}
-    paths["database"] = tuple(folder / path for path in case.sources.database)
-    material = folder / case.material if case.material else None
-    sources = case.sources.model_copy(update=paths)
-    return case.model_copy(update={"sources": sources, "material": material})
 
 
 def write_cases(cases: Sequence[Case], folder: Path) -> Path:
