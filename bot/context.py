@@ -49,6 +49,7 @@ from subagents.rate_limiter import RateLimiter
 from subagents.run import Run, StopFlag
 
 if TYPE_CHECKING:
+    from bot.mailbox.sync import MailState
     from bot.runs.traces import Traces
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,8 @@ class App:
     toolkit: Toolkit = field(default_factory=Toolkit)
     """Providers that are opened for each run."""
     traces: Traces | None = None
+    mail: MailState | None = None
+    """Of an account that a command reads; of a mailbox in a file nothing is kept."""
     _spawners: dict[str, TaskSpawner] = field(default_factory=dict)
     """Run id -> the spawner of its subagents."""
 
@@ -198,10 +201,6 @@ class App:
     @property
     def database(self) -> Database:
         return self.store.database
-
-    @property
-    def mail(self) -> None:
-        """None: a mailbox that a command reads is given by the command."""
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
         await run.budget.extend(round(usd * NANO), seconds)

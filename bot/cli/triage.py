@@ -17,7 +17,7 @@ from bot.errors import SetupError
 from bot.local.samples import SAMPLE_AS_OF
 from bot.local_mode import DAY
 from bot.mailbox.accounts import OPERATOR, Credentials, mail_credentials
-from bot.mailbox.sync import MailState, Sync, new_threads
+from bot.mailbox.sync import MailState
 from bot.options import EPOCH, Options
 from bot.reports.documents import TriageReport
 from bot.runs.store import Store
@@ -25,7 +25,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
-from bot.tasks.triage import INBOX, Reader, Triage, all_threads
+from bot.tasks.reports import inbox_triage
 from bot.terminal import tell
 from config.settings import Settings, load_settings
 from scopes.google.auth import token_credentials
@@ -153,30 +153,17 @@ async def triage_mailbox(
         app.clients = {Gmail: box.gmail}
         question, resumed = f"triage {box.address}", stored.id if stored else None
         limits = settings.limits.of_task(settings.triage.time_s, settings.triage.budget_usd)
+        app.mail = None if box.is_file else MailState(database)
         async with app.run(KIND, question, {"limit": limit}, limits, resumed) as run:
-            window, state = _window(app, box), MailState(database)
-            triage = Triage(
-                app=app,
-                run=run,
-                request=Request(question, window),
-                gmail=box.gmail,
-                reader=Reader(box.address, box.address, app.as_of.date()),
-                listing=lambda: _list_mail(box, state, window),
-                limit=limit,
-                corrections=() if box.is_file else await state.corrections.all(OPERATOR),
-            )
+            request = Request(question, _window(app, box))
+            triage = await inbox_triage(app, run, request, account=OPERATOR)
+            assert triage
+            triage.limit = limit
             document = await triage.work()
             await app.finish(run, document)
-            if not box.is_file:
-                await state.record_delivery(triage.handled(OPERATOR))
+            if app.mail:
+                await app.mail.record_delivery(triage.handled(OPERATOR))
             return document
-
-
-async def _list_mail(box: OpenMailbox, state: MailState, window: Window) -> Sync:
-    """List everything in a file, or what came to an account since the last triage."""
-    if box.is_file:
-        return await all_threads(box.gmail, window)
-    return await new_threads(box.gmail, state, OPERATOR, INBOX, window)
 
 
 async def run_to_resume(settings: Settings, id: str, kind: str) -> StoredRun:

@@ -336,11 +336,15 @@ def _says_stem(said: str, pattern: str) -> bool:
 
 
 async def inbox_triage(
-    app: Workplace, run: Run, request: Request, asked_for: Reports | None = None
+    app: Workplace,
+    run: Run,
+    request: Request,
+    asked_for: Reports | None = None,
+    account: str = "",
 ) -> Triage | None:
     """Return the triage of the mailbox that the run has open; None where none is connected.
 
-    Raises GoogleError.
+    `account`: what it is known under; empty = its reader. Raises GoogleError.
     """
     if GMAIL not in names_in(run.clients):
         return None
@@ -356,9 +360,9 @@ async def inbox_triage(
     state, window = app.mail, request.window
     today = (asked_for.request if asked_for else request).window.latest.date()
     reader = Reader(run.requester or address, address, today)
-    account = reader.owner
+    account = account or reader.owner
     # Before any row of the plan: its subjects are for those who may read the mailbox.
-    run.emit(ContextGrew("p1", mailbox_label(account)))
+    run.emit(ContextGrew("p1", mailbox_label(reader.owner)))
 
     async def listing() -> Sync:
         if state is None:
