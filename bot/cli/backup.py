@@ -40,7 +40,7 @@ DUMP, MANIFEST = "postgres.dump", "backup.json"
 
 @dataclass(frozen=True, slots=True)
 class BackupManifest:
-    """What a backup says of itself."""
+    """The description of a backup: its versions, and when it was made."""
 
     version: str
     schema: str
