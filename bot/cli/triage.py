@@ -71,8 +71,9 @@ async def open_mailbox(
     google = GoogleClient(credentials, settings.google, settings.endpoints.gmail_api_endpoint)
     async with aclosing(google):
         try:
-            address = await Gmail(google, "").address()
-            yield OpenMailbox(Gmail(google, address), address, datetime.now(UTC))
+            gmail = Gmail(google, "")
+            gmail.owner = address = await gmail.address()
+            yield OpenMailbox(gmail, address, datetime.now(UTC))
         except GoogleError as error:  # also for what is read meanwhile
             raise SetupError("gmail", f"{error}", "") from error
 
