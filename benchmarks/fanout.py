@@ -30,8 +30,8 @@ from benchmarks.workload import LATENCY_S, settings_for
 from bot.__main__ import FEW_FULL_COLLECTIONS
 from bot.cli.ask import answer_question
 from bot.context import App
+from bot.options import Options
 from bot.runs.store import Store
-from bot.tooling.provider import Options
 from scopes.slack_client import SlackClient
 from scopes.slack_reader import SlackReader
 from subagents.model import ModelClient

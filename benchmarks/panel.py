@@ -16,12 +16,12 @@ from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import LATENCY_S, settings_for
 from bot.context import App
+from bot.options import Options
 from bot.reports.documents import PanelFinding, PanelPhase
 from bot.runs.store import Store
 from bot.tasks.base import Request
 from bot.tasks.material import ReviewMaterial, sections_of
 from bot.tasks.panel import Panel
-from bot.tooling.provider import Options
 from config.panels import Profile, load_profile
 from scopes.tool import Window
 from subagents.model import ModelClient

@@ -20,10 +20,10 @@ from tempfile import TemporaryDirectory
 
 from cryptography.fernet import Fernet
 
-from bot.cli.ask import ReadingOptions
 from bot.cli.triage import triage_mailbox
 from bot.context import open_app
 from bot.local.google.server import TOKEN
+from bot.options import Options
 from bot.reports.documents import TriageReport
 from config.settings import Settings, load_settings
 from subagents.events import ignore
@@ -76,11 +76,11 @@ def sampled(wanted: Wanted) -> list[Sample]:
 
 async def triaged(wanted: Wanted, limit: int | None) -> Sample:
     with TemporaryDirectory() as folder:
-        given = ReadingOptions(mail=True)
-        async with open_app(_settings(wanted, Path(folder)), given.options(), ignore) as app:
+        settings = _settings(wanted, Path(folder))
+        async with open_app(settings, Options(mail=True), ignore) as app:
             gc.collect()
             wall, cpu = time.perf_counter(), time.process_time()
-            document = await triage_mailbox(app, given, limit)
+            document = await triage_mailbox(app, limit)
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             assert not app.store_fault, app.store_fault
     assert document.status == "complete", document.unreadable or document.status

@@ -5,32 +5,38 @@ from __future__ import annotations
 import gc
 import io
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
+
+from bot.options import Options, read_address, read_date, read_length, read_model
 
 Export = Annotated[
     Path | None, typer.Option("--slack-export", help="Read this Slack export (zip) instead.")
 ]
 Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
-
-
 Mbox = Annotated[
     Path | None, typer.Option("--mbox", help="Read this mailbox file instead (mbox, Takeout).")
 ]
-Me = Annotated[
-    str | None,
-    typer.Option(
-        *("--reader", "--me"),
-        help="Whose mailbox --mbox is: an address (default: the likeliest, named on stderr).",
-    ),
-]
-AsOf = Annotated[
-    str | None, typer.Option(help="End of the window (UTC, exclusive): 2025-04-15 (default: now).")
-]
-Since = Annotated[str | None, typer.Option(help="Length of the window: 30d, 12h (default: 7d).")]
-Model = Annotated[str, typer.Option(help="claude, or offline (fixed rules, no key, no cost).")]
+
+
+def parsed(read: Callable[[str], Any], what: str, *names: str) -> Any:
+    """Return an option whose text is read at once."""
+    return typer.Option(*names, parser=read, metavar="TEXT", help=what)
+
+
+WHOSE = "Whose mailbox --mbox is: an address (default: the likeliest, named on stderr)."
+Me = Annotated[str | None, parsed(read_address, WHOSE, "--reader", "--me")]
+UNTIL = "End of the window (UTC, exclusive): 2025-04-15 (default: now)."
+AsOf = Annotated[datetime | None, parsed(read_date, UNTIL)]
+LENGTH = "Length of the window: 30d, 12h (default: 7d)."
+Since = Annotated[timedelta | None, parsed(read_length, LENGTH)]
+Model = Annotated[str, parsed(read_model, "claude, or offline (fixed rules, no key, no cost).")]
 AsUser = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Read at most this many channels.")]
@@ -48,8 +54,21 @@ A full collection visits all objects of all runs and blocks the event loop for 6
 1,000 subagents run (`make bench ARGS=delegation`).
 """
 
+
+class CommandGroup(TyperGroup):
+    """Runs a command: an error of use or set-up is one sentence, else it returns its exit code."""
+
+    def invoke(self, ctx: Any) -> None:
+        from bot.terminal import errors_reported
+
+        with errors_reported("--json" in ctx.args):
+            code = super().invoke(ctx)
+        ctx.exit(code)
+
+
 app = typer.Typer(
     name="assistant",
+    cls=CommandGroup,
     help="A workspace assistant: isolated subagents, checked results.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -90,11 +109,11 @@ def assistant(
 
 
 @app.command(epilog=examples("assistant demo"))
-def demo(json: AsJson = False) -> None:
+def demo(json: AsJson = False) -> int:
     """Sweep, triage and ask the samples: five markets, one mailbox, sales. No keys, no cost."""
     from bot.cli.demo import run_demo
 
-    raise typer.Exit(run_demo(json))
+    return run_demo(json)
 
 
 @app.command(
@@ -118,21 +137,19 @@ def ask(
     sample: Sample = False,
     as_of: AsOf = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            help="Length of the window in Slack: 30d, 12h (default: 7d; mail: everything)."
-        ),
+        timedelta | None,
+        parsed(read_length, "Length of the window in Slack: 30d (default: 7d; mail: everything)."),
     ] = None,
     model: Model = "claude",
     as_user: AsUser = None,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Answer one request from all given sources."""
-    from bot.cli.ask import ReadingOptions, run_ask
+    from bot.cli.ask import run_ask
 
-    shared = (slack_export, sample, as_of, since, model, as_user, json)
-    sources = (tuple(database or ()), folder, mbox, me)
-    raise typer.Exit(run_ask(ReadingOptions(*shared, *sources), question))
+    given = Options(model, slack_export, sample, as_of, since, as_user, mbox=mbox, me=me)
+    given = replace(given, databases=tuple(database or ()), folder=folder)
+    return run_ask(given, question, json)
 
 
 @app.command(
@@ -159,13 +176,13 @@ def sweep(
     as_user: AsUser = None,
     markdown: Markdown = False,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Sweep channels for customer issues: one subagent each, one report."""
-    from bot.cli.ask import ReadingOptions, SweepOptions, run_sweep
+    from bot.cli.ask import SweepOptions, run_sweep
 
-    given = ReadingOptions(slack_export, sample, as_of, since, model, as_user, json)
+    given = Options(model, slack_export, sample, as_of, since, as_user)
     wanted = SweepOptions(channels or (), tracker, limit, name or "")
-    raise typer.Exit(run_sweep(given, wanted, markdown=markdown))
+    return run_sweep(given, wanted, json, markdown)
 
 
 @app.command(
@@ -177,7 +194,8 @@ def triage(
     sample: Annotated[bool, typer.Option("--sample", help="Read the sample mailbox.")] = False,
     as_of: AsOf = None,
     since: Annotated[
-        str | None, typer.Option(help="Length of the window: 2d (default: 7d; a file: everything).")
+        timedelta | None,
+        parsed(read_length, "Length of the window: 2d (default: 7d; a file: everything)."),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Read at most this many threads, newest first.")
@@ -185,22 +203,12 @@ def triage(
     model: Model = "claude",
     resume: Resume = None,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Triage a mailbox: one subagent a thread, one digest."""
-    from bot.cli.ask import ReadingOptions
     from bot.cli.triage import run_triage
 
-    given = ReadingOptions(
-        sample=sample,
-        as_of=as_of,
-        since=since,
-        model=model,
-        json=json,
-        mbox=mbox,
-        me=me,
-        mail=True,
-    )
-    raise typer.Exit(run_triage(given, limit, resume))
+    given = Options(model, None, sample, as_of, since, mail=True, mbox=mbox, me=me)
+    return run_triage(given, limit, resume, json)
 
 
 @app.command(
@@ -222,14 +230,12 @@ def review(
     resume: Resume = None,
     markdown: Markdown = False,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Have a panel of specialists review a file, a folder or a page."""
-    from bot.cli.ask import ReadingOptions
     from bot.cli.review import ReviewArgs, run_review
 
     args = ReviewArgs(source=source, profile=profile, language=language) if source else None
-    given = ReadingOptions(model=model, json=json, mail=True)
-    raise typer.Exit(run_review(given, args, resume, markdown=markdown))
+    return run_review(Options(model, mail=True), args, resume, json, markdown)
 
 
 @app.command(epilog=examples("assistant serve", "assistant serve --local --open"))
@@ -238,7 +244,7 @@ def serve(
         bool, typer.Option("--local", help="Serve the sample workspace, with a page to try it on.")
     ] = False,
     model: Annotated[
-        str | None, typer.Option(help="claude, or offline (the default with --local).")
+        str | None, parsed(read_model, "claude, or offline (the default with --local).")
     ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port for /healthz (default: serve.port).")
@@ -249,44 +255,41 @@ def serve(
     open: Annotated[
         bool, typer.Option("--open", help="With --local: open the page in your browser.")
     ] = False,
-) -> None:
+) -> int:
     """Answer in Slack until SIGTERM: mentions, direct messages, threads."""
     gc.disable()  # collecting while all that is imported, and again and again later, costs 0.5 s
     from bot.serving.serve import run_serve
 
     gc.freeze()
     gc.enable()
-    raise typer.Exit(run_serve(model, port, page_port if local else None, open))
+    return run_serve(model, port, page_port if local else None, open)
 
 
 @app.command(epilog=examples("assistant pause --by Ana"))
-def pause(
-    by: By = None,
-    json: AsJson = False,
-) -> None:
+def pause(by: By = None, json: AsJson = False) -> int:
     """Stop all new work of the bot in the whole workspace, at once."""
     from bot.cli.runs import run_pause
 
-    raise typer.Exit(run_pause(json, by))
+    return run_pause(json, by)
 
 
 @app.command(epilog=examples("assistant resume"))
-def resume(json: AsJson = False) -> None:
+def resume(json: AsJson = False) -> int:
     """Resume after `pause`; requests that waited are answered now."""
     from bot.cli.runs import run_resume
 
-    raise typer.Exit(run_resume(json))
+    return run_resume(json)
 
 
 @app.command(epilog=examples("assistant runs --limit 5"))
 def runs(
     limit: Annotated[int, typer.Option(min=1, help="Number of runs to list.")] = 20,
     json: AsJson = False,
-) -> None:
+) -> int:
     """List the latest runs."""
     from bot.cli.runs import list_runs
 
-    raise typer.Exit(list_runs(json, limit))
+    return list_runs(json, limit)
 
 
 @app.command(epilog=examples("assistant feedback --bad"))
@@ -294,11 +297,11 @@ def feedback(
     limit: Annotated[int, typer.Option(min=1, help="Number of ratings to list.")] = 20,
     bad: Annotated[bool, typer.Option("--bad", help="Only bad answers.")] = False,
     json: AsJson = False,
-) -> None:
+) -> int:
     """List the latest ratings of answers, with their runs and what people said."""
     from bot.cli.runs import list_feedback
 
-    raise typer.Exit(list_feedback(json, limit, bad))
+    return list_feedback(json, limit, bad)
 
 
 @app.command(
@@ -313,19 +316,19 @@ def show(
         int | None, typer.Option(help="Show only this thread of a digest, with its draft.")
     ] = None,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Show one run: its subagents, how they ended, its result."""
     from bot.cli.runs import show_run
 
-    raise typer.Exit(show_run(json, run, files, thread))
+    return show_run(json, run, files, thread)
 
 
 @app.command(epilog=examples("assistant audit 3aed2eb7a726"))
-def audit(run: str, json: AsJson = False) -> None:
+def audit(run: str, json: AsJson = False) -> int:
     """Prove that nothing leaked between the contexts of a run."""
     from bot.cli.runs import audit_run
 
-    raise typer.Exit(audit_run(json, run))
+    return audit_run(json, run)
 
 
 @app.command(
@@ -336,24 +339,24 @@ def audit(run: str, json: AsJson = False) -> None:
 def replay(
     run: str,
     model: Annotated[
-        str | None, typer.Option(help="Ask this model again: claude, or offline (default: none).")
+        str | None, parsed(read_model, "Ask this model again: claude, or offline (default: none).")
     ] = None,
     start: Annotated[
         str | None,
         typer.Option("--from", help="With --model: the first context to ask again, such as s3."),
     ] = None,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Run a recorded run again with today's prompts and code; say where it departs."""
-    from bot.cli.replay import run_replay
+    from bot.cli.runs import run_replay
 
-    raise typer.Exit(run_replay(json, run, model, start))
+    return run_replay(json, run, model, start)
 
 
 @app.command(epilog=examples("assistant decisions --since 7d --verdict deny"))
 def decisions(
     run: Annotated[str | None, typer.Argument(help="Only of this run (default: all runs).")] = None,
-    since: Annotated[str | None, typer.Option(help="Only the last 7d, 12h.")] = None,
+    since: Annotated[timedelta | None, parsed(read_length, "Only the last 7d, 12h.")] = None,
     tool: Annotated[str | None, typer.Option(help="Only for this tool.")] = None,
     verdict: Annotated[
         str | None,
@@ -363,11 +366,11 @@ def decisions(
         int | None, typer.Option(min=1, help="Number of decisions, latest last.")
     ] = None,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Show the decisions of the gate and their rules; --json shows all of them."""
     from bot.cli.runs import show_log
 
-    raise typer.Exit(show_log(json, run, since, limit, tool=tool, verdict=verdict))
+    return show_log(json, run, since, limit, tool=tool, verdict=verdict)
 
 
 @app.command(
@@ -390,11 +393,11 @@ def forget(
         bool, typer.Option("--dry-run", help="Only show what would be deleted.")
     ] = False,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Delete the stored data of a person, channel or source, with each run that saw it."""
     from bot.cli.runs import run_forget
 
-    raise typer.Exit(run_forget(json, dry_run, user=user, channel=channel, source=source))
+    return run_forget(json, dry_run, user=user, channel=channel, source=source)
 
 
 approvals = typer.Typer(help="Show and decide approvals.")
@@ -406,28 +409,27 @@ def list_approvals(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Include finished ones.")] = False,
     json: AsJson = False,
-) -> None:
+) -> int:
     """List actions that wait for approval, and valid grants. Approve them in Slack."""
     from bot.cli.approvals import list_approvals
 
-    if context.invoked_subcommand is None:
-        raise typer.Exit(list_approvals(json, everything))
+    return 0 if context.invoked_subcommand else list_approvals(json, everything)
 
 
 @approvals.command(epilog=examples("assistant approvals deny a1b2c3d4"))
-def deny(action: str, json: AsJson = False) -> None:
+def deny(action: str, json: AsJson = False) -> int:
     """Deny a waiting action."""
     from bot.cli.approvals import deny_action
 
-    raise typer.Exit(deny_action(json, action))
+    return deny_action(json, action)
 
 
 @approvals.command(epilog=examples("assistant approvals revoke a1b2c3d4"))
-def revoke(grant: str, json: AsJson = False) -> None:
+def revoke(grant: str, json: AsJson = False) -> int:
     """Revoke a standing grant."""
     from bot.cli.approvals import revoke_grant
 
-    raise typer.Exit(revoke_grant(json, grant))
+    return revoke_grant(json, grant)
 
 
 schedules = typer.Typer(help="Show and change scheduled reports.")
@@ -435,12 +437,11 @@ app.add_typer(schedules, name="schedules")
 
 
 @schedules.callback(invoke_without_command=True)
-def list_schedules(context: typer.Context, json: AsJson = False) -> None:
+def list_schedules(context: typer.Context, json: AsJson = False) -> int:
     """List schedules: next run, last run, last delivery, cost. Nothing is read or sent."""
     from bot.cli.schedules import run_list
 
-    if context.invoked_subcommand is None:
-        raise typer.Exit(run_list(json))
+    return 0 if context.invoked_subcommand else run_list(json)
 
 
 @schedules.command("run", epilog=examples("assistant schedules run markets --dry-run"))
@@ -451,35 +452,35 @@ def run_schedule(
         typer.Option("--dry-run", help="Only show what it would read and where it would post."),
     ] = False,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Run a schedule now, in the process that serves."""
     from bot.cli.schedules import run_dry, run_now
 
-    raise typer.Exit(run_dry(json, name) if dry_run else run_now(json, name))
+    return run_dry(json, name) if dry_run else run_now(json, name)
 
 
 @schedules.command("pause", epilog=examples("assistant schedules pause markets"))
-def pause_schedule(name: str, by: By = None, json: AsJson = False) -> None:
+def pause_schedule(name: str, by: By = None, json: AsJson = False) -> int:
     """Pause a schedule until it is resumed."""
     from bot.cli.schedules import run_pause
 
-    raise typer.Exit(run_pause(json, name, by))
+    return run_pause(json, name, by)
 
 
 @schedules.command("resume", epilog=examples("assistant schedules resume markets"))
-def resume_schedule(name: str, json: AsJson = False) -> None:
+def resume_schedule(name: str, json: AsJson = False) -> int:
     """Resume a schedule; runs that it missed while paused are not made up for."""
     from bot.cli.schedules import run_resume
 
-    raise typer.Exit(run_resume(json, name))
+    return run_resume(json, name)
 
 
 @schedules.command("delete", epilog=examples("assistant schedules delete markets"))
-def delete_schedule(name: str, json: AsJson = False) -> None:
+def delete_schedule(name: str, json: AsJson = False) -> int:
     """Delete a schedule that was set in chat."""
     from bot.cli.schedules import run_delete
 
-    raise typer.Exit(run_delete(json, name))
+    return run_delete(json, name)
 
 
 mcp = typer.Typer(help="Show tool servers (MCP) and approve their tools.")
@@ -487,23 +488,22 @@ app.add_typer(mcp, name="mcp")
 
 
 @mcp.callback(invoke_without_command=True)
-def list_servers(context: typer.Context, json: AsJson = False) -> None:
+def list_servers(context: typer.Context, json: AsJson = False) -> int:
     """List servers, their tools, and why a tool is off. Each server is asked now."""
     from bot.cli.mcp import run_list
 
-    if context.invoked_subcommand is None:
-        raise typer.Exit(run_list(json))
+    return 0 if context.invoked_subcommand else run_list(json)
 
 
 @mcp.command(epilog=examples("assistant mcp confirm crm"))
 def confirm(
     what: str = typer.Argument(metavar="SERVER[.TOOL]", help="One tool, or all tools of a server."),
     json: AsJson = False,
-) -> None:
+) -> int:
     """Approve tools as they are described now, and print them."""
     from bot.cli.mcp import run_confirm
 
-    raise typer.Exit(run_confirm(json, what))
+    return run_confirm(json, what)
 
 
 PORT = 3001
@@ -520,11 +520,11 @@ def connect(
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 to which Google returns.")
     ] = PORT,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Connect your own mailbox to the assistant, or disconnect it."""
     from bot.cli.connect import run_connect, run_disconnect
 
-    raise typer.Exit(run_disconnect(json) if disconnect else run_connect(json, port))
+    return run_disconnect(json) if disconnect else run_connect(json, port)
 
 
 @app.command(epilog=examples("assistant console", "assistant console --port 8123"))
@@ -532,11 +532,11 @@ def console(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 8200,
-) -> None:
+) -> int:
     """Show runs, costs and records in your browser, from the stored state."""
-    from bot.cli.console import run_console
+    from bot.cli.runs import run_console
 
-    raise typer.Exit(run_console(False, port))
+    return run_console(False, port)
 
 
 @app.command(
@@ -552,7 +552,7 @@ def evaluate(
         str,
         typer.Argument(
             help="states, triage, asked, filter, sql, twins, panel, or a folder of cases; "
-            "add: write cases from a stored run.",
+            "add: write cases from a stored run."
         ),
     ],
     run: Annotated[
@@ -575,32 +575,32 @@ def evaluate(
     ] = None,
     into: Annotated[Path, typer.Option(help="With add: folder of the cases.")] = Path("cases"),
     json: AsJson = False,
-) -> None:
+) -> int:
     """Measure the assistant on cases whose right answers are known, and compare."""
     from bot.cli.evaluate import EvaluationOptions, add_case, run_evaluation
 
     if (suite == "add") != (run is not None):
         raise typer.BadParameter("`eval add` takes the id of a run, a suite takes none.")
     if run is not None:
-        raise typer.Exit(add_case(json, run, rating, into))
+        return add_case(json, run, rating, into)
     given = EvaluationOptions(suite, model, data, prompts, compare, save, limit, alone, json)
-    raise typer.Exit(run_evaluation(given))
+    return run_evaluation(given)
 
 
 @app.command("review-briefs", epilog=examples("assistant review-briefs"))
-def review_briefs(json: AsJson = False) -> None:
+def review_briefs(json: AsJson = False) -> int:
     """List failed, partial and under-briefed subagents by version of their template."""
     from bot.cli.runs import review
 
-    raise typer.Exit(review(json))
+    return review(json)
 
 
 @app.command(epilog=examples("assistant scopes"))
-def scopes(json: AsJson = False) -> None:
+def scopes(json: AsJson = False) -> int:
     """List the scopes: their tools, why a tool is missing, their fixed tokens."""
     from bot.cli.scopes import list_scopes
 
-    raise typer.Exit(list_scopes(json))
+    return list_scopes(json)
 
 
 @app.command(
@@ -612,19 +612,19 @@ def manifest(
         bool, typer.Option("--reasons", help="Only print why each OAuth scope is needed.")
     ] = False,
     json: AsJson = False,
-) -> None:
+) -> int:
     """Print the Slack app manifest for this configuration."""
     from bot.manifest import print_manifest
 
-    raise typer.Exit(print_manifest(url, json, reasons))
+    return print_manifest(url, json, reasons)
 
 
 @app.command(epilog=examples("assistant init"))
-def init() -> None:
+def init() -> int:
     """Write a commented assistant.yaml and .env.example into this folder."""
-    from bot.cli.init import run_init
+    from bot.cli.setup import run_init
 
-    raise typer.Exit(run_init())
+    return run_init()
 
 
 @app.command(epilog=examples("assistant setup", "assistant setup --from-env"))
@@ -633,30 +633,30 @@ def setup(
         bool, typer.Option("--from-env", help="Do not ask; use the environment.")
     ] = False,
     url: Url = None,
-) -> None:
+) -> int:
     """Ask for the tokens, test each, and write them to .env."""
     from bot.cli.setup import run_setup
 
-    raise typer.Exit(run_setup(from_env, url))
+    return run_setup(from_env, url)
 
 
 @app.command(epilog=examples("assistant doctor"))
-def doctor(json: AsJson = False) -> None:
+def doctor(json: AsJson = False) -> int:
     """Check tokens, scopes, events, channels, database and models; say what to fix."""
     from bot.doctor.doctor import diagnose
 
-    raise typer.Exit(diagnose(json))
+    return diagnose(json)
 
 
 @app.command(epilog=examples("assistant backup monday.tar.gz"))
 def backup(
     file: Annotated[Path, typer.Argument(help="File to write, such as monday.tar.gz.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-) -> None:
+) -> int:
     """Write all stored state into one file, also while the bot runs; the key is not inside."""
     from bot.cli.backup import run_backup
 
-    raise typer.Exit(run_backup(file, force))
+    return run_backup(file, force)
 
 
 @app.command(epilog=examples("assistant restore monday.tar.gz --force"))
@@ -665,11 +665,11 @@ def restore(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the state that is there.")
     ] = False,
-) -> None:
+) -> int:
     """Restore the state from a backup; the bot must not run."""
     from bot.cli.backup import run_restore
 
-    raise typer.Exit(run_restore(file, force))
+    return run_restore(file, force)
 
 
 def main(args: list[str] | None = None) -> None:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -23,13 +23,14 @@ from bot.local_mode import (
     no_workspace,
     reader_of,
 )
+from bot.options import EPOCH, Options
 from bot.privacy.retention import tidy
 from bot.reports.documents import Document
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
-from bot.tooling.provider import Options, Toolkit, toolkit_of
+from bot.tooling.provider import Toolkit, toolkit_of
 from bot.tooling.web import bind
 from config.sections import LimitSettings
 from config.settings import Settings
@@ -46,11 +47,11 @@ from subagents.rate_limiter import RateLimiter
 from subagents.run import Run, StopFlag
 
 if TYPE_CHECKING:
+    from bot.mailbox.sync import MailState
     from bot.runs.traces import Traces
 
 log = logging.getLogger(__name__)
 
-EPOCH = datetime.fromtimestamp(0, UTC)
 SAMPLE_LISTS = {"F0BUGTRACK": "Bug tracker"}
 
 
@@ -78,6 +79,8 @@ class App:
     toolkit: Toolkit = field(default_factory=Toolkit)
     """Providers that are opened for each run."""
     traces: Traces | None = None
+    mail: MailState | None = None
+    """Of an account that a command reads; of a mailbox in a file nothing is kept."""
     _spawners: dict[str, TaskSpawner] = field(default_factory=dict)
     """Run id -> the spawner of its subagents."""
 
@@ -195,10 +198,6 @@ class App:
     @property
     def database(self) -> Database:
         return self.store.database
-
-    @property
-    def mail(self) -> None:
-        """None: a mailbox that a command reads is given by the command."""
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
         await run.budget.extend(round(usd * NANO), seconds)

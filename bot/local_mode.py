@@ -14,11 +14,11 @@ import aiohttp
 
 from bot.errors import SetupError
 from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS
+from bot.options import Options
 from bot.policy.directory import Grants, SlackDirectory
 from bot.runs.store import Store
 from bot.slack.client import ReadTurns
 from bot.slack.people import People
-from bot.tooling.provider import Options
 from config.settings import Settings
 from scopes.label import Readers
 from scopes.members import Members

@@ -15,7 +15,7 @@ import yaml
 
 from bot.errors import SetupError
 from bot.slack.assistant_pane import prompts
-from bot.terminal import DONE, dump, errors_reported, say
+from bot.terminal import DONE, dump, say
 from config.settings import Settings, load_settings
 
 SHORTCUTS = {
@@ -326,14 +326,13 @@ def _plain_yaml(document: Manifest) -> str:
 
 def print_manifest(url: str | None, as_json: bool, only_reasons: bool) -> int:
     """Print the manifest for `assistant manifest`."""
-    with errors_reported(as_json):
-        settings = load_settings()
-        document, why = manifest(settings, url), reasons(settings)
-        if as_json:
-            dump(why if only_reasons else document)
-        elif only_reasons:
-            rows = [(scope, r) for each in why.values() for scope, r in each.items()]
-            say("\n".join(f"{scope:20}{reason}" for scope, reason in rows))
-        else:
-            say(as_yaml(document, why))
-        return DONE
+    settings = load_settings()
+    document, why = manifest(settings, url), reasons(settings)
+    if as_json:
+        dump(why if only_reasons else document)
+    elif only_reasons:
+        rows = [(scope, r) for each in why.values() for scope, r in each.items()]
+        say("\n".join(f"{scope:20}{reason}" for scope, reason in rows))
+    else:
+        say(as_yaml(document, why))
+    return DONE

@@ -209,23 +209,10 @@ class TriageSettings(Section):
     time_s: Seconds
 
 
-class PhaseShares(Section):
-    read: Fraction
-    challenge: Fraction
-    report: Fraction
-
-    @model_validator(mode="after")
-    def _make_a_whole(self) -> Self:
-        if abs(self.read + self.challenge + self.report - 1) > 1e-6:
-            raise ValueError("read, challenge and report must add up to 1")
-        return self
-
-
 class PanelSettings(Section):
     profiles: Path | None = Field(strict=False)
     budget_usd: Dollars
     time_s: Seconds
-    shares: PhaseShares
     rounds: Annotated[int, Field(ge=2, le=10)]
     material_tokens: PositiveCount
     alarms: PositiveCount

@@ -29,12 +29,7 @@ Json = dict[str, Any]
 
 AS_OF = "2025-03-15"
 """The end of the exports that are written here; their messages are of March 2025."""
-USERS = {
-    "U0ANA": "Ana Ruiz",
-    "U0LUIS": "Luis Gil",
-    "U0EVA": "Eva Roth",
-    "U0TOM": "Tom Vance",
-}
+USERS = {"U0ANA": "Ana Ruiz", "U0LUIS": "Luis Gil", "U0EVA": "Eva Roth", "U0TOM": "Tom Vance"}
 
 # ---- exports
 

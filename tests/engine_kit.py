@@ -48,12 +48,12 @@ from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
+from bot.options import Options
 from bot.policy.directory import SlackDirectory
 from bot.runs.store import Store
 from bot.slack.people import People
 from bot.tasks.ask import Ask
 from bot.tasks.base import Request
-from bot.tooling.provider import Options
 from config.settings import Settings, load_settings
 from scopes.effects import Handles
 from scopes.label import TRUSTED, Label

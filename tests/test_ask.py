@@ -80,10 +80,7 @@ def with_parent(*answers: Answer) -> Mind:
 
 @pytest.mark.parametrize(
     ("look_up", "seen"),
-    [
-        (use("list_channels"), "#support-en"),
-        (use("read_thread", thread=SPAIN), "tarjeta"),
-    ],
+    [(use("list_channels"), "#support-en"), (use("read_thread", thread=SPAIN), "tarjeta")],
 )
 def test_one_look_up_spawns_no_subagent(ask: Ask, look_up: Json, seen: str) -> None:
     done, recorded = ask(turns(Answer([look_up]), say("There it is.")))

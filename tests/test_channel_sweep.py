@@ -186,10 +186,7 @@ async def test_a_channel_that_nobody_named_is_not_swept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "swept"),
-    [
-        ("Sweep the support channels", 6),
-        ("Sweep #support-1 and those of the helpers", 1),
-    ],
+    [("Sweep the support channels", 6), ("Sweep #support-1 and those of the helpers", 1)],
 )
 async def test_a_pattern_means_what_the_request_says_in_words(
     tmp_path: Path, words: str, swept: int

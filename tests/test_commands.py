@@ -28,7 +28,7 @@ from bot.context import App, open_app
 from bot.local.export import load_export
 from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
-from bot.tooling.provider import Options
+from bot.options import Options
 from config.settings import load_settings
 from subagents.events import ignore
 

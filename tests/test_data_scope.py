@@ -12,8 +12,8 @@ import pytest
 from data_kit import found, texts, use
 
 import scopes
+from bot.options import Options
 from bot.tooling.data import DataTools
-from bot.tooling.provider import Options
 from config.sections import DataSettings
 from config.settings import load_settings
 from scopes.databases.duck import Duck

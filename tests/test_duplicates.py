@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.tasks.duplicates import join_duplicates
+from bot.tasks.tracker import join_duplicates
 from subagents.result import Finding
 from subagents.summary import rank
 

@@ -132,9 +132,7 @@ def obedient(body: Json) -> Answer:
 def test_a_worse_prompt_is_found_worse_with_its_interval(shell: Shell, tmp_path: Path) -> None:
     folder, saved = states(tmp_path), tmp_path / "before.json"
     assert shell("eval", folder, "--alone", "--save", saved).code == 0
-    done = shell(
-        *("eval", folder, "--alone", "--prompts", WORSE, "--compare", saved, "--json"),
-    )
+    done = shell(*("eval", folder, "--alone", "--prompts", WORSE, "--compare", saved, "--json"))
     every, needed, others = done.json["differences"]
     assert (every["against"], every["verdict"], every["value"]) == ("before", "worse", -0.6)
     assert every["low"] <= -0.6 <= every["high"] < 0

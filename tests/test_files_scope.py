@@ -27,8 +27,8 @@ from pygit2.enums import CredentialType
 
 import scopes
 from bot.errors import SetupError
+from bot.options import Options
 from bot.tooling.files import FileTools, place_of
-from bot.tooling.provider import Options
 from config.sections import ProjectSettings
 from config.settings import Settings, SettingsError, load_settings
 from scopes.effects import RUN_FOLDER, Handles

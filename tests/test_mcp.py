@@ -18,8 +18,9 @@ from pydantic import ValidationError
 from standins.model_schema import check_input_schema
 
 import scopes
+from bot.__main__ import main
 from bot.approvals.cards import arguments, title
-from bot.cli.mcp import run_confirm, run_list
+from bot.cli.mcp import run_list
 from bot.cli.scopes import list_scopes
 from bot.local.model.answer import Answer
 from bot.privacy.retention import tidy
@@ -420,6 +421,6 @@ def test_the_commands_tell_what_comes_from_outside_and_what_is_off(
         "dying": "stderr",
     }.items():
         with pytest.raises(SystemExit) as ended:
-            run_confirm(False, name)
+            main(["mcp", "confirm", name])
         assert ended.value.code == 2
         assert hint in capsys.readouterr().err

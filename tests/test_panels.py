@@ -38,7 +38,6 @@ from bot.reports.frame import gaps
 from bot.reports.issues import known_findings, panel_key
 from bot.reports.text import report_text
 from bot.storage.deletions import ForgetTarget
-from config.sections import PhaseShares
 from scopes.effects import OPEN_NOTES
 from scopes.label import TRUSTED
 from scopes.notes import Notes
@@ -176,15 +175,15 @@ async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path:
 
 
 async def test_a_phase_that_has_spent_its_share_ends_and_the_next_one_begins(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, int] = {}
 
     def restless(body: Json) -> Answer:
         return review(point(5 * draw(body, seen)))
 
-    shares = PhaseShares(read=0.08, challenge=0.82, report=0.1)
-    settings = panel_settings(budget_usd=4.0, shares=shares, rounds=10)
+    monkeypatch.setattr("bot.tasks.panel.SHARES", {"read": 0.08, "challenge": 0.82, "report": 0.1})
+    settings = panel_settings(budget_usd=4.0, rounds=10)
     long = material("\n".join(LINES * 5))
     done = await held(Minds(restless), tmp_path, of=long, settings=settings)
     read, challenge, _ = done.report.phases

@@ -89,12 +89,7 @@ def test_a_finding_gives_its_thread_and_nothing_else_of_the_channel(
     ],
 )
 def test_what_no_finding_rests_on_is_refused_in_words(
-    shell: Shell,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    scope: str,
-    handle: str,
-    why: str,
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str, handle: str, why: str
 ) -> None:
     done, parents = asked(
         shell, monkeypatch, tmp_path, one(scope, [handle]), turns(submitted("never"))

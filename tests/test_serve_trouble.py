@@ -17,9 +17,9 @@ from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, Lasting
 from timing import WAIT_S
 
+from bot.__main__ import main
 from bot.listeners.socket_mode import SocketRefused
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
-from bot.serving.serve import run_serve
 from config.settings import Settings
 
 OTHER = "C00000002"
@@ -92,7 +92,7 @@ def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
         for name, value in there.env.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as ended:
-            run_serve(model=None, port=None)
+            main(["serve"])
     said = capsys.readouterr()
     errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
     assert ended.value.code == 2, said.err

@@ -38,10 +38,10 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
+from bot.options import Options
 from bot.tasks.base import Request
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
-from bot.tooling.provider import Options
 from config.settings import load_settings
 from subagents.run import Checkpoint
 
@@ -118,7 +118,7 @@ def windowed(folder: Path) -> Path:
                 said("09 10:00", "La impresora no imprime, ¿qué hago?", "U0EVA"),
                 said("14 10:00", "Reinicia la impresora", "U0LUIS", "09 10:00"),
                 said("13 10:00", "Pregunta del futuro, no funciona nada, ¿ayuda?", "U0TOM"),
-            ],
+            ]
         },
     )
 
@@ -311,10 +311,7 @@ def test_channels_are_chosen_by_name_id_and_pattern_up_to_a_limit(
     assert done.code == 0  # they are named, and left out as was asked
     assert done.json["coverage"]["left_out"] == 2
     assert [s["item"] for s in done.json["sections"]] == ["a-1", "a-2"]
-    assert gap_lines(done.json) == [
-        "b-1: left out by --limit 2",
-        "c-1: left out by --limit 2",
-    ]
+    assert gap_lines(done.json) == ["b-1: left out by --limit 2", "c-1: left out by --limit 2"]
 
 
 def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(

@@ -153,9 +153,7 @@ def shared() -> Json:
 
 
 @pytest.mark.parametrize("render", [report_text, report_markdown])
-def test_one_bug_stands_once_with_all_who_wait_for_it(
-    render: Callable[[SweepReport], str],
-) -> None:
+def test_one_bug_stands_once_with_all_who_wait_for_it(render: Callable[[SweepReport], str]) -> None:
     text = " ".join(render(sweep_report(shared())).replace("\\", "").replace("|", "").split())
     assert "BUG-1 Charged twice" in text
     assert (

@@ -248,7 +248,7 @@ def test_what_is_no_mailbox_is_said_in_one_sentence(shell: Shell, tmp_path: Path
 
 @pytest.mark.parametrize(
     "given",
-    [["--limit", "3"], ["--sample"], ["--since", "2d"], ["--reader", ME], ["--as-of", "2026"]],
+    [["--limit", "3"], ["--sample"], ["--since", "2d"], ["--reader", ME], ["--as-of", "20260101"]],
 )
 def test_a_resumed_run_takes_no_other_options(shell: Shell, given: list[str]) -> None:
     done = shell("triage", "--resume", "r1", *given, "--json")

@@ -157,8 +157,7 @@ def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
 
 
 @pytest.mark.parametrize(
-    ("method", "kind"),
-    [("threads.list", "500"), ("history.list", "forbidden")],
+    ("method", "kind"), [("threads.list", "500"), ("history.list", "forbidden")]
 )
 def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothing(
     connect: Connect, method: str, kind: str

@@ -66,11 +66,7 @@ class Dam:
     lives: int = 0
 
     def hold(
-        self,
-        wanted: Callable[[str, str, bytes], bool],
-        passes: int = 0,
-        *,
-        effective: bool = False,
+        self, wanted: Callable[[str, str, bytes], bool], passes: int = 0, *, effective: bool = False
     ) -> None:
         """From now on; `wanted` looks at the method, the path and the body of a request."""
         self.wanted, self.passes, self.effective = wanted, passes, effective
@@ -260,17 +256,9 @@ async def with_the_digest_written(at: Office) -> None:
     await holds(at.slack)
 
 
-MOMENTS = (
-    in_the_reading,
-    in_the_fan_out,
-    before_the_first_lines,
-    with_the_digest_written,
-)
+MOMENTS = (in_the_reading, in_the_fan_out, before_the_first_lines, with_the_digest_written)
 LONG = pytest.mark.slow
-SHORT = {
-    "sqlite": (in_the_reading, with_the_digest_written),
-    "postgres": (in_the_fan_out,),
-}
+SHORT = {"sqlite": (in_the_reading, with_the_digest_written), "postgres": (in_the_fan_out,)}
 KILLS = [
     pytest.param(
         *(kind, moment, count),

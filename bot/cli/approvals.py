@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from bot.approvals.cards import arguments, title
 from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
@@ -14,6 +14,7 @@ from bot.errors import SetupError
 from bot.policy.directory import Grant, Grants
 from bot.slack.blocks import show_invisible
 
+T = TypeVar("T", StoredAction, Grant)
 CLICK = "To approve one, press the button of its card in Slack."
 
 
@@ -37,7 +38,9 @@ async def list_approvals(context: CommandContext, everything: bool) -> None:
 async def deny_action(context: CommandContext, id: str) -> None:
     """Deny a waiting action; its card shows this when `serve` has noticed it."""
     actions = Actions(context.database)
-    row = await _find_waiting(actions, id)
+    row = _find("action", id, await actions.in_state(*STATES))
+    if row.state not in WAITS:
+        raise SetupError("decided", f"{row.id} is {row.state} already.", "")
     if not await actions.deny(row, NOBODY, "command line"):
         raise SetupError("decided", f"{row.id} was decided on just now.", "")
     context.show({"id": row.id, "state": "denied"}, f"Denied: {row.id}.")
@@ -47,26 +50,19 @@ async def deny_action(context: CommandContext, id: str) -> None:
 async def revoke_grant(context: CommandContext, id: str) -> None:
     """Revoke a grant from now on; what was already posted in Slack stays."""
     grants = Grants(context.database)
-    known = [g.id for g in await grants.all() if id and g.id.startswith(id)]
-    if len(known) != 1:
-        raise _unknown("grant", id, known)
-    changed = await grants.revoke(known[0], NOBODY)
-    said = f"Revoked: {known[0]}." if changed else f"{known[0]} was revoked before."
-    context.show({"id": known[0], "revoked": True, "changed": changed}, said)
+    known = _find("grant", id, await grants.all()).id
+    changed = await grants.revoke(known, NOBODY)
+    said = f"Revoked: {known}." if changed else f"{known} was revoked before."
+    context.show({"id": known, "revoked": True, "changed": changed}, said)
 
 
-async def _find_waiting(actions: Actions, id: str) -> StoredAction:
-    found = [row for row in await actions.in_state(*STATES) if id and row.id.startswith(id)]
-    if len(found) != 1:
-        raise _unknown("action", id, [row.id for row in found])
-    if found[0].state not in WAITS:
-        raise SetupError("decided", f"{found[0].id} is {found[0].state} already.", "")
-    return found[0]
-
-
-def _unknown(kind: str, id: str, found: list[str]) -> SetupError:
+def _find(kind: str, id: str, known: Sequence[T]) -> T:
+    """Return the one whose id is this or begins with it. Raises SetupError."""
+    found = [each for each in known if id and each.id.startswith(id)]
+    if len(found) == 1:
+        return found[0]
     what = f"Several {kind}s begin with {id!r}." if found else f"There is no {kind} {id!r}."
-    return SetupError(f"no_{kind}", what, "`assistant approvals` lists them.")
+    raise SetupError(f"no_{kind}", what, "`assistant approvals` lists them.")
 
 
 def _document(row: StoredAction) -> dict[str, Any]:

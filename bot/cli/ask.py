@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from rich.console import Console
@@ -22,11 +20,12 @@ from rich.text import Text
 from tzlocal import get_localzone_name
 
 from bot.cli.output import result_text
-from bot.context import EPOCH, App, open_app
+from bot.context import App, open_app
 from bot.errors import SetupError
-from bot.local.samples import SALES, SAMPLE_OWNER
+from bot.local.samples import SAMPLE_OWNER
 from bot.local_mode import no_workspace
 from bot.memory import add_files
+from bot.options import EPOCH, Options
 from bot.reports.documents import Answer, AnswerDocument, Document, Gap, SweepReport
 from bot.reports.markdown import report_markdown
 from bot.slack.people import person_of
@@ -36,11 +35,9 @@ from bot.tasks.base import Request, Requester
 from bot.tasks.reports import GMAIL
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
-from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
-from bot.tooling.provider import Options
+from bot.terminal import DONE, INCOMPLETE, dump, say, tell
 from config.schedules import Schedule
 from config.settings import Settings, load_settings
-from scopes.databases.table_kinds import TABLES, is_duckdb
 from scopes.intent import Intent, names_any
 from scopes.slack_client import Absent
 from scopes.tool import Clients
@@ -48,102 +45,6 @@ from subagents.events import Emit, Event
 
 if TYPE_CHECKING:  # what reads mail is imported where a mailbox is given
     from bot.cli.triage import OpenMailbox
-
-
-@dataclass(frozen=True)
-class ReadingOptions:
-    """The options of `ask`, `sweep` and `triage`, as they were typed."""
-
-    slack_export: Path | None = None
-    sample: bool = False
-    as_of: str | None = None
-    since: str | None = None
-    model: str = "claude"
-    as_user: str | None = None
-    json: bool = False
-    database: tuple[Path, ...] | None = None
-    """None if the command reads no database."""
-    folder: Path | None = None
-    mbox: Path | None = None
-    me: str | None = None
-    mail: bool = False
-    """The command reads a mailbox instead of a Slack workspace."""
-
-    def options(self) -> Options:
-        """Parse the options. Raises SetupError."""
-        if self.model not in ("claude", "offline"):
-            raise SetupError(
-                "bad_model", f"No model {self.model!r}.", "Use --model claude or --model offline."
-            )
-        rivals = {
-            ("workspaces", "--slack-export"): self.slack_export,
-            ("mailboxes", "--mbox"): self.mbox,
-            ("databases", "--database"): self.database,
-        }
-        for (things, option), given in rivals.items():
-            if self.sample and given:
-                raise SetupError("two_sources", f"Two {things}.", f"Give --sample or {option}.")
-        if self.me is not None and not re.fullmatch(r"[^\s@]+@[^\s@]+", self.me.strip()):
-            what = f"--reader is {self.me!r}, no mail address."
-            raise SetupError("bad_me", what, "Write it as a@b.example.")
-        if self.me and not self.mbox:
-            raise SetupError("me_of_what", "--reader is for a file.", "Give --mbox FILE.")
-        for each in self.database or ():
-            _check_database(each)
-        if self.folder and not self.folder.is_dir():
-            hint = "Give a folder that exists, such as a checkout."
-            raise SetupError("no_folder", f"No folder {self.folder}.", hint)
-        return Options(
-            model=self.model,
-            slack_export=self.slack_export,
-            sample=self.sample,
-            as_of=read_date(self.as_of) if self.as_of else None,
-            since=read_length(self.since) if self.since else None,
-            as_user=self.as_user,
-            mail=self.mail,
-            mbox=self.mbox,
-            me=self.me,
-            databases=(SALES,) if self.sample and self.database == () else self.database or (),
-            folder=self.folder,
-        )
-
-
-def _check_database(path: Path) -> None:
-    """Raise SetupError if the path contains nothing like tables."""
-    hint = "Give a DuckDB file, or a folder of CSV, Parquet, SQLite or Excel files."
-    try:
-        if path.is_dir():
-            found = any(each.suffix.lower() in TABLES for each in path.iterdir())
-        else:
-            found = is_duckdb(path) or path.suffix.lower() in TABLES
-    except OSError as error:
-        text = f"{path} cannot be read: {error.strerror}."
-        raise SetupError("no_database", text, hint) from None
-    if not found:
-        raise SetupError("no_database", f"{path} holds no tables.", hint)
-
-
-def read_date(text: str) -> datetime:
-    """Parse a day (00:00 UTC) or a time in ISO 8601. Raises SetupError."""
-    try:
-        at = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-        at = at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise SetupError(
-            "bad_date", f"{text!r} is not a date.", "Write it as 2025-04-15."
-        ) from None
-    if at <= EPOCH:
-        raise SetupError("bad_date", f"{text!r} is before 1970.", "Write it as 2025-04-15.")
-    return at
-
-
-def read_length(text: str) -> timedelta:
-    """Parse a duration: `30d`, `12h`, `2w`. Raises SetupError."""
-    found = re.fullmatch(r"\s*(\d{1,5})\s*([hdw])\s*", text)
-    hours = {"h": 1, "d": 24, "w": 168}
-    if not found or int(found[1]) == 0:
-        raise SetupError("bad_length", f"{text!r} is not a length of time.", "Write it as 30d.")
-    return timedelta(hours=int(found[1]) * hours[found[2]])
 
 
 D = TypeVar("D", bound=Document)
@@ -164,24 +65,23 @@ class SweepOptions:
     """Name of a sweep in assistant.yaml."""
 
 
-def run_sweep(given: ReadingOptions, wanted: SweepOptions, *, markdown: bool = False) -> int:
+def run_sweep(given: Options, wanted: SweepOptions, as_json: bool, markdown: bool) -> int:
     """Run a sweep by its name in assistant.yaml, or of the given channels."""
     text = partial(report_markdown, place="assistant sweep --json") if markdown else result_text
-    name = wanted.name
-    with errors_reported(given.json):
-        if bool(name) == bool(wanted.channels):
-            what = "Both a name and --channels are given." if name else "Nothing to sweep is given."
-            hint = "Give the name of a sweep in assistant.yaml, or --channels 'support-*'."
-            raise SetupError("which_sweep", what, hint)
-        if markdown and given.json:
-            what = "Both --markdown and --json are given."
-            raise SetupError("which_form", what, "Leave one of them out.")
-        spec = None
-        if name:
-            spec = _named_sweep(load_settings(), name)
-            tracker = wanted.tracker or spec.tracker
-            wanted = replace(wanted, channels=spec.channels, tracker=tracker)
-        return run_reading(given, partial(sweep, wanted=wanted, spec=spec), text)
+    name, spec = wanted.name, None
+    if bool(name) == bool(wanted.channels):
+        what = "Both a name and --channels are given." if name else "Nothing to sweep is given."
+        hint = "Give the name of a sweep in assistant.yaml, or --channels 'support-*'."
+        raise SetupError("which_sweep", what, hint)
+    if markdown and as_json:
+        what = "Both --markdown and --json are given."
+        raise SetupError("which_form", what, "Leave one of them out.")
+    if name:
+        spec = _named_sweep(load_settings(), name)
+        tracker = wanted.tracker or spec.tracker
+        wanted = replace(wanted, channels=spec.channels, tracker=tracker)
+    given.check()
+    return run_reading(given, partial(sweep, wanted=wanted, spec=spec), text, as_json)
 
 
 def _named_sweep(settings: Settings, name: str) -> Schedule:
@@ -196,15 +96,15 @@ def _named_sweep(settings: Settings, name: str) -> Schedule:
     raise SetupError("unknown_schedule", f"{what} in assistant.yaml.", hint)
 
 
-def run_ask(given: ReadingOptions, question: str) -> int:
+def run_ask(given: Options, question: str, as_json: bool) -> int:
     async def work(app: App) -> Answer:
         if not question.strip():
             raise SetupError("no_question", "The question is empty.", "Put it in quotes.")
         async with with_mailbox(app) as box:
             return await answer_question(app, question, box)
 
-    with errors_reported(given.json):
-        return run_reading(given, work, result_text)
+    given.check()
+    return run_reading(given.with_sales(), work, result_text, as_json)
 
 
 async def answer_question(app: App, question: str, box: OpenMailbox | None = None) -> Answer:
@@ -316,10 +216,10 @@ def _week(app: App) -> timedelta:
     return timedelta(days=app.settings.sweep.since_days)
 
 
-def run_reading(given: ReadingOptions, work: Work[D], text: TextOf[D]) -> int:
-    """Run one reading command from its options to its exit code."""
-    document, fault = read(load_settings(), given.options(), work)
-    dump(document.to_json()) if given.json else say(text(document))
+def run_reading(given: Options, work: Work[D], text: TextOf[D], as_json: bool) -> int:
+    """Run one reading command from its checked options to its exit code."""
+    document, fault = read(load_settings(), given, work)
+    dump(document.to_json()) if as_json else say(text(document))
     return report_outcome(document, fault)
 
 
@@ -377,12 +277,7 @@ def _model_fault(document: Document) -> str:
     return faults.pop() if document.status == "failed" and len(faults) == 1 else ""
 
 
-STYLES = {
-    "queued": "dim",
-    "working": "cyan",
-    "complete": "green",
-    "failed": "red",
-}
+STYLES = {"queued": "dim", "working": "cyan", "complete": "green", "failed": "red"}
 """Styles by state; the others are yellow."""
 MAX_ROWS = 40
 """Rows of a live plan; above this number the finished ones are counted instead."""

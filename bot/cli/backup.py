@@ -10,21 +10,23 @@ import sqlite3
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from pydantic import TypeAdapter
 from sqlalchemy.engine import make_url
 
 from bot.errors import SetupError
 from bot.runs.durable import LOCKS
 from bot.storage.database import only_process
 from bot.storage.tables import REVISIONS
-from bot.terminal import DONE, errors_reported, say
+from bot.terminal import DONE, say
 from config.settings import TEAMS, Settings, load_settings
 
 FILES = ("workflows.sqlite", "assistant.sqlite")
@@ -34,6 +36,17 @@ SCHEMAS = ("assistant", "dbos")
 OF_TEAMS = "assistant_t*"
 """Schemas of several workspaces."""
 DUMP, MANIFEST = "postgres.dump", "backup.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupManifest:
+    """The description of a backup: its versions, and when it was made."""
+
+    version: str
+    schema: str
+    at: str
+
+
 KEY = (
     "The encryption key is not inside: keep ASSISTANT_ENCRYPTION_KEY or the key file, too, in "
     "another place."
@@ -42,17 +55,16 @@ KEY = (
 
 def run_backup(file: Path, force: bool) -> int:
     """Write the state into `file`. The bot may go on meanwhile."""
-    with errors_reported(False):
-        settings = load_settings()
-        if file.exists() and not force:
-            raise SetupError("exists", f"{file} exists.", "Name another file, or give --force.")
-        with _faults(file), tempfile.TemporaryDirectory(dir=file.absolute().parent) as folder:
-            copied = Path(folder)
-            names = _dump(settings, copied) if settings.database_url else _copy(settings, copied)
-            _pack(settings, copied, names, copied / "backup.tar.gz")
-            (copied / "backup.tar.gz").replace(file)
-        say(f"{file} is written. {KEY}")
-        return DONE
+    settings = load_settings()
+    if file.exists() and not force:
+        raise SetupError("exists", f"{file} exists.", "Name another file, or give --force.")
+    with _faults(file), tempfile.TemporaryDirectory(dir=file.absolute().parent) as folder:
+        copied = Path(folder)
+        names = _dump(settings, copied) if settings.database_url else _copy(settings, copied)
+        _pack(settings, copied, names, copied / "backup.tar.gz")
+        (copied / "backup.tar.gz").replace(file)
+    say(f"{file} is written. {KEY}")
+    return DONE
 
 
 def _copy(settings: Settings, into: Path) -> list[str]:
@@ -95,12 +107,12 @@ def _dump(settings: Settings, into: Path) -> list[str]:
 
 def _pack(settings: Settings, folder: Path, names: Sequence[str], file: Path) -> None:
     with closing(os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "wb")) as raw:
-        manifest = {
-            "version": version("workspace-assistant"),
-            "schema": _revision(settings, folder),
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        (folder / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+        manifest = BackupManifest(
+            version=version("workspace-assistant"),
+            schema=_revision(settings, folder),
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        (folder / MANIFEST).write_text(json.dumps(asdict(manifest)), "utf-8")
         with tarfile.open(fileobj=raw, mode="w:gz") as archive:
             for name in (MANIFEST, *names):
                 archive.add(folder / name, name)
@@ -121,26 +133,25 @@ def _revision(settings: Settings, folder: Path) -> str:
 
 def run_restore(file: Path, force: bool) -> int:
     """Put the state of a backup in place. Raises SetupError while `serve` runs."""
-    with errors_reported(False):
-        settings = load_settings()
-        alone = nullcontext() if settings.database_url else only_process(settings.data_dir)
-        with _faults(file), alone:
-            settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=settings.data_dir) as folder:
-                unpacked = Path(folder)
-                at = _unpack(file, unpacked, bool(settings.database_url))
-                there = _in_the_way(settings)
-                if there and not force:
-                    raise SetupError("exists", f"{there} exists.", "--force replaces it.")
-                if settings.database_url:
-                    given = ("--clean", "--if-exists", "--no-owner", "--exit-on-error")
-                    _postgres(
-                        settings, "pg_restore", *given, "--single-transaction", str(unpacked / DUMP)
-                    )
-                _move(unpacked, settings.data_dir)
-        say(f"The state of {at} is restored. {KEY}")
-        say("Start with `slack.backfill_hours: 0`, or old questions are answered again.")
-        return DONE
+    settings = load_settings()
+    alone = nullcontext() if settings.database_url else only_process(settings.data_dir)
+    with _faults(file), alone:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=settings.data_dir) as folder:
+            unpacked = Path(folder)
+            at = _unpack(file, unpacked, bool(settings.database_url))
+            there = _in_the_way(settings)
+            if there and not force:
+                raise SetupError("exists", f"{there} exists.", "--force replaces it.")
+            if settings.database_url:
+                given = ("--clean", "--if-exists", "--no-owner", "--exit-on-error")
+                _postgres(
+                    settings, "pg_restore", *given, "--single-transaction", str(unpacked / DUMP)
+                )
+            _move(unpacked, settings.data_dir)
+    say(f"The state of {at} is restored. {KEY}")
+    say("Start with `slack.backfill_hours: 0`, or old questions are answered again.")
+    return DONE
 
 
 def _unpack(file: Path, folder: Path, in_postgres: bool) -> str:
@@ -154,20 +165,19 @@ def _unpack(file: Path, folder: Path, in_postgres: bool) -> str:
     try:
         with tarfile.open(file, "r:gz") as archive:
             archive.extractall(folder, filter="data")
-        manifest: Mapping[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
-        schema, at, by = str(manifest["schema"]), str(manifest["at"]), str(manifest["version"])
-    except (tarfile.TarError, EOFError, ValueError, KeyError, FileNotFoundError) as error:
+        made = TypeAdapter(BackupManifest).validate_json((folder / MANIFEST).read_bytes())
+    except (tarfile.TarError, EOFError, ValueError, FileNotFoundError) as error:
         if not file.exists():
             raise
         raise wrong from error
-    if schema not in REVISIONS:
-        what = f"{file} was written by another version ({by}, schema {schema})."
+    if made.schema not in REVISIONS:
+        what = f"{file} was written by another version ({made.version}, schema {made.schema})."
         raise SetupError("schema", what, "Install that version to restore it, then upgrade.")
     if (folder / DUMP).exists() != in_postgres:
         held = "a PostgreSQL database" if (folder / DUMP).exists() else "SQLite files"
         hint = "Unset DATABASE_URL." if in_postgres else "Set DATABASE_URL."
         raise SetupError("other_database", f"{file} is of {held}.", hint)
-    return at
+    return made.at
 
 
 def _in_the_way(settings: Settings) -> str:

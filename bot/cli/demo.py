@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from bot.cli.ask import ReadingOptions, SweepOptions, answer_question, read, report_outcome, sweep
+from bot.cli.ask import SweepOptions, answer_question, read, report_outcome, sweep
 from bot.cli.output import result_text
 from bot.cli.triage import triage_mailbox
-from bot.context import SAMPLE_LISTS, App
+from bot.context import SAMPLE_LISTS
 from bot.errors import SetupError
 from bot.local.samples import SALES, SAMPLE_AS_OF
-from bot.reports.documents import Answer, SweepReport
-from bot.terminal import INCOMPLETE, dump, errors_reported, say, tell
-from bot.tooling.provider import Options
+from bot.options import Options
+from bot.reports.documents import Answer
+from bot.terminal import INCOMPLETE, dump, say, tell
 from config.settings import Settings, load_settings
 
 TOP_LINES = 24
@@ -23,25 +23,22 @@ QUESTION = "Which market had the largest refunds in March, and how much?"
 
 def run_demo(as_json: bool) -> int:
     """Run sweep, triage and ask; as JSON, the sweep's document includes `triage` and `question`."""
-    with errors_reported(as_json):
-        settings = load_settings()
-        sample = ReadingOptions(sample=True, model="offline")
-        report, fault = read(settings, sample.options(), _sweep)
-        if not as_json:
-            _show("A sweep of five channels", result_text(report), report.run_id)
-        inbox = replace(sample, mail=True)
-        task = partial(triage_mailbox, given=inbox)
-        digest, later = read(settings, inbox.options(), task)
-        if not as_json:
-            _show("A triage of one mailbox", result_text(digest), digest.run_id)
-        answer, code = _ask_sample(settings)
-        if as_json:
-            question = answer.to_json() if answer else None
-            dump({**report.to_json(), "triage": digest.to_json(), "question": question})
-        elif answer:
-            _show(f"A question to a database: {QUESTION}", result_text(answer), answer.run_id)
-            say("Next: `assistant serve --local --open` opens the sample workspace in a browser.")
-        return max(report_outcome(report, fault), report_outcome(digest, later), code)
+    settings, sample = load_settings(), Options("offline", sample=True)
+    wanted = SweepOptions(["csm-*"], next(iter(SAMPLE_LISTS)))
+    report, fault = read(settings, sample, partial(sweep, wanted=wanted))
+    if not as_json:
+        _show("A sweep of five channels", result_text(report), report.run_id)
+    digest, later = read(settings, replace(sample, mail=True), triage_mailbox)
+    if not as_json:
+        _show("A triage of one mailbox", result_text(digest), digest.run_id)
+    answer, code = _ask_sample(settings)
+    if as_json:
+        question = answer.to_json() if answer else None
+        dump({**report.to_json(), "triage": digest.to_json(), "question": question})
+    elif answer:
+        _show(f"A question to a database: {QUESTION}", result_text(answer), answer.run_id)
+        say("Next: `assistant serve --local --open` opens the sample workspace in a browser.")
+    return max(report_outcome(report, fault), report_outcome(digest, later), code)
 
 
 def _show(title: str, text: str, run: str) -> None:
@@ -52,10 +49,6 @@ def _show(title: str, text: str, run: str) -> None:
     if len(lines) > TOP_LINES:
         say(f"... {len(lines) - TOP_LINES} more lines: assistant show {run}")
     say("")
-
-
-async def _sweep(app: App) -> SweepReport:
-    return await sweep(app, SweepOptions(["csm-*"], next(iter(SAMPLE_LISTS))))
 
 
 def _ask_sample(settings: Settings) -> tuple[Answer | None, int]:

@@ -6,29 +6,29 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from bot.cli.ask import ReadingOptions, SweepOptions, answer_question, sweep, with_mailbox
+from bot.cli.ask import SweepOptions, answer_question, sweep, with_mailbox
 from bot.cli.output import CommandContext, on_database
 from bot.cli.review import ReviewArgs, review
 from bot.cli.triage import OpenMailbox, load_mailbox, open_mailbox, triage_mailbox
-from bot.context import EPOCH, App, open_app
+from bot.context import App, open_app
 from bot.errors import SetupError
-from bot.evaluation.baselines import (
-    asker_spoke_last,
-    brief_of_job,
-    context_document,
-    newest,
-    one_context,
-    with_question_mark,
+from bot.evaluation.cases import (
+    Case,
+    Job,
+    Sources,
+    Suite,
+    Task,
+    cases_of_run,
+    suite_of,
+    write_cases,
 )
-from bot.evaluation.cases import Case, Job, Sources, Suite, Task, suite_of, write_cases
-from bot.evaluation.feedback import cases_of_run
 from bot.evaluation.observation import Observation, observe, observe_context, outcome
 from bot.evaluation.statistics import (
     EvaluationReport,
@@ -41,15 +41,31 @@ from bot.evaluation.statistics import (
     system_result,
 )
 from bot.local_mode import end_of, loaded
-from bot.reports.documents import Document
+from bot.options import EPOCH, Options, read_address, read_date, read_length
+from bot.reports.documents import AnswerDocument, Document, TokenUsage
+from bot.tasks.base import coverage_of
 from bot.tasks.sources import chosen
-from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
+from bot.terminal import DONE, INCOMPLETE, dump, say, tell
 from config.panels import load_profile
-from config.prompts import BadPrompts, prompts_from
+from config.prompts import BadPrompts, prompt, prompts_from
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
+from config.words import ENGLISH
+from scopes import ALL, scope_of
+from scopes.effects import OPEN_MAIL, Handles
 from scopes.google.gmail import Gmail
+from scopes.label import TRUSTED
+from scopes.slack_reader import ChannelInfo
+from scopes.tool import Window
+from subagents.brief import Brief, BriefDraft
 from subagents.events import ignore
+from subagents.fanout import Fanout
+from subagents.result import SubagentResult
+from subagents.run import Run
+
+if TYPE_CHECKING:
+    from bot.local.google.mbox import Mailbox
+    from bot.local.workspace import Channel, Message, Workspace
 
 System = Literal["assistant", "one context"]
 OURS: Final = "assistant"
@@ -76,19 +92,18 @@ class EvaluationOptions:
 def run_evaluation(given: EvaluationOptions) -> int:
     """Run a suite with all systems, print the table; return the exit code."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
-    with errors_reported(given.json):
-        try:
-            document = _evaluate(given)
-        except BadPrompts as error:
-            raise SetupError("bad_prompts", str(error), "") from None
-        for each in document.systems:
-            tell(f"time of {each.name}: {figure_text(each.seconds)} s")
-        if given.json:
-            dump(document.model_dump(mode="json"))
-        else:
-            say(report_text(document))
-        if given.save:
-            _save(document, given.save)
+    try:
+        document = _evaluate(given)
+    except BadPrompts as error:
+        raise SetupError("bad_prompts", str(error), "") from None
+    for each in document.systems:
+        tell(f"time of {each.name}: {figure_text(each.seconds)} s")
+    if given.json:
+        dump(document.model_dump(mode="json"))
+    else:
+        say(report_text(document))
+    if given.save:
+        _save(document, given.save)
     ours = document.systems[0]
     return DONE if all(each.covered for each in ours.outcomes) else INCOMPLETE
 
@@ -102,9 +117,9 @@ def _evaluate(given: EvaluationOptions) -> EvaluationReport:
     if given.compare:
         systems.append(earlier_result(given.compare, suite.name))
     with prompts_from(given.prompts):
-        ours = _measure(settings, suite, given.model, OURS, OURS)
+        ours = _measure(settings, suite, given.model, OURS)
         if not given.alone:
-            systems.append(_measure(settings, suite, given.model, ONE, ONE))
+            systems.append(_measure(settings, suite, given.model, ONE))
             systems += _script(suite)
     return report(suite, given.model, [ours, *systems])
 
@@ -116,44 +131,43 @@ def _save(document: EvaluationReport, path: Path) -> None:
         raise SetupError("not_saved", f"{path} cannot be written: {error.strerror}.", "") from None
 
 
-def _measure(
-    settings: Settings, suite: Suite, model: str, system: System, name: str
-) -> SystemResult:
+def _measure(settings: Settings, suite: Suite, model: str, system: System) -> SystemResult:
     """Run all jobs of a suite and compare what they say with its cases."""
     seen: dict[Job, Observation] = {}
     for sources, task in dict.fromkeys((job.sources, job.task) for job in suite.jobs):
         jobs = [job for job in suite.jobs if (job.sources, job.task) == (sources, task)]
-        tell(f"{name}: {len(jobs)} run{'s' if len(jobs) > 1 else ''} of {task}")
+        tell(f"{system}: {len(jobs)} run{'s' if len(jobs) > 1 else ''} of {task}")
         seen |= asyncio.run(_run_all(settings, jobs, _reading(sources, task, model), system))
     outcomes = [outcome(case, seen[case.job]) for case in suite.cases]
     if not any(each.covered for each in outcomes):
         faults = filter(None, (each.fault for each in seen.values()))
-        tell(f"warning: {name} covers no case: {next(faults, 'no run is complete')}")
-    return system_result(name, outcomes, list(seen.values()))
+        tell(f"warning: {system} covers no case: {next(faults, 'no run is complete')}")
+    return system_result(system, outcomes, list(seen.values()))
 
 
-def _reading(sources: Sources, task: Task, model: str) -> ReadingOptions:
+def _reading(sources: Sources, task: Task, model: str) -> Options:
     """Return the options with which a command would read these sources."""
     in_slack = sources.sample or sources.slack_export
     elsewhere = sources.mbox or sources.database or sources.folder
-    no_slack = task in ("triage", "review") or bool(elsewhere and not in_slack)
-    return ReadingOptions(
+    given = Options(
+        model=model,
         slack_export=sources.slack_export,
         sample=sources.sample,
-        as_of=sources.as_of,
-        since=sources.since,
-        model=model,
-        database=sources.database if task == "ask" else None,
-        folder=sources.folder,
-        mbox=sources.mbox,
-        me=sources.reader,
+        as_of=read_date(sources.as_of) if sources.as_of else None,
+        since=read_length(sources.since) if sources.since else None,
         as_user=sources.as_user,
-        mail=no_slack,
+        mail=task in ("triage", "review") or bool(elsewhere and not in_slack),
+        mbox=sources.mbox,
+        me=read_address(sources.reader) if sources.reader else None,
+        databases=sources.database if task == "ask" else (),
+        folder=sources.folder,
     )
+    given.check()
+    return given.with_sales() if task == "ask" else given
 
 
 async def _run_all(
-    settings: Settings, jobs: Sequence[Job], given: ReadingOptions, system: System
+    settings: Settings, jobs: Sequence[Job], given: Options, system: System
 ) -> dict[Job, Observation]:
     """Run jobs of one task on one set of sources, some at a time."""
     room = asyncio.Semaphore(1 if given.model == "offline" else AT_ONCE)
@@ -161,7 +175,7 @@ async def _run_all(
         limits = settings.limits.model_copy(update={"max_subagents": 0})
         settings = settings.model_copy(update={"limits": limits})
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(open_app(settings, given.options(), ignore))
+        app = await stack.enter_async_context(open_app(settings, given, ignore))
         for problem in app.problems:
             tell(f"warning: {problem}")
         box = await stack.enter_async_context(_mailbox(app, jobs[0].task, system))
@@ -171,7 +185,7 @@ async def _run_all(
                 began = time.monotonic()
                 if system == ONE and job.task != "review":
                     return await _read_in_one(app, job, began)
-                document = await _document(app, job, given, box)
+                document = await _document(app, job, box)
                 denied = await _denied(app, document.run_id)
                 return observe(document, denied, time.monotonic() - began)
 
@@ -198,12 +212,12 @@ async def _mailbox(app: App, task: Task, system: System) -> AsyncIterator[OpenMa
         yield None
 
 
-async def _document(app: App, job: Job, given: ReadingOptions, box: OpenMailbox | None) -> Document:
+async def _document(app: App, job: Job, box: OpenMailbox | None) -> Document:
     """Run a job as its command does."""
     if job.task == "sweep":
         return await sweep(app, SweepOptions(job.channels))
     if job.task == "triage":
-        return await triage_mailbox(app, given)
+        return await triage_mailbox(app)
     if job.task == "review":
         profile = load_profile(job.profile, app.settings.panel.profiles)
         return await review(app, ReviewArgs(source=str(job.material), profile=job.profile), profile)
@@ -255,7 +269,7 @@ def _script(suite: Suite) -> list[SystemResult]:
 
 def _flagged(case: Case, suite: Suite) -> frozenset[str]:
     """Return what the script says needs action in the sources of a case."""
-    options = _reading(case.sources, case.task, "offline").options()
+    options = _reading(case.sources, case.task, "offline")
     if case.task == "sweep":
         workspace = loaded(options)
         until = options.as_of or end_of(workspace, options)
@@ -266,6 +280,96 @@ def _flagged(case: Case, suite: Suite) -> frozenset[str]:
     if case.expected.asked is not None:
         return with_question_mark(mailbox)
     return newest(mailbox, [each for each in suite.cases if each.sources == case.sources])
+
+
+# ---- the baselines: one context that reads everything with the same tools, and scripts
+
+
+MAIL_TASK = (
+    "Read every mail thread of the mailbox. List each in which something is asked of the reader "
+    "that is not done yet, or that is urgent, as a finding with the state unanswered, and all "
+    "others in no_issue."
+)
+
+
+def brief_of_job(run: Run, job: Job, channels: Sequence[ChannelInfo], window: Window) -> Brief:
+    """Return the brief of one context that does a whole job: it reads all that is open."""
+    titles = {channel.id: channel.name for channel in channels}
+    task, contract, language = job.question, "answer", None
+    if job.task == "sweep":
+        names = ", ".join(titles.values())
+        task, contract = prompt("sweep_task").replace("{name}", names), "issues"
+        language = ENGLISH
+    elif job.task == "triage":
+        task, contract, titles, language = MAIL_TASK, "issues", {OPEN_MAIL: ""}, ENGLISH
+    else:
+        titles |= run.handles
+    kinds = {scope_of(handle) for handle in titles}
+    draft = BriefDraft(
+        task=task,
+        description="One context",
+        scope=kinds.pop() if len(kinds) == 1 else ALL,
+        contract=contract,
+        handles=tuple(titles),
+    )
+    return Brief(draft, Handles(titles), window, TRUSTED, language, requester=run.requester)
+
+
+async def one_context(app: App, run: Run, brief: Brief) -> SubagentResult:
+    """Run a brief in one context, without a parent."""
+    (result,) = await Fanout(run, app.spawner(run)).run_all([brief])
+    return result
+
+
+def context_document(run: str, model: str, job: Job, result: SubagentResult) -> AnswerDocument:
+    """Return what is stored of such a run."""
+    return AnswerDocument(
+        run_id=run,
+        status=result.status,
+        model=model,
+        question=job.question or job.task,
+        answer=result.text,
+        coverage=coverage_of([result]),
+        unsupported=len(result.unsupported),
+        usage=TokenUsage.model_validate(result.usage),
+        cost_usd=result.cost_usd,
+        subagents=[result],
+    )
+
+
+def asker_spoke_last(workspace: Workspace, until: datetime) -> frozenset[str]:
+    """Return the threads, as `channel/ts`, whose last message is by the one who opened them."""
+    return frozenset(
+        f"{channel.name}/{messages[0].ts}"
+        for channel in workspace.channels
+        for messages in _threads(channel, until)
+        if messages[-1].user == messages[0].user
+    )
+
+
+def _threads(channel: Channel, until: datetime) -> Iterator[list[Message]]:
+    """Yield the messages of each thread that were written before `until`, the oldest first."""
+    threads: dict[str, list[Message]] = {}
+    for message in sorted(channel.messages, key=lambda each: float(each.ts)):
+        if float(message.ts) < until.timestamp():
+            threads.setdefault(message.thread_ts or message.ts, []).append(message)
+    yield from threads.values()
+
+
+def newest(mailbox: Mailbox, cases: Iterable[Case]) -> frozenset[str]:
+    """Return the newest of the threads of these cases, as many as need their reader."""
+    latest: dict[str, datetime] = {}
+    for message in mailbox.messages:
+        latest[message.thread] = max(message.at, latest.get(message.thread, message.at))
+    listed = [case for case in cases if case.item in latest]
+    order = sorted(listed, key=lambda case: (latest[case.item], case.item), reverse=True)
+    many = sum(bool(case.expected.needed) for case in listed)
+    return frozenset(case.item for case in order[:many])
+
+
+def with_question_mark(mailbox: Mailbox) -> frozenset[str]:
+    """Return the threads in which a mail has a question mark in its text."""
+    return frozenset(m.thread for m in mailbox.messages if b"?" in m.raw.partition(b"\r\n\r\n")[2])
 
 
 @on_database

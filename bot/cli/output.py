@@ -17,7 +17,7 @@ from bot.reports.text import report_text
 from bot.runs.store import RunNotFound
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
-from bot.terminal import DONE, dump, errors_reported, printable, say, tell
+from bot.terminal import DONE, dump, printable, say, tell
 from config.settings import Settings, load_settings
 from scopes.tool import one_line, readable
 
@@ -75,8 +75,7 @@ def on_database(
                     return await on(settings, settings.local_data_dir, None)
                 raise
 
-        with errors_reported(as_json):
-            return asyncio.run(go(load_settings()))
+        return asyncio.run(go(load_settings()))
 
     return command
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from bot.cli.ask import ReadingOptions, run_reading
+from bot.cli.ask import run_reading
 from bot.cli.output import result_text
 from bot.cli.triage import run_to_resume
 from bot.context import App
 from bot.errors import SetupError
+from bot.options import Options
 from bot.reports.documents import PanelReport
 from bot.reports.markdown import report_markdown
 from bot.storage.tables import StoredRun
@@ -26,7 +27,6 @@ from bot.tasks.material import (
     material_of_path,
 )
 from bot.tasks.panel import Panel
-from bot.terminal import errors_reported
 from config.panels import Profile, load_profile
 from config.settings import Settings, load_settings
 from scopes.tool import Window
@@ -45,22 +45,22 @@ class ReviewArgs(BaseModel):
 
 
 def run_review(
-    given: ReadingOptions, args: ReviewArgs | None, resume: str | None, *, markdown: bool
+    given: Options, args: ReviewArgs | None, resume: str | None, as_json: bool, markdown: bool
 ) -> int:
     """Review a material, or go on with the review of the run `resume`."""
     text = partial(report_markdown, place="") if markdown else result_text
-    with errors_reported(given.json):
-        if bool(args) == bool(resume):
-            what = "Give FILE, FOLDER or URL, or --resume RUN; one of them."
-            raise SetupError("review_what", what, HINT)
-        settings, stored = load_settings(), None
-        if resume:
-            stored = asyncio.run(run_to_resume(settings, resume, KIND))
-            args = ReviewArgs.model_validate(stored.args)
-            given = replace(given, model=stored.model)
-        assert args
-        profile = load_profile(args.profile, settings.panel.profiles)
-        return run_reading(given, partial(review, args=args, profile=profile, stored=stored), text)
+    if bool(args) == bool(resume):
+        what = "Give FILE, FOLDER or URL, or --resume RUN; one of them."
+        raise SetupError("review_what", what, HINT)
+    settings, stored = load_settings(), None
+    if resume:
+        stored = asyncio.run(run_to_resume(settings, resume, KIND))
+        args = ReviewArgs.model_validate(stored.args)
+        given = replace(given, model=stored.model)
+    assert args
+    profile = load_profile(args.profile, settings.panel.profiles)
+    work = partial(review, args=args, profile=profile, stored=stored)
+    return run_reading(given, work, text, as_json)
 
 
 async def review(
@@ -85,7 +85,7 @@ async def review(
 
         known = await run.once(key, ReviewMaterial, read)
         request = Request(question, Window(app.as_of, app.as_of))
-        task = Panel(app, run, request, known, profile, given.source, args.language)
+        task = Panel(app, run, request, known, profile, given.source, language=args.language)
         document = await task.work()
         await app.finish(run, document)
         await task.record_delivery(document)

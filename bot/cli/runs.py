@@ -1,16 +1,20 @@
-"""Implement the commands on stored runs, the gate's log, and pause. They start no engine."""
+"""Implement the commands on stored runs, the gate's log, pause, the console: no engine starts."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from bot.cli.ask import read_length
 from bot.cli.output import CommandContext, name_or_default, on_database, result_text
 from bot.errors import SetupError
 from bot.memory import ResourceStore
@@ -25,11 +29,15 @@ from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun, decisions
 from bot.terminal import DONE, INCOMPLETE, say, tell
+from config.settings import settings_file
 from scopes.resources import Resource, space_of_run
 from scopes.tool import one_line
 from subagents.brief import draft_of
 from subagents.gate import Decision
 from subagents.overlap import audit
+
+if TYPE_CHECKING:  # what a run is replayed with is imported when one is
+    from bot.tasks.replay import Record, Replay
 
 VOTES = (FEEDBACK_GOOD, FEEDBACK_BAD)
 LISTED = ("id", "kind", "status", "question", "model", "started", "cost_usd")
@@ -137,6 +145,76 @@ async def audit_run(context: CommandContext, run_id: str) -> int:
         lines.append(f"LEAK in {leak.context}, by {leak.kind}: {leak.detail}{source}")
     context.show({"run_id": run.id, **asdict(report)}, *lines, report.line())
     return INCOMPLETE if report.leaks or not report.contexts else DONE
+
+
+MOST_NAMED = 20
+"""Departing requests that are named besides the first one."""
+
+
+@on_database
+async def run_replay(
+    context: CommandContext, run_id: str, model: str | None, start: str | None
+) -> int:
+    """Replay a run; with a model, ask again from the context `start` on (default: the first)."""
+    from bot.local_mode import model_client
+    from bot.tasks.replay import Replay, Start, read_record
+
+    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+    settings, store = context.settings, Store(context.database)
+    if start and not model:
+        text = "--from says where to ask a model again."
+        raise SetupError("from_alone", text, "Add --model claude.")
+    run = await store.run(run_id)
+    record = await read_record(store, run, settings.retention.trajectories_days)
+    async with AsyncExitStack() as stack:
+        again = None
+        if model:
+            client = stack.enter_context(model_client(settings, model))
+            stack.push_async_callback(client.aclose)
+            again = Start(record, start or next(iter(record.contexts)), client)
+        replay = Replay(record, settings, context.database, again)
+        result = await replay.run()
+    found, lines = _replay_json(replay), [_replay_text(replay)]
+    if model:
+        found["result"] = result.to_json() if result else None
+        lines += ["\n" + result_text(result)] if result else []
+    context.show(found, *lines)
+    return INCOMPLETE if replay.departures else DONE
+
+
+def _counts(record: Record, replay: Replay) -> tuple[int, int]:
+    """Return how many requests are recorded, and how many of them were made alike."""
+    departed = {(each.context, each.number) for each in replay.departures}
+    alike = {(context, record.numbers[context, seq]) for context, seq in replay.compared}
+    return len(record.requests), len(alike - departed)
+
+
+def _replay_json(replay: Replay) -> dict[str, object]:
+    total, same = _counts(replay.record, replay)
+    return {
+        "run_id": replay.record.run.id,
+        "kind": replay.record.task.kind,
+        "requests": total,
+        "same": same,
+        "asked": len(replay.asked),
+        "departures": [asdict(each) for each in replay.ordered],
+    }
+
+
+def _replay_text(replay: Replay) -> str:
+    total, same = _counts(replay.record, replay)
+    record, again = replay.record, len(replay.asked)
+    head = f"{record.run.id} ({record.task.kind}): {same} of {total} requests are the same"
+    head += f", {again} were asked again." if again else "."
+    if not replay.departures:
+        return head
+    first, *others = replay.ordered
+    lines = [head, "", first.line, *([first.diff] if first.diff else [])]
+    if others:
+        named = ", ".join(f"{d.context}/{d.number} ({d.kind})" for d in others[:MOST_NAMED])
+        more = len(others) - MOST_NAMED
+        lines += ["", f"Then: {named}{f', and {more} more' if more > 0 else ''}."]
+    return "\n".join(lines)
 
 
 @on_database
@@ -273,14 +351,14 @@ async def show_log(
     context: CommandContext,
     /,
     run: str | None,
-    since: str | None,
+    since: timedelta | None,
     limit: int | None,
     **equal: str | None,
 ) -> None:
     """Run `assistant decisions`; `equal`: column -> the value that it must have."""
     found = await read_log(
         context.database,
-        datetime.now(UTC) - read_length(since) if since else None,
+        datetime.now(UTC) - since if since else None,
         limit or (None if context.as_json else SHOWN),
         run=run if run is None else await run_of(context.database, run),
         **equal,
@@ -296,3 +374,25 @@ def line(each: Decision) -> str:
     who = each.requester or "-"
     what = f"{each.run:12}  {each.context:4} {who:12} {each.tool:22} {each.verdict:8}"
     return f"{each.at:%Y-%m-%d %H:%M:%S}  {what} {each.rule}"
+
+
+@on_database
+async def run_console(context: CommandContext, port: int) -> None:
+    """Serve the console until Ctrl-C or SIGTERM, and print its address."""
+    from starlette.applications import Starlette
+
+    from bot.console.app import PATH, LoopbackAccess
+    from bot.console.pages import console_routes
+    from bot.policy.policy import PolicyFile
+    from bot.serving.web import serve_app
+
+    settings, policy = context.settings, PolicyFile.of(context.settings, settings_file())
+    store, access = Store(context.database), LoopbackAccess()
+    app = Starlette(routes=console_routes(store, settings, access, policy))
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    async with serve_app(app, "127.0.0.1", port, "Give --port another one.") as here:
+        say(f"{here}{PATH}")
+        tell("The console is at this address. Ctrl-C ends it.")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        await stopping.wait()

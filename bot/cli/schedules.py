@@ -22,11 +22,7 @@ from bot.schedules import description
 from bot.schedules.description import schedule_statuses, status_lines
 from bot.schedules.run import RunPlanner
 from bot.schedules.store import Occurrences, ScheduleError, ScheduleStore
-from bot.schedules.validation import (
-    CheckUnavailable,
-    ScheduleInvalid,
-    ScheduleValidator,
-)
+from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
 from bot.slack.client import clients, who_am_i
 from bot.slack.people import People
 from bot.storage.database import Database

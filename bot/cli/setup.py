@@ -1,4 +1,4 @@
-"""Implement `assistant setup`: ask for each secret, test it at once, and write `.env`."""
+"""Implement `assistant init` and `setup`: write settings; ask for each secret and test it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,55 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import typer
 from dotenv import set_key
 from pydantic import SecretStr
 
-from bot.doctor import services, slack
-from bot.doctor.doctor import know_client
-from bot.doctor.slack import Problem
+from bot.doctor import doctor, services
+from bot.doctor.services import KEY as MODEL_KEY
+from bot.doctor.services import Problem
 from bot.errors import SetupError
 from bot.manifest import bot_permissions, manifest, new_app_link
-from bot.terminal import DONE, errors_reported, say, tell
+from bot.terminal import DONE, say, tell
 from config.settings import Settings, load_settings
 from scopes.slack_client import open_session
+
+INITIAL = ("default.yaml", "env.example")
+"""Files of `config` that a new folder is given, as comments."""
+HEAD = """\
+# Settings of workspace-assistant. Every option is here with its default, commented out: uncomment
+# what you change, together with the section above it. Secrets go into .env, never into this file.
+
+"""
+NEXT = """\
+assistant.yaml and .env.example are written. Next:
+  1. `assistant setup` creates the Slack app with you, asks for the secrets and writes .env
+     (or copy .env.example to .env and fill it in).
+  2. `assistant doctor` says what is missing.
+  3. `assistant serve` runs the bot."""
+
+
+def run_init() -> int:
+    """Write both files into the working directory. Raises SetupError if one exists."""
+    defaults, secrets = ((files("config") / n).read_text("utf-8") for n in INITIAL)
+    options = defaults[defaults.index("\nmodels:") + 1 :].splitlines()  # without its own head
+    settings = HEAD + "".join(f"# {line}".rstrip() + "\n" for line in options)
+    texts = {Path("assistant.yaml"): settings, Path(".env.example"): secrets}
+    if there := [str(path) for path in texts if path.exists()]:
+        hint = "Move them away, or use another folder."
+        raise SetupError("exists", f"{' and '.join(there)} exist here.", hint)
+    try:
+        for path, text in texts.items():
+            path.write_text(text, "utf-8")
+    except OSError as error:
+        why = str(error.strerror).lower()
+        raise SetupError("file", f"{path} cannot be written: {why}.", "Fix that.") from error
+    say(NEXT)
+    return DONE
+
 
 _PLAIN = re.compile(r"[\w./:@%?=&+,~-]+")
 
@@ -61,18 +96,18 @@ class Step:
 
 async def _bot(settings: Settings, token: str) -> str:
     async with open_session(settings.slack) as session:
-        found = await slack.account(slack.slack(settings, session, token), slack.BOT)
+        client = doctor.slack_client(settings, session, token)
+        found = await doctor.account(client, doctor.BOT)
     if not found.bot:
         raise Problem(f"That is {found.name}'s own token: copy the Bot User OAuth Token.")
-    needed = [p.scope for p in bot_permissions(settings)]
-    if missing := [s for s in needed if found.scopes is not None and s not in found.scopes]:
+    if missing := found.lacking(bot_permissions(settings)):
         raise Problem(f"Reinstall the app, then copy its token: it lacks {', '.join(missing)}.")
     return f"@{found.name} in {found.team}"
 
 
 async def _app(settings: Settings, token: str) -> str:
     async with open_session(settings.slack) as session:
-        await slack.hello(slack.slack(settings, session, token), session)
+        await doctor.hello(doctor.slack_client(settings, session, token), session)
     return "Slack greeted a socket"
 
 
@@ -81,12 +116,12 @@ async def _check_signing(settings: Settings, secret: str) -> str:
 
 
 async def _client(settings: Settings, secret: str) -> str:
-    await know_client(settings, secret)
+    await doctor.know_client(settings, secret)
     return "it is that of slack.client_id"
 
 
 async def _key(settings: Settings, key: str) -> str:
-    return f"{await slack.model_answers(settings, key, 'fast')} answers"
+    return f"{await services.model_answers(settings, key, 'fast')} answers"
 
 
 async def _database(settings: Settings, url: str) -> str:
@@ -95,14 +130,14 @@ async def _database(settings: Settings, url: str) -> str:
 
 
 BOT = Step(
-    slack.BOT,
+    doctor.BOT,
     "On the app's page: Install App > Install to Workspace, then copy the Bot User OAuth Token.",
     r"xoxb-\S+",
     "the bot token begins with xoxb-",
     _bot,
 )
 APP = Step(
-    slack.APP,
+    doctor.APP,
     "Basic Information > App-Level Tokens > Generate, with the scope connections:write.",
     r"xapp-\S+",
     "the app-level token begins with xapp-",
@@ -123,14 +158,14 @@ CLIENT = Step(
     _client,
 )
 KEY = Step(
-    slack.KEY,
+    MODEL_KEY,
     "On console.anthropic.com: API keys > Create key.",
     r"sk-ant-\S+",
     "the key begins with sk-ant-",
     _key,
 )
 OTHER_KEY = Step(
-    slack.KEY, "What your own model server asks for.", r"\S+", "it has no spaces", _key, True
+    MODEL_KEY, "What your own model server asks for.", r"\S+", "it has no spaces", _key, True
 )
 BEDROCK_KEY = Step(
     "AWS_BEARER_TOKEN_BEDROCK",
@@ -162,16 +197,15 @@ def steps(settings: Settings) -> list[Step]:
 
 def run_setup(from_env: bool, url: str | None) -> int:
     """Run `assistant setup`. Existing values are kept until every secret has been tested."""
-    with errors_reported(False):
-        settings = load_settings()
-        link = new_app_link(manifest(settings, url))
-        try:
-            values = _collect_given(settings) if from_env else _ask_all(settings, link)
-        except (typer.Abort, KeyboardInterrupt):
-            raise SetupError("stopped", "Stopped.", "Nothing was written.") from None
-        write_env(ENV_FILE, values)
-        say(f"{ENV_FILE} is written, for your account only. Next: `assistant doctor`.")
-        return DONE
+    settings = load_settings()
+    link = new_app_link(manifest(settings, url))
+    try:
+        values = _collect_given(settings) if from_env else _ask_all(settings, link)
+    except (typer.Abort, KeyboardInterrupt):
+        raise SetupError("stopped", "Stopped.", "Nothing was written.") from None
+    write_env(ENV_FILE, values)
+    say(f"{ENV_FILE} is written, for your account only. Next: `assistant doctor`.")
+    return DONE
 
 
 def _collect_given(settings: Settings) -> dict[str, str]:
@@ -203,7 +237,14 @@ def _ask(settings: Settings, step: Step) -> str:
     if value and not typer.confirm(f"{step.variable} is set already. Keep it?", default=True):
         value = ""
     while True:
-        value = value or _ask_one(step)
+        # without a default an empty line is asked for again
+        default = "" if step.optional else None
+        value = (
+            value
+            or str(
+                typer.prompt(step.variable, default=default, hide_input=True, show_default=False)
+            ).strip()
+        )
         if not value:
             return ""
         try:
@@ -212,12 +253,6 @@ def _ask(settings: Settings, step: Step) -> str:
         except SetupError as error:
             tell(f"  {error.message} Try again.")
             value = ""
-
-
-def _ask_one(step: Step) -> str:
-    default = "" if step.optional else None  # without a default an empty line is asked for again
-    typed = typer.prompt(step.variable, default=default, hide_input=True, show_default=False)
-    return str(typed).strip()
 
 
 def _current(settings: Settings, step: Step) -> str:

@@ -8,28 +8,25 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
-from bot.cli.ask import ReadingOptions, run_reading
+from bot.cli.ask import run_reading
 from bot.cli.output import result_text
-from bot.context import EPOCH, App
+from bot.context import App
 from bot.errors import SetupError
 from bot.local.samples import SAMPLE_AS_OF
 from bot.local_mode import DAY
 from bot.mailbox.accounts import OPERATOR, Credentials, mail_credentials
-from bot.mailbox.sync import MailState, Sync, new_threads
+from bot.mailbox.sync import MailState
+from bot.options import EPOCH, Options
 from bot.reports.documents import TriageReport
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
-from bot.tasks.triage import INBOX, Reader, Triage, all_threads
-from bot.terminal import errors_reported, tell
-from bot.tooling.provider import Options
+from bot.tasks.reports import inbox_triage
+from bot.terminal import tell
 from config.settings import Settings, load_settings
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient, Quota
@@ -74,8 +71,9 @@ async def open_mailbox(
     google = GoogleClient(credentials, settings.google, settings.endpoints.gmail_api_endpoint)
     async with aclosing(google):
         try:
-            address = await Gmail(google, "").address()
-            yield OpenMailbox(Gmail(google, address), address, datetime.now(UTC))
+            gmail = Gmail(google, "")
+            gmail.owner = address = await gmail.address()
+            yield OpenMailbox(gmail, address, datetime.now(UTC))
         except GoogleError as error:  # also for what is read meanwhile
             raise SetupError("gmail", f"{error}", "") from error
 
@@ -118,30 +116,23 @@ def _end_of(mailbox: Mailbox) -> datetime:
 KIND = "triage"
 
 
-def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> int:
+def run_triage(given: Options, limit: int | None, resume: str | None, as_json: bool) -> int:
     """Triage a mailbox, or resume the triage of the run `resume`."""
-    with errors_reported(given.json):
-        stored = None
-        if resume:
-            _refuse_options(given, limit)
-            stored = asyncio.run(run_to_resume(load_settings(), resume, KIND))
-            given, limit = _resumed(given, stored)
-        task = partial(triage_mailbox, given=given, limit=limit, stored=stored)
-        return run_reading(given, task, result_text)
+    stored = None
+    if not resume:
+        given.check()
+    else:
+        _refuse_options(given, limit)
+        stored = asyncio.run(run_to_resume(load_settings(), resume, KIND))
+        if given.model not in ("claude", stored.model):  # claude: --model was not given
+            text = f"The triage {stored.id} was started with --model {stored.model}."
+            raise SetupError("resume_alone", text, "Leave out --model.")
+        given, limit = Options.of_mail_run(stored.model, stored.args), stored.args.get("limit")
+    task = partial(triage_mailbox, limit=limit, stored=stored)
+    return run_reading(given, task, result_text, as_json)
 
 
-class TriageArgs(BaseModel):
-    """The stored options of a triage, with which `--resume` reads the same mail again."""
-
-    mbox: Path | None = None
-    me: str | None = None
-    sample: bool = False
-    until: str | None = None
-    since: str | None = None
-    limit: int | None = None
-
-
-def _refuse_options(given: ReadingOptions, limit: int | None) -> None:
+def _refuse_options(given: Options, limit: int | None) -> None:
     """Raise SetupError for options that would have no effect on a resumed run."""
     typed = {
         **{"--mbox": given.mbox, "--reader": given.me, "--sample": given.sample},
@@ -152,61 +143,28 @@ def _refuse_options(given: ReadingOptions, limit: int | None) -> None:
         raise SetupError("resume_alone", text, f"Leave out {', '.join(named)}.")
 
 
-def _resumed(given: ReadingOptions, stored: StoredRun) -> tuple[ReadingOptions, int | None]:
-    """Return the options of a stored triage. Raises SetupError for another model."""
-    if given.model not in ("claude", stored.model):  # claude: --model was not given
-        text = f"The triage {stored.id} was started with --model {stored.model}."
-        raise SetupError("resume_alone", text, "Leave out --model.")
-    own = TriageArgs.model_validate(stored.args)
-    given = replace(given, model=stored.model, mbox=own.mbox, me=own.me, sample=own.sample)
-    return replace(given, as_of=own.until, since=own.since), own.limit
-
-
 async def triage_mailbox(
-    app: App, given: ReadingOptions, limit: int | None = None, stored: StoredRun | None = None
+    app: App, limit: int | None = None, stored: StoredRun | None = None
 ) -> TriageReport:
     """Triage the given mailbox, or go on with a stored run. Raises SetupError if there is none."""
     settings, database = app.settings, app.store.database
     async with open_mailbox(settings, app.options, database) as box:
         app.as_of = app.options.as_of or box.as_of
-        if stored:
-            app.as_of = datetime.fromisoformat(str(stored.args.get("as_of")))
         app.problems = box.problems
         app.clients = {Gmail: box.gmail}
         question, resumed = f"triage {box.address}", stored.id if stored else None
-        args = TriageArgs(
-            mbox=given.mbox and given.mbox.absolute(),
-            me=given.me,
-            sample=given.sample,
-            until=given.as_of,
-            since=given.since,
-            limit=limit,
-        ).model_dump(mode="json")
         limits = settings.limits.of_task(settings.triage.time_s, settings.triage.budget_usd)
-        async with app.run(KIND, question, args, limits, resumed) as run:
-            window, state = _window(app, box), MailState(database)
-            triage = Triage(
-                app=app,
-                run=run,
-                request=Request(question, window),
-                gmail=box.gmail,
-                reader=Reader(box.address, box.address, app.as_of.date()),
-                listing=lambda: _list_mail(box, state, window),
-                limit=limit,
-                corrections=() if box.is_file else await state.corrections.all(OPERATOR),
-            )
+        app.mail = None if box.is_file else MailState(database)
+        async with app.run(KIND, question, {"limit": limit}, limits, resumed) as run:
+            request = Request(question, _window(app, box))
+            triage = await inbox_triage(app, run, request, account=OPERATOR)
+            assert triage
+            triage.limit = limit
             document = await triage.work()
             await app.finish(run, document)
-            if not box.is_file:
-                await state.record_delivery(triage.handled(OPERATOR))
+            if app.mail:
+                await app.mail.record_delivery(triage.handled(OPERATOR))
             return document
-
-
-async def _list_mail(box: OpenMailbox, state: MailState, window: Window) -> Sync:
-    """List everything in a file, or what came to an account since the last triage."""
-    if box.is_file:
-        return await all_threads(box.gmail, window)
-    return await new_threads(box.gmail, state, OPERATOR, INBOX, window)
 
 
 async def run_to_resume(settings: Settings, id: str, kind: str) -> StoredRun:

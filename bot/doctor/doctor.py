@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from contextlib import aclosing
+import time
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import SecretStr
 from slack_sdk.errors import SlackApiError
+from slack_sdk.oauth.installation_store import Installation
 
-from bot.doctor import services, slack
-from bot.doctor.slack import Account, Hello, Missing, Problem
+from bot.doctor import services
+from bot.doctor.services import AGAIN, Missing, Problem, Unchecked
 from bot.errors import StoreError
 from bot.log import Redactor, secret_values
 from bot.manifest import REDIRECT_PATH, Permission, bot_permissions, user_permissions
 from bot.slack.installations import Installations
 from bot.storage.database import Database
-from bot.terminal import DONE, INCOMPLETE, WRONG_USE, dump, errors_reported, say
+from bot.terminal import DONE, INCOMPLETE, WRONG_USE, dump, say
 from config.settings import (
     Settings,
     SettingsError,
@@ -33,18 +35,36 @@ from config.settings import (
     settings_file,
 )
 from scopes.programs import WorkerProcess
-from scopes.slack_client import SlackClient, lacks, open_session, web_client
+from scopes.slack_client import (
+    Absent,
+    SlackClient,
+    SlackRefused,
+    connect,
+    lacks,
+    open_session,
+    scopes_in,
+    web_client,
+)
 
 T = TypeVar("T")
-State = Literal["ok", "problem", "missing", "unchecked"]
 
 LIMIT_S = 30.0
 """Seconds until a check is given up; its requests have shorter timeouts."""
-SKEW_S = 60.0
-"""Clock difference that is a problem; from 300 s on Slack's signatures are refused."""
-FEW = 15
-"""Messages for each call that a distributed app gets (docs.slack.dev/apis/web-api/rate-limits)."""
+MOST_SOCKETS = 10
+"""Sockets that Slack allows an app (docs.slack.dev/apis/events-api/using-socket-mode)."""
+MOST_CHANNELS = 10_000
+"""Channels that are searched: ten calls of a method that allows twenty a minute."""
 
+BOT, APP, USER = "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_USER_TOKEN"
+_REINSTALL = "reinstall the app and run `assistant setup`."
+_TOKEN_FAULTS = {
+    "invalid_auth": f"is not valid: {AGAIN}",
+    "not_authed": f"is not valid: {AGAIN}",
+    "not_allowed_token_type": f"holds a token of another kind: {AGAIN}",
+    "account_inactive": f"belongs to an app or a person that was removed: {_REINSTALL}",
+    "token_revoked": f"was revoked: {_REINSTALL}",
+    "token_expired": f"has expired: turn token rotation off, {_REINSTALL}",
+}
 HELD = {"calls": "start nothing and reach no network", "files": "change no file"}
 """What `scopes.confinement` makes the kernel enforce on our programs."""
 
@@ -54,31 +74,24 @@ class Verdict:
     """The result of one check."""
 
     check: str
-    state: State
+    state: services.State
     says: str
-
-
-class Unchecked(Exception):
-    """A check that could not be made, with the reason."""
 
 
 def diagnose(as_json: bool) -> int:
     """Run `assistant doctor`. Exit code 0 = all is well, 1 = a problem, 2 = not set up."""
-    with errors_reported(as_json):
-        settings = load_settings()
-        # a service may have quoted a secret
-        secrets = Redactor(secret_values(settings.secrets))
-        found = asyncio.run(examine(settings))
-        verdicts = [replace(each, says=secrets.cut(each.says)) for each in found]
-        states = {v.state for v in verdicts}
-        if as_json:
-            dump(
-                {"ok": not states & {"problem", "missing"}, "checks": [asdict(v) for v in verdicts]}
-            )
-        for verdict in () if as_json else verdicts:
-            mark = "ok: " if verdict.state == "ok" else ""
-            say(f"{verdict.check:11} {mark}{verdict.says}")
-        return WRONG_USE if "missing" in states else INCOMPLETE if "problem" in states else DONE
+    settings = load_settings()
+    # a service may have quoted a secret
+    secrets = Redactor(secret_values(settings.secrets))
+    found = asyncio.run(examine(settings))
+    verdicts = [replace(each, says=secrets.cut(each.says)) for each in found]
+    states = {v.state for v in verdicts}
+    if as_json:
+        dump({"ok": not states & {"problem", "missing"}, "checks": [asdict(v) for v in verdicts]})
+    for verdict in () if as_json else verdicts:
+        mark = "ok: " if verdict.state == "ok" else ""
+        say(f"{verdict.check:11} {mark}{verdict.says}")
+    return WRONG_USE if "missing" in states else INCOMPLETE if "problem" in states else DONE
 
 
 async def examine(settings: Settings) -> list[Verdict]:
@@ -91,24 +104,12 @@ async def examine(settings: Settings) -> list[Verdict]:
             _judge("model main", services.model(settings, "main")),
             _judge("model fast", services.model(settings, "fast")),
             _judge("programs", programs()),
-            *(_judge("google", check) for check in services.google_checks(settings)),
         )
-        if not settings.slack.client_id:
-            asked = SlackChecks(settings, session).examine()
-        elif settings.team:
-            asked = _of_all()
-        else:
-            asked = check_installed(settings, session)
-        slack, rest = await asyncio.gather(asked, others)
+        slack, rest = await asyncio.gather(SlackChecks(settings, session).examine(), others)
     schedules = await _judge("schedules", services.schedules(settings))  # after the database
     wanted = services.source_checks(settings)
     sources = await asyncio.gather(*(_judge(name, check) for name, check in wanted))
     return [*slack, key, *rest, *([schedules] if schedules.says else []), *sources]
-
-
-async def _of_all() -> list[Verdict]:
-    said = "not checked: `assistant doctor` without --team checks all installations"
-    return [Verdict("install", "unchecked", said)]
 
 
 async def programs() -> str:
@@ -129,10 +130,177 @@ async def _judge(name: str, check: Awaitable[str]) -> Verdict:
     except TimeoutError:
         said = f"No answer within {LIMIT_S:.0f} s: check the network, and try again."
         return Verdict(name, "problem", said)
-    except Unchecked as error:
-        return Verdict(name, "unchecked", f"not checked: {error}")
-    except Problem as error:
-        return Verdict(name, "missing" if isinstance(error, Missing) else "problem", str(error))
+    except Problem as problem:
+        return Verdict(name, problem.state, str(problem))
+
+
+# ---- calls to Slack
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The account of a token, with what else Slack's answer says."""
+
+    team: str
+    name: str
+    bot: str
+    """Id of the bot; empty for a person."""
+    scopes: frozenset[str] | None
+    """The scopes that the token was granted; None = Slack did not say."""
+    ahead_s: float | None
+    """Seconds by which this machine's clock is ahead of Slack's; None = Slack did not say."""
+
+    def lacking(self, needed: Sequence[Permission]) -> list[str]:
+        """Return the needed scopes that it lacks; none if Slack did not say."""
+        return [p.scope for p in needed if self.scopes is not None and p.scope not in self.scopes]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Slack's greeting of a socket."""
+
+    connections: int
+    """Sockets of this app that are open now, including this one."""
+    app: str
+
+
+def slack_client(settings: Settings, session: aiohttp.ClientSession, token: str) -> SlackClient:
+    """Return a client that tries once, because the doctor reports failures at once."""
+    once = settings.slack.model_copy(update={"retry_attempts": 0, "page_size": 999})
+    return connect(session, token, settings.endpoints.slack_api_url, once)
+
+
+async def account(client: SlackClient, variable: str) -> Account:
+    """Return the account of a token. `variable` is the name of its setting."""
+    with _explain_errors(client, variable):
+        response = await client.web.auth_test()
+    now = time.time()
+    headers = {str(name).lower(): str(value) for name, value in response.headers.items()}
+    granted = headers.get("x-oauth-scopes")
+    return Account(
+        team=str(response.get("team") or ""),
+        name=str(response.get("user") or ""),
+        bot=str(response.get("bot_id") or ""),
+        scopes=None if granted is None else frozenset(s.strip() for s in granted.split(",")),
+        ahead_s=_ahead(headers.get("date"), now),
+    )
+
+
+def _ahead(date: str | None, now: float) -> float | None:
+    try:
+        return now - parsedate_to_datetime(date).timestamp() if date else None
+    except ValueError:
+        return None
+
+
+async def hello(client: SlackClient, session: aiohttp.ClientSession) -> Hello:
+    """Connect one socket until Slack greets it. `client` has the app-level token.
+
+    An event that arrives in that moment is not acked, so Slack sends it again to another socket.
+    """
+    with _explain_errors(client, APP):
+        address = str((await client.call("apps.connections.open"))["url"])
+        async with asyncio.timeout(services.PATIENCE_S), session.ws_connect(address) as socket:
+            message = await socket.receive()
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            raise Problem("Slack closed the socket at once: try again in a minute.")
+        greeting: Mapping[str, Any] = message.json()
+    if greeting.get("type") != "hello":
+        code = str(greeting.get("reason") or "no proper answer")
+        raise Problem(_refusal(APP, "apps.connections.open", code, ""))
+    about = greeting.get("connection_info") or {}
+    return Hello(int(greeting.get("num_connections") or 1), str(about.get("app_id") or ""))
+
+
+async def channels(client: SlackClient) -> list[dict[str, Any]]:
+    """Return the channels that the bot can see, up to MOST_CHANNELS."""
+    found: list[dict[str, Any]] = []
+    kinds = "public_channel,private_channel"
+    with _explain_errors(client, BOT):
+        async for channel in client.pages(
+            "conversations.list", "channels", types=kinds, exclude_archived="true"
+        ):
+            found.append(channel)
+            if len(found) == MOST_CHANNELS:
+                break
+    return found
+
+
+async def messages(client: SlackClient, channel: str, limit: int) -> tuple[int, bool]:
+    """Return how many of `limit` messages one call gives, and whether there are more."""
+    with _explain_errors(client, BOT):
+        body = await client.call("conversations.history", channel=channel, limit=limit)
+    return len(body.get("messages") or ()), bool(body.get("has_more"))
+
+
+async def app_of_bot(client: SlackClient, bot: str) -> str:
+    """Return the id of the app that a bot belongs to; empty if Slack does not return it."""
+    with _explain_errors(client, BOT):
+        try:
+            found = (await client.call("bots.info", bot=bot)).get("bot") or {}
+        except (Absent, SlackRefused):
+            return ""
+    return str(found.get("app_id") or "")
+
+
+@contextmanager
+def _explain_errors(client: SlackClient, variable: str) -> Iterator[None]:
+    """Turn the errors of a call to Slack into a Problem."""
+    try:
+        yield
+    except SlackRefused as error:
+        raise Problem(_refusal(variable, error.method, error.code, error.needed)) from None
+    except Absent as error:
+        raise Problem(_refusal(variable, "the call", str(error), "")) from None
+    except SlackApiError as error:
+        data = getattr(error.response, "data", None)
+        body = data if isinstance(data, dict) else {}
+        code = str(body.get("error") or "no proper answer")
+        raise Problem(_refusal(variable, "auth.test", code, "")) from None
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        where = urlsplit(client.web.base_url).netloc
+        why = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+        raise Problem(
+            f"Slack cannot be reached at {where} ({why}): check the network and SLACK_API_URL."
+        ) from None
+
+
+def explain_missing_scopes(scopes: Sequence[str]) -> str:
+    """Return the sentence for an app that lacks scopes, as a refused request reports it."""
+    it = "them" if len(scopes) > 1 else "it"
+    told = lacks(scopes)
+    return f"{told[0].upper()}{told[1:]}: add {it} under OAuth & Permissions and reinstall the app."
+
+
+def _refusal(variable: str, method: str, code: str, needed: str) -> str:
+    if code in _TOKEN_FAULTS:
+        return f"{variable} {_TOKEN_FAULTS[code]}"
+    if code == "missing_scope" and variable == APP:
+        return (
+            f"{APP} lacks {needed or 'connections:write'}: make a new one, then `assistant setup`."
+        )
+    if code == "missing_scope":
+        return explain_missing_scopes(scopes_in(needed))
+    if code == "ratelimited":
+        return "Slack allows no more calls just now: try again in a minute."
+    if code == "too_many_websockets":
+        return f"{MOST_SOCKETS} sockets are open, Slack's limit: stop another `assistant serve`."
+    if code == "no proper answer":
+        return f"Slack gave no proper answer to {method}: try again in a minute."
+    return f"Slack refused {method}: look up {code} at docs.slack.dev/reference/methods."
+
+
+# ---- the app in Slack
+
+
+FEW = 15
+"""Messages for each call that a distributed app gets (docs.slack.dev/apis/web-api/rate-limits)."""
+SKEW_S = 60.0
+"""Clock difference that is a problem; from 300 s on Slack's signatures are refused."""
+SECRET = "SLACK_CLIENT_SECRET"
+NO_CODE = "a-code-of-nobody"
+"""Slack refuses it only after it knows the client."""
+_LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
 def _seen(found: T | None, check: str) -> T:
@@ -140,43 +308,6 @@ def _seen(found: T | None, check: str) -> T:
     if found is None:
         raise Unchecked(f"see {check}")
     return found
-
-
-async def check_installed(settings: Settings, session: aiohttp.ClientSession) -> list[Verdict]:
-    """Check an app that several workspaces install."""
-    each: list[Installed] = []
-
-    async def workspaces() -> str:
-        each.extend(await find_installed(settings))
-        if each:
-            return f"{len(each)} installed the app"
-        public = (settings.serve.public_url or "").rstrip("/")
-        return f"none installed the app yet: open {public}/slack/install while `serve` runs"
-
-    verdicts = [
-        await _judge("install", check_client(settings)),
-        await _judge("events", _events(settings, session)),
-        await _judge("workspaces", workspaces()),
-    ]
-    own = (check_workspace(settings, settings_file(), session, one) for one in each)
-    judged = (_judge(one.id, check) for one, check in zip(each, own, strict=True))
-    return [*verdicts, *await asyncio.gather(*judged)]
-
-
-async def _events(settings: Settings, session: aiohttp.ClientSession) -> str:
-    if settings.slack.mode == "http":
-        return await signing(settings)
-    if settings.secrets.slack_app_token is None:
-        raise Missing(f"{slack.APP} is not set: run `assistant setup`.")
-    token = settings.secrets.slack_app_token.get_secret_value()
-    await slack.hello(slack.slack(settings, session, token), session)
-    return "a socket was greeted"
-
-
-async def signing(settings: Settings) -> str:
-    if settings.secrets.slack_signing_secret is None:
-        raise Missing("SLACK_SIGNING_SECRET is not set: run `assistant setup`.")
-    return "the signing secret is set; Slack's page of the app verifies the request URL"
 
 
 class SlackChecks:
@@ -189,50 +320,95 @@ class SlackChecks:
         self._listed: list[dict[str, Any]] | None = None
 
     async def examine(self) -> list[Verdict]:
+        settings = self._settings
+        if settings.slack.client_id and settings.team:
+            said = "not checked: `assistant doctor` without --team checks all installations"
+            return [Verdict("install", "unchecked", said)]
+        if settings.slack.client_id:
+            return await self._installed()
         rows = {"token": self._token, "scopes": self._scopes}
-        if self._settings.secrets.slack_user_token:
+        if settings.secrets.slack_user_token:
             rows |= {"user token": self._user_token}
-        if self._settings.slack.mode == "socket":
-            rows |= {"events": self._events, "sockets": self._sockets}
-        else:
-            rows |= {"events": partial(signing, self._settings)}
+        rows |= {"events": self._events}
+        if settings.slack.mode == "socket":
+            rows |= {"sockets": self._sockets}
         rows |= {"channels": self._channels, "clock": self._clock, "rates": self._rates}
         return [await _judge(name, check()) for name, check in rows.items()]
+
+    async def _installed(self) -> list[Verdict]:
+        """Check an app that several workspaces install."""
+        each: list[Installation] = []
+
+        async def workspaces() -> str:
+            each.extend(await find_installed(self._settings))
+            if each:
+                return f"{len(each)} installed the app"
+            public = (self._settings.serve.public_url or "").rstrip("/")
+            return f"none installed the app yet: open {public}/slack/install while `serve` runs"
+
+        verdicts = [
+            await _judge("install", check_client(self._settings)),
+            await _judge("events", self._events()),
+            await _judge("workspaces", workspaces()),
+        ]
+        judged = (_judge(_id_of(one), self._workspace(one, settings_file())) for one in each)
+        return [*verdicts, *await asyncio.gather(*judged)]
+
+    async def _workspace(self, each: Installation, path: Path | None) -> str:
+        """Check one installation: its token, its permissions, its settings and its storage."""
+        id = _id_of(each)
+        client = slack_client(self._settings, self._session, str(each.bot_token))
+        found = await account(client, f"The token of {id}")
+        if absent := found.lacking(bot_permissions(self._settings)):
+            raise Problem(f"In {found.team} {lacks(absent)}: install it there again.")
+        if each.is_enterprise_install:
+            return f"the organization {found.team}; each of its workspaces has its own storage"
+        try:
+            own = for_team(self._settings, id, path)
+        except SettingsError as error:
+            raise Problem(str(error)) from None
+        return f"@{found.name} in {found.team}; {await services.database(own)}"
 
     def _client(self, variable: str) -> SlackClient:
         secret: SecretStr | None = getattr(self._settings.secrets, variable.lower())
         if secret is None:
             raise Missing(f"{variable} is not set: run `assistant setup`.")
-        return slack.slack(self._settings, self._session, secret.get_secret_value())
+        return slack_client(self._settings, self._session, secret.get_secret_value())
 
     async def _token(self) -> str:
-        self._account = account = await slack.account(self._client(slack.BOT), slack.BOT)
-        return f"@{account.name} in {account.team}"
+        self._account = found = await account(self._client(BOT), BOT)
+        return f"@{found.name} in {found.team}"
 
     async def _scopes(self) -> str:
         needed = bot_permissions(self._settings)
-        _hold(_seen(self._account, "token").scopes, needed)
+        _hold(_seen(self._account, "token"), needed)
         return f"all {len(needed)} that are needed"
 
     async def _user_token(self) -> str:
-        account = await slack.account(self._client(slack.USER), slack.USER)
-        _hold(account.scopes, user_permissions(self._settings))
-        return f"searches as {account.name}"
+        found = await account(self._client(USER), USER)
+        _hold(found, user_permissions(self._settings))
+        return f"searches as {found.name}"
 
     async def _events(self) -> str:
-        self._hello = greeting = await slack.hello(self._client(slack.APP), self._session)
-        account = _seen(self._account, "token")
-        app = await slack.app_of_bot(self._client(slack.BOT), account.bot)
+        if self._settings.slack.mode == "http":
+            if self._settings.secrets.slack_signing_secret is None:
+                raise Missing("SLACK_SIGNING_SECRET is not set: run `assistant setup`.")
+            return "the signing secret is set; Slack's page of the app verifies the request URL"
+        self._hello = greeting = await hello(self._client(APP), self._session)
+        if self._settings.slack.client_id:  # each installation brings a token of its own
+            return "a socket was greeted"
+        bot = _seen(self._account, "token").bot
+        app = await app_of_bot(self._client(BOT), bot)
         if app and greeting.app and app != greeting.app:
             raise Problem(
-                f"{slack.APP} is of the app {greeting.app}, {slack.BOT} of {app}: "
+                f"{APP} is of the app {greeting.app}, {BOT} of {app}: "
                 "run `assistant setup` with the tokens of one app."
             )
         return "a socket was greeted"
 
     async def _sockets(self) -> str:
         others = _seen(self._hello, "events").connections - 1
-        wanted, most = self._settings.slack.sockets, slack.MOST_SOCKETS
+        wanted, most = self._settings.slack.sockets, MOST_SOCKETS
         if others + wanted > most and others != wanted:  # as many as wanted: `serve` is running
             raise Problem(
                 f"{others} sockets are open and Slack allows {most}: stop another "
@@ -242,7 +418,7 @@ class SlackChecks:
 
     async def _channels(self) -> str:
         name = _seen(self._account, "token").name
-        self._listed = listed = await slack.channels(self._client(slack.BOT))
+        self._listed = listed = await channels(self._client(BOT))
         rules = self._settings.policy.channels
         asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
         absent = [c for c in listed if not c.get("is_member") and _is_named(c, asked)]
@@ -272,7 +448,7 @@ class SlackChecks:
         joined = [str(c.get("id")) for c in listed if c.get("is_member")]
         # a distributed app has one call a minute
         for channel in joined[: 1 if said == "distributed" else 3]:
-            count, more = await slack.messages(self._client(slack.BOT), channel, FEW + 5)
+            count, more = await messages(self._client(BOT), channel, FEW + 5)
             if more:
                 break
         else:
@@ -286,12 +462,12 @@ class SlackChecks:
         return f"as of an app that is {said}"
 
 
-def _hold(granted: frozenset[str] | None, needed: Sequence[Permission]) -> None:
+def _hold(found: Account, needed: Sequence[Permission]) -> None:
     """Raise a Problem if a required scope was not granted."""
-    if granted is None:
+    if found.scopes is None:
         raise Unchecked("Slack did not say what the token was granted")
-    if missing := [p.scope for p in needed if p.scope not in granted]:
-        raise Problem(slack.explain_missing_scopes(missing))
+    if missing := found.lacking(needed):
+        raise Problem(explain_missing_scopes(missing))
 
 
 def _is_named(channel: dict[str, Any], patterns: Sequence[str]) -> bool:
@@ -300,21 +476,6 @@ def _is_named(channel: dict[str, Any], patterns: Sequence[str]) -> bool:
     return channel.get("id") in patterns or any(
         fnmatchcase(name, pattern.removeprefix("#")) for pattern in patterns
     )
-
-
-SECRET = "SLACK_CLIENT_SECRET"
-NO_CODE = "a-code-of-nobody"
-"""Slack refuses it only after it knows the client."""
-_LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """A workspace, or an organization, that installed the app."""
-
-    id: str
-    token: str
-    is_company: bool
 
 
 async def check_client(settings: Settings) -> str:
@@ -340,7 +501,9 @@ async def check_client(settings: Settings) -> str:
 
 async def know_client(settings: Settings, secret: str) -> None:
     """Ask Slack for the token of a code that nobody has: it says first who asks."""
-    web = web_client(settings.endpoints.slack_api_url, timeout=slack.PATIENCE_S, retry_handlers=[])
+    web = web_client(
+        settings.endpoints.slack_api_url, timeout=services.PATIENCE_S, retry_handlers=[]
+    )
     try:
         await web.oauth_v2_access(
             client_id=settings.slack.client_id or "", client_secret=secret, code=NO_CODE
@@ -362,37 +525,15 @@ async def know_client(settings: Settings, secret: str) -> None:
         raise Problem(f"Slack refused oauth.v2.access ({code}): try again in a minute.")
 
 
-async def find_installed(settings: Settings) -> list[Installed]:
+async def find_installed(settings: Settings) -> list[Installation]:
     """Return who installed the app. Raises Problem if the common database cannot be read."""
     try:
         async with aclosing(await Database.of(settings)) as database:
-            found = await Installations(database).all()
+            return await Installations(database).all()
     except (StoreError, SettingsError) as error:
         raise Problem(str(error)) from None
-    return [
-        Installed(
-            str(each.enterprise_id if each.is_enterprise_install else each.team_id),
-            str(each.bot_token),
-            bool(each.is_enterprise_install),
-        )
-        for each in found
-    ]
 
 
-async def check_workspace(
-    settings: Settings, path: Path | None, session: aiohttp.ClientSession, each: Installed
-) -> str:
-    """Check one installation: its token, its permissions, its settings and its storage."""
-    web = slack.slack(settings, session, each.token)
-    account = await slack.account(web, f"The token of {each.id}")
-    needed = [p.scope for p in bot_permissions(settings)]
-    absent = [s for s in needed if account.scopes is not None and s not in account.scopes]
-    if absent:
-        raise Problem(f"In {account.team} {lacks(absent)}: install it there again.")
-    if each.is_company:
-        return f"the organization {account.team}; each of its workspaces has its own storage"
-    try:
-        own = for_team(settings, each.id, path)
-    except SettingsError as error:
-        raise Problem(str(error)) from None
-    return f"@{account.name} in {account.team}; {await services.database(own)}"
+def _id_of(each: Installation) -> str:
+    """Return the id of the workspace, or of the organization, that installed the app."""
+    return str(each.enterprise_id if each.is_enterprise_install else each.team_id)

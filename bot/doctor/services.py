@@ -1,4 +1,4 @@
-"""Check Google, the stored state, and the sources that the settings name."""
+"""Check the model, Google, the stored state, and the sources that the settings name."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
+import anthropic
 import sqlalchemy as sa
 
-from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
+from bot.options import Options
 from bot.policy.policy import unknown_scope
 from bot.schedules.store import ScheduleStore
 from bot.storage.database import LOCK, Database
 from bot.tooling.data import DataTools, SheetTools, missing_credentials
-from bot.tooling.provider import Options, ToolProvider
+from bot.tooling.provider import ToolProvider
 from bot.tooling.web import WebTools
 from config.keys import keys_of
-from config.sections import ProjectSettings
+from config.sections import Models, ProjectSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
 from scopes.databases import tables
@@ -35,17 +37,39 @@ from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import Sheets
 from scopes.tool import SourceFailed, ToolError, iso
-from subagents.providers import NAMES
+from subagents.model import FAULTS, UNFINISHED, fault_of
+from subagents.providers import NAMES, NO_CREDENTIALS, ProviderNotReady, open_client
 
 K = TypeVar("K", bound=ToolProvider)
 T = TypeVar("T")
+Role = Literal["main", "fast"]
+State = Literal["ok", "problem", "missing", "unchecked"]
+
+PATIENCE_S = 10.0
+"""Seconds until a request is given up."""
+KEY = "ANTHROPIC_API_KEY"
+AGAIN = "copy it again with `assistant setup`."
 
 
-def google_checks(settings: Settings) -> Iterator[Awaitable[str]]:
-    """Yield the check of Google if anything of it is configured."""
-    google, secret = settings.google, settings.secrets.google_client_secret
-    if google.client_id or google.service_account or secret:
-        yield _google(settings)
+class Problem(Exception):
+    """Something that keeps the bot from working: one sentence that ends with what to do."""
+
+    state: State = "problem"
+
+
+class Missing(Problem):
+    """Something that has not been set up at all."""
+
+    state = "missing"
+
+
+class Unchecked(Problem):
+    """A check that could not be made, with the reason."""
+
+    state = "unchecked"
+
+    def __str__(self) -> str:
+        return f"not checked: {super().__str__()}"
 
 
 async def _google(settings: Settings) -> str:
@@ -55,7 +79,10 @@ async def _google(settings: Settings) -> str:
         found.append(await _client(settings))
     if file:
         found.append(await asyncio.to_thread(_service_account, Path(file), settings.data_dir))
-    return "; ".join([*found, *await _accounts(settings)])
+    with suppress(StoreError, SettingsError):  # the check of the database reports it
+        async with aclosing(await Database.of(settings)) as opened:
+            found.append(f"{len(await Credentials(opened).accounts())} connected")
+    return "; ".join(found)
 
 
 async def _client(settings: Settings) -> str:
@@ -92,17 +119,6 @@ def _service_account(file: Path, data_dir: Path) -> str:
     return f"service account {name}"
 
 
-async def _accounts(settings: Settings) -> list[str]:
-    """Report how many mailboxes are connected; nothing if the database fails: it has a line."""
-    try:
-        database = await Database.of(settings)
-    except (StoreError, SettingsError):
-        return []
-    async with aclosing(database):
-        count = len(await Credentials(database).accounts())
-    return [f"{count} connected"]
-
-
 MIN_FREE = 100 * 1024 * 1024
 """Bytes of free disk below which the state of requests is in danger."""
 
@@ -127,6 +143,53 @@ async def model(settings: Settings, role: Role) -> str:
     return f"{await model_answers(settings, key, role)} answers{where}"
 
 
+async def model_answers(settings: Settings, key: str | None, role: Role) -> str:
+    """Ask a model for one token; returns the model's id."""
+    model = getattr(settings.models, role)
+    base_url = settings.endpoints.anthropic_base_url
+    try:
+        client = await asyncio.to_thread(open_client, settings.models, key, base_url, PATIENCE_S)
+    except ProviderNotReady as error:
+        raise Missing(str(error)) from None
+    try:
+        await client.messages.create(
+            model=model, max_tokens=1, messages=[{"role": "user", "content": "Say: ok"}]
+        )
+    except FAULTS as error:
+        where = urlsplit(str(client.base_url)).netloc
+        raise Problem(_model_problem(error, role, settings.models, where)) from None
+    finally:
+        await client.close()
+    return str(model)
+
+
+def _model_problem(error: Exception, role: Role, models: Models, where: str) -> str:
+    """Say what to do about an error of a model."""
+    status = error.status_code if isinstance(error, anthropic.APIStatusError) else 0
+    model, own = getattr(models, role), models.provider == "anthropic"
+    name = "The model API" if own else NAMES[models.provider]
+    if not own and (status == 401 or isinstance(error, NO_CREDENTIALS)):
+        return f"{name} does not know the credentials ({error}): renew them."[:400]
+    told = {
+        401: f"{KEY} is not valid: {AGAIN}",
+        403: f"{KEY} may not use {model}: allow it there, or change models.{role}.",
+        404: f"There is no model {model}: fix models.{role} in assistant.yaml.",
+    }
+    if not own:
+        told[403] = f"The account may not use {model} on {name}: allow it there."
+        fix = f"fix models.{role} or its region."
+        told[404] = f"{name} has no model {model} in {models.region}: {fix}"
+    if status in told:
+        return told[status]
+    if isinstance(error, UNFINISHED):
+        check = ", ANTHROPIC_BASE_URL and models.base_url" if own else " and models.region"
+        return f"{name} cannot be reached at {where}: check the network{check}."
+    fault = fault_of(error)
+    if fault.retry:
+        return f"{name} takes no calls just now ({fault.reason}): try again in a minute."
+    return f"{name} refused {model} ({fault.reason}): check `models` and your account there."
+
+
 async def key(settings: Settings) -> str:
     """Check for a key that encrypts stored data; the key file is created at first use."""
     try:
@@ -143,9 +206,11 @@ async def database(settings: Settings) -> str:
     """Check whether the state can be stored; create or update the tables, as every command does."""
     try:
         async with aclosing(await Database.of(settings)) as opened:
-            if settings.database_url:
-                return await _server(opened)
-            return await _file(opened, settings.data_dir)
+            if not settings.database_url:
+                return await _file(opened, settings.data_dir)
+            query = sa.select(sa.func.current_setting("server_version").label("version"))
+            (row,) = await opened.read(query)
+            return f"Postgres {row.version}, {opened.where}"
     except (StoreError, SettingsError) as error:
         raise Problem(str(error)) from None
     except sa.exc.ProgrammingError as error:
@@ -206,12 +271,6 @@ def find_server(folder: Path) -> str | None:
     return None
 
 
-async def _server(opened: Database) -> str:
-    query = sa.select(sa.func.current_setting("server_version").label("version"))
-    (row,) = await opened.read(query)
-    return f"Postgres {row.version}, {opened.where}"
-
-
 OPERATOR = Options(model="claude")
 """Sources are opened as `ask` opens them, including the operator's own token."""
 READ_S = 25.0
@@ -225,6 +284,9 @@ NOBODY = "nobody in Slack may read it: name readers"
 
 def source_checks(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
     """Yield name and check of each kind of source that is configured."""
+    google = settings.google
+    if google.client_id or google.service_account or settings.secrets.google_client_secret:
+        yield "google", _google(settings)
     if settings.data.databases:
         yield "databases", _databases(settings)
     if settings.data.sheets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -11,21 +12,36 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
+from bot.citations import CITED
 from bot.errors import SetupError
+from bot.mailbox.accounts import OPERATOR
+from bot.mailbox.actions import Correction, Corrections
+from bot.reports.documents import (
+    AnswerDocument,
+    PanelReport,
+    SweepReport,
+    TriageReport,
+    parse_document,
+)
+from bot.runs.store import Store
+from bot.storage.database import Database
+from bot.storage.requests import Rating, RequestQueue
+from bot.storage.tables import StoredRun
 from subagents.contracts import NEEDS_ACTION, Severity, State
+from subagents.result import Finding
 
 FILES = ("cases.yaml", "cases.jsonl")
 """Names of the file of cases in a folder: a YAML list, or one JSON object a line."""
-PATHS = ("slack_export", "mbox", "folder")
-"""Sources that are one file or folder; a relative path begins at the folder of the suite."""
 Task = Literal["ask", "sweep", "triage", "review"]
 T = TypeVar("T")
 Words = str | tuple[str, ...]
@@ -36,27 +52,33 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
-def _several(value: object) -> object:
-    return [value] if isinstance(value, str | Path) else value
+def _from_folder(path: Path, info: ValidationInfo) -> Path:
+    """Return where a path leads: a relative one begins at the folder of the suite."""
+    return path if info.context is None else info.context / path
 
 
-def _written(value: object) -> object:
-    """Return a day or time, which YAML reads as one, as it is written."""
-    return value.isoformat() if isinstance(value, date) else value
+Place = Annotated[Path, AfterValidator(_from_folder)]
+Places = Annotated[
+    tuple[Place, ...], BeforeValidator(lambda v: [v] if isinstance(v, str | Path) else v)
+]
+"""One or several."""
+Written = Annotated[
+    str | None, BeforeValidator(lambda v: v.isoformat() if isinstance(v, date) else v)
+]
+"""A day or time as it is written, though YAML reads it as one."""
 
 
 class Sources(_Part):
     """What is read; as the options of `assistant ask` and `assistant triage`."""
 
     sample: bool = False
-    slack_export: Path | None = None
-    mbox: Path | None = None
+    slack_export: Place | None = None
+    mbox: Place | None = None
     reader: str | None = None
-    database: Annotated[tuple[Path, ...], BeforeValidator(_several)] = ()
-    """One or several."""
-    folder: Path | None = None
+    database: Places = ()
+    folder: Place | None = None
     as_user: str | None = None
-    as_of: Annotated[str | None, BeforeValidator(_written)] = None
+    as_of: Written = None
     since: str | None = None
 
 
@@ -107,7 +129,7 @@ class Job(_Part):
     question: str = ""
     channels: tuple[str, ...] = ()
     """Of a sweep: names or globs."""
-    material: Path | None = None
+    material: Place | None = None
     """Of a review."""
     profile: str = "code"
     """Of a review."""
@@ -156,7 +178,7 @@ def load_folder(folder: Path, name: str = "") -> Suite:
         raise SetupError(
             "no_cases", f"{folder} has no {FILES[0]}.", "docs/evaluation.md shows what it holds."
         )
-    cases = [_placed(case, folder) for case in _cases(path)]
+    cases = list(_cases(path, folder))
     twice = [case.id for n, case in enumerate(cases) if case.id in {c.id for c in cases[:n]}]
     if twice or not cases:
         what = f"the id {twice[0]!r} twice" if twice else "no case"
@@ -164,7 +186,7 @@ def load_folder(folder: Path, name: str = "") -> Suite:
     return Suite(name or folder.absolute().name, tuple(cases))
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path, folder: Path | None = None) -> Iterator[Case]:
     try:
         text = path.read_text("utf-8")
         lines = filter(str.strip, text.splitlines())
@@ -174,7 +196,7 @@ def _cases(path: Path) -> Iterator[Case]:
         raise SetupError("bad_cases", f"{path} cannot be read: {why}.", "") from None
     for number, each in enumerate(read if isinstance(read, list) else [read], 1):
         try:
-            yield Case.model_validate(each)
+            yield Case.model_validate(each, context=folder)
         except ValidationError as error:
             raise SetupError("bad_cases", _fault(path, number, each, error), "") from None
 
@@ -188,16 +210,6 @@ def _fault(path: Path, number: int, case: object, error: ValidationError) -> str
         return f"The case {named} in {path} has the unknown key {key!r}."
     what = first["msg"].removeprefix("Value error, ")
     return f"The case {named} in {path} is wrong: {f'{key}: ' if key else ''}{what}."
-
-
-def _placed(case: Case, folder: Path) -> Case:
-    """Return the case with its paths from the folder on."""
-    given = {name: getattr(case.sources, name) for name in PATHS}
-    paths: dict[str, Any] = {n: folder / path for n, path in given.items() if path is not None}
-    paths["database"] = tuple(folder / path for path in case.sources.database)
-    material = folder / case.material if case.material else None
-    sources = case.sources.model_copy(update=paths)
-    return case.model_copy(update={"sources": sources, "material": material})
 
 
 def write_cases(cases: Sequence[Case], folder: Path) -> Path:
@@ -375,3 +387,139 @@ def _read(data: Path, name: str, kind: type[T]) -> T:
     except ValidationError as error:
         why = error.errors()[0].get("msg")
         raise SetupError("bad_data", f"{path} is wrong: {why}.", "") from None
+
+
+# ---- cases from stored runs: what people rated, and what they corrected in a digest
+
+
+GOOD, BAD = "good", "bad"
+RATINGS = 10_000
+"""Latest ratings among which those of the run are looked for."""
+
+
+async def cases_of_run(database: Database, run_id: str, rating: str | None) -> list[Case]:
+    """Return cases with what was right or wrong in a run. Raises SetupError if nothing tells."""
+    run = await Store(database).run(run_id)
+    if run.result is None:
+        raise SetupError("no_result", f"The run {run.id} has no result.", "Take another run.")
+    ratings = [r for r in await RequestQueue(database).ratings(RATINGS) if r.run == run.id]
+    document = parse_document(run.result)
+    rating = rating or _rating(ratings)
+    if isinstance(document, TriageReport):
+        corrections = await Corrections(database).all(run.requester or OPERATOR)
+        cases = list(_triage_cases(run, document, corrections, rating))
+    elif rating is None:
+        hint = "Say whether it was: --as good, or --as bad."
+        raise SetupError("not_rated", f"Nobody has rated the run {run.id}.", hint)
+    elif isinstance(document, SweepReport):
+        cases = list(_sweep_cases(run, document)) if rating == GOOD else []
+    elif isinstance(document, PanelReport):
+        cases = list(_panel_cases(run, document)) if rating == GOOD else []
+    else:
+        cases = list(_answer_cases(run, document, rating, _note(ratings)))
+    if not cases:
+        what = f"Nothing in the run {run.id} says what would have been right."
+        raise SetupError("no_case", what, "Write the case by hand: docs/evaluation.md.")
+    return cases
+
+
+def _rating(ratings: Sequence[Rating]) -> str | None:
+    """Return what most people say; None if nobody does, or as many say the other."""
+    votes = Counter(each.value for each in ratings)
+    if votes[GOOD] == votes[BAD]:
+        return None
+    return GOOD if votes[GOOD] > votes[BAD] else BAD
+
+
+def _note(ratings: Sequence[Rating]) -> str:
+    """Return the reasons that people gave."""
+    given = [": ".join(filter(None, (each.reason, each.comment))) for each in ratings]
+    return "; ".join(dict.fromkeys(filter(None, given)))
+
+
+def _answer_cases(
+    run: StoredRun, document: AnswerDocument, rating: str, note: str
+) -> Iterator[Case]:
+    """Yield the question: a good answer's sources must be cited, a bad one's words not said."""
+    items = cited_items(document)
+    expected = Expected(cites=tuple(items))
+    if rating == BAD:
+        said = [CITED.sub("", each.text).strip() for each in document.statements]
+        expected = Expected(omits=tuple(said) or (document.answer,))
+    if rating == BAD or items:
+        job = Job(question=run.question, sources=_sources(run))
+        yield _case(run, job, run.id, "", expected, note)
+
+
+def _sweep_cases(run: StoredRun, document: SweepReport) -> Iterator[Case]:
+    """Yield each thread with its state."""
+    channels = tuple(run.args.get("channels") or [s.item for s in document.sections])
+    job = Job(task="sweep", channels=channels, sources=_sources(run))
+    for section in document.sections:
+        for finding in section.findings:
+            for thread in finding.threads or finding.evidence[:1]:
+                item = f"{section.item}/{thread.partition('/')[2]}"
+                yield _case(run, job, item, item, Expected(state=finding.state))
+
+
+def _panel_cases(run: StoredRun, document: PanelReport) -> Iterator[Case]:
+    """Yield each confirmed finding, which is known again by its quote."""
+    material = Path(str(run.args["source"]))
+    job = Job(task="review", material=material, profile=document.profile)
+    for each in document.findings:
+        if each.outcome == "confirmed" and each.quotes:
+            expected = Expected(says=(each.quotes[0],))
+            yield _case(run, job, f"{run.id}/{each.id}", "", expected, each.claim)
+
+
+def _triage_cases(
+    run: StoredRun, document: TriageReport, corrections: Sequence[Correction], rating: str | None
+) -> Iterator[Case]:
+    """Yield the threads that were corrected; of a good digest also all others."""
+    job = Job(task="triage", sources=_sources(run))
+    for verdict in document.verdicts:
+        fixed = {c.field: c.value for c in reversed(corrections) if c.thread == verdict.thread_id}
+        right: dict[str, Any] = dict(fixed)
+        if rating == GOOD:
+            right = {"asked_of_me": verdict.asked_of_me, "priority": verdict.priority} | right
+        if (asked := right.pop("asked_of_me", None)) is not None:
+            right |= {"asked": str(asked).lower() == "true"}
+        if right:
+            id = verdict.thread_id
+            yield _case(run, job, id, id, Expected(**right), verdict.subject)
+
+
+def _case(run: StoredRun, job: Job, id: str, item: str, expected: Expected, note: str = "") -> Case:
+    note = note or f"from the run {run.id}"
+    return Case(**dict(job), id=id, item=item, expected=expected, note=note)
+
+
+def _sources(run: StoredRun) -> Sources:
+    """Return what the run read; nothing but its day if it read the live workspace."""
+    args = run.args
+    of_files = args.get("sample") or args.get("slack_export")
+    return Sources(
+        sample=bool(args.get("sample")),
+        slack_export=args.get("slack_export"),
+        mbox=args.get("mbox"),
+        reader=args.get("me"),
+        database=args.get("databases", ()),
+        folder=args.get("folder"),
+        as_user=args.get("as_user") if of_files else None,
+        as_of=args.get("as_of") or run.started.isoformat(),
+        since=args.get("since"),
+    )
+
+
+def cited_items(document: AnswerDocument) -> list[str]:
+    """Return the ids of the items that an answer rests on, each once."""
+    findings = {f.id: f for result in document.subagents for f in result.findings}
+    cited = [id for statement in document.statements for id in statement.findings]
+    items = [item for id in cited if id in findings for item in items_of(findings[id])]
+    items += [document.looked_up[id].item for id in cited if id in document.looked_up]
+    return list(dict.fromkeys(items))
+
+
+def items_of(finding: Finding) -> list[str]:
+    """Return the ids of the items and threads that a finding is about."""
+    return [*finding.evidence, *finding.threads]

@@ -10,15 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from bot.citations import CITED
-from bot.evaluation.cases import Case, Expected, Words
-from bot.reports.documents import (
-    AnswerDocument,
-    Document,
-    PanelReport,
-    SweepReport,
-    ThreadVerdict,
-    TriageReport,
-)
+from bot.evaluation.cases import Case, Expected, Words, cited_items, items_of
+from bot.reports.documents import Document, PanelReport, SweepReport, ThreadVerdict, TriageReport
 from subagents.contracts import NEEDS_ACTION
 from subagents.result import Finding, SubagentResult
 
@@ -96,29 +89,16 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
     return replace(seen, text=document.answer, cited=frozenset(cited_items(document)))
 
 
-def cited_items(document: AnswerDocument) -> list[str]:
-    """Return the ids of the items that an answer rests on, each once."""
-    findings = {f.id: f for result in document.subagents for f in result.findings}
-    cited = [id for statement in document.statements for id in statement.findings]
-    items = [item for id in cited if id in findings for item in _items(findings[id])]
-    items += [document.looked_up[id].item for id in cited if id in document.looked_up]
-    return list(dict.fromkeys(items))
-
-
 def _of_sweep(seen: Observation, report: SweepReport) -> Observation:
     flagged, judged = set[str](), set[str]()
     for section in report.sections:
         if section.status == "complete":
             judged.add(section.item)
         for each in section.findings:
-            items = {f"{section.item}/{id.partition('/')[2]}" for id in _items(each)}
+            items = {f"{section.item}/{id.partition('/')[2]}" for id in items_of(each)}
             judged |= items
             flagged |= items if each.state in NEEDS_ACTION else set()
     return replace(seen, flagged=frozenset(flagged), judged=frozenset(judged))
-
-
-def _items(finding: Finding) -> list[str]:
-    return [*finding.evidence, *finding.threads]
 
 
 def observe_context(
@@ -127,7 +107,7 @@ def observe_context(
     """Return what one context says that read everything; `names` are those of channels by id."""
 
     def items(finding: Finding) -> set[str]:
-        parts = (id.partition("/") for id in _items(finding))
+        parts = (id.partition("/") for id in items_of(finding))
         if not names:
             return {thread for thread, _, _ in parts}
         return {f"{names.get(channel, channel)}/{ts}" for channel, _, ts in parts}
@@ -138,7 +118,7 @@ def observe_context(
         flagged=frozenset(i for f, ids in found if f.state in NEEDS_ACTION for i in ids),
         judged=frozenset(i for _, ids in found for i in ids),
         text=result.text,
-        cited=frozenset(i for f, _ in found for i in _items(f)),
+        cited=frozenset(i for f, _ in found for i in items_of(f)),
         denied=denied,
         claims=len(found) + len(result.unsupported),
         unsupported=len(result.unsupported),

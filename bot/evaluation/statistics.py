@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -152,11 +152,8 @@ def differences(
     """Compare two systems over the cases that both have."""
     other = {each.case: each for each in theirs}
     pairs = [(each, other[each.case]) for each in ours if each.case in other]
-    groups: dict[str, Callable[[CaseResult], bool]] = {"all": lambda each: True}
-    if any(each.needed is not None for each, _ in pairs):
-        groups["answer yes"] = lambda each: each.needed is True
-        groups["answer no"] = lambda each: each.needed is False
-    parts = {name: [pair for pair in pairs if belongs(pair[0])] for name, belongs in groups.items()}
+    yes, no = ([pair for pair in pairs if pair[0].needed is each] for each in (True, False))
+    parts = {"all": pairs, "answer yes": yes, "answer no": no}
     return [_difference(against, name, part) for name, part in parts.items() if part]
 
 

@@ -238,7 +238,7 @@ class RequestHandler:
             private=bool(done.withheld),
         )
         if not done.is_lost:
-            await ask.record_delivery()
+            await ask.reports.record_delivery()
         if isinstance(document, PanelReport) and document.alarms:
             report = partial(self._report_alarms, request, document.alarms)
             await self.delivery.once(live, "alarms", list[str], report)
@@ -304,7 +304,7 @@ class RequestHandler:
             more=partial(self._more, request),
         )
         work = Ask(context, live.run, asked)
-        live.listeners.insert(0, lambda event: links.update(work.links()))
+        live.listeners.insert(0, lambda event: links.update(work.citable.links()))
         return work
 
     async def _wait(

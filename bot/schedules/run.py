@@ -42,7 +42,7 @@ from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from bot.storage.tables import budgets
 from bot.tasks.ask import Ask
 from bot.tasks.base import NOBODY, Request, Requester
-from bot.tasks.reports import inbox_triage, report_words, triage_label
+from bot.tasks.reports import inbox_triage, report_words
 from bot.tasks.sweep import Sweep
 from bot.tasks.triage import Triage
 from config.schedules import Schedule
@@ -631,7 +631,7 @@ class OccurrenceRunner:
             statements=statements,
             cited=sum(bool(each.findings) for each in statements),
             links=links,
-            label=triage_label(request, task).to_json(),
+            label=task.label.to_json(),
             title=plan.name,
             notes=list(plan.notes),
         )

@@ -68,7 +68,7 @@ from bot.storage.database import Database, RetryingDatabase, only_process
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
 from bot.storage.run_index import Names
-from bot.terminal import DONE, WRONG_USE, errors_reported, tell
+from bot.terminal import DONE, WRONG_USE, tell
 from bot.tooling.provider import toolkit_of
 from config.sections import RetentionSettings
 from config.settings import Settings, load_settings, settings_file
@@ -473,7 +473,7 @@ def run_serve(
 
     `opened`: the page is opened in a browser.
     """
-    with errors_reported(False), ExitStack() as stack:
+    with ExitStack() as stack:
         settings, sample = load_settings(), None
         own: dict[str, object] = {} if port is None else {"port": port}
         if page_port is not None:  # a newcomer looks at the page, not at the log

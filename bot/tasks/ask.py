@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import ClassVar
 
@@ -280,7 +280,13 @@ class Ask:
         try:
             await record_task(self)
             key = f"{self.run.id}/opening"
-            self.sources = await self.run.once(key, ResolvedSources, self._resolve)
+            resolve = partial(
+                resolve_sources,
+                *(self.run, self.request, self.app.lists),
+                earlier=list(self.earlier.values()),
+                tools=self.parent_tools(),
+            )
+            self.sources = await self.run.once(key, ResolvedSources, resolve)
             self.intent = replace(self.request.intent, named=frozenset(self.sources.named))
             others = {*self.request.here, *self.sources.aside}
             self.delegation.named = self.sources.handles.keys() - others
@@ -290,12 +296,6 @@ class Ask:
             self.done = ParentRun(Ending("tool_error", reason=crash_text("the parent", error)))
         self._stream(self.citations.close())
         return self._document()
-
-    async def _resolve(self) -> ResolvedSources:
-        earlier = list(self.earlier.values())
-        return await resolve_sources(
-            self.run, self.request, self.app.lists, earlier, self.parent_tools()
-        )
 
     def parent_tools(self) -> list[str]:
         """Return the names of the parent's own tools."""
@@ -458,17 +458,10 @@ class Ask:
         self.citations.drop()
         self.run.emit(AnswerRestarted())
 
-    def links(self) -> dict[str, list[str]]:
-        return self.citable.links()
-
-    async def record_delivery(self) -> None:
-        """Record that the answer was delivered."""
-        await self.reports.record_delivery()
-
     def _document(self) -> Answer:
         done, report = self.done, self.reports.report
         every = list(self.fanout.results.values())
-        known = self.links()
+        known = self.citable.links()
         of_report = {each.id for each in report.subagents} if report else set()
         results = [r for r in every if r.id not in of_report]
         text = self.allowed.defang(answer_text(results, done, self.citable))
@@ -479,7 +472,8 @@ class Ask:
         said = cited_statements(text, known)
         cited = sorted(known.keys() & ids_in(text))
         shown = {i: known[i] for i in (filter(known.get, known) if report else cited)}
-        usage, cost = self._total(every, done)
+        reports, cost = self.reports.task.spent if self.reports.task else (Usage(), 0.0)
+        usage, cost = total(every, done.usage + reports, sum_usd(done.cost_usd, cost))
         label = self.request.label.join(self.reading.label).join(join_labels(every))
         coverage = self._coverage(results)
         status = whole_or_partial(status_of(results, done), coverage)
@@ -524,13 +518,6 @@ class Ask:
         read = dict.fromkeys(id.partition("/")[0] for id in ids)
         named = {id: titles.get(id, "") for id in read}
         return {id: t for id, t in named.items() if t.startswith("#") or id in self.sources.handles}
-
-    def _total(
-        self, results: Sequence[SubagentResult], done: ParentRun
-    ) -> tuple[Usage, float | None]:
-        task = self.reports.task
-        usage, cost = task.spent if task else (Usage(), 0.0)
-        return total(results, done.usage + usage, sum_usd(done.cost_usd, cost))
 
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         found = coverage_of(results)

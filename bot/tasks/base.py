@@ -6,25 +6,26 @@ that was killed goes on when the same task works again over what its steps retur
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
 from bot.citations import CitationIndex, beginning, drop_unknown, ids_in
-from bot.reports.documents import STATUSES, Gap, LookedUp, ReadTotals, RunCoverage
+from bot.reports.documents import STATUSES, Gap, LookedUp, ReadTotals, RunCoverage, TokenUsage
 from bot.slack.people import Person
 from bot.storage.database import Database
 from config.prompts import prompt
 from config.sections import LimitSettings
 from config.settings import Settings
-from config.words import current, phrase
+from config.words import ENGLISH, current, in_language, phrase
 from scopes.clean import printable
 from scopes.effects import Handles
 from scopes.intent import UNASKED, Intent
@@ -239,10 +240,12 @@ REPORT = "report"
 """The context that writes a report's lines where a parent (`p1`) asked for the report."""
 Opening = tuple[str, Origin, str]
 """A block at the start of the parent's context: text, reason, and subagent that it shows."""
+Urgency = Callable[[SubagentResult], tuple[Any, ...]]
+R = TypeVar("R")
 
 
 @dataclass
-class ReportTask:
+class ReportTask(ABC, Generic[R]):
     """A report: subagents read its sources, and one call of the model writes its first lines.
 
     The cost of that call is reserved before the subagents start.
@@ -253,6 +256,8 @@ class ReportTask:
     request: Request
     asked_by: Fanout | None = field(default=None, kw_only=True)
     """The subagents of the parent that asked for it; None = it is all that the run does."""
+    language: str = field(default="", kw_only=True)
+    """Of the report; empty = as `report.language` says, else English."""
     kind: ClassVar[str]
     """`sweep` or `triage`: the scope that the context of the call is recorded under."""
     prompt: ClassVar[str]
@@ -263,8 +268,52 @@ class ReportTask:
             self.context, self.fanout = REPORT, self.asked_by.for_context(REPORT)
         else:
             self.context, self.fanout = "p1", Fanout(self.run, self.app.spawner(self.run))
+        self.language = self.language or self.app.settings.report.language or ENGLISH
         self.agent: Agent | None = None
         """The writer of the lines; None where code wrote them."""
+
+    async def work(self) -> R:
+        """Have the sources read by subagents, and the first lines written; return the report."""
+        if self.asked_by is None:
+            await record_task(self)
+        with in_language(self.language):
+            return await self.make()
+
+    @abstractmethod
+    async def make(self) -> R:
+        """Do the work, in the language of the report."""
+
+    def shared_fields(self) -> dict[str, Any]:
+        """Return what every report says of its run."""
+        results = self.fanout.own
+        usage, cost = total(results, *self.spent)
+        return {
+            "run_id": self.run.id,
+            "model": self.app.model_name,
+            "language": self.language,
+            "as_of": iso(self.request.window.latest),
+            "unsupported": sum(len(r.unsupported) for r in results),
+            "usage": TokenUsage(**usage.to_json()),
+            "cost_usd": cost,
+            "subagents": results,
+        }
+
+    @property
+    def label(self) -> Label:
+        """The label of the report."""
+        return self.request.label.join(join_labels(self.fanout.own))
+
+    def status(self, whole: bool, some: bool, coverage: RunCoverage) -> str:
+        """Return the status of the report: whether its sources were judged whole, or in part."""
+        if self.run.stop:
+            return "cancelled"
+        if whole and coverage.is_whole:
+            return "complete"
+        return "partial" if whole or some else "failed"
+
+    def problems(self) -> list[Gap]:
+        """Return the sources that could not be loaded."""
+        return [Gap(reason=problem) for problem in self.app.problems]
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
@@ -287,10 +336,16 @@ class ReportTask:
         """Return what the writer of the lines has used."""
         return (self.agent.usage, self.agent.cost_usd) if self.agent else (Usage(), 0.0)
 
-    def view_tokens(self, count: int) -> int:
-        """Return the maximum tokens of each of so many views."""
+    def choose_views(
+        self, results: Sequence[SubagentResult], urgency: Urgency, least: int
+    ) -> tuple[list[SubagentResult], int]:
+        """Return what the parent is shown and the maximum tokens of each view: all results, or the
+        most urgent ones if not every view can have `least` tokens."""
         limits = self.run.limits
-        return min(limits.max_result_tokens, limits.max_fanout_tokens // max(1, count))
+        room = max(1, limits.max_fanout_tokens // least)
+        shown = list(results) if len(results) <= room else sorted(results, key=urgency)[:room]
+        cap = min(limits.max_result_tokens, limits.max_fanout_tokens // max(1, len(shown)))
+        return shown, cap
 
     async def write(self, opening: Sequence[Opening], shown: Sequence[SubagentResult]) -> str:
         """Return the parent's text about these results."""
@@ -322,15 +377,6 @@ class ReportTask:
 def label_of(items: Iterable[Item], label: Label = TRUSTED) -> Label:
     """Return the label of a text that rests on these items, too."""
     return reduce(Label.join, (item.label for item in items), label)
-
-
-def most_urgent(
-    results: Sequence[SubagentResult],
-    urgency: Callable[[SubagentResult], tuple[Any, ...]],
-    room: int,
-) -> list[SubagentResult]:
-    """Return as many results as a parent has room for, urgent ones first; all if they fit."""
-    return list(results) if len(results) <= room else sorted(results, key=urgency)[: max(1, room)]
 
 
 def cited_items(citable: CitationIndex, cited: Collection[str]) -> dict[str, LookedUp]:

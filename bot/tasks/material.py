@@ -18,15 +18,7 @@ from scopes.effects import Handles
 from scopes.folders.search import SKIPPED, lines_of, pieces
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
-from scopes.tool import (
-    Item,
-    SourceFailed,
-    Tool,
-    ToolContext,
-    ToolError,
-    ToolResult,
-    tokens_of,
-)
+from scopes.tool import Item, SourceFailed, Tool, ToolContext, ToolError, ToolResult, tokens_of
 from subagents.run import Run
 
 MAX_FILE_MB = 20
@@ -245,9 +237,8 @@ def reading_context(run: Run, intent: Intent, context: str) -> ToolContext:
 async def read_through_gate(
     run: Run, ctx: ToolContext, tool: Tool, **arguments: str
 ) -> ReviewMaterial:
-    """Read one source whole with its own tool, as far as its requester may read it.
-
-    Raises MaterialRefused.
+    """Read one source whole with its own tool, as far as its requester may read it: each of its
+    items is a section. Raises MaterialRefused.
     """
     (name,) = arguments.values()
     ctx = replace(ctx, max_output_tokens=MAX_READ, key=f"{ctx.key or run.id}/material")
@@ -261,15 +252,9 @@ async def read_through_gate(
     if not isinstance(found, ToolResult):
         raise MaterialRefused(found.reason)
     scope = "web" if tool.name == "read_url" else "slack"
-    return material_of_items(name, scope, found.items, filter(None, [found.truncated]))
-
-
-def material_of_items(
-    name: str, scope: str, items: Sequence[Item], missing: Iterable[str]
-) -> ReviewMaterial:
-    """Return a thread or a page: each of its items is a section."""
-    sections = tuple((item,) for item in items if item.text.strip())
-    return ReviewMaterial(name, scope, (sections,) if sections else (), tuple(missing))
+    sections = tuple((item,) for item in found.items if item.text.strip())
+    missing = (found.truncated,) if found.truncated else ()
+    return ReviewMaterial(name, scope, (sections,) if sections else (), missing)
 
 
 def material_of_attachment(

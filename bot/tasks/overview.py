@@ -203,14 +203,13 @@ def urgency(result: SubagentResult) -> tuple[bool, str, int]:
 
 def by_urgency(results: Sequence[SubagentResult], threads: Mapping[str, str]) -> list[TriageLine]:
     """Return what to do first without a model: asked of the reader, or urgent and due."""
-    ranked = [r for r in sorted(results, key=urgency) if _is_to_do(r) and r.findings]
-    first = (r.findings[0] for r in ranked[:MAX_RELATED])
+    judged = ((r, verdict(r)) for r in sorted(results, key=urgency) if r.findings)
+    first = [
+        result.findings[0]
+        for result, v in judged
+        if v and (v.asked_of_me or (v.priority == "high" and v.deadline))
+    ]
     return [
         TriageLine(text=f.next_step or f.claim, findings=[f.id], threads=[threads[f.id]])
-        for f in first
+        for f in first[:MAX_RELATED]
     ]
-
-
-def _is_to_do(result: SubagentResult) -> bool:
-    value = verdict(result)
-    return bool(value and (value.asked_of_me or (value.priority == "high" and value.deadline)))

@@ -23,7 +23,6 @@ from bot.reports.documents import (
     PanelSpecialist,
     PanelVerdict,
     RunCoverage,
-    TokenUsage,
 )
 from bot.reports.frame import why_ended
 from bot.reports.issues import (
@@ -33,40 +32,26 @@ from bot.reports.issues import (
     panel_key,
     save_findings,
 )
-from bot.tasks.base import Opening, ReportTask, coverage_of, label_of, record_task, total
-from bot.tasks.material import (
-    MaterialRefused,
-    ReviewMaterial,
-    read_through_gate,
-    reading_context,
-)
+from bot.tasks.base import Opening, ReportTask, coverage_of, label_of, total
+from bot.tasks.material import MaterialRefused, ReviewMaterial, read_through_gate, reading_context
 from bot.tasks.overview import MAX_FIRST
 from bot.tasks.sources import PART_SHARE
 from config.panels import Profile, Specialist
 from config.prompts import prompt
-from config.words import ENGLISH, in_language, phrase
+from config.words import phrase
 from scopes.clean import printable
 from scopes.effects import Handles
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED, Label
 from scopes.notes import Notes, read_note
-from scopes.tool import Item, estimate_tokens, iso, tokens_of
+from scopes.tool import Item, estimate_tokens, tokens_of
 from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
 from subagents.budget import NANO, Amount
-from subagents.challenge import (
-    GRADES,
-    Alarm,
-    Challenge,
-    Judged,
-    Opinion,
-    compare,
-    is_stable,
-    route,
-)
+from subagents.challenge import GRADES, Alarm, Challenge, Judged, Opinion, compare, is_stable, route
 from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, VerdictsContract
 from subagents.errors import BudgetExceeded
 from subagents.evidence import normal
 from subagents.prices import Usage
-from subagents.result import SubagentResult, join_labels
+from subagents.result import SubagentResult
 from subagents.sanitizer import (
     CleanFinding,
     Material,
@@ -92,6 +77,8 @@ AROUND = 800
 EVERYBODY = "all"
 """Name of the one context that plays all specialists."""
 Phase = Literal["read", "challenge", "report"]
+SHARES: dict[Phase, float] = {"read": 0.6, "challenge": 0.3, "report": 0.1}
+"""Phase -> share of the budget; a phase that has spent its share ends with what it has."""
 OUTCOMES = ("confirmed", "disputed", "unjudged", "dropped", "merged", "withheld")
 
 
@@ -160,9 +147,10 @@ class Reading:
         silent = self.silent
         origins: dict[str, tuple[str, list[str]]] = {}
         for part, result in enumerate(results):
-            if result.value is None or result.stopped_by == "needs_context":
+            needs = result.stopped_by == "needs_context"
+            if result.value is None or needs:
                 self.silent += 1
-                self.reasons[_why(result)] = None
+                self.reasons[result.reason if needs else why_ended(result.stopped_by)] = None
                 continue
             self.read.add(part)
             given = ReviewContract.model_validate(result.value).points
@@ -197,7 +185,7 @@ class PanelStart:
 
 
 @dataclass
-class Panel(ReportTask):
+class Panel(ReportTask[PanelReport]):
     """One running panel."""
 
     kind = "panel"
@@ -206,13 +194,10 @@ class Panel(ReportTask):
     profile: Profile
     place: str
     """What a later panel on the same material is given, too; its findings are known then."""
-    language: str = ""
-    """Of the report; empty = as `report.language` says, else English."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.settings = self.app.settings.panel
-        self.language = self.language or self.app.settings.report.language or ENGLISH
         self.readings: list[Reading] = []
         self.parts: list[tuple[Item, ...]] = []
         self.texts = Material.of(self.material.items)
@@ -253,24 +238,19 @@ class Panel(ReportTask):
                 ).items
         return found
 
-    async def work(self) -> PanelReport:
+    async def make(self) -> PanelReport:
         """Have the material read, the findings judged and the first lines written."""
-        if self.asked_by is None:
-            await record_task(self)
-        with in_language(self.language):
-            start = await self.run.once(
-                f"{self.run.id}/{self.context}/start", PanelStart, self._start
-            )
-            self._plan(start)
-            shares = self.settings.shares
-            async with self._phase("read", shares.read, 1 - shares.read) as phase:
-                await self._read(phase)
-            if not self.degraded:
-                async with self._phase("challenge", shares.challenge, shares.report) as phase:
-                    await self._judge(phase)
-            async with self._phase("report", shares.report, 0) as phase, self.reserve():
-                await self._overview(phase)
-            return compare_panel(self._document(), start.known, self.texts)
+        key = f"{self.run.id}/{self.context}/start"
+        start = await self.run.once(key, PanelStart, self._start)
+        self._plan(start)
+        async with self._phase("read") as phase:
+            await self._read(phase)
+        if not self.degraded:
+            async with self._phase("challenge") as phase:
+                await self._judge(phase)
+        async with self._phase("report") as phase, self.reserve():
+            await self._overview(phase)
+        return compare_panel(self._document(), start.known, self.texts)
 
     @property
     def _key(self) -> str:
@@ -299,16 +279,18 @@ class Panel(ReportTask):
         fixed = fixed_tokens(self.material.scope, (), "review") + REFERENCE_TOKENS
         role = f"subagent_{DEFAULT_MODEL['review']}"
         one = run.model.worst(role, largest + fixed)
-        too_dear = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
+        too_dear = self._share(SHARES["read"]).nanousd < 2 * one.nanousd
         self.degraded = not limits.max_subagents or too_dear
 
     def _share(self, share: float) -> Amount:
         return Amount(int(self.budget.nanousd * share), int(self.budget.tokens * share))
 
     @asynccontextmanager
-    async def _phase(self, name: Phase, share: float, later: float) -> AsyncIterator[PanelPhase]:
+    async def _phase(self, name: Phase) -> AsyncIterator[PanelPhase]:
         """Hold what later phases may spend out of reach of this one; count what it uses."""
-        usd = self._share(1.0 if self.degraded and name == "read" else share).usd
+        begun = [phase.name for phase in self.phases] + [name]
+        later = sum(share for each, share in SHARES.items() if each not in begun)
+        usd = self._share(1.0 if self.degraded and name == "read" else SHARES[name]).usd
         phase, used = PanelPhase(name=name, share_usd=usd), self.used.setdefault(name, [])
         self.phases.append(phase)
         key = f"{self.run.id}/{self.context}/after-{name}"
@@ -543,10 +525,7 @@ class Panel(ReportTask):
             material=tuple(material),
             requester=self.run.requester,
             panel=replace(
-                panel,
-                name=specialist.name,
-                categories=categories,
-                references=reading.references,
+                panel, name=specialist.name, categories=categories, references=reading.references
             ),
         )
 
@@ -618,19 +597,16 @@ class Panel(ReportTask):
 
     def _document(self) -> PanelReport:
         results = self.fanout.own
-        usage, cost = total(results, *self.spent)
         coverage = self._coverage(results)
+        some = any(reading.read for reading in self.readings)
+        left = self.degraded or any(phase.stopped for phase in self.phases)
         agreement = self.challenge.agreement() if self.challenge else None
-        label = label_of(self.material.items, self.request.label.join(join_labels(results)))
         return PanelReport(
-            run_id=self.run.id,
-            status=self._status(coverage),
-            model=self.app.model_name,
-            language=self.language,
+            **self.shared_fields(),
+            status=self.status(some and not left, some, coverage),
             profile=self.profile.name,
             profile_version=self.profile.version,
             material=self._material(),
-            as_of=iso(self.request.window.latest),
             degraded=self.degraded,
             coverage=coverage,
             top_lines=self.lines,
@@ -642,12 +618,12 @@ class Panel(ReportTask):
                 for (kind, name), n in self.alarms.items()
             ],
             phases=self.phases,
-            unsupported=sum(len(r.unsupported) for r in results),
-            label=label.to_json(),
-            usage=TokenUsage(**usage.to_json()),
-            cost_usd=cost,
-            subagents=results,
+            label=self.label.to_json(),
         )
+
+    @property
+    def label(self) -> Label:
+        return label_of(self.material.items, super().label)
 
     def _specialist(self, reading: Reading) -> PanelSpecialist:
         return PanelSpecialist(
@@ -672,15 +648,6 @@ class Panel(ReportTask):
             read=round(read / max(1, self.material.tokens), 3),
         )
 
-    def _status(self, coverage: RunCoverage) -> str:
-        if self.run.stop:
-            return "cancelled"
-        if not any(reading.read for reading in self.readings):
-            return "failed"
-        whole = not (self.degraded or coverage.not_covered)
-        whole = whole and not any(phase.stopped for phase in self.phases)
-        return "complete" if whole else "partial"
-
     def _unread(self, reading: Reading) -> str:
         """Return how many parts of the material a specialist has not read, and why."""
         left, of = len(self.parts) - len(reading.read), len(self.parts)
@@ -689,7 +656,7 @@ class Panel(ReportTask):
 
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         cover = coverage_of(results)
-        missing = [Gap(reason=each) for each in (*self.material.missing, *self.app.problems)]
+        missing = [*(Gap(reason=each) for each in self.material.missing), *self.problems()]
         for reading in self.readings:
             left_out = (phrase("panel.reference", name=each) for each in reading.left_out)
             missing += [Gap(source=reading.specialist.name, reason=each) for each in left_out]
@@ -700,9 +667,3 @@ class Panel(ReportTask):
             told.setdefault(normal(reason), (reason, {}))[1][reading.specialist.name] = None
         missing += [Gap(source=", ".join(names), reason=reason) for reason, names in told.values()]
         return cover.model_copy(update={"not_covered": missing, "read": None})
-
-
-def _why(result: SubagentResult) -> str:
-    """Return why a specialist gave no result, in words for a reader."""
-    needs = result.stopped_by == "needs_context"
-    return result.reason if needs else why_ended(result.stopped_by)

@@ -41,7 +41,6 @@ from bot.tasks.sweep import NOBODY, Sweep
 from config.panels import load_profile
 from config.settings import SettingsError
 from config.words import ENGLISH, Text, phrase
-from scopes.label import Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import (
@@ -59,7 +58,6 @@ from subagents.contracts import NEEDS_ACTION
 from subagents.delegation import Delegation
 from subagents.errors import BriefRefused
 from subagents.events import ContextGrew
-from subagents.result import join_labels
 from subagents.run import Run
 from subagents.summary import overview
 from subagents.toolbox import ToolCall, crash_text
@@ -179,13 +177,24 @@ class Reports:
             assert isinstance(self.task, Triage)
             await self.app.mail.record_delivery(self.task.handled(self.task.reader.owner))
 
-    def check_only_one(self) -> None:
-        if self.task:
+    @classmethod
+    def of(cls, ctx: ToolContext) -> Reports:
+        """Return that of a request. Raises ToolError if it has made its report."""
+        reports = ctx.client(cls)
+        if reports.task:
             raise ToolError(ONE_REPORT)
+        return reports
 
-    def result_of(self, report: Report, label: Label) -> ToolResult:
-        self.report = report
-        return ToolResult(note="\n".join([*_summary(report), BELOW]), label=label)
+    async def make(
+        self, task: Sweep | Triage | Panel, usd: float, seconds: float, missing: Sequence[Gap] = ()
+    ) -> ToolResult:
+        """Have the report made for so much money and time; `missing`: what is not in it, too."""
+        self.task = task
+        await self.app.extend(self.run, usd, seconds)
+        self.report = report = await task.work()
+        report.coverage.not_covered += missing
+        report.status = whole_or_partial(report.status, report.coverage)
+        return ToolResult(note="\n".join([*_summary(report), BELOW]), label=task.label)
 
     def language(self, asked: str) -> str:
         """Return the language of a report: that of the settings, of the answer, of the reader."""
@@ -198,13 +207,6 @@ class Reports:
             return self.request.frame.of_days(days).window(since, until)
         except BriefRefused as refusal:
             raise ToolError(f"{refusal}.") from refusal
-
-    def mail_request(self, since: str, until: str) -> Request:
-        """Return the request with the window of its mails: of a file all, unless it says when."""
-        if not (since or until or self.app.mail):
-            return self.request
-        window = self.window(since, until, self.app.settings.triage.since_days)
-        return replace(self.request, window=window)
 
     async def choose_channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
         """Find the channels meant: those that the request names or the parent has listed.
@@ -248,8 +250,7 @@ async def sweep_channels(
     """Sweep channels for all customer issues now: a subagent each, one report below your answer.
     `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
     for a subagent. `language`: that of your answer, as a code (es)."""
-    reports = ctx.client(Reports)
-    reports.check_only_one()
+    reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings
     window = reports.window(since, until, settings.sweep.since_days)
     key, chosen = f"{ctx.key}/channels", lambda: reports.choose_channels(ctx, channels)
@@ -261,16 +262,12 @@ async def sweep_channels(
     if not made.channels:
         why = "; ".join(map(gap_text, made.missing))
         raise ToolError(f"None of them can be swept: {why}. Try list_channels.")
-    await app.extend(run, settings.limits.cost_usd, settings.sweep.time_s)
-    task = reports.task = Sweep(
+    task = Sweep(
         *(app, run, replace(reports.request, window=window), made.channels, made.tracker),
         language=reports.language(language) or ENGLISH,
         asked_by=reports.delegation.fanout,
     )
-    report = await task.work()
-    report.coverage.not_covered += made.missing
-    report.status = whole_or_partial(report.status, report.coverage)
-    return reports.result_of(report, Label.of(report.label))
+    return await reports.make(task, settings.limits.cost_usd, settings.sweep.time_s, made.missing)
 
 
 @tool(client=Reports)
@@ -285,22 +282,22 @@ async def triage_inbox(
     many threads, the newest ones."""
     from scopes.google.errors import GoogleError
 
-    reports = ctx.client(Reports)
-    reports.check_only_one()
+    reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings.triage
+    request = reports.request
+    if since or until or app.mail:  # all mails of a file, unless the request says when
+        window = reports.window(since, until, settings.since_days)
+        request = replace(request, window=window)
     try:
-        task = await inbox_triage(app, run, reports.mail_request(since, until), reports)
+        task = await inbox_triage(app, run, request, reports)
         if task is None:
             how = how_to_connect(app.settings)
             raise ToolError(phrase("mail.not_connected", how=how))
         task.limit = limit
-        reports.task = task
-        await app.extend(run, settings.budget_usd, settings.time_s)
-        report = await task.work()
+        return await reports.make(task, settings.budget_usd, settings.time_s)
     except GoogleError as error:
         reports.missing.append(str(error))
         raise ToolError(str(error)) from error
-    return reports.result_of(report, triage_label(reports.request, task))
 
 
 @tool(client=Reports)
@@ -311,8 +308,7 @@ async def review(
     answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
     changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
     incidents), or another that the request names. `language`: of your answer, as a code (es)."""
-    reports = ctx.client(Reports)
-    reports.check_only_one()
+    reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings
 
     async def read() -> ReviewMaterial:
@@ -323,14 +319,12 @@ async def review(
         material = await run.once(f"{ctx.key}/material", ReviewMaterial, read)
     except (SettingsError, MaterialRefused) as error:
         raise ToolError(str(error)) from None
-    await app.extend(run, settings.panel.budget_usd, settings.panel.time_s)
-    task = reports.task = Panel(
+    task = Panel(
         *(app, run, reports.request, material, loaded, material.name),
         language=reports.language(language),
         asked_by=reports.delegation.fanout,
     )
-    report = await task.work()
-    return reports.result_of(report, Label.of(report.label))
+    return await reports.make(task, settings.panel.budget_usd, settings.panel.time_s)
 
 
 TOOLS = (sweep_channels, triage_inbox, review)
@@ -354,16 +348,17 @@ async def inbox_triage(
     run: Run,
     request: Request,
     asked_for: Reports | None = None,
+    account: str = "",
 ) -> Triage | None:
     """Return the triage of the mailbox that the run has open; None where none is connected.
 
-    Raises GoogleError.
+    `account`: what it is known under; empty = its reader. Raises GoogleError.
     """
     if GMAIL not in names_in(run.clients):
         return None
     from bot.mailbox.actions import Correction
     from bot.mailbox.sync import new_threads
-    from bot.tasks.triage import INBOX, Reader, Triage, all_threads
+    from bot.tasks.triage import INBOX, Reader, Triage, all_threads, mailbox_label
     from scopes.google.gmail import Gmail
 
     gmail = run.clients[Gmail]
@@ -373,9 +368,9 @@ async def inbox_triage(
     state, window = app.mail, request.window
     today = (asked_for.request if asked_for else request).window.latest.date()
     reader = Reader(run.requester or address, address, today)
-    account = reader.owner
+    account = account or reader.owner
     # Before any row of the plan: its subjects are for those who may read the mailbox.
-    run.emit(ContextGrew("p1", mailbox_label(account)))
+    run.emit(ContextGrew("p1", mailbox_label(reader.owner)))
 
     async def listing() -> Sync:
         if state is None:
@@ -391,16 +386,6 @@ async def inbox_triage(
         corrections=known,
         asked_by=asked_for.delegation.fanout if asked_for else None,
     )
-
-
-def mailbox_label(owner: str) -> Label:
-    """Return the label of a mailbox itself: that it holds nothing new is a fact for its owner."""
-    return Label(True, frozenset({owner}), frozenset({"mail:inbox"}), outside=True)
-
-
-def triage_label(request: Request, task: Triage) -> Label:
-    """Return the label of a digest, an empty one too."""
-    return request.label.join(join_labels(task.fanout.own)).join(mailbox_label(task.reader.owner))
 
 
 def _summary(report: Report) -> Iterator[str]:

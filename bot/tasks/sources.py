@@ -182,7 +182,9 @@ def split(
         Share(
             replace(window, opened_from=starts[n], opened_before=starts[n + 1]),
             tuple(map(_thread_of, found[first:end])),
-            _material(found[first:end], sum(sizes[first:end]) <= max_material),
+            tuple(item for each in found[first:end] for item in each.items)
+            if sum(sizes[first:end]) <= max_material
+            else (),
             str(n + 1),
         )
         for n, (first, end) in enumerate(bounds)
@@ -194,10 +196,6 @@ def _thread_of(conversation: SlackConversation) -> ShareThread:
     assert root.at is not None, "a message has a time"
     ids = tuple(i.id for i in conversation.items if BEFORE_WINDOW not in i.notes)
     return ShareThread(root.id, root.at, ids)
-
-
-def _material(found: Sequence[SlackConversation], fits: bool) -> tuple[Item, ...]:
-    return tuple(item for each in found for item in each.items) if fits else ()
 
 
 async def seen_channels(run: Run, reader: SlackReader) -> dict[str, ChannelInfo]:

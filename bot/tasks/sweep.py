@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
 import aiohttp
@@ -22,7 +22,6 @@ from bot.reports.documents import (
     SweepReport,
     SweepResult,
     SweepSection,
-    TokenUsage,
     TopLine,
     TrackerEntry,
     TrackerSummary,
@@ -35,17 +34,19 @@ from bot.tasks.base import (
     count_statuses,
     coverage_of,
     label_of,
-    most_urgent,
-    record_task,
-    total,
-    whole_or_partial,
 )
-from bot.tasks.duplicates import is_one_issue, join_duplicates
 from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, split
-from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
+from bot.tasks.tracker import (
+    TrackerReader,
+    TrackerReading,
+    is_one_issue,
+    join_duplicates,
+    keys_in,
+    tracker_entry,
+)
 from config.prompts import prompt
-from config.words import ENGLISH, in_language, phrase
+from config.words import phrase
 from scopes.effects import Handles
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
@@ -124,21 +125,17 @@ def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ())
 
 
 def top_line(said: Statement, findings: Mapping[str, Finding]) -> TopLine:
-    """Return a top line with what code counts over the findings that it cites."""
+    """Return a top line with what code counts over the findings that it cites: each customer named
+    once, and those who are not named."""
     cited = [findings[i] for i in said.findings]
+    named = distinct([name for f in cited for name in f.customers])
     return TopLine(
         text=said.text,
         findings=list(said.findings),
-        customers=distinct_people(cited),
+        customers=len(named) + sum(f.people for f in cited if not f.customers),
         messages=sum(f.messages for f in cited),
         links=[f.links[0] for f in cited if f.links],
     )
-
-
-def distinct_people(findings: Sequence[Finding]) -> int:
-    """Count the customers of several findings, each named one once; unnamed ones are added up."""
-    named = distinct([name for f in findings for name in f.customers])
-    return len(named) + sum(f.people for f in findings if not f.customers)
 
 
 def by_count(findings: Sequence[Finding]) -> list[Statement]:
@@ -257,7 +254,7 @@ MIN_VIEW = 400
 
 
 @dataclass
-class Sweep(ReportTask):
+class Sweep(ReportTask[SweepReport]):
     """One running sweep."""
 
     kind = "sweep"
@@ -267,39 +264,29 @@ class Sweep(ReportTask):
     since: Mapping[str, datetime] = field(default_factory=dict)
     """Channel id -> beginning of its window, if not that of the request."""
     title: str = ""
-    language: str = ""
-    """Of the report; empty = as `report.language` says, else English."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.language = self.language or self.app.settings.report.language or ENGLISH
         begin, end = self.request.window.oldest, self.request.window.latest
         self.sources = [
             SweepSource(c, Window(self.since.get(c.id, begin), end)) for c in self.channels
         ]
-        self.reading = self._tracker(self.tracker) if self.tracker else None
+        title = self.app.lists.get(self.tracker or "", "")
+        reading = TrackerReading(self.tracker or "", title, self.run, self.fanout)
+        self.reading = reading if self.tracker else None
         self.tracked: dict[str, TrackerEntry | None] = {}
         """What is known of each finding's row in the tracker, by id of the finding."""
-        self.halved = set[str]()
-        """Ids of subagents whose result was too long, so that two others read a half each."""
-        self.checks = set[str]()
-        """Ids of subagents that checked findings which contradict each other."""
+        self.aside = set[str]()
+        """Ids of subagents whose result was too long, so that two others read a half each, and of
+        those that checked findings which contradict each other."""
         self.lines = Overview()
 
-    def _tracker(self, id: str) -> TrackerReading:
-        title = self.app.lists.get(id, "")
-        return TrackerReading(id, title, self.run, self.fanout)
-
-    async def work(self) -> SweepReport:
-        """Have the sources read by subagents, and the first lines written; return the report."""
-        if self.asked_by is None:
-            await record_task(self)
-        with in_language(self.language):
-            async with self.reserve():
-                await self._read()
-                await self._check_contradictions()
-                await self._overview()
-            return self._document()
+    async def make(self) -> SweepReport:
+        async with self.reserve():
+            await self._read()
+            await self._check_contradictions()
+            await self._overview()
+        return self._document()
 
     async def _read(self) -> None:
         """Read all channels, each in its own time; their order is the same in each life."""
@@ -350,7 +337,7 @@ class Sweep(ReportTask):
                 source.read[place : place + 1] = pairs = [(half, next(results)) for half in halves]
                 why = f"{result.reason}; {' and '.join(r.id for _, r in pairs)} read a half each"
                 self.fanout.results[result.id] = result.model_copy(update={"reason": why})
-                self.halved.add(result.id)
+                self.aside.add(result.id)
 
     async def _check_contradictions(self) -> None:
         """Have a new context read again what subagents tell of one issue in different states; both
@@ -366,7 +353,7 @@ class Sweep(ReportTask):
         asked = [(s, p, brief) for s, p in found if (brief := self._check_brief(s, p))]
         results = await self.fanout.run_all([brief for *_, brief in asked])
         for (source, pair, _), result in zip(asked, results, strict=True):
-            self.checks.add(result.id)
+            self.aside.add(result.id)
             if state := next((f.state for f in result.findings if f.state != "none"), None):
                 source.set_state([finding.id for finding in pair], state)
 
@@ -420,8 +407,8 @@ class Sweep(ReportTask):
         if not findings:
             return
         results = [r for s in self.sources for r in s.results]
-        shown = most_urgent(results, _urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
-        text = await self.write(list(self._opening(shown)), shown)
+        shown, cap = self.choose_views(results, _urgency, MIN_VIEW)
+        text = await self.write(list(self._opening(shown, cap)), shown)
         overview = read_overview(text, self._channels())
         self._track(overview)
         first = overview.first or tuple(by_count(findings))
@@ -445,8 +432,7 @@ class Sweep(ReportTask):
         every = [(s, f) for s in self.sources for r in s.results for f in r.findings]
         return {finding.id: source.channel.name for source, finding in every}
 
-    def _opening(self, shown: Sequence[SubagentResult]) -> Iterator[Opening]:
-        cap = self.view_tokens(len(shown))
+    def _opening(self, shown: Sequence[SubagentResult], cap: int) -> Iterator[Opening]:
         zone = self.request.requester.clock()
         window, today = self.request.window, self.request.window.latest.astimezone(zone)
         said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window.shown(zone.key)}"
@@ -477,22 +463,23 @@ class Sweep(ReportTask):
     def _document(self) -> SweepReport:
         overview, results = self.lines, self.fanout.own
         findings = {f.id: f for r in results for f in r.findings}
-        usage, cost = total(results, *self.spent)
         sections = [section(s, self.tracked) for s in self.sources]
-        latest = iso(self.request.window.latest)
         oldest = min((s.window.oldest for s in self.sources), default=self.request.window.oldest)
         found = [f for s in sections for f in s.findings]
         entries = [f.tracker for f in found if f.tracker]
         tracker = self.reading.summary(entries) if self.reading else None
         coverage = self._coverage(sections, results, tracker)
+        states = {s.status for s in sections}
+        some = bool(states & {"complete", "partial"})
+        subagents = []
+        for each in results:
+            shown = [make_finding(finding, self.tracked) for finding in each.findings]
+            subagents.append(SweepResult(**{**dict(each), "findings": shown}))
         return SweepReport(
-            run_id=self.run.id,
+            **self.shared_fields() | {"subagents": subagents},
             title=self.title,
-            status=whole_or_partial(self._status(sections), coverage),
-            model=self.app.model_name,
-            language=self.language,
-            as_of=latest,
-            window=Period(oldest=iso(oldest), latest=latest),
+            status=self.status(states <= {"complete"}, some, coverage),
+            window=Period(oldest=iso(oldest), latest=iso(self.request.window.latest)),
             coverage=coverage,
             counts=counts_of(found, [], self.request.window.latest),
             headline=top_line(overview.headline, findings) if overview.headline else None,
@@ -501,30 +488,13 @@ class Sweep(ReportTask):
             patterns=list(overview.problems),
             tracker=tracker,
             sections=sections,
-            unsupported=sum(len(r.unsupported) for r in results),
-            label=self._label(results).to_json(),
-            usage=TokenUsage(**usage.to_json()),
-            cost_usd=cost,
-            subagents=[self._result(r) for r in results],
+            label=self.label.to_json(),
         )
 
-    def _label(self, results: Sequence[SubagentResult]) -> Label:
-        label = self.request.label.join(join_labels(results))
-        for plan in filter(None, (source.plan for source in self.sources)):
-            label = label.join(plan.label)
-        return label
-
-    def _result(self, result: SubagentResult) -> SweepResult:
-        findings = [make_finding(f, self.tracked) for f in result.findings]
-        return SweepResult(**{**dict(result), "findings": findings})
-
-    def _status(self, sections: Sequence[SweepSection]) -> str:
-        states = {s.status for s in sections}
-        if self.run.stop:
-            return "cancelled"
-        if states <= {"complete"}:
-            return "complete"
-        return "partial" if states & {"complete", "partial"} else "failed"
+    @property
+    def label(self) -> Label:
+        plans = filter(None, (source.plan for source in self.sources))
+        return reduce(Label.join, (plan.label for plan in plans), super().label)
 
     def _coverage(
         self,
@@ -533,28 +503,21 @@ class Sweep(ReportTask):
         tracker: TrackerSummary | None,
     ) -> RunCoverage:
         undone = [s for s in sections if s.status in ("failed", "cancelled")]
-        ended = {"cancelled": "user"}
-        missing = [
-            Gap(source=s.item, reason=s.summary, stopped_by=ended.get(s.status)) for s in undone
-        ]
-        told = {child for s in undone for child in s.subagents} | self.halved | self.checks
+        by = {"cancelled": "user", "failed": None}
+        missing = [Gap(source=s.item, reason=s.summary, stopped_by=by[s.status]) for s in undone]
+        told = {child for s in undone for child in s.subagents} | self.aside
         long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
         for source, share, result in long:
-            missing.append(Gap(source=source.channel.name, reason=_too_long(share)))
+            why = phrase("gap.too_long", threads=", ".join(each.root for each in share.threads))
+            missing.append(Gap(source=source.channel.name, reason=why))
             told.add(result.id)
-        rest = [r for r in results if r.id not in told]
         names = {child: s.item for s in sections for child in s.subagents}
-        gaps = coverage_of(rest).not_covered
-        missing += [g.model_copy(update={"source": names.get(g.subagent or "", "")}) for g in gaps]
-        missing += [Gap(reason=problem) for problem in self.app.problems]
+        gaps = coverage_of([r for r in results if r.id not in told]).not_covered
+        missing += [gap.about(names.get(gap.subagent or "", "")) for gap in gaps]
+        missing += self.problems()
         if tracker and tracker.reason:
             missing.append(Gap(source=self.tracker or "", reason=tracker.reason))
         return count_statuses([s.status for s in sections], missing)
-
-
-def _too_long(share: Share) -> str:
-    roots = ", ".join(thread.root for thread in share.threads)
-    return phrase("gap.too_long", threads=roots)
 
 
 def _urgency(result: SubagentResult) -> tuple[int, bool, str, int, int]:

@@ -18,28 +18,19 @@ from bot.reports.documents import (
     Period,
     RunCoverage,
     ThreadVerdict,
-    TokenUsage,
     TriageReport,
     UnreadableThread,
 )
 from bot.storage.tables import address_of
-from bot.tasks.base import (
-    Opening,
-    ReportTask,
-    count_statuses,
-    label_of,
-    most_urgent,
-    record_task,
-    total,
-    whole_or_partial,
-)
+from bot.tasks.base import Opening, ReportTask, count_statuses, label_of
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
-from config.words import ENGLISH, current, in_language, phrase
+from config.words import ENGLISH, current, phrase
 from scopes.effects import Handles
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail
+from scopes.label import Label
 from scopes.mail import MailThread, ThreadRef, item_of, link_of
 from scopes.tool import Item, Window, estimate_tokens, iso
 from subagents.brief import Brief, BriefDraft
@@ -60,8 +51,10 @@ class Reader:
     address: str
     today: date
 
-    def introduction(self) -> str:
-        return f"The reader is {self.address}. Today is {self.today:%A %Y-%m-%d}."
+
+def mailbox_label(owner: str) -> Label:
+    """Return the label of a mailbox itself: that it holds nothing new is a fact for its owner."""
+    return Label(True, frozenset({owner}), frozenset({"mail:inbox"}), outside=True)
 
 
 UNCHANGED = "filter.unchanged"
@@ -74,12 +67,9 @@ _GMAIL_BEGAN = datetime(2004, 4, 1, tzinfo=UTC)
 
 def query_of(where: str, window: Window) -> str:
     """Return the Gmail query for threads of a place with a message in the window."""
-    begins = f" after:{_epoch(window.oldest)}" if window.oldest > _GMAIL_BEGAN else ""
-    return f"{where}{begins} before:{_epoch(window.latest)}"
-
-
-def _epoch(at: datetime) -> int:
-    return int(at.timestamp())
+    oldest, latest = (int(at.timestamp()) for at in (window.oldest, window.latest))
+    begins = f" after:{oldest}" if window.oldest > _GMAIL_BEGAN else ""
+    return f"{where}{begins} before:{latest}"
 
 
 async def all_threads(gmail: Gmail, window: Window) -> Sync:
@@ -157,8 +147,10 @@ OTHER = "other"
 def verdict_of(
     thread: ThreadRead, result: SubagentResult, categories: Sequence[str]
 ) -> ThreadVerdict:
-    """Return the verdict: the category is one of those configured."""
+    """Return the verdict: the category is one of those configured, in any case; else `other`, or
+    the last one."""
     value = TriageVerdict.model_validate(result.value)
+    known = {name.casefold(): name for name in categories}
     finding = result.findings[0] if result.findings else None
     return ThreadVerdict(
         thread_id=thread.id,
@@ -168,7 +160,7 @@ def verdict_of(
         at=iso(thread.at) if thread.at else None,
         link=thread.link,
         messages=len(thread.items),
-        category=category_of(value.category, categories),
+        category=known.get(value.category.strip().casefold()) or known.get(OTHER) or categories[-1],
         priority=value.priority,
         deadline=value.deadline or None,
         asked_of_me=value.asked_of_me,
@@ -192,12 +184,6 @@ def unreadable(thread: ThreadRead, result: SubagentResult | None) -> UnreadableT
     return UnreadableThread(thread_id=thread.id, subject=thread.subject, reason=reason)
 
 
-def category_of(said: str, categories: Sequence[str]) -> str:
-    """Return the matching configured category in any case; else `other`, or the last one."""
-    known = {name.casefold(): name for name in categories}
-    return known.get(said.strip().casefold()) or known.get(OTHER) or categories[-1]
-
-
 GONE, CRASHED, NOT_JUDGED = "lost.gone", "lost.crashed", "lost.not_judged"
 """Keys of why a thread has no verdict."""
 ENDS = (
@@ -212,7 +198,7 @@ MIN_VIEW = 150
 
 
 @dataclass
-class Triage(ReportTask):
+class Triage(ReportTask[TriageReport]):
     """One running triage."""
 
     kind = "triage"
@@ -227,6 +213,8 @@ class Triage(ReportTask):
     """What the reader has set right before."""
 
     def __post_init__(self) -> None:
+        own = self.app.settings.triage.language or self.request.requester.language
+        self.language = self.language or own or ENGLISH
         super().__post_init__()
         self.lines = TriageLines()
         self.results: dict[str, SubagentResult] = {}
@@ -244,20 +232,11 @@ class Triage(ReportTask):
             account=account, run=self.run.id, cursor=self.sync.cursor, threads=threads, left=left
         )
 
-    async def work(self) -> TriageReport:
-        """Have the sources read by subagents, and the first lines written; return the report."""
-        if self.asked_by is None:
-            await record_task(self)
-        with in_language(self.language):
-            async with self.reserve():
-                await self._read()
-                await self._overview()
-            return self._document()
-
-    @property
-    def language(self) -> str:
-        """The language of the digest, as a code."""
-        return self.app.settings.triage.language or self.request.requester.language or ENGLISH
+    async def make(self) -> TriageReport:
+        async with self.reserve():
+            await self._read()
+            await self._overview()
+        return self._document()
 
     async def _read(self) -> None:
         key = f"{self.run.id}/{self.context}/threads"
@@ -311,12 +290,13 @@ class Triage(ReportTask):
         titles = {} if fits else {thread.id: "the thread"}
         corrected = sentences_about(self.corrections, thread.senders, settings.categories)
         categories = (f"\n- {name}: {when}" for name, when in settings.categories.items())
+        today = f"Today is {self.reader.today:%A %Y-%m-%d}."
         draft = BriefDraft(
             task=prompt("triage_task"),
             description=f"Triage {thread.subject or '(no subject)'}"[:120],
             scope="email",
             contract="triage",
-            known=" ".join([self.reader.introduction(), *corrected]),
+            known=" ".join([f"The reader is {self.reader.address}.", today, *corrected]),
             output="category is one of:" + "".join(categories),
             handles=tuple(titles),
         )
@@ -337,14 +317,13 @@ class Triage(ReportTask):
         results, threads = list(read.values()), {r.findings[0].id: id for id, r in read.items()}
         if not results:
             return
-        shown = most_urgent(results, urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
-        text = await self.write(self._opening(shown, len(results)), shown)
+        shown, cap = self.choose_views(results, urgency, MIN_VIEW)
+        text = await self.write(self._opening(shown, cap, len(results)), shown)
         told = {r.findings[0].id: verdict_text(v) for r in results if (v := verdict(r))}
         self.lines = read_triage_lines(text, told, threads)
         self.lines.first = self.lines.first or by_urgency(results, threads)
 
-    def _opening(self, shown: Sequence[SubagentResult], count: int) -> list[Opening]:
-        cap = self.view_tokens(len(shown))
+    def _opening(self, shown: Sequence[SubagentResult], cap: int, count: int) -> list[Opening]:
         said = f"TRIAGE of {count} threads. TODAY: {self.reader.today:%A %Y-%m-%d}"
         if count > len(shown):
             said += f" ({len(shown)} of them are shown, the most urgent)"
@@ -356,20 +335,18 @@ class Triage(ReportTask):
 
     def _document(self) -> TriageReport:
         looked, lines, results = self.looked, self.lines, self.fanout.own
-        usage, cost = total(results, *self.spent)
         judged = [t for t in looked if t.is_open and self._value(t) is not None]
         undone = [t for t in looked if not t.filtered and t not in judged]
         names = tuple(self.app.settings.triage.categories)
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
         lost = [unreadable(t, self.results.get(t.id)) for t in undone]
         window, coverage = self.request.window, self._coverage(results, lost)
+        whole = not (lost or any(verdict.not_read for verdict in verdicts))
+        unsupported = sum(len(r.unsupported) for r in results) + lines.dropped
         return TriageReport(
-            run_id=self.run.id,
-            status=whole_or_partial(self._status(verdicts, lost), coverage),
-            model=self.app.model_name,
-            language=self.language,
+            **self.shared_fields() | {"unsupported": unsupported},
+            status=self.status(whole, bool(verdicts), coverage),
             mailbox=self.reader.address,
-            as_of=iso(window.latest),
             window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
             coverage=coverage,
             top_lines=lines.first,
@@ -385,10 +362,6 @@ class Triage(ReportTask):
             unreadable=lost,
             unchanged_since=self._last_digest_if_unchanged(),
             zone=self.request.requester.clock().key,
-            unsupported=sum(len(r.unsupported) for r in results) + lines.dropped,
-            usage=TokenUsage(**usage.to_json()),
-            cost_usd=cost,
-            subagents=results,
         )
 
     def _last_digest_if_unchanged(self) -> EarlierDigest | None:
@@ -398,16 +371,13 @@ class Triage(ReportTask):
             return None
         return EarlierDigest(run_id=last.run, at=iso(last.at))
 
+    @property
+    def label(self) -> Label:
+        return super().label.join(mailbox_label(self.reader.owner))
+
     def _value(self, thread: ThreadRead) -> dict[str, Any] | None:
         result = self.results.get(thread.id)
         return result.value if result else None
-
-    def _status(self, verdicts: Sequence[ThreadVerdict], lost: Sequence[UnreadableThread]) -> str:
-        if self.run.stop:
-            return "cancelled"
-        if not lost and not any(verdict.not_read for verdict in verdicts):
-            return "complete"
-        return "partial" if verdicts else "failed"
 
     def _coverage(
         self, results: Sequence[SubagentResult], lost: Sequence[UnreadableThread]
@@ -426,7 +396,7 @@ class Triage(ReportTask):
         elif left:
             missing.append(Gap(reason=phrase("digest.left_by_limit", n=left, limit=self.limit)))
             asked = 1
-        missing += [Gap(reason=problem) for problem in self.app.problems]
+        missing += self.problems()
         found = count_statuses([r.status for r in results], missing)
         unreached = left if self.run.stop else None
         return found.model_copy(update={"left_out": asked, "unreached": unreached})

@@ -6,11 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 from bot.memory import ConversationStore, NoteStore, ResourceStore
+from bot.options import Options
 from bot.storage.database import Database
 from config.settings import Settings
 from scopes.effects import OPEN_NOTES
@@ -19,42 +17,6 @@ from scopes.notes import Conversations, Notes
 from scopes.resources import Resources
 from scopes.spaces import TEAM_NOTES
 from scopes.tool import with_clients
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a command; None = not given."""
-
-    model: str
-    """`offline` or `claude`."""
-    slack_export: Path | None = None
-    sample: bool = False
-    as_of: datetime | None = None
-    """The end of the window, exclusive; None = now, or the end of a given export."""
-    since: timedelta | None = None
-    as_user: str | None = None
-    mail: bool = False
-    """A mailbox is read instead of a Slack workspace."""
-    mbox: Path | None = None
-    me: str | None = None
-    """Address of the reader of `mbox`."""
-    databases: tuple[Path, ...] = ()
-    """DuckDB files, or folders of tables."""
-    folder: Path | None = None
-    """A working folder."""
-
-    def sources(self) -> dict[str, Any]:
-        """Return what is read instead of the live systems, as a run keeps it."""
-        hours = round(self.since / timedelta(hours=1)) if self.since else 0
-        paths = {"slack_export": self.slack_export, "mbox": self.mbox, "folder": self.folder}
-        given = {
-            **{name: str(path.absolute()) for name, path in paths.items() if path},
-            "databases": [str(path.absolute()) for path in self.databases],
-            "me": self.me,
-            "sample": self.sample,
-            "since": f"{hours}h" if hours else None,
-        }
-        return {name: value for name, value in given.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -376,9 +376,7 @@ async def test_a_poisoned_copy_of_a_finding_does_not_take_the_clean_one_along(
     }
 
 
-async def test_a_later_round_names_all_contexts_that_its_passages_are_from(
-    tmp_path: Path,
-) -> None:
+async def test_a_later_round_names_all_contexts_that_its_passages_are_from(tmp_path: Path) -> None:
     def objecting(body: Json) -> Answer:
         found = to_judge(body)
         given = (verdict(id, "refute", evidence=quote_of(said)) for id, said in found.items())

@@ -1,0 +1,143 @@
+"""The options of commands that read: what is read, until when, for whom, with which model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bot.errors import SetupError
+from bot.local.samples import SALES
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def read_date(text: str) -> datetime:
+    """Parse a day (00:00 UTC) or a time in ISO 8601. Raises SetupError."""
+    try:
+        at = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        at = at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise SetupError(
+            "bad_date", f"{text!r} is not a date.", "Write it as 2025-04-15."
+        ) from None
+    if at <= EPOCH:
+        raise SetupError("bad_date", f"{text!r} is before 1970.", "Write it as 2025-04-15.")
+    return at
+
+
+def read_length(text: str) -> timedelta:
+    """Parse a duration: `30d`, `12h`, `2w`. Raises SetupError."""
+    found = re.fullmatch(r"\s*(\d{1,5})\s*([hdw])\s*", text)
+    hours = {"h": 1, "d": 24, "w": 168}
+    if not found or int(found[1]) == 0:
+        raise SetupError("bad_length", f"{text!r} is not a length of time.", "Write it as 30d.")
+    return timedelta(hours=int(found[1]) * hours[found[2]])
+
+
+def read_model(text: str) -> str:
+    """Return a name of `--model`. Raises SetupError."""
+    if text not in ("claude", "offline"):
+        hint = "Use --model claude or --model offline."
+        raise SetupError("bad_model", f"No model {text!r}.", hint)
+    return text
+
+
+def read_address(text: str) -> str:
+    """Return the address of `--reader`. Raises SetupError."""
+    if not re.fullmatch(r"[^\s@]+@[^\s@]+", text.strip()):
+        what = f"--reader is {text!r}, no mail address."
+        raise SetupError("bad_me", what, "Write it as a@b.example.")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a command; None = not given."""
+
+    model: str = "claude"
+    """`offline` or `claude`."""
+    slack_export: Path | None = None
+    sample: bool = False
+    as_of: datetime | None = None
+    """The end of the window, exclusive; None = now, or the end of a given export."""
+    since: timedelta | None = None
+    as_user: str | None = None
+    mail: bool = False
+    """A mailbox is read instead of a Slack workspace."""
+    mbox: Path | None = None
+    me: str | None = None
+    """Address of the reader of `mbox`."""
+    databases: tuple[Path, ...] = ()
+    """DuckDB files, or folders of tables."""
+    folder: Path | None = None
+    """A working folder."""
+
+    def check(self) -> None:
+        """Raise SetupError for sources that are not there or exclude each other."""
+        rivals = {
+            ("workspaces", "--slack-export"): self.slack_export,
+            ("mailboxes", "--mbox"): self.mbox,
+            ("databases", "--database"): self.databases,
+        }
+        for (things, option), given in rivals.items():
+            if self.sample and given:
+                raise SetupError("two_sources", f"Two {things}.", f"Give --sample or {option}.")
+        if self.me and not self.mbox:
+            raise SetupError("me_of_what", "--reader is for a file.", "Give --mbox FILE.")
+        for each in self.databases:
+            _check_database(each)
+        if self.folder and not self.folder.is_dir():
+            hint = "Give a folder that exists, such as a checkout."
+            raise SetupError("no_folder", f"No folder {self.folder}.", hint)
+
+    def with_sales(self) -> Options:
+        """Return the options of a command that reads databases: the sample has one."""
+        return replace(self, databases=(SALES,)) if self.sample else self
+
+    def sources(self) -> dict[str, Any]:
+        """Return what is read instead of the live systems, as a run keeps it."""
+        hours = round(self.since / timedelta(hours=1)) if self.since else 0
+        paths = {"slack_export": self.slack_export, "mbox": self.mbox, "folder": self.folder}
+        given = {
+            **{name: str(path.absolute()) for name, path in paths.items() if path},
+            "databases": [str(path.absolute()) for path in self.databases],
+            "me": self.me,
+            "sample": self.sample,
+            "since": f"{hours}h" if hours else None,
+        }
+        return {name: value for name, value in given.items() if value}
+
+    @classmethod
+    def of_mail_run(cls, model: str, kept: Mapping[str, Any]) -> Options:
+        """Return the options with which a run read mail, from what it keeps."""
+        mbox, since = kept.get("mbox"), kept.get("since")
+        return cls(
+            model=model,
+            sample=bool(kept.get("sample")),
+            as_of=read_date(kept["as_of"]),
+            since=read_length(since) if since else None,
+            mail=True,
+            mbox=Path(mbox) if mbox else None,
+            me=kept.get("me"),
+        )
+
+
+def _check_database(path: Path) -> None:
+    """Raise SetupError if the path contains nothing like tables."""
+    from scopes.databases.table_kinds import TABLES, is_duckdb
+
+    hint = "Give a DuckDB file, or a folder of CSV, Parquet, SQLite or Excel files."
+    try:
+        if path.is_dir():
+            found = any(each.suffix.lower() in TABLES for each in path.iterdir())
+        else:
+            found = is_duckdb(path) or path.suffix.lower() in TABLES
+    except OSError as error:
+        text = f"{path} cannot be read: {error.strerror}."
+        raise SetupError("no_database", text, hint) from None
+    if not found:
+        raise SetupError("no_database", f"{path} holds no tables.", hint)
