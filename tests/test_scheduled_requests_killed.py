@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +16,7 @@ from fleet_kit import Fleet, fleet
 from pg_kit import Kept, execute, postgres
 from serve_kit import ASKER
 from standins.slack_faults import Fault
-from test_schedule_runs_killed import run_now, tomorrow
+from test_schedule_runs_killed import tomorrow
 
 from bot.local.slack.state import BOT_USER
 
@@ -65,7 +63,7 @@ async def test_what_is_killed_while_it_is_posted_is_posted_once(
         (bot,) = await bots.started()
         if fault:
             bots.slack.faults.append(Fault("chat.postMessage", fault, 1.0))
-        await asyncio.to_thread(run_now, bots, "one")
+        await asyncio.to_thread(bots.run, "schedules", "run", "one")
         await until(partial(has_called, bots, text, fault), 60)
         bot.kill()
         bots.balancer.targets.clear()
@@ -103,7 +101,7 @@ async def test_over_two_replicas_each_time_comes_once_though_one_is_killed(
         await bots.started()
         await until(lambda: state(postgres.url, "once") == "done", 200)
         for name in ("often", "asked"):
-            await asyncio.to_thread(pause, bots, name)
+            await asyncio.to_thread(bots.run, "schedules", "pause", name)
         await until(lambda: not at_work(postgres.url), 60)
         assert said(bots, "Just once") == 1
         assert said(bots, "Often") == delivered(postgres.url, "often")
@@ -126,9 +124,3 @@ def at_work(url: str | None) -> bool:
     assert url
     busy = "SELECT id FROM assistant.schedules WHERE at_work IS NOT NULL"
     return bool(execute(busy, url))
-
-
-def pause(bots: Fleet, name: str) -> None:
-    """As somebody does it in a terminal while the bots serve."""
-    command = [sys.executable, "-m", "bot", "schedules", "pause", name]
-    subprocess.run(command, env=bots.env, cwd=bots.folder, check=True)

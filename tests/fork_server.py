@@ -1,0 +1,82 @@
+"""Starts Python programs as forks of a process that has imported the bot.
+
+An import of it takes two to three seconds of CPU, and a test of kills starts it again and again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from multiprocessing.connection import wait
+from pathlib import Path
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["fork_server", "bot.__main__", "bot.serving.serve"])
+
+
+class Fork:
+    """A process of its own, as `python PROGRAM ARGUMENT ...` would start it."""
+
+    def __init__(
+        self, program: str, *arguments: str, env: Mapping[str, str], folder: Path, log: Path
+    ) -> None:
+        """`program` is a module or the path of a file; `env` is the whole environment.
+
+        What it prints is added to `log`.
+        """
+        log.touch()
+        given = (program, arguments, dict(env), folder, log)
+        self._process = _CONTEXT.Process(target=_run, args=given)
+        self._process.start()
+        self._polling = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return how it ended: its exit code or minus the number of a signal; None = it runs."""
+        with self._polling:  # of two threads one would read nothing, and return 255
+            return self._process.exitcode
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Return how it ended, when it has; None where it still runs after so many seconds."""
+        wait([self._process.sentinel], seconds)
+        return self.poll()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it as a machine does that loses its power; return when it is gone."""
+        self.send_signal(signal.SIGKILL)
+        self.wait()
+
+
+def run(program: str, *arguments: str, env: Mapping[str, str], folder: Path, log: Path) -> None:
+    """Run a program to its end; raise AssertionError with what it printed where it fails."""
+    ended = Fork(program, *arguments, env=env, folder=folder, log=log).wait()
+    assert ended == 0, log.read_text("utf-8", "replace")[-3_000:]
+
+
+def _run(
+    program: str, arguments: tuple[str, ...], env: dict[str, str], folder: Path, log: Path
+) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(folder)
+    said = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(said, stream)
+    sys.argv = [program, *arguments]
+    if program.endswith(".py"):
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
