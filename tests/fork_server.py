@@ -11,12 +11,13 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["fork_server", "bot.__main__", "bot.serving.serve"])
+_CONTEXT.set_forkserver_preload(["fork_server", "typer", "bot.serving.serve"])
 
 
 class Fork:
@@ -31,6 +32,7 @@ class Fork:
         """
         log.touch()
         given = (program, arguments, dict(env), folder, log)
+        self.log = log
         self._process = _CONTEXT.Process(target=_run, args=given)
         self._process.start()
         self._polling = threading.Lock()
@@ -64,6 +66,17 @@ def run(program: str, *arguments: str, env: Mapping[str, str], folder: Path, log
     """Run a program to its end; raise AssertionError with what it printed where it fails."""
     ended = Fork(program, *arguments, env=env, folder=folder, log=log).wait()
     assert ended == 0, log.read_text("utf-8", "replace")[-3_000:]
+
+
+@contextmanager
+def forked(*words: str) -> Iterator[Fork]:
+    """A command in the folder and environment of the test; it is killed at the end."""
+    folder = Path.cwd()
+    process = Fork("bot", *words, env=os.environ, folder=folder, log=folder / "command.log")
+    try:
+        yield process
+    finally:
+        process.kill()
 
 
 def _run(

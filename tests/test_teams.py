@@ -9,7 +9,6 @@ import asyncio
 import gc
 import inspect
 import json
-import sys
 import types
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import Json, come, say, turn, until, use
 from fleet_kit import Balancer, Fleet
+from fork_server import Fork
 from pg_kit import database
 from serve_kit import ASKER, request_in
 from slack_sdk.web.async_client import AsyncWebClient
@@ -353,19 +353,12 @@ LISTS = (
 OF_A_RUN = ("show", "audit", "replay", "decisions")
 
 
-async def command(two: Two, *words: str) -> tuple[int, str]:
+def command(two: Two, *words: str) -> tuple[int | None, str]:
     """Exit code and all output of a command on the stored state of one workspace."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "bot", *words),
-        cwd=two.folder,
-        env=environment(two),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode()
+    log = two.folder / "said"
+    log.write_text("")
+    ended = Fork("bot", *words, env=environment(two), folder=two.folder, log=log).wait()
+    return ended, log.read_text("utf-8")
 
 
 @pytest.mark.timeout(300)
@@ -373,17 +366,17 @@ async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path
     async with two_teams(tmp_path) as two:
         await answer(two.acme, "What of the red-apple?")
         await answer(two.beta, "What of the blue-pear?")
-    _, listed = await command(two, "--team", ACME, "runs", "--json")
+    _, listed = command(two, "--team", ACME, "runs", "--json")
     (run,) = [each["id"] for each in json.loads(listed)]
 
     assert "red-apple" in listed
     for words in LISTS:
-        code, out = await command(two, "--team", BETA, *words)
+        code, out = command(two, "--team", BETA, *words)
         assert (code, "red-apple" in out, run in out) == (0, False, False), out
     for name in OF_A_RUN:
-        code, out = await command(two, "--team", BETA, name, run)
+        code, out = command(two, "--team", BETA, name, run)
         assert (code != 0, "red-apple" in out) == (True, False), out
-    _, own = await command(two, "--team", BETA, "runs")
+    _, own = command(two, "--team", BETA, "runs")
     assert "blue-pear" in own
 
 
