@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from timing import WAIT_S
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["fork_server", "typer", "bot.serving.serve"])
 
@@ -47,9 +49,9 @@ class Fork:
         with self._polling:  # of two threads one would read nothing, and return 255
             return self._process.exitcode
 
-    def wait(self, seconds: float | None = None) -> int | None:
-        """Return how it ended, when it has; None where it still runs after so many seconds."""
-        wait([self._process.sentinel], seconds)
+    def wait(self) -> int | None:
+        """Return how it ended, when it has; None where it does not end."""
+        wait([self._process.sentinel], WAIT_S)
         return self.poll()
 
     def send_signal(self, number: signal.Signals) -> None:

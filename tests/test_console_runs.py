@@ -79,7 +79,6 @@ async def page_of(browser: Browser, **options: object) -> AsyncIterator[Page]:
     context = await browser.new_context(viewport={"width": 1280, "height": 860}, **options)  # type: ignore[arg-type]
     page, faults = await context.new_page(), list[str]()
     page.set_default_timeout(WAIT_S * 1000)
-    expect.set_options(timeout=WAIT_S * 1000)
     page.on("pageerror", lambda error: faults.append(str(error)))
 
     def hear(said: ConsoleMessage) -> None:

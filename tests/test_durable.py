@@ -408,7 +408,7 @@ async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
     with fleet(tmp_path, lambda body: say("Fine.")) as bots:
         (first,) = await bots.started()
         second = bots.start()
-        code = await asyncio.to_thread(second.process.wait, 30)
+        code = await asyncio.to_thread(second.process.wait)
         said = second.log.read_text("utf-8").splitlines()
 
         assert code == 2
@@ -431,7 +431,7 @@ async def test_a_bot_whose_postgres_goes_away_ends_and_the_next_one_answers(
         thread = bots.ask()
         await until(lambda: len(bots.model.recorded) >= 2, 20)
         drop_connections(postgres.url)
-        assert await asyncio.to_thread(first.process.wait, 30) == 2
+        assert await asyncio.to_thread(first.process.wait) == 2
         assert "The lock of this replica was lost" in first.log.read_text("utf-8")
         bots.balancer.targets = []
         await bots.started()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from fleet_kit import OUTSIDE
 from serve_kit import free_port
-from timing import Patience
+from timing import WAIT_S, Patience
 
 from bot.local.offline.recordings import RECORDED
 from bot.local.sample_workspace import read_data
@@ -36,19 +36,19 @@ class Trial:
         self.process, self.url = process, url
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=20) as response:
+        with urllib.request.urlopen(self.url + path, timeout=WAIT_S) as response:
             return json.loads(response.read())
 
     def post(self, act: str, **fields: str) -> Any:
         body = json.dumps({"user": SAMPLE_OWNER, **fields}).encode()
         head = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}page/{act}", body, head)
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
             return json.loads(response.read())
 
     def seen(self, channel: str, ts: str) -> Any:
         query = f"user={SAMPLE_OWNER}&channel={channel}&thread={ts}"
-        with urllib.request.urlopen(f"{self.url}page/live?{query}", timeout=20) as response:
+        with urllib.request.urlopen(f"{self.url}page/live?{query}", timeout=WAIT_S) as response:
             return json.loads(response.readline().removeprefix(b"data: "))
 
     def ask(self, text: str) -> str:

@@ -11,7 +11,6 @@ import inspect
 import json
 import types
 from collections.abc import Iterator
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -231,17 +230,16 @@ async def test_what_another_workspace_names_is_not_there(tmp_path: Path) -> None
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path, kind: str) -> None:
+async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path) -> None:
     balancer = Balancer()
     with (
-        database() if kind == "postgres" else nullcontext() as url,
+        database() as url,
         LocalServer(balancer.app, "balancer") as front,
         two_slacks(tmp_path, url=url, front=front.url, latency_s=1.0) as two,
     ):
         made = Fleet(tmp_path, two.acme.slack, two.model, balancer, environment(two))
         try:
-            (first, *_) = await made.started(2 if url else 1)
+            (first, _) = await made.started(2)
             two.url = first.url
             for team in (ACME, BETA):
                 await two.install(team)
@@ -252,8 +250,6 @@ async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path, ki
             await until(lambda: len(two.model.recorded) >= 2, WAIT_S)
             first.kill()
             balancer.targets.remove(first.url)
-            if not url:
-                await made.started()
             for place, thread in asks:
                 await place.told(thread, f"{place.team}-fruit")
                 assert len(place.replies(thread)) == 1
