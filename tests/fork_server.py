@@ -54,6 +54,9 @@ class Fork:
         wait([self._process.sentinel], WAIT_S)
         return self.poll()
 
+    def said(self) -> str:
+        return self.log.read_text("utf-8", "replace")
+
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
@@ -66,8 +69,8 @@ class Fork:
 
 def run(program: str, *arguments: str, env: Mapping[str, str], folder: Path, log: Path) -> None:
     """Run a program to its end; raise AssertionError with what it printed where it fails."""
-    ended = Fork(program, *arguments, env=env, folder=folder, log=log).wait()
-    assert ended == 0, log.read_text("utf-8", "replace")[-3_000:]
+    process = Fork(program, *arguments, env=env, folder=folder, log=log)
+    assert process.wait() == 0, process.said()
 
 
 @contextmanager

@@ -168,7 +168,7 @@ def test_a_killed_review_goes_on_and_pays_for_nothing_twice(
             patience = Patience(60)
             while not in_phase(model, phase):
                 assert not patience.over
-                assert process.poll() is None, process.log.read_text("utf-8")
+                assert process.poll() is None, process.said()
                 signal.sigtimedwait([], 0.01)
         (run,) = shell("runs", "--json").json
         done = shell("review", "--resume", run["id"], "--json")

@@ -353,8 +353,8 @@ def command(two: Two, *words: str) -> tuple[int | None, str]:
     """Exit code and all output of a command on the stored state of one workspace."""
     log = two.folder / "said"
     log.write_text("")
-    ended = Fork("bot", *words, env=environment(two), folder=two.folder, log=log).wait()
-    return ended, log.read_text("utf-8")
+    process = Fork("bot", *words, env=environment(two), folder=two.folder, log=log)
+    return process.wait(), process.said()
 
 
 @pytest.mark.timeout(300)
