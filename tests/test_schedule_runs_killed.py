@@ -48,7 +48,6 @@ def asked(bots: Fleet, count: int) -> bool:
         pytest.param((2, 4, 6), marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.timeout(180)
 async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[int, ...]) -> None:
     spec = {
         "kind": "sweep",

@@ -53,7 +53,6 @@ def has_called(bots: Fleet, text: str, fault: str) -> bool:
         (QUESTION, "It is **open**", ""),
     ],
 )
-@pytest.mark.timeout(180)
 async def test_what_is_killed_while_it_is_posted_is_posted_once(
     tmp_path: Path, spec: Json, text: str, fault: str
 ) -> None:
@@ -82,7 +81,7 @@ def shown(bots: Fleet, name: str) -> bool:
         return connection.execute(query, (name,)).fetchall() == [("delivered",)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_over_two_replicas_each_time_comes_once_though_one_is_killed(
     postgres: Kept, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ def trial(folder: Path, port: int) -> Iterator[Trial]:
         process.wait()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_page_is_the_command_lines_sample(tmp_path: Path) -> None:
     port = free_port()
     with trial(tmp_path, port) as tried:
@@ -124,7 +124,7 @@ def test_the_page_is_the_command_lines_sample(tmp_path: Path) -> None:
         assert "There is no run" in command(tmp_path, "show", run)[1]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_what_readers_recorded_is_replayed(tmp_path: Path) -> None:
     openings = {each["opening"] for each in read_data("recordings")}
     with trial(tmp_path, 0) as tried:

@@ -229,7 +229,6 @@ async def test_what_another_workspace_names_is_not_there(tmp_path: Path) -> None
         assert {**await rows(acme), "cursors": 0} == {**before, "cursors": 0}  # written late
 
 
-@pytest.mark.timeout(300)
 async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path) -> None:
     balancer = Balancer()
     with (
@@ -357,7 +356,6 @@ def command(two: Two, *words: str) -> tuple[int | None, str]:
     return process.wait(), process.said()
 
 
-@pytest.mark.timeout(300)
 async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         await answer(two.acme, "What of the red-apple?")
