@@ -11,12 +11,13 @@ import runpy
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from timing import WAIT_S
+from timing import WAIT_S, Patience
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["fork_server", "typer", "bot.serving.serve"])
@@ -35,7 +36,7 @@ class Fork:
         log.touch()
         given = (program, arguments, dict(env), folder, log)
         self.log = log
-        self._process = _CONTEXT.Process(target=_run, args=given)
+        self._process = _CONTEXT.Process(target=_run, args=given, daemon=True)
         self._process.start()
         self._polling = threading.Lock()
 
@@ -56,6 +57,15 @@ class Fork:
 
     def said(self) -> str:
         return self.log.read_text("utf-8", "replace")
+
+    def printed(self) -> str:
+        """Wait until it has printed a line, and return all that it has printed."""
+        patience = Patience()
+        while "\n" not in (said := self.said()):
+            assert self.poll() is None, said
+            assert not patience.over, said
+            time.sleep(0.05)
+        return said
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:

@@ -90,10 +90,8 @@ OPENED = re.compile(r"Open (http://127\.0\.0\.1:\d+/) in a browser .*\n")
 def trial(folder: Path, port: int) -> Iterator[Trial]:
     process = start(folder, "serve", "--local", "--port", "0", "--page-port", str(port))
     try:
-        patience = Patience()
-        while not (found := OPENED.match(process.said())):
-            assert process.poll() is None and not patience.over, process.said()  # noqa: PT018
-            time.sleep(0.05)
+        found = OPENED.match(process.printed())
+        assert found, process.said()
         yield Trial(found[1])
     finally:
         process.send_signal(signal.SIGINT)
