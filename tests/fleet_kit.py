@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import yaml
 from engine_kit import Json, is_child, until, workspace
-from fork_server import Fork, run
+from fork_server import Fork
 from serve_kit import ASKER, CENTURY_DAYS, free_port, mentioned
 from standins.model import Mind, ModelServer
 from standins.model_faults import Faults
@@ -134,7 +134,9 @@ class Fleet:
 
     def run(self, *words: str) -> None:
         """Run a command, as somebody does in a terminal while the bots serve."""
-        run("bot", *words, env=self.env, folder=self.folder, log=self.folder / "command.log")
+        log = self.folder / "command.log"
+        process = Fork("bot", *words, env=self.env, folder=self.folder, log=log)
+        assert process.wait() == 0, process.said()
 
     async def started(self, count: int = 1) -> list[Bot]:
         """So many more processes, that are heard and hear."""

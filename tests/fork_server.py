@@ -56,6 +56,7 @@ class Fork:
         return self.poll()
 
     def said(self) -> str:
+        """Return all that it has printed."""
         return self.log.read_text("utf-8", "replace")
 
     def printed(self) -> str:
@@ -75,12 +76,6 @@ class Fork:
         """Kill it as a machine does that loses its power; return when it is gone."""
         self.send_signal(signal.SIGKILL)
         self.wait()
-
-
-def run(program: str, *arguments: str, env: Mapping[str, str], folder: Path, log: Path) -> None:
-    """Run a program to its end; raise AssertionError with what it printed where it fails."""
-    process = Fork(program, *arguments, env=env, folder=folder, log=log)
-    assert process.wait() == 0, process.said()
 
 
 @contextmanager
