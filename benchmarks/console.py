@@ -29,7 +29,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from bot.storage.run_index import Names, folded
 from config.settings import load_settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED
 from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
 from subagents.result import SubagentResult

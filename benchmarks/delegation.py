@@ -24,7 +24,7 @@ from bot.metrics import Metrics
 from bot.runs.durable import Durable
 from bot.runs.run import Runs, Subagents, WorkflowSpawner
 from bot.runs.store import Store
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import SlackClient
 from scopes.tool import ToolContext, Window

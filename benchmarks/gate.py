@@ -22,7 +22,7 @@ from bot.policy.directory import SlackDirectory
 from bot.slack.client import ReadTurns
 from bot.slack.people import People
 from config.settings import load_settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.members import Members

@@ -24,9 +24,8 @@ from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from bot.storage.tables import conversations as talks
 from bot.storage.tables import notes as notes_table
-from scopes.conversations import LOOKED_AT
 from scopes.label import TRUSTED
-from scopes.notes import MAX_HITS
+from scopes.notes import LOOKED_AT, MAX_HITS
 
 NUMBER = 100_000
 BATCH = 2_000

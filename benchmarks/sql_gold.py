@@ -24,7 +24,7 @@ import scopes
 from benchmarks.table import Row
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import Databases, Rows, SourceDatabase, TableInfo
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Operator

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import scopes
 from bot.tooling.provider import OpenedTools
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 from scopes.tool import ToolContext, ToolResult

@@ -17,7 +17,7 @@ from bot.local.server import LocalServer
 from bot.tooling.provider import OpenedTools
 from scopes.effects import OPEN_WEB
 from scopes.pages.fetcher import Fetcher, FetchReach, Place
-from scopes.pages.pages import Pages
+from scopes.pages.pages import Pages, read_page
 from scopes.tool import ToolError
 
 HOST = "docs.example.com"
@@ -96,7 +96,7 @@ async def _read(
     mine, bare, spent = [], [], []
     for url in addresses:
         bare.append(await took(partial(fetcher.get, url, MAX_BYTES)))
-        await pages._reader.read("text", "", "", b"warm")
+        await read_page(pages._reader, "text", "", "", b"warm", 9)
         before = cpu_ms(_pid(pages))
         try:
             mine.append(await took(partial(caller.call, "web", "read_url", url=url)))
@@ -110,7 +110,7 @@ async def _read(
 
 
 def _pid(pages: Pages) -> int:
-    pid = pages._reader._worker.pid
+    pid = pages._reader.pid
     assert pid, "its reader is not running"
     return pid
 
@@ -142,7 +142,7 @@ async def page_rows() -> list[Row]:
                 rows.append(await _read(name, caller, fetcher, pages, mine))
             kept = await in_turns(20, partial(caller.call, "web", "read_url", url=first))
             rows.append(Row("read_url: a page that is kept", statistics.median(kept[0]), " ms"))
-            await pages._reader.read("text", "", "", b"warm")
+            await read_page(pages._reader, "text", "", "", b"warm", 9)
             return [*rows, Row("memory of the reader of pages", rss_mb(_pid(pages)), " MB")]
         finally:
             await pages.aclose()

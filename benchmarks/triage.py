@@ -19,7 +19,7 @@ from benchmarks.triage_bare import bare_s
 from benchmarks.triage_client import Sample, Wanted, sampled
 from benchmarks.triage_inbox import seen_at, served
 from benchmarks.workload import settings_for
-from scopes.google.gmail import UNITS
+from scopes.google.client import UNITS
 from subagents.budget import NANO
 from subagents.prices import Usage, cost_nanousd
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from config.settings import Settings, load_settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo
 from subagents.brief import Brief, BriefDraft
@@ -19,7 +19,7 @@ IDEAL_S = CALLS * LATENCY_S
 """The critical path: the calls of one subagent, one after another, at any number of siblings."""
 
 CHANNELS = [
-    ChannelInfo(f"C0BENCH{k}", f"support-{market}", False, True, f"Customer questions, {market}")
+    ChannelInfo(f"C0BENCH{k}", f"support-{market}", False, f"Customer questions, {market}")
     for k, market in enumerate(("spain", "france", "italy", "germany", "switzerland"))
 ]
 

@@ -34,10 +34,9 @@ from bot.tooling.registry import toolkit_of
 from bot.tooling.web import bind
 from config.sections import LimitSettings
 from config.settings import Settings
-from scopes.clients import with_clients
 from scopes.slack_client import TOKEN_FAULTS, SlackRefused, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
-from scopes.tool import Window, iso
+from scopes.tool import Window, iso, with_clients
 from subagents.budget import NANO, Budget, Caps
 from subagents.directory import Directory, Operator
 from subagents.events import Emit, ignore

@@ -32,10 +32,9 @@ from bot.storage.tables import (
     runs,
 )
 from scopes.clean import unified
-from scopes.conversations import Talk
 from scopes.effects import OPEN_NOTES
 from scopes.label import Label
-from scopes.notes import Note
+from scopes.notes import Note, Talk
 from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preference
 from scopes.resources import MAX_BYTES, MAX_RUN_BYTES, Resource, Resources, space_of_run
 from scopes.spaces import OPERATOR, notes_of, space_of
@@ -284,7 +283,7 @@ FOUND = sa.select(conversations, inbox.c.channel, inbox.c.ts, inbox.c.thread_ts)
 
 
 class ConversationStore:
-    """The conversations of one database: `scopes.conversations.Conversations`."""
+    """The conversations of one database: `scopes.notes.Conversations`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Final
 
-from scopes.clients import names_in
-from scopes.tool import Tool
+from scopes.tool import Tool, names_in
 
 MODULES: Final = {
     "slack": "scopes.slack",
@@ -37,7 +36,7 @@ NEEDS: Final = {
     },
     "notes": {
         "scopes.notes:Notes",
-        "scopes.conversations:Conversations",
+        "scopes.notes:Conversations",
         "scopes.resources:Resources",
     },
     "files": {
@@ -52,7 +51,7 @@ that is not here needs none."""
 
 PARENT: Final = (
     *("scopes.slack", "scopes.notes"),
-    *("scopes.schedules", "scopes.preferences", "scopes.questions"),
+    *("scopes.schedules", "scopes.preferences"),
 )
 """Modules of the tools that a parent may be offered; those of the last line are for it alone."""
 
@@ -95,15 +94,8 @@ class Scope:
     """Name of the file in config/prompts/, without `.md`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """The tools of one run that come from outside; they do not change while it lasts."""
-
-    by_scope: Mapping[str, tuple[Tool, ...]] = field(default_factory=dict)
-
-    def tools(self, scope: str) -> tuple[Tool, ...]:
-        """Return those that were put into this scope."""
-        return self.by_scope.get(scope, ())
+class Outside(dict[str, tuple[Tool, ...]]):
+    """The tools of one run that come from outside, by scope; they do not change while it lasts."""
 
 
 def scope_names() -> list[str]:
@@ -146,27 +138,18 @@ def offered(
 
 
 def _outside(name: str, parts: Iterable[str], clients: Mapping[type, object]) -> Iterable[Tool]:
-    return (t for each in dict.fromkeys((*parts, name)) for t in outside(clients).tools(each))
+    return (t for each in dict.fromkeys((*parts, name)) for t in outside(clients).get(each, ()))
 
 
 def offering(clients: Mapping[type, object]) -> list[str]:
-    """Return the scopes that have a tool of their own with these clients: without a mailbox `email`
-    could do nothing but what `notes` does.
-    """
+    """Return the scopes that have a tool of their own with these clients, such as a mailbox."""
     known, own = names_in(clients), outside(clients)
-    found = [
-        name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.tools(name)
-    ]
-    return [*found, ALL] if found or own.tools(ALL) else []
+    found = [name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.get(name)]
+    return [*found, ALL] if found or own.get(ALL) else []
 
 
 def scope_of(handle: str) -> str:
-    """Return the scope that reads what a handle names.
-
-    Empty for a server of tools, which has its own.
-
-    A handle without a colon is an id of Slack, or of a mail thread.
-    """
+    """Return the scope that reads what a handle names; empty for a server of tools."""
     kind, colon, _ = handle.partition(":")
     if colon:
         return OPENED.get(kind, "")
@@ -180,12 +163,7 @@ def outside(clients: Mapping[type, object]) -> Outside:
 
 
 def tools_of(context: str, clients: Mapping[type, object] | None = None) -> tuple[Tool, ...]:
-    """Return the tools that a context of this scope may have called.
-
-    `parent` is no scope of subagents.
-
-    Raises `UnknownScope`.
-    """
+    """Return the tools that a context of this scope, or a `parent`, may have called."""
     if context == "parent":
         return tuple(t for module in PARENT for t in import_module(module).TOOLS)
     parts = MODULES if context == ALL else (context,)

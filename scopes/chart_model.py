@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Where the points of a chart stand along it."""
+    """The places of a chart's points along it."""
 
     name: str
     type: Literal["number", "time", "name"]

@@ -7,12 +7,12 @@ or empty where nothing can be drawn.
 from __future__ import annotations
 
 import io
-import logging
 import math
-import warnings
 from datetime import UTC, datetime
+from typing import Any
 
 import matplotlib
+from cycler import cycler
 
 matplotlib.use("Agg")
 
@@ -24,8 +24,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from scopes.chart_model import Axis, Chart
-from scopes.confinement import confined
-from scopes.programs import limit, serve
+from scopes.confinement import serve_confined
 
 MAX_MEMORY = 2 << 30
 """Of addresses, most of which nothing is kept at."""
@@ -40,6 +39,17 @@ FONTS = (
     *("Noto Sans Devanagari", "Noto Sans Thai", "WenQuanYi Zen Hei", "Unifont"),
 )
 """Tried one after another for each letter, as far as they are installed."""
+STYLE: Any = {
+    "axes.axisbelow": True, "axes.edgecolor": FAINT, "axes.labelcolor": INK, "axes.labelsize": 10,
+    "axes.prop_cycle": cycler(color=COLOURS), "axes.spines.bottom": False,
+    "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
+    "axes.titlecolor": INK, "axes.titlelocation": "left", "axes.titlesize": 13,
+    "axes.titleweight": "bold", "axes.xmargin": 0.04, "axes.ymargin": 0.15, "grid.color": FAINT,
+    "legend.fontsize": 10, "legend.frameon": False, "legend.labelcolor": "black",
+    "lines.linewidth": 2.2, "lines.markersize": 6, "text.color": INK, "text.parse_math": False,
+    "xtick.color": INK, "xtick.labelsize": 10, "xtick.major.size": 0, "ytick.color": INK,
+    "ytick.labelsize": 10, "ytick.major.size": 0,
+}  # fmt: skip
 MOST_DATES = 8
 NAMED = 12
 """Points up to which each has its number beside it; of more only the last has."""
@@ -66,25 +76,23 @@ def drawn(chart: Chart) -> Figure:
         {"line": _line, "scatter": _scatter}[chart.kind](axes, chart.x, series)
     if chart.kind == "line":
         _ground(axes, _bounds(series), chart.from_zero)
-    axes.set_title(chart.title, loc="left", color=INK, fontsize=13, fontweight="bold")
+    axes.set_title(chart.title)
     if len(series) > 1:
-        figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=10)
+        figure.legend(loc="outside lower left", ncols=4)
     return figure
 
 
 def _line(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
-    """From point to point."""
+    """Draw a line from point to point."""
     at = _places(axes, x)
-    for (name, values), colour in zip(series.items(), COLOURS, strict=False):
-        dotted = "o" if len(at) <= NAMED else None
-        axes.plot(at, values, color=colour, linewidth=2.2, label=name, marker=dotted, markersize=6)
+    for name, values in series.items():
+        axes.plot(at, values, label=name, marker="o" if len(at) <= NAMED else None)
     if len(series) == 1:
         (values,) = series.values()
         for place, value in [*zip(at, values, strict=True)][-1 if len(at) > NAMED else 0 :]:
             if not math.isnan(value):
                 where = (place, value), (0, 8)
-                words = axes.annotate(_told(value), *where, textcoords="offset points")
-                words.set(ha="center", color=INK, fontsize=10)
+                axes.annotate(_told(value), *where, textcoords="offset points", ha="center")
     _quieten(axes, axes.yaxis, series)
     _label(axes, x, series)
 
@@ -102,10 +110,10 @@ def _ground(axes: Axes, bounds: tuple[float, float], always: bool) -> None:
 
 def _scatter(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     at = _places(axes, x)
-    for (name, values), colour in zip(series.items(), COLOURS, strict=False):
-        axes.scatter(at, values, s=26, color=colour, alpha=0.65, linewidths=0, label=name)
+    for name, values in series.items():
+        axes.scatter(at, values, s=26, alpha=0.65, linewidths=0, label=name)
     _quieten(axes, axes.yaxis, series)
-    axes.grid(axis="x", color=FAINT, linewidth=0.8)
+    axes.grid(axis="x")
     _label(axes, x, series)
 
 
@@ -113,11 +121,11 @@ def _bars(axes: Axes, x: Axis, series: dict[str, list[float]], *, lying: bool = 
     """A group of bars for each name; lying down, the first one is on top."""
     wide, count = GROUP / len(series), len(x.values)
     draw = axes.barh if lying else axes.bar
-    for number, ((name, values), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
+    for number, (name, values) in enumerate(series.items()):
         at = [k - GROUP / 2 + wide * (number + 0.5) for k in range(count)]
-        bars = draw(at, values, wide * 0.94, color=colour, label=name)
+        bars = draw(at, values, wide * 0.94, label=name)
         if lying or count * len(series) <= NAMED_BARS:
-            axes.bar_label(bars, fmt=_told, padding=4, color=INK, fontsize=10)
+            axes.bar_label(bars, fmt=_told, padding=4)
     _quieten(axes, axes.xaxis if lying else axes.yaxis, series)
     if not lying:
         axes.set_xticks(range(count), x.values)
@@ -128,7 +136,7 @@ def _bars(axes: Axes, x: Axis, series: dict[str, list[float]], *, lying: bool = 
     axes.set_ylim(count - 0.5, -0.5)
     axes.margins(x=0.16)
     if len(series) == 1:
-        axes.set_xlabel(next(iter(series)), color=INK, fontsize=10)
+        axes.set_xlabel(next(iter(series)))
 
 
 def _places(axes: Axes, x: Axis) -> list[float]:
@@ -156,22 +164,16 @@ def _quieten(axes: Axes, scale: Scale, series: dict[str, list[float]]) -> None:
     """Nothing but a grid of faint lines, and numbers that people count in."""
     scale.set_major_locator(MaxNLocator(nbins=5, integer=_whole(series)))
     scale.set_major_formatter(FuncFormatter(lambda value, _: _told(value)))
-    scale.grid(color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, labelsize=10, length=0)
-    axes.margins(x=0.04, y=0.15)
+    scale.grid(True)
     if _bounds(series)[0] < 0:
         (axes.axhline if scale is axes.yaxis else axes.axvline)(0, color=INK, linewidth=0.8)
-    foot = "bottom" if scale is axes.yaxis else "left"
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == foot)
-        spine.set_color(FAINT)
+    axes.spines["bottom" if scale is axes.yaxis else "left"].set_visible(True)
 
 
 def _label(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
-    axes.set_xlabel(x.name, color=INK, fontsize=10)
+    axes.set_xlabel(x.name)
     if len(series) == 1:
-        axes.set_ylabel(next(iter(series)), color=INK, fontsize=10)
+        axes.set_ylabel(next(iter(series)))
 
 
 def _told(value: float) -> str:
@@ -193,7 +195,6 @@ def _whole(series: dict[str, list[float]]) -> bool:
 
 def reply(request: bytes) -> bytes:
     """Return the answer to a request."""
-    limit(seconds=MAX_CPU_S)
     picture = io.BytesIO()
     try:
         drawn(Chart.of(request)).savefig(picture, format="png")
@@ -205,11 +206,7 @@ def reply(request: bytes) -> bytes:
 
 
 def main() -> None:
-    limit(memory=MAX_MEMORY)
-    confined(reads=True)
-    logging.disable()
-    warnings.simplefilter("ignore")  # of letters that no font has
     installed = {font.name for font in fontManager.ttflist}
-    matplotlib.rcParams["font.family"] = [name for name in FONTS if name in installed]
-    matplotlib.rcParams["text.parse_math"] = False
-    serve(reply)
+    fonts = [name for name in FONTS if name in installed]
+    matplotlib.rcParams.update(STYLE | {"font.family": fonts})
+    serve_confined(reply, MAX_CPU_S, MAX_MEMORY, reads=True)

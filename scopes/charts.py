@@ -9,7 +9,7 @@ import io
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from tempfile import TemporaryDirectory
@@ -78,49 +78,46 @@ async def make_chart(
     return ToolResult((Item(kept.id, told, None, label),), note="Kept.")
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The content of a CSV file."""
+Table = Sequence[Sequence[str]]
+"""The lines of a CSV file: the names of its columns, then its rows."""
 
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
-    def column(self, name: str) -> list[str]:
-        """Return the cells of a column. Raises ToolError where there is none."""
-        wanted = name.strip().casefold()
-        names = [each.strip().casefold() for each in self.columns]
-        if name not in self.columns and wanted not in names:
-            raise ToolError(f"No column {one_line(name)[:60]!r}. Use the names of the first line.")
-        at = self.columns.index(name) if name in self.columns else names.index(wanted)
-        return [row[at].strip() if at < len(row) else "" for row in self.rows]
+def _column(table: Table, name: str) -> list[str]:
+    """Return the cells of a column. Raises ToolError where there is none."""
+    wanted, (columns, *rows) = name.strip().casefold(), table
+    names = [each.strip().casefold() for each in columns]
+    if name not in columns and wanted not in names:
+        raise ToolError(f"No column {one_line(name)[:60]!r}. Use the names of the first line.")
+    at = columns.index(name) if name in columns else names.index(wanted)
+    return [row[at].strip() if at < len(row) else "" for row in rows]
 
 
 def table_of(content: bytes) -> Table:
     """Return a CSV file as a table. Raises ToolError."""
     try:
         text = content.decode("utf-8-sig")
-        lines = [tuple(line) for line in csv.reader(io.StringIO(text, newline="")) if line]
+        lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line]
     except (UnicodeDecodeError, csv.Error):
         raise ToolError("This file is no CSV in UTF-8. Keep the result again.") from None
     if len(lines) < 2:
         raise ToolError("The file has no rows to draw.")
-    return Table(lines[0], tuple(lines[1:]))
+    return lines
 
 
 def chart_of(table: Table, kind: Kind, x: str, y: Sequence[str], title: str) -> Chart:
     """Return the chart of these columns. Raises ToolError for what cannot be drawn."""
     if not 1 <= len(y) <= MAX_SERIES:
         raise ToolError(f"Give 1 to {MAX_SERIES} columns as y.")
-    most = MAX_BARS if kind == "bar" else MAX_POINTS
-    if len(table.rows) > most:
+    most, count = MAX_BARS if kind == "bar" else MAX_POINTS, len(table) - 1
+    if count > most:
         raise ToolError(
-            f"{len(table.rows)} rows are too many for a {kind} chart, which shows {most}. "
+            f"{count} rows are too many for a {kind} chart, which shows {most}. "
             "Group them, or keep the top ones."
         )
-    series = {_cut(name, MAX_NAME): _numbers(name, table.column(name)) for name in y}
+    series = {_cut(name, MAX_NAME): _numbers(name, _column(table, name)) for name in y}
     if len(series) < len(set(y)):
         raise ToolError("Some of these columns begin alike: give them short names in the query.")
-    axis = _axis(_cut(x, MAX_NAME), table.column(x), kind)
+    axis = _axis(_cut(x, MAX_NAME), _column(table, x), kind)
     if axis.type != "name":
         order = sorted(range(len(axis.values)), key=lambda k: axis.values[k])
         axis = replace(axis, values=[axis.values[k] for k in order])
@@ -128,7 +125,7 @@ def chart_of(table: Table, kind: Kind, x: str, y: Sequence[str], title: str) -> 
     if kind == "bar" and (
         len(axis.values) > UPRIGHT or sum(map(_wide, axis.values)) > UPRIGHT_NAMES
     ):
-        height = max(2.4, 1.2 + BAR_INCHES * len(table.rows) * max(1, len(series) * 0.6))
+        height = max(2.4, 1.2 + BAR_INCHES * count * max(1, len(series) * 0.6))
         return Chart("across", _cut(title, MAX_TITLE), height, axis, series)
     return Chart(kind, _cut(title, MAX_TITLE), HEIGHT, axis, series)
 

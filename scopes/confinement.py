@@ -1,4 +1,4 @@
-"""What a program of ours gives up before it reads what strangers wrote (`scopes.programs`).
+"""Confinement of a program of ours that reads what strangers wrote (`scopes.programs`).
 
 A fault of a C library that such bytes exploit then starts no program, opens no socket, and reaches
 no other process. On Linux alone, by seccomp(2) and landlock(7), as far as the kernel lets us.
@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from struct import pack, unpack
 from typing import Final
 
-from scopes.programs import serve
+from scopes.programs import limit, serve
 
+MEMORY: Final = 512 << 20
+"""Bytes of addresses of a program that reads what strangers wrote."""
 MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Which number of a call is theirs, and what linux/audit.h calls them."""
 DENIED: Final = {
@@ -132,9 +136,7 @@ def _drop_capabilities(which: int) -> None:
 
 
 def _files_held(reads: bool) -> bool:
-    """Return whether the kernel denies to change files from now on, and to open any but
-    libraries.
-    """
+    """Return whether the kernel denies to change files, and to open any but libraries."""
     version = _called(CREATE, None, 0, 1)
     kinds = (1 << ACCESS.get(version, 16)) - 1
     rules = pack("=QQQ", kinds & ~READ if reads else kinds, 0, SIGNALS)
@@ -164,6 +166,22 @@ def _called(number: int, *given: int | bytes | ctypes.Array[ctypes.c_char] | Non
     words = (ctypes.c_long(each) if isinstance(each, int) else each for each in given)
     answer: int = _CALL(ctypes.c_long(number), *words)
     return answer
+
+
+def serve_confined(
+    reply: Callable[[bytes], bytes], seconds: int, memory: int = MEMORY, *, reads: bool = False
+) -> None:
+    """Answer requests, each in so many seconds of computing, with nothing that is not needed."""
+    limit(memory=memory, file_bytes=0)
+    confined(reads=reads)
+    logging.disable()
+    warnings.simplefilter("ignore")
+
+    def limited(request: bytes) -> bytes:
+        limit(seconds=seconds)
+        return reply(request)
+
+    serve(limited)
 
 
 def main() -> None:

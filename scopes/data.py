@@ -129,10 +129,7 @@ TOOLS = (
 async def _told(
     asked: Awaitable[T], id: str, label: Label, note: str = "The database failed."
 ) -> T | ToolResult:
-    """Return what a database answers.
-
-    What it says against the question is an item, in its own words.
-    """
+    """Return what a database answers; what it says against the question is an item."""
     try:
         with under(label):
             return await asked

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
@@ -47,8 +48,6 @@ MAX_ATTACHMENT = 25_000_000
 """Bytes of a file that is read: as much as Gmail attaches to a mail."""
 MAX_CHARS = 400_000
 """Characters that are read of a file, as of a page."""
-MOST_DOCUMENTS = 8
-"""Texts of files that stay in memory, so that the next page needs no second fetch."""
 MAX_LABEL = 225
 """Characters of a label's name (Gmail's limit)."""
 MAX_RECIPIENTS = 25
@@ -111,10 +110,7 @@ async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str =
     if found is None:
         raise ToolError(not_found(MAIL_THREAD, thread))
     pieces = list(_pieces(found, mailbox.owner, await mailbox.address(), ctx.max_output_tokens))
-    start = _position(cursor, len(pieces))
-    kept = fitting(pieces[start:], ctx.max_output_tokens)
-    end = start + len(kept)
-    more = f'More: call again with cursor="{end}".' if end < len(pieces) else ""
+    kept, _, more = _page(ctx, pieces, cursor)
     note = f"{len(found.messages)} messages in thread.{'' if more else ' Last page.'}"
     holds = {found.id: [piece.id for piece in pieces]}
     label = label_of(found.id, mailbox.owner)
@@ -134,15 +130,14 @@ async def read_attachment(ctx: ToolContext, file: MailThreadId, cursor: str = ""
         document = await _document(mailbox, mail, attachment, id)
     whole = item_of(mail, mailbox.owner, await mailbox.address(), mail.item_id)
     pieces = [
-        replace(whole, id=_numbered(id, n), text=text, notes=(), unread="", verbatim=True)
+        replace(
+            whole, id=f"{id}~{n}" if n > 1 else id, text=text, notes=(), unread="", verbatim=True
+        )
         for n, text in enumerate(parts_of(document.text), 1)
     ]
-    start = _position(cursor, len(pieces))
-    kept = fitting(pieces[start:], ctx.max_output_tokens)
-    end = start + len(kept)
-    more, cut = "", ""
-    if end < len(pieces):
-        more = f'More: call again with cursor="{end}".'
+    kept, end, more = _page(ctx, pieces, cursor)
+    cut = ""
+    if more:
         cut = f"attachment {number} of {mail.item_id} was read to part {end} of {len(pieces)}"
     elif document.cut:
         more = cut = f"the end of attachment {number} of {mail.item_id} was not read"
@@ -248,14 +243,8 @@ async def send_mail(
 
 
 TOOLS = (
-    search_mail,
-    read_mail_thread,
-    read_attachment,
-    list_labels,
-    sync_state,
-    apply_label,
-    create_draft,
-    send_mail,
+    *(search_mail, read_mail_thread, read_attachment, list_labels, sync_state),
+    *(apply_label, create_draft, send_mail),
     *(save_note, search_notes, read_note),
 )
 
@@ -269,7 +258,7 @@ def _mailbox(ctx: ToolContext) -> Gmail:
 
 
 def _own(mailbox: Gmail) -> Label:
-    """Of a fact about the mailbox as a whole."""
+    """Return the label of a fact about the mailbox as a whole."""
     return label_of("search", mailbox.owner)
 
 
@@ -319,17 +308,16 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
 
     ToolError where it is not read; it names no file, as a stranger has named that.
     """
+
+    async def fetched() -> DocumentText:
+        return await read_document(await mailbox.attachment(mail.id, file.key), MAX_CHARS)
+
     try:
         if file.size > MAX_ATTACHMENT:
             raise DocumentRefused(f"is larger than {MAX_ATTACHMENT // 1_000_000} MB")
         if not file.key:
             raise DocumentRefused(f"is not handed out by Gmail: {ELSEWHERE}")
-        if id not in mailbox.documents:
-            data = await mailbox.attachment(mail.id, file.key)
-            mailbox.documents[id] = await read_document(data, MAX_CHARS)
-            while len(mailbox.documents) > MOST_DOCUMENTS:
-                mailbox.documents.popitem(last=False)
-        return mailbox.documents[id]
+        return await mailbox.documents.get((id,), fetched)
     except (GoogleAbsent, ValueError):
         refusal = "is not in the mailbox any more"
     except DocumentRefused as error:
@@ -340,15 +328,8 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
     raise unread
 
 
-def _numbered(id: str, part: int) -> str:
-    return id if part == 1 else f"{id}~{part}"
-
-
 async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
-    """Return the message that a draft answers, and who gets it.
-
-    ToolError where that is nobody, or where the message that is named would be answered no more.
-    """
+    """Return the message that a draft answers, if it is the one that is named, and who gets it."""
     own, (_, _, id) = await mailbox.address(), named.partition("/")
     until = next((n for n, m in enumerate(found.messages, 1) if m.id == id), None)
     try:
@@ -366,10 +347,9 @@ async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[Mail
 
 async def _found(mailbox: Gmail, id: str) -> MailThread | None:
     """Return a thread that a search has found; None where it is gone by now."""
-    try:
+    with suppress(GoogleAbsent):
         return await mailbox.thread(id)
-    except GoogleAbsent:
-        return None
+    return None
 
 
 def _as_of(thread: MailThread, window: Window | None) -> MailThread | None:
@@ -401,10 +381,7 @@ def _hit(thread: MailThread, owner: str, address: str) -> Item:
 
 
 def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator[Item]:
-    """Yield the messages as items that each fit a page.
-
-    A longer one goes on under ids of its own.
-    """
+    """Yield the messages as items that each fit a page; a longer one goes on under other ids."""
     opens = thread.messages[0].item_id
     for message in thread.messages:
         item = item_of(message, owner, address, opens)
@@ -416,9 +393,7 @@ def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator
 
 
 def _cut(item: Item, most: int) -> Iterator[str]:
-    """Yield the text in parts of which each is a line of at most `most` tokens, cut
-    between words.
-    """
+    """Yield the text in lines of at most `most` tokens each, cut between words."""
     room = max(300, 3 * (most - tokens_of(replace(item, text="")) - 10))  # bytes
     rest = item.text
     while len(rest.encode(errors="replace")) > room:
@@ -430,6 +405,16 @@ def _cut(item: Item, most: int) -> Iterator[str]:
     yield rest
 
 
+def _page(
+    ctx: ToolContext, pieces: Sequence[Item], cursor: str
+) -> tuple[tuple[Item, ...], int, str]:
+    """Return the items of a page, the place of the next one, and how to get it if there is one."""
+    start = _position(cursor, len(pieces))
+    kept = fitting(pieces[start:], ctx.max_output_tokens)
+    end = start + len(kept)
+    return kept, end, f'More: call again with cursor="{end}".' if end < len(pieces) else ""
+
+
 def _position(cursor: str, end: int) -> int:
     if cursor and not (re.fullmatch(r"[0-9]{1,9}", cursor) and int(cursor) < end):
         raise ToolError(f"No page {cursor[:20]!r}. Use the cursor that the last page gave.")
@@ -437,10 +422,7 @@ def _position(cursor: str, end: int) -> int:
 
 
 def _label(name: str) -> str:
-    """Return a label that a model may move.
-
-    ToolError for those that delete or say what a mail is.
-    """
+    """Return a label that a model may move: none that deletes or says what a mail is."""
     name = " ".join(name.split())
     if name.upper() in MOVABLE:
         return name.upper()

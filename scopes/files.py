@@ -12,10 +12,9 @@ from typing import Annotated, Final, ParamSpec, TypeVar
 from pydantic import BeforeValidator
 from pygit2 import GitError
 
-from scopes.conversations import search_conversations
 from scopes.effects import PROJECT, Access, Effect, FolderId, Prepared
-from scopes.file_lock import run_in_thread
 from scopes.folders.commands import OUTPUT, Commands
+from scopes.folders.folder import run_in_thread
 from scopes.folders.folders import FolderPlace, Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import GitPush, Remote, format_commits
@@ -30,7 +29,7 @@ from scopes.folders.search import (
     searched,
 )
 from scopes.label import Label
-from scopes.notes import read_note, search_notes
+from scopes.notes import read_note, search_conversations, search_notes
 from scopes.tool import (
     Item,
     SourceFailed,
@@ -94,7 +93,7 @@ async def read_file(
 ) -> ToolResult:
     """Read a text file from a line on."""
     place, path = await _where(ctx, folder, path)
-    folders = _folders(ctx)
+    folders = ctx.client(Folders)
     found, label = await _done(ctx, place, folders.read, ctx, place, path)
     with under(label):
         read, count = read_from(found, path, line)
@@ -118,7 +117,7 @@ async def read_file(
 async def write_file(ctx: ToolContext, path: str, text: str, folder: FolderId = "") -> ToolResult:
     """Make a file, or replace one that you have read."""
     place, path = await _where(ctx, folder, path, writes=True)
-    _, label = await _done(ctx, place, _folders(ctx).write, ctx, place, path, bytes_of(text))
+    _, label = await _done(ctx, place, ctx.client(Folders).write, ctx, place, path, bytes_of(text))
     note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines.{place.aside}"
     name = f"{place.title}:{path}"
     return ToolResult(note=note, undone=place.undone, reads=[name], label=label)
@@ -146,7 +145,7 @@ async def search_files(
     if not place.folder.exists:
         return ToolResult(note=f"{place.title} is empty.", label=place.label)
     hits, label = await _done(ctx, place, searched, place.folder, pattern, glob)
-    folders = _folders(ctx)
+    folders = ctx.client(Folders)
     items = []
     for hit in hits.found:
         version = folders.version(ctx, place, hit.path, hit.digest)
@@ -154,7 +153,7 @@ async def search_files(
         items.append(Item(name, hit.text, None, label, verbatim=True))
     kept = fitting(items, ctx.max_output_tokens)
     more = hits.cut or ("Not all is shown: search for more." if len(kept) < len(items) else "")
-    note = f"{len(items)} lines in {hits.files} files that were searched."
+    note = f"{len(items)} lines in {len(hits.searched)} files that were searched."
     cut = f"a search in {place.title} was cut: more lines hold {pattern[:60]!r}" if more else ""
     undone = {_listed(place): "", f"search {place.handle}": cut}
     undone |= {f"read {place.handle}": may_not(hits.closed)} if hits.closed else {}
@@ -168,7 +167,7 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
     place, _ = await _where(ctx, folder, "")
     if place.project is None:
         raise ToolError(f"{place.title} is no git repository. Your files are written as they are.")
-    made, label = await _done(ctx, place, _folders(ctx).commit, ctx, place, message)
+    made, label = await _done(ctx, place, ctx.client(Folders).commit, ctx, place, message)
     note = f"Committed as {made.commit[:12]} to the branch {made.branch} of {place.title}: "
     note += (
         f"{', '.join(made.paths)}. Name the branch in your result: the folder's owner merges it."
@@ -208,7 +207,7 @@ async def run_command(ctx: ToolContext, command: str, folder: FolderId = "") -> 
         raise ToolError(f"{place.title} is empty: write a file first.")
     with under(place.label):
         ended = await ctx.client(Commands).run(place.folder, command)
-    label = await run_in_thread(_folders(ctx).label, place)
+    label = await run_in_thread(ctx.client(Folders).label, place)
     name = hashlib.sha256(ctx.key.encode()).hexdigest()[:8]
     text = ended.output.replace("\r\n", "\n")
     items = [
@@ -228,10 +227,6 @@ TOOLS: tuple[Tool, ...] = (
 )
 
 
-def _folders(ctx: ToolContext) -> Folders:
-    return ctx.client(Folders)
-
-
 async def _done(
     ctx: ToolContext, place: FolderPlace, work: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> tuple[T, Label]:
@@ -239,7 +234,7 @@ async def _done(
     others may have written meanwhile. Its errors have it as well. Raises SourceFailed for disk and
     git.
     """
-    folders = _folders(ctx)
+    folders = ctx.client(Folders)
 
     def done() -> tuple[T, Label]:
         try:
@@ -265,7 +260,7 @@ async def _where(
     ctx: ToolContext, folder: str, path: str, *, writes: bool = False
 ) -> tuple[FolderPlace, str]:
     """Return where a call works, and on which path; the id of an item is a path, too."""
-    folders = _folders(ctx)
+    folders = ctx.client(Folders)
     if not folder:
         named, rest = ctx.handles.in_front(path, PROJECT)
         if named and await ctx.may_read(named):
@@ -281,9 +276,7 @@ async def _where(
 
 
 def _listed(place: FolderPlace) -> str:
-    """Return a key of `undone`: a list that was cut, which a search or a look at a file
-    continues.
-    """
+    """Return the key of `undone` for a list that was cut; a search or a read continues it."""
     return f"list {place.handle}"
 
 
@@ -292,9 +285,9 @@ def _id(place: FolderPlace, path: str, at: str, version: str) -> str:
 
 
 def _edit(ctx: ToolContext, place: FolderPlace, path: str, old: str, new: str) -> None:
-    folders = _folders(ctx)
+    folders = ctx.client(Folders)
     found = folders.read(ctx, place, path)
-    done = folders.log.written(ctx.key)
+    done = folders.log.loaded().done.get(ctx.key)
     if done and done.after == found.digest:  # in an earlier life
         return
     folders.write(ctx, place, path, edited(found, path, old, new))
@@ -309,7 +302,7 @@ def _remote(place: FolderPlace) -> Remote:
 
 def _unsent(ctx: ToolContext, place: FolderPlace) -> tuple[list[str], dict[str, str]]:
     """Return the ids of the commits that would leave, and what a card says of them."""
-    remote, home = _remote(place), _folders(ctx).home
+    remote, home = _remote(place), ctx.client(Folders).home
     made = remote.repository.commits_of(home.name, f"{ctx.run}/{ctx.context}/")
     found = remote.unsent(made)
     repo = remote.repository.open()

@@ -1,4 +1,4 @@
-"""What a requester asked for, in words of their own: the one text of a run that is trusted.
+"""The request in its requester's own words: the one text of a run that is trusted.
 
 It may name channels (`#name`, a mark, an id, a link to a message), and places to write to: writing
 there needs no approval card. Only a plain order does: `<verb> <what> to <place>` or `<verb>
@@ -10,8 +10,8 @@ one click.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ class Channels:
     """Channels that a requester can see, found by id or name."""
 
     def __init__(self, channels: Iterable[tuple[str, str]]) -> None:
-        """Of (id, name) pairs."""
+        """Index (id, name) pairs."""
         self.names = dict(channels)
         self._exact: dict[str, list[str]] = {}
         self._folded: dict[str, list[str]] = {}
@@ -71,8 +71,8 @@ def marked_in(request: str) -> dict[str, str]:
 
 MAX_CHARS = 2_000
 """Characters of a first line; a longer one is pasted."""
-QUOTE, FIRST = "\uf8ff", 0xE000
-"""Characters that stand for a quote, and for the first place."""
+QUOTE, PLACE_AT, MESSAGE_AT = "\uf8ff", 0xE000, 0xF000
+"""Characters that stand for a quote; for the first place; for the first that is a message."""
 PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
 PERSON = re.compile(r"<@([UW][A-Z0-9]{2,})(?:\|[^>]*)?>")
 LINKED = re.compile(
@@ -91,58 +91,43 @@ SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\b\w\.)\s+|(?<=[。\uff01\uff1f])|;")
 QUESTION = re.compile("[?\uff1f\u061f]")
 
 
-def _words(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
+def _places(letters: str) -> str:
+    """Return the pattern of places that belong together: `#a, #b and #c`."""
+    place = rf"[{letters}](?!['’]s\b)"
+    parted = r"(?:\s*(?:[,&+/]|\b(?:and|und|y|et)\b))+\s*(?:(?:to|in|en|dans)\s+)?"
+    return rf"{place}(?:{parted}{place})*"
 
 
-PLACE = r"[\ue000-\uf8fe](?!['’]s\b)"
-GROUP = rf"""(?P<places>{PLACE}(?:(?:\s*,\s*|\s*,?\s*(?:[&+/]|\b(?:and|und|y|e|et|en)\b)\s*)
-    (?:(?:to|in|an|en|à|dans|naar|do|v)\s+)?{PLACE})*)"""
-"""Places that belong together: `#a, #b and #c`."""
-WRITE = r"""(?:post|send|write|share|announce|publish|say|put|forward|poste|schreibe?|schicke?
-    |sende?|teile|veröffentliche|publica|envía|manda|escribe|comparte|publie|envoie|écris|partage|plaats
-    |stuur|schrijf|deel|pošli|napiš|zveřejni)"""
-TELL = r"""(?:tell|notify|inform|remind|informiere|sage?|avisa\s+a|dile\s+a|informe|dis\s+à|zeg)"""
-NOUN = r"""(?:summary|report|list|overview|update|answers?|results?|numbers|news|open\s+points|text
-    |check\s+mark|Zusammenfassung|Bericht|Liste|Zahlen|resumen|informe|lista|résumé|rapport|liste
-    |samenvatting|lijst|shrnutí|seznam)"""
-THING = rf"""(?:it|this|that|them|hi|{QUOTE}|es|das|dies|esto|eso|cela|ça|dit|dat|het|to
-    |(?:the|an?|my|our|die|das|den|eine?n?|el|la|una?|le|les|une?|de|een)\s+
-    (?:[^\W\d]+(?:-[^\W\d]+)*\s+)?{NOUN}
-    (?:\s+(?:of|from|about|von|de|van|z)\s+(?:it|this|that|{PLACE}(?:\s+(?:and|und|y|et|en)\s+
-    {PLACE})?))?(?:\s+(?:davon|daraus))?)"""
-TO = r"(?:to|into|in|an|en|a|à|dans|naar|do|v|na)\s+(?:the\s+)?"
-CLOSING = r"""(?:\s*(?:[,.!]|\([^()]*\)|\[[^\[\]]*\]|(?:please|(?:right\s+|straight\s+)?(?:now|away)
-    |today|immediately|asap|thanks|thank\s+you|bitte|jetzt|sofort|heute|danke|por\s+favor|ahora|hoy
-    |gracias|s['’]il\s+(?:te|vous)\s+pla[iî]t|maintenant|merci|alsjeblieft|nu|vandaag|bedankt
-    |prosím|hned|dnes|díky)\b))*\s*\Z"""
-"""Nothing else stands after a place: brackets, politeness, hurry."""
-MESSAGE = rf"""(?:that|about|of|what|how|we|our|my|the|an?|to|dass|que|dat|že|was|wat|{QUOTE})
-    (?:\s|\Z)"""
-ORDERS = (
-    _words(rf"{WRITE}\s+{THING}\s+{TO}{GROUP}{CLOSING}"),
-    _words(rf"{WRITE}\s+{TO}{GROUP}\s+(?:that|dass|que|dat|že|{QUOTE})"),
-    _words(rf"{TELL}\s+{GROUP}(?:\s+{MESSAGE}|{CLOSING})"),
-    _words(rf"let\s+{GROUP}\s+know\b"),
-    _words(rf"(?:dm|message|ping|send)\s+{GROUP}(?:\s+{MESSAGE}|{CLOSING})"),
+ANY, LINKS = _places("\ue000-\uf8fe"), _places("\uf000-\uf8fe")
+TO_ANY, TO_MESSAGE = f"(?P<places>{ANY})", f"(?P<places>{LINKS})"
+WRITE = r"""(?:post|sende?|write|share|announce|publish|say|put|poste|schreibe?|schicke?|teile
+    |publica|envía|manda|comparte|publie|envoie|partage)"""
+NOUN = r"""(?:summary|report|list|overview|update|answers?|results?|numbers|news|check\s+mark
+    |Zusammenfassung|Bericht|Liste|resumen|informe|lista|résumé|rapport|liste)"""
+THING = rf"""(?:it|this|that|them|hi|{QUOTE}|es|das|esto|eso|cela|(?:the|an?|die|das|den|eine?n?|el
+    |la|una?|les?|une)\s+(?:[^\W\d]+(?:-[^\W\d]+)*\s+)?{NOUN}(?:\s+(?:of|von|de)\s+(?:it|this|{ANY}))?)"""
+TO = r"(?:to|in|an|en|a|à|dans)\s+(?:the\s+)?"
+END = r"""(?:\s*(?:[,.!?\uff1f]|(?:please|now|today|thanks|bitte|jetzt|heute|danke|por\s+favor|ahora
+    |gracias|merci)\b))*\s*\Z"""
+"""Nothing else stands after a place: politeness, hurry."""
+MESSAGE = rf"\s+(?:that|about|of|what|how|we|our|my|the|an?|to|dass|que|{QUOTE})(?:\s|\Z)"
+START = rf"""(?:(?:please|kindly|now|then|also|hi|ok|bitte|dann|por\s+favor|luego|puis)[\s,!]+)*
+    (?P<asked>(?:can|could|will)\s+you\s+(?:please\s+)?|would\s+you\s+please\s+)?
+    (?:[^\W\d]+\s+(?:it|this|{ANY})(?:\s+zusammen)?\s*,?\s+(?:and|then|und|y|et|puis)\s+
+    (?:(?:then|dann)\s+)?)?"""
+"""Politeness, `can you`, and `summarize #a and`, in front of an order."""
+ORDERS = tuple(
+    re.compile(START + order, re.IGNORECASE | re.VERBOSE)
+    for order in (
+        rf"{WRITE}\s+{THING}\s+{TO}{TO_ANY}{END}",
+        rf"{WRITE}\s+{TO}{TO_ANY}\s+(?:that|dass|que|{QUOTE})",
+        rf"(?:tell|notify|inform|remind|dm|message|ping|send)\s+{TO_ANY}(?:{MESSAGE}|{END})",
+        rf"let\s+{TO_ANY}\s+know\b",
+        rf"(?:(?:reply|react)\s+to|answer)\s+{TO_MESSAGE}(?:\s+(?:with|that)\s|{END})",
+        rf"put\s+{THING}\s+on\s+{TO_MESSAGE}{END}",
+        rf"(?:react|reply)\s+with\s+{QUOTE}\s+to\s+{TO_MESSAGE}{END}",
+    )
 )
-REPLIES = (
-    _words(rf"(?:(?:reply|respond|react)\s+to|answer)\s+{GROUP}(?:\s+(?:with|that)\s|{CLOSING})"),
-    _words(rf"put\s+{THING}\s+on\s+{GROUP}{CLOSING}"),
-    _words(rf"(?:react|reply)\s+with\s+{QUOTE}\s+to\s+{GROUP}{CLOSING}"),
-)
-"""Orders whose place is a linked message."""
-OPENING = _words(
-    r"""(?:(?:please|kindly|now|then|also|hi|hello|ok|bitte|dann|por\s+favor|luego|puis|ensuite
-    |alsjeblieft|dan|prosím|pak)[\s,!]+)*"""
-)
-ASKING = _words(r"(?:can|could|will)\s+you\s+(?:please\s+)?|would\s+you\s+please\s+")
-"""How a question may begin that is an order."""
-FIRST_STEP = _words(
-    rf"[^\W\d]+\s+(?:it|this|{GROUP})(?:\s+zusammen)?\s*,?\s+(?:and|then|und|y|luego|et|puis|en|a)\s+"
-    r"(?:(?:then|dann)\s+)?"
-)
-"""`Summarize #a and`, in front of an order."""
 
 
 def places_to_write(request: str, channels: Iterable[tuple[str, str]]) -> frozenset[str]:
@@ -152,9 +137,18 @@ def places_to_write(request: str, channels: Iterable[tuple[str, str]]) -> frozen
     are (id, name) pairs that the requester can see. People count by their mark only, never by name.
     """
     ids: list[str] = []
-    line = _own_line(request, Channels(channels), ids)
-    named = {i for sentence in _sentences(line) for i in _named(sentence, ids)}
-    return frozenset(ids[i] for i in named)
+    sentences = SENTENCE_END.split(_own_line(request, Channels(channels), ids))
+    named = {place for each in sentences for place in _named(" ".join(each.split()))}
+    return frozenset(ids[ord(place) & 0xFFF] for place in named)
+
+
+def _named(sentence: str) -> list[str]:
+    """Return the characters of the places that an order names; a question is none."""
+    for order in ORDERS:
+        if found := order.match(sentence):
+            is_order = found["asked"] or not QUESTION.search(sentence)
+            return PRIVATE_USE.findall(found["places"]) if is_order else []
+    return []
 
 
 def unquoted(request: str) -> str:
@@ -163,17 +157,14 @@ def unquoted(request: str) -> str:
 
 
 def _own_line(request: str, known: Channels, ids: list[str]) -> str:
-    """Return the first line up to a quote without an end, with a character for each place.
-
-    Its number is the index of the place in `ids`.
-    """
+    """Return the first line up to an open quote, with a character for each place in `ids`."""
 
     def mark(found: re.Match[str]) -> str:
         id = _id(found[0], known)
         if not id:
             return QUOTE
         ids.append(id)
-        return chr(FIRST + len(ids) - 1)
+        return chr((MESSAGE_AT if "/" in id else PLACE_AT) + len(ids) - 1)
 
     line = request.strip().partition("\n")[0]
     if len(line) > MAX_CHARS or line.startswith((">", "&gt;", "```")):
@@ -194,33 +185,6 @@ def _id(mark: str, known: Channels) -> str:
         return ""
     id = channel[1] or channel[3] or known.find(channel[2])
     return id if id in known.names else ""
-
-
-def _sentences(line: str) -> Iterator[str]:
-    """Yield the sentences of a line that may be orders: no questions, or `can you ...?`."""
-    for sentence in SENTENCE_END.split(line):
-        words = " ".join(sentence.split())
-        words = words[_end(OPENING, words) :]
-        if QUESTION.search(words):
-            start = _end(ASKING, words)
-            words = words[start:].rstrip("?\uff1f ") if start else ""
-        yield words
-
-
-def _end(pattern: re.Pattern[str], text: str) -> int:
-    found = pattern.match(text)
-    return found.end() if found else 0
-
-
-def _named(sentence: str, ids: list[str]) -> Iterator[int]:
-    """Yield the indexes of the places that an order names."""
-    start = _end(FIRST_STEP, sentence)
-    for pattern in (*ORDERS, *REPLIES):
-        if found := pattern.match(sentence) or pattern.match(sentence, start):
-            places = [ord(each) - FIRST for each in PRIVATE_USE.findall(found["places"])]
-            if pattern in ORDERS or all("/" in ids[i] for i in places):
-                yield from places
-            return
 
 
 URL = re.compile(r"https?://[^\s<>|\"'`\\^{}]+", re.IGNORECASE)
@@ -264,25 +228,14 @@ class Intent:
         return named | {each for each in self.lookups if URL.fullmatch(each)}
 
     def to_json(self) -> dict[str, Any]:
-        where = {"home": self.home, "thread": self.thread, "own": self.own}
-        lookups = {"lookups": sorted(self.lookups)} if self.lookups else {}
-        scheduled = {"scheduled": True} if self.scheduled else {}
-        return {
-            "text": self.text,
-            "named": sorted(self.named),
-            **where,
-            **lookups,
-            **scheduled,
-        }
+        told = asdict(self) | {"named": sorted(self.named), "lookups": sorted(self.lookups)}
+        return {k: v for k, v in told.items() if v or k not in ("lookups", "scheduled")}
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Intent:
         """Return the intent that `to_json` gave."""
-        sets = {
-            "named": frozenset(stored["named"]),
-            "lookups": frozenset(stored.get("lookups", ())),
-        }
-        return cls(**{**stored, **sets})
+        named, lookups = frozenset(stored["named"]), frozenset(stored.get("lookups", ()))
+        return cls(**{**stored, "named": named, "lookups": lookups})
 
 
 UNASKED: Final = Intent()

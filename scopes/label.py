@@ -1,4 +1,4 @@
-"""What a context may have read, and who may see what comes out of it."""
+"""Labels: what a context may have read, and who may see what comes out of it."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ class Label:
         )
 
     def within(self, other: Label) -> bool:
-        """Return whether this label is no higher than `other`: all who may read that
-        may read this.
-        """
+        """Return whether all who may read what `other` labels may read this."""
         return _meet(self.readers, other.readers) == other.readers
 
     def to_json(self) -> dict[str, object]:
@@ -83,12 +81,7 @@ class Label:
 def _meet(one: Readers, two: Readers) -> Readers:
     if isinstance(one, frozenset) and isinstance(two, frozenset):
         return one & two
-    return min(one, two, key=_step)
-
-
-def _step(readers: Readers) -> int:
-    """Return how wide a step is: named people, the workspace, the internet."""
-    return 2 if readers == INTERNET else 1 if readers == WORKSPACE else 0
+    return min(one, two, key=lambda readers: (readers == INTERNET, readers == WORKSPACE))
 
 
 TRUSTED: Final = Label()

@@ -53,13 +53,9 @@ class MailText:
     """`Name <address>` or the address; the address stands last, whatever the name claims."""
     to: tuple[str, ...]
     cc: tuple[str, ...]
-    date: datetime | None
-    """UTC; None where the mail has none that can be read."""
     body: str
     flags: tuple[str, ...]
     attachments: tuple[Attachment, ...]
-    links: tuple[tuple[str, str], ...]
-    """Words and address; only those of HTML that is the body."""
     cut: str
     """What was left out by a limit, in sentences; empty when nothing was."""
     unread: tuple[str, ...] = ()
@@ -89,8 +85,6 @@ class MailMessage:
     """Lower-case name -> its first value on one line, encoded words decoded."""
     labels: frozenset[str] = frozenset()
     """Ids of Gmail labels: `INBOX`, `SENT`, `DRAFT`, `SPAM`, or `Label_7` for a user's own."""
-    size: int = 0
-    """Bytes, as it was sent."""
     fault: str = ""
     """Why it could not be read, in words; empty when it was."""
 
@@ -155,10 +149,7 @@ def link_of(message: str, address: str) -> str:
 
 
 def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
-    """Return a message as it is read and cited.
-
-    `opens` is the item id of the thread's first message.
-    """
+    """Return a message as it is cited; `opens` is the item id of the thread's first one."""
     text, subject = message.text, message.text.subject
     first = message.item_id == opens
     return Item(
@@ -196,9 +187,7 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
 
 
 def _named(people: Sequence[str], address: str) -> str:
-    """Return the first few, the mailbox's owner wherever they stand, and how many more
-    there are.
-    """
+    """Return the first few, with the mailbox's owner, and the number of the others."""
     shown = [p for k, p in enumerate(people) if k < SHOWN or address.lower() in p.lower()]
     left = len(people) - len(shown)
     return ", ".join([*shown, f"and {left} more"] if left else shown)

@@ -1,31 +1,28 @@
-"""Who is in which conversation, as Slack says it now: kept for seconds, read again where asked to.
+"""Members of conversations, as Slack says it now: kept for seconds, read again where asked to.
 
 None stands for "could not be checked": who decides by it treats that as the worst.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import aiohttp
 
-from scopes.slack_client import Absent, SlackClient, SlackRefused
+from scopes.cache import Cache, Clock, Key
+from scopes.slack_client import NO_SENSE, Absent, SlackClient, SlackRefused
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Clock = Callable[[], float]
-Key = tuple[str, ...]
 
 KEPT_S = 20.0
 """Seconds that a membership is believed; what is written is checked again."""
 MOST_KEPT = 1_000
-NO_SENSE = "no proper answer"
 ALL_KINDS = "public_channel,private_channel,mpim,im"
 JOINED_PUBLIC: Key = ("list of joined public", "channels")
 
@@ -56,105 +53,51 @@ class MembersOf:
         return f"#{self.name}" if self.name else "a direct message"
 
 
-class Kept:
-    """Asks for a fact once, however many wait for it, and keeps it for `kept_s` seconds.
+class Kept(Cache):
+    """Facts of Slack's: one that Slack does not tell is None to all who wait for it, and logged."""
 
-    A failure is logged, is None to all who waited, and is not kept.
-    """
-
-    def __init__(self, kept_s: float, clock: Clock = time.monotonic, most: int = MOST_KEPT) -> None:
-        self.kept_s, self.most = kept_s, most
-        self._clock = clock
-        self._facts: dict[Key, tuple[float, Any]] = {}
-        self._asking: dict[Key, asyncio.Task[Any]] = {}
+    def __init__(self, kept_s: float, clock: Clock = time.monotonic) -> None:
+        super().__init__(kept_s, clock, MOST_KEPT)
         self.refusals: dict[str, str] = {}
         """Kind of fact -> why Slack refuses to tell it, and who can change that."""
 
-    def known(self, key: Key) -> Any:
-        """Return the fact as it is kept, or None."""
-        until, fact = self._facts.get(key, (0.0, None))
-        return fact if self._clock() < until else None
-
-    async def get(
+    async def check(
         self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False
     ) -> T | None:
-        """Return the fact; `fresh` = as it is at this moment."""
-        if not fresh and (fact := self.known(key)) is not None:
-            return cast(T, fact)
-        task = self._asking.get(key)
-        if task is None:
-            task = self._asking[key] = asyncio.ensure_future(self._ask(key, ask))
-        return cast("T | None", await asyncio.shield(task))
+        """Return the fact, or None; `fresh` = as it is at this moment."""
 
-    async def _ask(self, key: Key, ask: Callable[[], Awaitable[T]]) -> T | None:
-        self._facts.pop(key, None)  # what could not be read anew is not believed, either
-        try:
-            fact = await ask()
-        except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
-            log.warning("could not check the %s: %s", " ".join(key), why)
-            if isinstance(error, SlackRefused) and error.remedy:
-                self.refusals[key[0]] = f"{error}."
-            return None
-        finally:
-            del self._asking[key]
-        self.refusals.pop(key[0], None)
-        self._make_room()
-        self._facts[key] = (self._clock() + self.kept_s, fact)
-        return fact
+        async def told() -> T | None:
+            try:
+                fact = await ask()
+            except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+                log.warning("could not check the %s: %s", " ".join(key), why)
+                if isinstance(error, SlackRefused) and error.remedy:
+                    self.refusals[key[0]] = f"{error}."
+                return None
+            self.refusals.pop(key[0], None)
+            return fact
 
-    def _make_room(self) -> None:
-        if len(self._facts) >= self.most:
-            now = self._clock()
-            self._facts = {k: (t, f) for k, (t, f) in self._facts.items() if t > now}
-        while len(self._facts) >= self.most:
-            del self._facts[next(iter(self._facts))]
-
-    async def aclose(self) -> None:
-        """End what is still being asked."""
-        tasks = list(self._asking.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return await self.get(key, told, fresh=fresh)
 
 
 async def whole(client: SlackClient, method: str, key: str, **arguments: Any) -> list[Any]:
-    """Return all objects of a paged method; SlackRefused where a page is missing or makes no sense.
-
-    A list of members that ends early would let somebody read what is not for them.
-    """
-    found: list[Any] = []
-    cursors = [""]
-    while True:
-        more = {"cursor": cursors[-1]} if cursors[-1] else {}
-        body = await client.call(method, limit=client.page_size, **arguments, **more)
-        page = body.get(key)
-        if not isinstance(page, list):
-            raise SlackRefused(method, NO_SENSE, "")
-        found += page
-        metadata = body.get("response_metadata")
-        cursor = str(metadata.get("next_cursor") or "") if isinstance(metadata, Mapping) else ""
-        if not cursor:
-            return found
-        if cursor in cursors:
-            raise SlackRefused(method, NO_SENSE, "")
-        cursors.append(cursor)
+    """Return all objects of a paged method, none missing: else somebody could read too much."""
+    pages = client.pages(method, key, 1, True, **arguments)
+    return [each async for each in pages]
 
 
 class Members:
     """Asks Slack with one token. One for the process."""
 
-    def __init__(
-        self, client: SlackClient, *, kept_s: float = KEPT_S, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, client: SlackClient, clock: Clock = time.monotonic) -> None:
         self.client = client
-        self._facts = Kept(kept_s, clock)
-        self._infos = Kept(kept_s, clock)
+        self._facts = Kept(KEPT_S, clock)
 
     @property
     def refusals(self) -> list[str]:
         """Return why Slack refuses to tell who is where, and who can change that, in sentences."""
-        return list({**self._facts.refusals, **self._infos.refusals}.values())
+        return list(self._facts.refusals.values())
 
     async def place(self, channel: str, *, fresh: bool = False) -> MembersOf | None:
         """Return the conversation, or None where it could not be checked."""
@@ -167,7 +110,7 @@ class Members:
             name = "" if kind in ("direct", "group") else str(info.get("name") or "")
             return MembersOf(channel, name, kind, shared, bool(info.get("is_archived")), members)
 
-        return await self._facts.get(("conversation", channel), ask, fresh=fresh)
+        return await self._facts.check(("conversation", channel), ask, fresh=fresh)
 
     async def inside(self, channel: str) -> frozenset[str] | None:
         """Return who is in it at this moment, also where everyone may read it."""
@@ -175,27 +118,24 @@ class Members:
         async def ask() -> frozenset[str]:
             return await self._members(channel)
 
-        return await self._facts.get(("members of", channel), ask, fresh=True)
+        return await self._facts.check(("members of", channel), ask, fresh=True)
 
     async def of_user(self, user: str, *, fresh: bool = False) -> frozenset[str] | None:
-        """Return the ids of the conversations that this user is in.
-
-        Of those that are not public, the token's user is in them, too.
-        """
+        """Return the conversations that this user is in, of private ones those with the bot."""
 
         async def ask() -> frozenset[str]:
             method = "users.conversations"
             found = await whole(self.client, method, "channels", user=user, types=ALL_KINDS)
             return frozenset(str(c["id"]) for c in found if isinstance(c, Mapping) and "id" in c)
 
-        return await self._facts.get(("conversations of", user), ask, fresh=fresh)
+        return await self._facts.check(("conversations of", user), ask, fresh=fresh)
 
     async def reads(self, user: str, channel: str, *, full: bool, fresh: bool = False) -> bool:
         """Return whether a user may read a conversation: all that they are in, and as a `full`
         member of the workspace what is public. A "no" is as of now, and takes as long as any other;
         a `fresh` "yes", too.
         """
-        kept: frozenset[str] | None = self._facts.known(("conversations of", user))
+        kept: frozenset[str] | None = self._facts.known("conversations of", user)
         known = (kept and channel in kept) or (full and self._is_known_as_public(channel))
         if known and not fresh:
             return True
@@ -206,7 +146,7 @@ class Members:
 
     async def joined_public(self, channel: str) -> bool:
         """Return whether the token's user is in this channel and it is public, as of at most
-        `kept_s` ago. One listing answers for all channels."""
+        `KEPT_S` ago. One listing answers for all channels."""
 
         async def ask() -> frozenset[str]:
             method = "users.conversations"
@@ -215,22 +155,22 @@ class Members:
                 str(c["id"]) for c in found if isinstance(c, Mapping) and kind_of(c) == "public"
             )
 
-        joined = await self._facts.get(JOINED_PUBLIC, ask)
+        joined = await self._facts.check(JOINED_PUBLIC, ask)
         return joined is not None and channel in joined
 
     def _is_known_as_public(self, channel: str) -> bool:
-        info: Mapping[str, Any] | None = self._infos.known(("channel", channel))
+        info: Mapping[str, Any] | None = self._facts.known("channel", channel)
         if info is not None:
             return kind_of(info) == "public"
-        return channel in (self._facts.known(JOINED_PUBLIC) or ())
+        return channel in (self._facts.known(*JOINED_PUBLIC) or ())
 
     async def _opens(self, user: str, channel: str, full: bool, fresh: bool) -> bool:
-        """Return whether it is public, or their direct message with the bot, which Slack may not
-        list.
-        """
+        """Return whether it is public, or their direct message with the bot, maybe unlisted."""
         if not fresh and await self.joined_public(channel):
             return full
-        info = await self._infos.get(("channel", channel), lambda: self._info(channel), fresh=True)
+        info = await self._facts.check(
+            ("channel", channel), lambda: self._info(channel), fresh=True
+        )
         if info is None:
             return False
         kind = kind_of(info)
@@ -239,7 +179,6 @@ class Members:
     async def aclose(self) -> None:
         """End what is still being asked."""
         await self._facts.aclose()
-        await self._infos.aclose()
 
     async def _info(self, channel: str) -> Mapping[str, Any]:
         info = (await self.client.call("conversations.info", channel=channel)).get("channel")

@@ -2,14 +2,16 @@
 
 A preference is its person's own; the instructions of a channel are set by one of its members. The
 parent of a request reads both, the gate neither: they decide the form of an answer, never what may
-be read or written.
+be read or written. `ask_user` asks for a choice of the requester.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
 
 from config.words import phrase
 from scopes.clean import printable
@@ -130,7 +132,7 @@ async def set_channel_instructions(ctx: ToolContext, text: Said = "") -> ToolRes
     return ToolResult(note=phrase("preference.instructed" if kept else "preference.cleared"))
 
 
-TOOLS = (remember_preference, forget_preference, set_channel_instructions)
+PREFERENCE_TOOLS = (remember_preference, forget_preference, set_channel_instructions)
 
 
 def _preferences(ctx: ToolContext) -> Preferences:
@@ -175,3 +177,34 @@ async def _meant(ctx: ToolContext, words: str) -> Preference:
         many = f"{len(found)} preferences have" if found else "No preference has (any more)"
         raise ToolError(f"{many} these words. Give words of exactly one of PREFERENCES.")
     return (exact or found)[0]
+
+
+MAX_QUESTION = 300
+MAX_OPTION = 75
+"""Characters that a button of Slack takes (docs.slack.dev, button element)."""
+OPTIONS = (2, 5)
+"""Fewest and most answers to choose from."""
+
+Option = Annotated[str, Field(min_length=1, max_length=MAX_OPTION)]
+
+
+async def _asked(ctx: ToolContext, **given: Any) -> Prepared:
+    options = list(dict.fromkeys(one_line(printable(option)) for option in given["options"]))
+    question = one_line(printable(given["question"]))
+    if not question or not all(options) or len(options) < OPTIONS[0]:
+        raise ToolError("A question needs words, and at least two different options.")
+    return Prepared({"question": question, "options": options})
+
+
+@tool(Access.WRITE, Effect.CHOOSE, prepare=_asked)
+async def ask_user(
+    ctx: ToolContext,
+    question: Annotated[str, Field(max_length=MAX_QUESTION)],
+    options: Annotated[list[Option], Field(min_length=OPTIONS[0], max_length=OPTIONS[1])],
+) -> ToolResult:
+    """Ask the requester to choose one of 2 to 5 options, where a wrong guess would cost. The
+    request is answered again with their choice."""
+    raise ToolError("Only the requester answers this.")  # the gate puts it on a card
+
+
+TOOLS = (*PREFERENCE_TOOLS, ask_user)

@@ -142,10 +142,7 @@ class WorkerProcess:
         self._thread.submit(self._started)
 
     async def ask(self, request: bytes, seconds: float | None = None) -> bytes:
-        """Return the answer; `seconds` takes the place of the time of other requests.
-
-        Raises WorkerDied.
-        """
+        """Return the answer within so many `seconds`, if not the usual. Raises WorkerDied."""
         mine = object()
         answer = asyncio.get_running_loop().run_in_executor(
             self._thread, self._ask, mine, request, seconds or self._seconds
@@ -199,9 +196,9 @@ class WorkerProcess:
             self._end()
         if self._process is None:
             self._requests = 0
-            module, *numbers = self._command
+            boot = (sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getpid()))
             self._process = subprocess.Popen(
-                [*_boot(), module, *numbers],
+                [*boot, *self._command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -239,10 +236,6 @@ class WorkerProcess:
         if process:
             process.kill()
             process.communicate()
-
-
-def _boot() -> list[str]:
-    return [sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getpid())]
 
 
 @contextmanager

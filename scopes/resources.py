@@ -127,9 +127,7 @@ def resources_of(ctx: ToolContext) -> Resources:
 
 
 def asked(name: str) -> tuple[str, int]:
-    """Return a file as a tool named it (`file/sales.csv@2`) or by its name alone: its name and
-    version, 0 = the newest.
-    """
+    """Return the name and version of a file, given `file/sales.csv@2` or a name; 0 = the newest."""
     plain = unified(name.strip())  # as `file_name` keeps it
     found = _ID.fullmatch(plain)
     return (found[1], int(found[2])) if found else (plain, 0)

@@ -52,10 +52,7 @@ class Sandbox:
         self._pool: Monty | None = None
 
     async def run(self, code: str, data: str) -> str:
-        """Return what a program printed; it finds `data` under that name.
-
-        Raises ProgramFailed.
-        """
+        """Return what a program printed; it finds `data` under that name. Raises ProgramFailed."""
         pool = await self._started()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._run, pool, code, data)
@@ -87,19 +84,13 @@ class Sandbox:
         printed = CollectString(max_bytes=MAX_PRINTED)
         try:
             with pool.checkout(limits=self._limits, os_policy={"sleep": "zero"}) as session:
-                session.feed_run(closed(code), inputs={"data": data}, print_callback=printed)
+                # No last value leaves the sandbox: out here a list that holds one thing a million
+                # times is a million things, and no limit holds.
+                program = f"{code.rstrip()}\nNone"
+                session.feed_run(program, inputs={"data": data}, print_callback=printed)
         except (MontyError, UnicodeError) as error:
             raise ProgramFailed(_told(error, code)) from None
         return printed.output
-
-
-def closed(code: str) -> str:
-    """Return the program without a last value.
-
-    No value leaves the sandbox: out here a list that holds one thing a million times is a million
-    things, and no limit holds.
-    """
-    return f"{code.rstrip()}\nNone"
 
 
 def _told(error: Exception, code: str) -> str:

@@ -46,17 +46,14 @@ class Listed:
 
 
 class ScheduleDesk(Protocol):
-    """Where schedules are set up. Who asks is always the requester: `by`.
+    """The set-up of schedules. Who asks is always the requester: `by`.
 
     Its methods raise ToolError with the sentence that helps; they are for what may not be, too:
     a schedule that is somebody else's is as one that does not exist.
     """
 
     async def zone(self, by: str) -> str:
-        """Return the time zone that this person has set in Slack, by name.
-
-        UTC where none is known.
-        """
+        """Return the time zone that this person has set in Slack; UTC where none is known."""
 
     async def place(self, by: str, to: str) -> str:
         """Return a channel by its id, where it is named; any other destination as it is."""

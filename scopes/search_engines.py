@@ -162,10 +162,7 @@ PROMPT_TOKENS: Final = 60_000
 
 
 def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[SearchHit]:
-    """Return the results in a reply.
-
-    Their excerpts are what the model cites, for no other text comes.
-    """
+    """Return the results in a reply, with what the model cites of them as excerpts."""
     quoted: dict[str, list[str]] = {}
     for block in content:
         for each in block.get("citations") or ():

@@ -142,9 +142,7 @@ def _listed(sheet: str, book: Spreadsheet, tab: Tab, label: Label) -> Item:
 
 
 def _named(tab: Tab) -> str:
-    """Return a tab in an id: by its name where that is one word, which tells a model
-    nothing to do.
-    """
+    """Return a tab in an id: by its name only if that is one word, which cannot instruct."""
     return tab.title if _WORD.fullmatch(tab.title) else f"gid{tab.id}"
 
 

@@ -90,9 +90,6 @@ async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResu
     return ToolResult(note=phrase("done.added"))
 
 
-WRITE_TOOLS = (post_message, send_direct_message, add_reaction)
-
-
 def _something(text: str) -> None:
     if not text.strip():
         raise ToolError("The text is empty. Write what is to be said.")
@@ -259,14 +256,9 @@ async def get_permalink(ctx: ToolContext, message: Thread) -> ToolResult:
 
 
 TOOLS = (
-    list_channels,
-    read_channel_history,
-    read_thread,
-    search_messages,
-    list_slack_list_items,
-    lookup_user,
-    get_permalink,
-    *WRITE_TOOLS,
+    *(list_channels, read_channel_history, read_thread, search_messages),
+    *(list_slack_list_items, lookup_user, get_permalink),
+    *(post_message, send_direct_message, add_reaction),
 )
 
 
@@ -276,10 +268,7 @@ def _is_alone(ctx: ToolContext) -> bool:
 
 
 def _is_listed(ctx: ToolContext, channel: ChannelInfo) -> bool:
-    """Return whether to list a channel.
-
-    Reading a private channel that nobody named would keep the answer from others who hear it.
-    """
+    """Return whether to list a channel: one that nobody named would narrow the answer's readers."""
     if channel.id in ctx.handles.titles:
         return True
     return OPEN_CHANNELS in ctx.handles.titles and (not channel.is_private or _is_alone(ctx))
@@ -299,7 +288,7 @@ async def _own(ctx: ToolContext, hits: Sequence[Item]) -> list[Item]:
 
 
 async def _label_of(reader: SlackReader, channel: ChannelInfo) -> Label:
-    """Of a channel's name and topic."""
+    """Return the label of a channel's name and topic."""
     label = await reader.label(channel.id) if channel.is_private else LISTED
     by_member = not channel.topic or (await reader.kinds()).get(channel.topic_by) == "member"
     return replace(label, outside=not by_member)

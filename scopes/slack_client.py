@@ -23,25 +23,17 @@ from scopes.pages.hosts import is_here
 from scopes.tool import SourceFailed, readable
 
 ABSENT = frozenset(
-    {
-        "channel_not_found",
-        "not_in_channel",
-        "thread_not_found",
-        "message_not_found",
-        "user_not_found",
-        "list_not_found",
-        "file_not_found",
-        "no_permission",
-        "access_denied",
-    }
+    """channel_not_found not_in_channel thread_not_found message_not_found user_not_found
+    list_not_found file_not_found no_permission access_denied""".split()
 )
 """Errors that mean: for this caller it is not there. They are answered alike."""
 
 
+NO_SENSE = "no proper answer"
 PASSING = frozenset(
     """ratelimited internal_error fatal_error service_unavailable request_timeout
     team_added_to_org external_channel_migrating""".split()
-) | {"no proper answer"}
+) | {NO_SENSE}
 """Refusals that say nothing of what was asked for: the same call may work in a minute."""
 TOKEN_FAULTS = frozenset(
     """invalid_auth not_authed account_inactive token_revoked token_expired
@@ -166,10 +158,7 @@ class SlackClient:
         return replace(self, is_patient=True)
 
     async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
-        """Make one Web API call.
-
-        Raises Absent, or SlackRefused for anything else that goes wrong.
-        """
+        """Make one Web API call. Raises Absent, or SlackRefused for anything else."""
         if self.turns:
             await self.turns.take(method, patient=self.is_patient)
         try:
@@ -177,29 +166,33 @@ class SlackClient:
         except SlackApiError as error:
             data = getattr(error.response, "data", None)  # of a garbled answer there is none
             body = data if isinstance(data, dict) else {}
-            code = str(body.get("error") or "no proper answer")
+            code = str(body.get("error") or NO_SENSE)
             if code in ABSENT:
                 raise Absent(code) from error
             raise SlackRefused(method, code, str(body.get("needed") or "")) from error
         return dict(readable(response.data)) if isinstance(response.data, dict) else {}
 
     async def pages(
-        self, method: str, key: str, grow: int = 1, /, **arguments: Any
-    ) -> AsyncIterator[dict[str, Any]]:
+        self, method: str, key: str, grow: int = 1, whole: bool = False, /, **arguments: Any
+    ) -> AsyncIterator[Any]:
         """Yield every object of a paged method, to the end, each once.
 
-        A page is `grow` times as long as the one before, up to what Slack gives.
+        A page is `grow` times as long as the one before, up to what Slack gives. `whole`: raises
+        SlackRefused where a page is missing or makes no sense.
         """
         cursor, cursors, seen, size = "", {""}, set(), self.page_size
         while True:
             more = {"cursor": cursor} if cursor else {}
             body = await self.call(method, limit=size, **arguments, **more)
-            for each in body.get(key) or ():
+            page, metadata = body.get(key), body.get("response_metadata")
+            cursor = str(metadata.get("next_cursor") or "") if isinstance(metadata, dict) else ""
+            if whole and (not isinstance(page, list) or (cursor and cursor in cursors)):
+                raise SlackRefused(method, NO_SENSE, "")
+            for each in page or ():
                 mark = each.get("ts") or each.get("id") if isinstance(each, dict) else each
-                if mark not in seen:  # some methods repeat a thread's root on each page
-                    seen.add(mark)
+                if str(mark) not in seen:  # some methods repeat a thread's root on each page
+                    seen.add(str(mark))
                     yield each
-            cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
             if cursor in cursors:
                 return
             cursors.add(cursor)
@@ -207,19 +200,12 @@ class SlackClient:
 
 
 def open_session(limits: SlackSettings) -> aiohttp.ClientSession:
-    """Return a session whose calls are given up in time: the SDK sets no limit to those of a given
-    one.
-    """
+    """Return a session that gives up calls in time; the SDK sets no limit to a given one."""
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=limits.timeout_s))
 
 
 def web_client(base_url: str | None, **how: Any) -> AsyncWebClient:
-    """Return the SDK's client for Slack (None), or for what stands in its place.
-
-    `how` as the SDK has it.
-
-    The SDK takes the environment's proxy for every address, whatever NO_PROXY says.
-    """
+    """Return the SDK's client for Slack (None) or its stand-in, which no proxy leads to."""
     client = AsyncWebClient(**how)
     if base_url:
         client.base_url = base_url if base_url.endswith("/") else base_url + "/"
@@ -235,10 +221,7 @@ def connect(
     limits: SlackSettings,
     turns: Turns | None = None,
 ) -> SlackClient:
-    """Return a client that waits out 429s and repeats reads that failed.
-
-    Writes must not go through it.
-    """
+    """Return a client that waits out 429s and repeats failed reads: never for writes."""
     limited = AsyncRateLimitErrorRetryHandler(max_retry_count=limits.retry_attempts)
     client = web_client(
         base_url,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from config.words import phrase
+from scopes.cache import Cache, Key
 from scopes.label import WORKSPACE, Label, Readers
 from scopes.members import Members, kind_of
 from scopes.slack_client import Absent, SlackClient
@@ -22,7 +24,7 @@ from scopes.slack_items import (
     row_text,
     ts_of,
 )
-from scopes.tool import BEFORE_WINDOW, Item, Window, has_failed
+from scopes.tool import BEFORE_WINDOW, Item, Window
 
 CONCURRENT_REPLIES = 16
 """Threads fetched at once; Slack allows about 50 calls a minute (tier 3), and refuses the rest."""
@@ -35,45 +37,12 @@ GROWING = 5
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
-Key = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchCache:
-    """Answers of one source, for one event loop; a failure is not kept."""
-
-    _tasks: dict[Key, asyncio.Future[Any]] = field(default_factory=dict)
-
-    async def once(self, key: Key, fetch: Callable[[], Awaitable[Any]]) -> Any:
-        """Return what was fetched under this key, or is now."""
-        task = self._tasks.get(key)
-        if task is None or has_failed(task):
-            task = self._tasks[key] = asyncio.ensure_future(fetch())
-        return task.result() if task.done() else await asyncio.shield(task)
-
-    def known(self, key: Key) -> Any:
-        """Return what was fetched under this key; None where nothing was, or not yet."""
-        task = self._tasks.get(key)
-        return task.result() if task and task.done() and not has_failed(task) else None
-
-    def forget(self, *start: str) -> None:
-        """Let go of everything whose key begins so."""
-        for key in [key for key in self._tasks if key[: len(start)] == start]:
-            del self._tasks[key]
-
-    async def aclose(self) -> None:
-        """End what is still being fetched."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelInfo:
     id: str
     name: str
     is_private: bool
-    is_member: bool
     topic: str
     topic_by: str = ""
     """Id of who set it."""
@@ -108,7 +77,7 @@ class SlackReader:
     """Of the requester's message: with it the bot searches public channels for them for a while."""
     members: Members | None = None
     """Lists which channels are public, for all runs; None = each channel is asked about."""
-    _fetched: FetchCache = field(default_factory=FetchCache)
+    _fetched: Cache = field(default_factory=Cache)
     _histories: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(CONCURRENT_HISTORIES)
     )
@@ -146,7 +115,7 @@ class SlackReader:
 
     async def _identity(self) -> dict[str, Any]:
         """Return the user and the workspace of the token."""
-        return dict(await self._fetched.once(("team",), lambda: self.web.call("auth.test")))
+        return dict(await self._fetched.get(("team",), lambda: self.web.call("auth.test")))
 
     async def channels(self) -> list[ChannelInfo]:
         """Channels that the token can see and that are not archived, by name."""
@@ -158,7 +127,6 @@ class SlackReader:
                     str(c["id"]),
                     str(c.get("name") or c["id"]),
                     bool(c.get("is_private")),
-                    bool(c.get("is_member")),
                     str((c.get("topic") or {}).get("value") or ""),
                     str((c.get("topic") or {}).get("creator") or ""),
                 )
@@ -168,19 +136,17 @@ class SlackReader:
             ]
             return sorted(found, key=lambda c: c.name)
 
-        return list(await self._fetched.once(("channels",), fetch))
+        return list(await self._fetched.get(("channels",), fetch))
 
     async def people(self) -> dict[str, str]:
         """User id -> the name shown, made unique with the id where two share one."""
 
         async def fetch() -> dict[str, str]:
             names = {str(u["id"]): name_of(u) for u in await self._users()}
-            seen: dict[str, int] = {}
-            for name in names.values():
-                seen[name] = seen.get(name, 0) + 1
+            seen = Counter(names.values())
             return {k: f"{n} ({k})" if seen[n] > 1 else n for k, n in names.items()}
 
-        return dict(await self._fetched.once(("people",), fetch))
+        return dict(await self._fetched.get(("people",), fetch))
 
     async def kinds(self) -> dict[str, str]:
         """Return user id -> what they are here, of all that the workspace lists."""
@@ -189,13 +155,13 @@ class SlackReader:
             team = str((await self._identity()).get("team_id") or "")
             return {str(u["id"]): kind_of_person(u, team) for u in await self._users()}
 
-        return dict(await self._fetched.once(("kinds",), fetch))
+        return dict(await self._fetched.get(("kinds",), fetch))
 
     async def _users(self) -> list[dict[str, Any]]:
         async def fetch() -> list[dict[str, Any]]:
             return [user async for user in self.web.pages("users.list", "members")]
 
-        return list(await self._fetched.once(("users",), fetch))
+        return list(await self._fetched.get(("users",), fetch))
 
     async def user(self, user: str) -> Mapping[str, Any]:
         return dict((await self.web.call("users.info", user=user))["user"])
@@ -203,17 +169,13 @@ class SlackReader:
     async def label(self, channel: str) -> Label:
         """Everything said in Slack is untrusted; a private channel is for its members only."""
 
-        async def is_public(web: SlackClient) -> bool:
-            if self.members and await self.members.joined_public(channel):
-                return True
-            info = (await web.call("conversations.info", channel=channel))["channel"]
-            return kind_of(info) == "public"
-
         async def fetch(web: SlackClient) -> Label:
             readers: Readers = WORKSPACE
-            if not await is_public(web):
-                members = web.pages("conversations.members", "members", channel=channel)
-                readers = frozenset([str(m) async for m in members])
+            if not (self.members and await self.members.joined_public(channel)):
+                info = (await web.call("conversations.info", channel=channel))["channel"]
+                if kind_of(info) != "public":
+                    members = web.pages("conversations.members", "members", channel=channel)
+                    readers = frozenset([str(m) async for m in members])
             return Label(untrusted=True, readers=readers, sources=frozenset({channel}))
 
         async def by_either() -> Label:
@@ -224,9 +186,7 @@ class SlackReader:
                     raise
                 return await fetch(self.user_web)
 
-        label = await self._fetched.once(("label", channel), by_either)
-        assert isinstance(label, Label)
-        return label
+        return await self._fetched.get(("label", channel), by_either)
 
     async def conversations(self, channel: str, window: Window) -> list[SlackConversation]:
         """Return every thread with a message inside the window, by time of opening.
@@ -236,9 +196,7 @@ class SlackReader:
         `Absent` when the channel is not there for this token.
         """
         key = _key(channel, window)
-        found: list[SlackConversation] = await self._fetched.once(
-            key, lambda: self._read(channel, window)
-        )
+        found = await self._fetched.get(key, lambda: self._read(channel, window))
         return [c for c in found if c.root.at and window.opens(c.root.at)]
 
     async def _read(self, channel: str, window: Window) -> list[SlackConversation]:
@@ -308,7 +266,7 @@ class SlackReader:
 
     def _known(self, channel: str, ts: str, window: Window) -> SlackConversation | None:
         """Return a thread that was read with its channel."""
-        found: list[SlackConversation] = self._fetched.known(_key(channel, window)) or []
+        found: list[SlackConversation] = self._fetched.known(*_key(channel, window)) or []
         id = f"{channel}/{ts}"
         return next((c for c in found if any(item.id == id for item in c.items)), None)
 
@@ -357,34 +315,22 @@ class SlackReader:
 
     async def _search_public(self, query: str, window: Window | None) -> tuple[list[Item], bool]:
         """Shape: docs.slack.dev/reference/methods/assistant.search.context; a page has 20."""
-        within = (
-            {"after": int(window.oldest.timestamp()), "before": int(window.latest.timestamp()) + 1}
-            if window
-            else {}
-        )
-        body = await self.web.call(
-            "assistant.search.context",
-            query=query,
-            action_token=self.action_token,
-            channel_types="public_channel",
-            content_types="messages",
-            sort="timestamp",
-            sort_dir="desc",
-            limit=20,
-            **within,
-        )
-        matches = (body.get("results") or {}).get("messages") or ()
+        asked: dict[str, Any] = {"query": query, "action_token": self.action_token, "limit": 20}
+        asked |= {"channel_types": "public_channel", "content_types": "messages"}
+        asked |= {"sort": "timestamp", "sort_dir": "desc"}
+        if window:
+            asked["after"] = int(window.oldest.timestamp())
+            asked["before"] = int(window.latest.timestamp()) + 1
+        body = await self.web.call("assistant.search.context", **asked)
         told = [
             (
                 str(m.get("channel_id")),
                 {
-                    "ts": str(m.get("message_ts")),
-                    "user": m.get("author_user_id"),
-                    "text": m.get("content"),
-                    "permalink": m.get("permalink"),
+                    **{"ts": str(m.get("message_ts")), "user": m.get("author_user_id")},
+                    **{"text": m.get("content"), "permalink": m.get("permalink")},
                 },
             )
-            for m in matches
+            for m in (body.get("results") or {}).get("messages") or ()
         ]
         more = bool((body.get("response_metadata") or {}).get("next_cursor"))
         return [await self._hit(*each, window) for each in told if _is_in(each[1], window)], more

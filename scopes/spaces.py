@@ -21,10 +21,7 @@ Space = Annotated[str, HandleArgument(NOTES)]
 
 
 def notes_of(whose: str) -> str:
-    """Return the handle of what the members of a conversation keep.
-
-    Of a user, the source of their own.
-    """
+    """Return the handle of a conversation's notes; of a user, the source of their own."""
     return f"{NOTES}:{whose}"
 
 
@@ -37,19 +34,18 @@ def space_of(handle: str, owner: str | None) -> str:
 
 
 async def held(ctx: ToolContext) -> list[str]:
-    """Return the spaces that a context was given and its requester may read just now, their own
-    first.
-    """
+    """Return the spaces that a context holds and its requester may read now, their own first."""
     given = [h for h in ctx.handles.titles if h.startswith(f"{NOTES}:") and h != OPEN_NOTES]
     own = [OPEN_NOTES] if OPEN_NOTES in ctx.handles.titles else []
     return own + [handle for handle in given if await ctx.may_read(handle)]
 
 
 async def label_of(ctx: ToolContext, handle: str) -> Label:
-    """Of what is in a space; what others may have put there is not the requester's own word."""
+    """Return a space's label; what others may have put there is not the requester's own word."""
+    alone: Readers = frozenset({ctx.requester} if ctx.requester else ())
     if handle == OPEN_NOTES:
         own = notes_of(ctx.requester or OPERATOR)
-        return Label(readers=_only(ctx.requester), sources=frozenset({own}))
+        return Label(readers=alone, sources=frozenset({own}))
     channel = handle.partition(":")[2]
     if not is_conversation(channel):
         return Label(True, WORKSPACE, frozenset({handle}))
@@ -57,7 +53,7 @@ async def label_of(ctx: ToolContext, handle: str) -> Label:
     if isinstance(reader, SlackReader):
         with suppress(Absent):
             return replace(await reader.label(channel), outside=True)  # a guest may write there
-    return Label(True, _only(ctx.requester), frozenset({channel}), outside=True)
+    return Label(True, alone, frozenset({channel}), outside=True)
 
 
 async def may_see(ctx: ToolContext, label: Label) -> bool:
@@ -71,7 +67,3 @@ async def may_see(ctx: ToolContext, label: Label) -> bool:
     if not isinstance(label.readers, str) and ctx.requester not in label.readers:
         return False
     return all([await ctx.may_read(each) for each in label.sources if is_conversation(each)])
-
-
-def _only(requester: str | None) -> Readers:
-    return frozenset({requester} if requester else ())

@@ -1,8 +1,7 @@
-"""What a tool is: a function with a docstring, typed arguments, and items as its result."""
+"""Tools: functions with a docstring, typed arguments, and items as their result."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +15,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from scopes.effects import EFFECTS, Effect, HandleArgument, Part, Prepared
-from scopes.effects import Access as Access
-from scopes.effects import Channel as Channel
-from scopes.effects import ListId as ListId
-from scopes.effects import Thread as Thread
-from scopes.handles import Handles as Handles
+from scopes.effects import EFFECTS, Access, Effect, HandleArgument, Handles, Part, Prepared
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 
@@ -156,15 +150,9 @@ class Item:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Item:
         """Return the item that `to_json` gave."""
-        at = stored["at"]
-        return cls(
-            **{
-                **stored,
-                "label": Label.of(stored["label"]),
-                "at": datetime.fromisoformat(at) if at else None,
-                "notes": tuple(stored["notes"]),
-            }
-        )
+        made = {"label": Label.of(stored["label"]), "notes": tuple(stored["notes"])}
+        at = datetime.fromisoformat(stored["at"]) if stored["at"] else None
+        return cls(**{**stored, **made, "at": at})
 
 
 PART = 1500
@@ -208,11 +196,6 @@ def minute(at: datetime, zone: str) -> str:
 def iso(at: datetime) -> str:
     """ISO 8601 in UTC with a `Z`, seconds unless there are fractions."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def has_failed(task: asyncio.Future[Any]) -> bool:
-    """Return whether it ended without a result, so that it is to be tried again."""
-    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 async def nobody(thing: str) -> bool:
@@ -278,9 +261,7 @@ class ToolResult:
 
 
 def not_found(kind: str, value: str) -> str:
-    """Return the one answer for what is absent, hidden or outside the handles: they
-    look the same.
-    """
+    """Return the one answer for what is absent, hidden or outside the handles."""
     return f"No {kind} {one_line(value)[:80]}. Use an id that you were given or that a tool listed."
 
 
@@ -446,3 +427,51 @@ def only(kind: str, things: list[str]) -> str:
     if len(things) > 1:
         raise ToolError(f"Name a {kind}: {', '.join(sorted(things))}.")
     return things[0]
+
+
+Opener = Callable[[], object]
+
+
+def name_of(kind: type) -> str:
+    """Return the name of a kind of client: `scopes.sandbox:Sandbox`."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def names_in(clients: Mapping[type, object]) -> set[str]:
+    """Return the names of all kinds that these clients include, whether open or not."""
+    unopened = clients.unopened if isinstance(clients, Clients) else {}
+    return {*map(name_of, clients), *unopened}
+
+
+class Clients(Mapping[type, object]):
+    """Clients by their kind. Iteration yields the open ones; a look-up opens one.
+
+    The others are known by name, so that nothing of theirs is imported before it is needed.
+    """
+
+    def __init__(self, opened: Mapping[type, object], unopened: Mapping[str, Opener]) -> None:
+        self._opened = dict(opened)
+        self.unopened = dict(unopened)
+        """Name of a kind -> what opens it."""
+
+    def __getitem__(self, kind: type) -> object:
+        if kind not in self._opened and (opener := self.unopened.get(name_of(kind))):
+            self._opened[kind] = opener()
+            del self.unopened[name_of(kind)]
+        return self._opened[kind]
+
+    def __contains__(self, kind: object) -> bool:
+        known = kind in self._opened
+        return known or (isinstance(kind, type) and name_of(kind) in self.unopened)
+
+    def __iter__(self) -> Iterator[type]:
+        return iter(list(self._opened))
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+
+def with_clients(clients: Mapping[type, object], more: Mapping[type, object]) -> Clients:
+    """Return these clients with others added."""
+    both = [each.unopened for each in (clients, more) if isinstance(each, Clients)]
+    return Clients({**clients, **more}, {n: o for each in both for n, o in each.items()})

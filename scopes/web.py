@@ -12,12 +12,12 @@ from urllib.parse import urldefrag, urlsplit
 from pydantic import Field
 
 from scopes.clean import printable
+from scopes.documents.text import DocumentRefused
 from scopes.effects import OPEN_WEB, Access, Address, Effect, Words
 from scopes.label import Label
 from scopes.pages.fetcher import NotFetched
 from scopes.pages.hosts import is_plain
 from scopes.pages.pages import Page, Pages
-from scopes.pages.text import PageUnreadable
 from scopes.resources import list_resources, read_resource, save_resource
 from scopes.sandbox import ProgramFailed, Sandbox
 from scopes.search_engines import SearchEngine
@@ -73,7 +73,7 @@ async def read_url(
     find = find.strip()
     try:
         page = await ctx.client(Pages).read(url)
-    except (NotFetched, PageUnreadable) as error:
+    except (NotFetched, DocumentRefused) as error:
         raise ToolError(f"This page cannot be read. {error}") from None
     url = urldefrag(url).url
     title, text = page.content.title, page.content.text
@@ -124,11 +124,7 @@ TOOLS = (web_search, read_url, run_python, save_resource, read_resource, list_re
 
 
 def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
-    """Return the numbers of the parts from the first on that say most of the words, and what that
-    means.
-
-    Raises ToolError where there is none.
-    """
+    """Return the parts from the first on that say most of the words, or raise ToolError."""
     words = {word.strip("\"'“”«»„") for word in find.casefold().split()} - {""}
     said = [sum(word in text.casefold() for word in words) for text in parts]
     most = max(said)

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 import scopes
 from config.prompts import prompt, prompt_folder
 from config.sections import LimitSettings
-from scopes.effects import Effect
-from scopes.handles import Handles
+from scopes.effects import Effect, Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import Label, is_conversation
 from scopes.tool import Item, Tool, Window, estimate_tokens, minute, one_line, tool_schema

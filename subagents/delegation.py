@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import scopes
 from config.prompts import prompt
 from config.sections import LimitSettings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.tool import ToolContext, Window, not_found, one_line, tool_schema
 from subagents.agent import Outcome
 from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, check_brief

@@ -14,11 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from config.sections import ToolCalls
-from scopes.effects import Access, Effect
-from scopes.handles import Handles
+from scopes.effects import Access, Effect, Handles
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label, is_conversation
-from scopes.questions import ask_user
+from scopes.preferences import ask_user
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, iso
 from subagents.directory import Directory, Obstacle, Operator
 from subagents.rules import RULES, STORES, Call, Rule, counts_of

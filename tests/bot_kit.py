@@ -54,12 +54,11 @@ def said(at: str, text: str, user: str = "U0ANA", thread: str = "", **more: Any)
 def export(
     folder: Path,
     channels: Mapping[str, Iterable[Json]],
-    files: Mapping[str, bytes] | None = None,
     private: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
     """A Slack export of these channels (name -> messages), each with the id `C0<NAME>`.
 
-    `files` are put in beside or instead; `private` maps names to the members of the channel.
+    `private` maps names to the members of the channel.
     """
     hidden = private or {}
     users = [{"id": i, "name": n.split()[0].lower(), "real_name": n} for i, n in USERS.items()]
@@ -79,7 +78,7 @@ def export(
         parts |= {f"{name}/{day}.json": json.dumps(each).encode() for day, each in days.items()}
     path = folder / "export.zip"
     with zipfile.ZipFile(path, "w") as archive:
-        for name, raw in {**parts, **(files or {})}.items():
+        for name, raw in parts.items():
             archive.writestr(name, raw)
     return path
 
@@ -188,16 +187,6 @@ def model_at(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
         yield server
-
-
-def ordered(text: str, *tools: str, now: str = "") -> list[tuple[str, Json]]:
-    """The calls that the offline model makes as a parent when it is asked this."""
-    told = f"REQUEST: {text}\nNOW: {now}\nASKED IN: D0ANN (a chat)\nFENCE: x"
-    messages = [{"role": "user", "content": told}]
-    offered = [{"name": name} for name in tools]
-    request = {"model": "m", "max_tokens": 4000, "tools": offered, "messages": messages}
-    said = offline_model(request).content
-    return [(block["name"], block["input"]) for block in said if block["type"] == "tool_use"]
 
 
 def in_one_turn(server: ModelServer) -> list[str]:

@@ -54,9 +54,9 @@ def people(channels: int = 3) -> Workspace:
     return replace(base, users=(*base.users, *more))
 
 
-def posting(*texts: str, channel: str = THERE) -> Mind:
+def posting(*texts: str) -> Mind:
     """A parent that wants to post each of these texts, and then answers."""
-    wants = Answer([use("post_message", channel=channel, text=text) for text in texts or (TEXT,)])
+    wants = Answer([use("post_message", channel=THERE, text=text) for text in texts or (TEXT,)])
     return led_by(wants, say("It waits for your approval."))
 
 
@@ -113,9 +113,9 @@ def said_in(slack: LocalSlack, channel: str) -> list[str]:
     return [re.sub(r"\nFor <@\w+>\Z", "", text) for text in texts]
 
 
-async def card(bot: Served, channel: str = "", count: int = 1) -> Shown:
+async def card(bot: Served, channel: str = "") -> Shown:
     """The card, when it stands there and can be clicked."""
-    await until(lambda: len(cards(bot, channel)) == count and not bot.bench.dispatch.at_work, 40)
+    await until(lambda: len(cards(bot, channel)) == 1 and not bot.bench.dispatch.at_work, 40)
     return cards(bot, channel)[0]
 
 

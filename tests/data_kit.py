@@ -14,7 +14,7 @@ import duckdb
 import scopes
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import Databases, SourceDatabase
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.resources import Resource, Resources
 from scopes.tool import ToolContext, ToolResult

@@ -38,7 +38,8 @@ from standins.model import Mind, ModelServer
 from standins.model_faults import Fault, Faults
 from standins.model_limits import RateLimits
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
-from starlette.types import Message as Sent
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from timing import WAIT_S, Patience, patient
 
@@ -54,7 +55,7 @@ from bot.tasks.ask import Ask
 from bot.tasks.base import Request
 from bot.tooling.provider import Options
 from config.settings import Settings, load_settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.slack_client import connect
@@ -177,9 +178,9 @@ def turns(*answers: Answer | Callable[[Json], Answer]) -> Mind:
     return mind
 
 
-def always(kind: str, retry_after: float | None = 0) -> Faults:
+def always(kind: str) -> Faults:
     """Every request fails in this way."""
-    return Faults(lambda index, body: Fault(kind, retry_after=retry_after))
+    return Faults(lambda index, body: Fault(kind, retry_after=0))
 
 
 # ---- tools of the tests' own
@@ -243,13 +244,13 @@ def thread_id(channel: int, thread: int, reply: int = 0) -> str:
     return f"{channel_id(channel)}/{START + 3600 * thread + 60 * reply}.000100"
 
 
-def channel_of(number: int, threads: int, prefix: str = "") -> Channel:
+def channel_of(number: int, threads: int) -> Channel:
     """Threads of a question and an answer, in words of their own."""
     messages = []
     for n in range(threads):
         root = thread_id(number, n).partition("/")[2]
         reply = thread_id(number, n, 1).partition("/")[2]
-        said, answered = f"{prefix}q{number}.{n}", f"{prefix}a{number}.{n}"
+        said, answered = f"q{number}.{n}", f"a{number}.{n}"
         messages.append(Message(root, sentence(said), "U0ANA", thread_ts=root))
         messages.append(Message(reply, sentence(answered), "U0LUIS", thread_ts=root))
     return Channel(channel_id(number), f"support-{number}", tuple(messages), ("U0ANA", "U0LUIS"))
@@ -298,74 +299,6 @@ def settings_for(
     )
 
 
-# ---- the server's own account of what it answered
-
-
-@dataclass
-class Reply:
-    """An answer as it left the server."""
-
-    model: str
-    usage: Json
-    sound: bool
-    """Whole, parseable, and with a stop reason."""
-    stop_reason: str = ""
-
-
-@dataclass
-class Served:
-    """Notes what an app sends; only what went out whole is priced."""
-
-    app: Any
-    replies: list[Reply] = field(default_factory=list)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parts: list[bytes] = []
-        status = 0
-
-        def keep() -> None:
-            if status == 200 and scope["path"] == "/v1/messages":
-                self.replies.append(_read_reply(b"".join(parts).decode()))
-
-        async def noted(message: Sent) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            elif message["type"] == "http.response.body":
-                parts.append(message.get("body", b""))
-                if not message.get("more_body"):
-                    keep()  # before the client can have read it
-                    status = 0
-            await send(message)
-
-        try:
-            await self.app(scope, receive, noted)
-        finally:
-            keep()
-
-    def cost_nanousd(self) -> int:
-        """What the list price of all sound answers is, each priced alone."""
-        return sum(listed_nanousd(r.model, r.usage) for r in self.replies if r.sound)
-
-
-def _read_reply(text: str) -> Reply:
-    try:
-        if not text.startswith("event:"):
-            body = json.loads(text)
-            return Reply(
-                body["model"], body["usage"], bool(body["stop_reason"]), body["stop_reason"]
-            )
-        events = [json.loads(e.split("data: ", 1)[1]) for e in text.strip().split("\n\n")]
-        started = events[0]["message"]
-        ends = [e for e in events if e["type"] == "message_delta"]
-        last: Json = ends[0] if ends else {"usage": {}, "delta": {}}
-        sound = events[-1]["type"] == "message_stop"
-        usage = {**started["usage"], **last["usage"]}
-        return Reply(started["model"], usage, sound, last["delta"].get("stop_reason") or "")
-    except (ValueError, KeyError, IndexError):
-        return Reply("", {}, False)
-
-
 def listed_nanousd(model: str, usage: Mapping[str, Any]) -> int:
     """The price of one call by genai-prices itself."""
     counts = ListedUsage(
@@ -390,7 +323,6 @@ class Engine:
     run: Run
     settings: Settings
     server: ModelServer
-    served: Served
     slack: LocalSlack
     sink: Recording
     decisions: list[Decision]
@@ -402,6 +334,10 @@ class Engine:
     def requests(self) -> list[Json]:
         """The bodies that reached the server, in order of arrival."""
         return self.server.recorded
+
+    def cost_nanousd(self) -> int:
+        """What the list price of all sound answers is, each priced alone."""
+        return sum(listed_nanousd(m["model"], m["usage"]) for m in self.server.answered)
 
     def context(
         self, titles: Mapping[str, str] | None = None, window: Window | None = WINDOW
@@ -478,9 +414,9 @@ class Engine:
         )
         return Brief(draft, Handles(titles), WINDOW, TRUSTED)
 
-    def ask(self, question: str, store: Store) -> Ask:
-        """A parent at work on a question, wired as the product wires it."""
-        app = App(
+    def app(self, store: Store) -> App:
+        """What the tasks of this run need, wired as the product wires it."""
+        return App(
             settings=self.settings,
             options=Options(model="claude"),
             model=self.run.model,
@@ -491,7 +427,10 @@ class Engine:
             problems=(),
             emit=self.run.emit,
         )
-        return Ask(app, self.run, Request(question, WINDOW))
+
+    def ask(self, question: str, store: Store) -> Ask:
+        """A parent at work on a question."""
+        return Ask(self.app(store), self.run, Request(question, WINDOW))
 
 
 @dataclass
@@ -506,10 +445,7 @@ class Lax:
     strict: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raw, more = b"", True
-        while more:
-            part = await receive()
-            raw, more = raw + part.get("body", b""), part.get("more_body", False)
+        raw = await HttpRequest(scope, receive).body()
         body = json.loads(raw)
         self.recorded.append(body)
         content = self.content(body)
@@ -536,9 +472,7 @@ class Lax:
             },
         }
         message = {k: v for k, v in {**message, **self.fields}.items() if v is not None}
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(message).encode()})
+        await Response(json.dumps(message), media_type="application/json")(scope, receive, send)
 
 
 @dataclass
@@ -603,11 +537,10 @@ async def engine(
     settings = settings or settings_for()
     slack = slack or LocalSlack(workspace())
     server = ModelServer(mind, faults=faults, limits=limits, latency_s=latency_s, record=True)
-    served = Served(server.app)
     async with AsyncExitStack() as stack:
         if lax:
-            lax.strict = served
-        model_url = stack.enter_context(MUX.serving(lax or served))
+            lax.strict = server.app
+        model_url = stack.enter_context(MUX.serving(lax or server.app))
         slack_url = stack.enter_context(MUX.serving(slack.app)) + API_PATH
         model = ModelClient(settings.models, "k", model_url)
         stack.push_async_callback(model.aclose)
@@ -637,7 +570,7 @@ async def engine(
         )
         spawner = TaskSpawner(run)
         stack.push_async_callback(spawner.aclose)
-        yield Engine(run, settings, server, served, slack, sink, decisions, events, reader, spawner)
+        yield Engine(run, settings, server, slack, sink, decisions, events, reader, spawner)
 
 
 async def until(condition: Callable[[], object], seconds: float = WAIT_S) -> None:

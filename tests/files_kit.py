@@ -12,12 +12,11 @@ import pygit2
 import pytest
 
 import scopes
-from scopes.effects import RUN_FOLDER
+from scopes.effects import RUN_FOLDER, Handles
 from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import MB, Folders, ProjectFolder
 from scopes.folders.git import Git, Repository, apart
 from scopes.folders.git_push import GitPush, Remote
-from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, WORKSPACE, Label, Readers
 from scopes.tool import ToolContext, ToolError, ToolResult

@@ -18,7 +18,7 @@ import aiohttp
 import yaml
 from engine_kit import Json, is_child, until, workspace
 from fork_server import Fork
-from serve_kit import ASKER, CENTURY_DAYS, free_port, mentioned
+from serve_kit import CENTURY_DAYS, Room, free_port
 from standins.model import Mind, ModelServer
 from standins.model_faults import Faults
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
@@ -31,9 +31,7 @@ from starlette.routing import Route
 from timing import Patience
 
 from bot.local.server import LocalServer
-from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
-from bot.slack.plan import Plan, short_heading
 
 ROOT = Path(__file__).resolve().parent.parent
 EVENTS = "/slack/events"
@@ -109,7 +107,7 @@ class Bot:
 
 
 @dataclass
-class Fleet:
+class Fleet(Room):
     """Bots over one workspace, one model and one database."""
 
     folder: Path
@@ -118,10 +116,6 @@ class Fleet:
     balancer: Balancer
     env: dict[str, str]
     bots: list[Bot] = field(default_factory=list)
-
-    @property
-    def channel(self) -> str:
-        return next(c.id for c in self.slack.state.channels.values() if not c.is_im)
 
     def start(self) -> Bot:
         """One more process; returns at once."""
@@ -149,18 +143,6 @@ class Fleet:
                 await asyncio.sleep(0.05)
         self.balancer.targets += [bot.url for bot in made]
         return made
-
-    def ask(self, text: str = "What is open in #support-2?") -> str:
-        return self.slack.people.say(ASKER, self.channel, mentioned(text))
-
-    def replies(self, thread: str) -> list[Shown]:
-        return [m for m in self.slack.visible(self.channel, thread) if m.user == BOT_USER]
-
-    def finished(self, thread: str) -> list[Shown]:
-        """A message whose plan alone is shown is not finished, whoever updates it."""
-        begun = ("", short_heading(Plan()))
-        shown = self.replies(thread)
-        return [m for m in shown if m.text not in begun and m.metadata and not m.streaming]
 
     async def answer(self, thread: str, seconds: float = 30.0) -> Shown:
         """The one answer; a moment later it is still the only one."""

@@ -1,13 +1,10 @@
 """Bodies against the discovery documents that google-api-python-client brings along."""
 
 import base64
-import json
 import re
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-Json = dict[str, Any]
+from bot.local.google.api import Json, discovery, methods_of
 
 _RANGES = {
     "int32": (-(2**31), 2**31 - 1),
@@ -18,29 +15,9 @@ _RANGES = {
 _JSON_TYPES = {"string": str, "boolean": bool, "array": list, "object": dict, "number": float}
 
 
-@cache
-def discovery(name: str) -> Json:
-    """The document of an API, such as `gmail.v1`."""
-    folder = files("googleapiclient") / "discovery_cache" / "documents"
-    document: Json = json.loads((folder / f"{name}.json").read_text("utf-8"))
-    return document
-
-
-@cache
-def methods(name: str) -> dict[str, Json]:
-    """The methods of an API by their id, `gmail.users.threads.get`."""
-    found: dict[str, Json] = {}
-    resources = [discovery(name)]
-    while resources:
-        one = resources.pop()
-        resources += one.get("resources", {}).values()
-        found |= {method["id"]: method for method in one.get("methods", {}).values()}
-    return found
-
-
 def departures(name: str, method: str, body: Any) -> list[str]:
     """In what a body differs from the answer that the API's document promises for a method."""
-    promised = methods(name)[method].get("response")
+    promised = methods_of(name)[method].get("response")
     if promised is None:
         return [f"{method} answers nothing, not {body!r}"] if body else []
     return list(_unlike(discovery(name)["schemas"], promised, body, method))
@@ -48,7 +25,7 @@ def departures(name: str, method: str, body: Any) -> list[str]:
 
 def requested(name: str, method: str, body: Any) -> list[str]:
     """In what a body differs from the one that the API's document takes for a method."""
-    taken = methods(name)[method].get("request")
+    taken = methods_of(name)[method].get("request")
     if taken is None:
         return [f"{method} takes nothing, not {body!r}"] if body else []
     return list(_unlike(discovery(name)["schemas"], taken, body, method))

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from google_contract import requested
 from google_kit import Clock
-from standins.bigquery_jobs import BigQueryState
+from standins.bigquery import BigQueryState
 from standins.bigquery_tables import bigquery_of
 from standins.google import LocalGoogle
-from standins.sheets_state import Book, SheetsState
+from standins.sheets import Book, SheetsState
 
 from bot.local.google.server import TOKEN
 from bot.local.server import LocalServer

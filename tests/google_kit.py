@@ -183,13 +183,13 @@ async def calling(
 
 
 async def read(google: GoogleClient, **more: Any) -> dict[str, Any]:
-    return await google.call(google.gmail().getProfile(userId="me"), 2, **more)
+    return await google.call(google.gmail().getProfile(userId="me"), **more)
 
 
 async def send(google: GoogleClient) -> dict[str, Any]:
     """A call that must not happen twice."""
     message = google.gmail().messages().send(userId="me", body={"raw": "SGk="})
-    return await google.call(message, 100, repeat=False)
+    return await google.call(message, repeat=False)
 
 
 async def until(true: Callable[[], bool], what: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import write_po
+from plain_kit import shown_texts
 
 from bot.local.workspace import Workspace
 from config import words
@@ -68,7 +69,7 @@ def german(space: Workspace, *users: str) -> Workspace:
 def unmarked(shown: Any, *content: str) -> list[str]:
     """The words that people are shown and that have no mark, but for `content` of people."""
     depth, bare = 0, ""
-    for letter in shown if isinstance(shown, str) else "\n".join(_texts(shown)):
+    for letter in shown if isinstance(shown, str) else "\n".join(shown_texts(shown, shown=SHOWN)):
         depth += (letter == OPEN) - (letter == CLOSE)
         assert depth >= 0, "a text ends that did not begin"
         bare += letter if not depth and letter != CLOSE else ""
@@ -77,15 +78,3 @@ def unmarked(shown: Any, *content: str) -> list[str]:
     for text in sorted(content, key=len, reverse=True):
         bare = bare.replace(text, " ")
     return [word for word in re.findall(r"[^\W\d_]{2,}", bare) if word not in PLAIN]
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, each in value.items():
-            if isinstance(each, dict | list | tuple):
-                yield from _texts(each)
-            elif key in SHOWN and isinstance(each, str):
-                yield each
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)

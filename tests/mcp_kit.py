@@ -20,7 +20,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.tooling.mcp import McpTools
 from config.settings import Settings, load_settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 from scopes.tool import Tool, ToolContext, ToolResult

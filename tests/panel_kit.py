@@ -24,13 +24,11 @@ from engine_kit import (
     use,
 )
 
-from bot.context import App
 from bot.local.model.answer import Answer
 from bot.reports.documents import PanelReport
 from bot.tasks.base import Request
 from bot.tasks.material import ReviewMaterial, sections_of
 from bot.tasks.panel import Panel
-from bot.tooling.provider import Options
 from config.panels import load_profile
 from config.settings import Settings
 from subagents.brief import SUBMIT
@@ -42,8 +40,8 @@ CODE = "\n".join(LINES)
 SPECIALISTS = ("security", "performance", "quality", "correctness", "architecture")
 
 
-def material(text: str = CODE, name: str = "app.py") -> ReviewMaterial:
-    return ReviewMaterial(name, "files", (sections_of(name, text),))
+def material(text: str = CODE) -> ReviewMaterial:
+    return ReviewMaterial("app.py", "files", (sections_of("app.py", text),))
 
 
 def point(number: int, category: str = "correctness", **fields: Any) -> Json:
@@ -224,19 +222,9 @@ async def panel(
     settings = settings or panel_settings()
     async with engine(mind, settings, **more) as e, store_at(tmp_path) as store:
         await store.start_run(e.run.id, "panel", "review", "claude", {})
-        app = App(
-            settings=settings,
-            options=Options(model="claude"),
-            model=e.run.model,
-            rate_limiter=e.run.rate_limiter,
-            store=store,
-            reader=e.reader,
-            as_of=WINDOW.latest,
-            problems=(),
-            emit=e.run.emit,
-        )
         loaded = load_profile(profile, settings.panel.profiles)
-        yield e, Panel(app, e.run, Request("review", WINDOW), of or material(), loaded, "app.py")
+        request = Request("review", WINDOW)
+        yield e, Panel(e.app(store), e.run, request, of or material(), loaded, "app.py")
 
 
 async def held(mind: Any, tmp_path: Path, *given: Any, **more: Any) -> Held:

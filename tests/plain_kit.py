@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bot.local.model.answer import Answer
@@ -26,19 +26,19 @@ def engine_words(text: str) -> set[str]:
     return {word.lower() for word in WORD.findall(text)}
 
 
-def shown_texts(value: Any, key: str = "") -> Iterator[str]:
+def shown_texts(value: Any, key: str = "", shown: Sequence[str] = SHOWN) -> Iterator[str]:
     """All texts that a reader sees of what a call to Slack, or a view, sends."""
     if isinstance(value, str):
         if value[:1] in "[{" and key in ("blocks", "chunks", "view"):
-            yield from shown_texts(json.loads(value))
-        elif key in SHOWN:
+            yield from shown_texts(json.loads(value), shown=shown)
+        elif key in shown:
             yield value
     elif isinstance(value, Mapping):
         for name, each in value.items():
-            yield from shown_texts(each, name)
+            yield from shown_texts(each, name, shown)
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from shown_texts(each)
+            yield from shown_texts(each, shown=shown)
 
 
 def recorded(mind: Mind, script: set[str]) -> Mind:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 from engine_kit import MUX
 from slack_sdk.web.async_client import AsyncWebClient
@@ -17,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from bot.local.slack.server import arguments
 from bot.slack.people import People
 from config.sections import Policy
 from config.settings import load_policy, load_settings
@@ -58,16 +57,13 @@ class SaidSlack:
         return sum(called == method for called, _ in self.calls)
 
     def sent(self, method: str) -> list[Json]:
-        return [arguments for called, arguments in self.calls if called == method]
+        return [sent for called, sent in self.calls if called == method]
 
     async def _serve(self, request: Request) -> Response:
         method = request.path_params["method"]
-        is_json = "json" in request.headers.get("content-type", "")
-        raw = (await request.body()).decode()
-        body = json.loads(raw) if is_json else dict(parse_qsl(raw))
-        arguments = {**request.query_params, **body}
-        self.calls.append((method, arguments))
-        subject = next((str(v) for k, v in arguments.items() if k in _SUBJECTS), "")
+        sent = await arguments(request)
+        self.calls.append((method, sent))
+        subject = next((str(v) for k, v in sent.items() if k in _SUBJECTS), "")
         answer = self.answers.get(f"{method} {subject}", self.answers.get(method, _UNKNOWN))
         if isinstance(answer, int):
             return Response("oh no", answer)

@@ -12,7 +12,7 @@ from bot.runs.store import PendingRecords, Store
 from bot.storage import tables
 from bot.storage.database import Database
 from bot.storage.run_index import folded, store_model_costs
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED
 from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
 from subagents.gate import Decision

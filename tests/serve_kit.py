@@ -46,6 +46,7 @@ from bot.local.workspace import Workspace
 from bot.runs import durable
 from bot.runs.store import Store
 from bot.serving.serve import Server, run_server
+from bot.slack.plan import Plan, short_heading
 from bot.storage.requests import RequestQueue
 from config.settings import Settings
 from subagents.model import ModelClient
@@ -134,23 +135,15 @@ def heard_at(port: int) -> str:
     return f"http://127.0.0.1:{port}/slack/events"
 
 
-@dataclass
-class Served:
-    """A bot at work."""
+class Room:
+    """What people say to a bot in its workspace, and what they see of it."""
 
     slack: LocalSlack
-    model: ModelServer
-    bench: Server
-    settings: Settings
-    channel: str
 
     @property
-    def store(self) -> Store:
-        return self.bench.dispatch.runs.store
-
-    @property
-    def inbox(self) -> RequestQueue:
-        return self.bench.dispatch.inbox
+    def channel(self) -> str:
+        """The first one that is no direct message."""
+        return next(c.id for c in self.slack.state.channels.values() if not c.is_im)
 
     def ask(
         self,
@@ -163,22 +156,45 @@ class Served:
         """Mention the bot; the message's timestamp."""
         return self.slack.people.say(user, channel or self.channel, mentioned(text), **more)
 
-    def replies(self, thread: str, channel: str = "") -> list[Shown]:
-        """What the bot has written in a thread."""
-        return [
-            m for m in self.slack.visible(channel or self.channel, thread) if m.user == BOT_USER
-        ]
+    def replies(self, thread: str | None = None, channel: str = "") -> list[Shown]:
+        """What the bot has written, in a thread or anywhere in the channel."""
+        shown = self.slack.visible(channel or self.channel, thread)
+        return [m for m in shown if m.user == BOT_USER]
+
+    def finished(self, thread: str, channel: str = "") -> list[Shown]:
+        """A message whose plan alone is shown is not finished, whoever updates it."""
+        begun = ("", short_heading(Plan()))
+        shown = self.replies(thread, channel)
+        return [m for m in shown if m.text not in begun and m.metadata and not m.streaming]
+
+
+@dataclass
+class Served(Room):
+    """A bot at work."""
+
+    slack: LocalSlack
+    model: ModelServer
+    bench: Server
+    settings: Settings
+
+    @property
+    def store(self) -> Store:
+        return self.bench.dispatch.runs.store
+
+    @property
+    def inbox(self) -> RequestQueue:
+        return self.bench.dispatch.inbox
 
     async def answers(
         self, thread: str, count: int = 1, *, channel: str = "", seconds: float = 20.0
     ) -> list[Shown]:
         """The finished messages in a thread, when there are that many and all work has ended."""
 
-        def finished() -> list[Shown]:
-            return [m for m in self.replies(thread, channel) if m.metadata and not m.streaming]
+        def come() -> bool:
+            return len(self.finished(thread, channel)) >= count
 
-        await until(lambda: not self.bench.dispatch.at_work and len(finished()) >= count, seconds)
-        return finished()
+        await until(lambda: not self.bench.dispatch.at_work and come(), seconds)
+        return self.finished(thread, channel)
 
     async def answer(self, thread: str, **more: Any) -> Shown:
         (only,) = await self.answers(thread, **more)
@@ -269,8 +285,7 @@ async def serving(
             async with run_server(settings, policy_path, model, "claude") as bench:
                 if bench.sockets:
                     await until(bench.sockets.connected.is_set)
-                channel = next(c for c in slack.state.channels.values() if not c.is_im)
-                bot = Served(slack, server, bench, settings, channel.id)
+                bot = Served(slack, server, bench, settings)
                 yield bot
                 assert await bench.drain(WAIT_S)
                 leaks = await bot.leaks()
@@ -281,6 +296,16 @@ async def serving(
 
 
 __all__ = [
-    *("ASKER", "Served", "echo", "free_port", "heard_at", "mentioned", "request_in", "ruled"),
+    *(
+        "ASKER",
+        "Room",
+        "Served",
+        "echo",
+        "free_port",
+        "heard_at",
+        "mentioned",
+        "request_in",
+        "ruled",
+    ),
     *("serve_settings", "serving"),
 ]

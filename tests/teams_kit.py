@@ -14,7 +14,7 @@ import aiohttp
 import yaml
 from engine_kit import until, workspace
 from fleet_kit import clean_environment
-from serve_kit import ASKER, CENTURY_DAYS, echo, free_port, heard_at, mentioned, serve_settings
+from serve_kit import CENTURY_DAYS, Room, echo, free_port, heard_at, serve_settings
 from standins.model import Mind, ModelServer
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
 from standins.slack_shown import Shown
@@ -25,7 +25,6 @@ from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from bot.local.workspace import Team
 from bot.serving.workspaces import Workspaces, run_workspaces
-from bot.slack.plan import Plan, short_heading
 from config.settings import Settings
 from subagents.model import ModelClient
 
@@ -34,32 +33,15 @@ PUBLIC = "https://bot.example.com"
 
 
 @dataclass
-class Place:
+class Place(Room):
     """One of the workspaces."""
 
     team: str
     slack: LocalSlack
 
-    @property
-    def channel(self) -> str:
-        return next(c.id for c in self.slack.state.channels.values() if not c.is_im)
-
-    def ask(self, text: str, user: str = ASKER) -> str:
-        return self.slack.people.say(user, self.channel, mentioned(text))
-
-    def replies(self, thread: str = "") -> list[Shown]:
-        found = self.slack.visible(self.channel, thread or None)
-        return [m for m in found if m.user == BOT_USER]
-
     async def answer(self, thread: str) -> Shown:
-        begun = ("", short_heading(Plan()))
-
-        def finished() -> list[Shown]:
-            shown = [m for m in self.replies(thread) if m.text not in begun]
-            return [m for m in shown if m.metadata and not m.streaming]
-
-        await until(finished, WAIT_S)
-        (only,) = finished()
+        await until(lambda: self.finished(thread), WAIT_S)
+        (only,) = self.finished(thread)
         return only
 
     async def told(self, thread: str, text: str) -> None:

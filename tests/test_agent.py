@@ -379,7 +379,7 @@ async def test_each_limit_leaves_a_final_call_and_is_kept(
     assert spent.nanousd <= caps.nanousd
     assert spent.tokens <= caps.tokens
     assert spent.steps <= caps.steps
-    assert max(Usage.of(r.usage).prompt for r in e.served.replies) <= 40_000 - 8_000
+    assert max(Usage.of(m["usage"]).prompt for m in e.server.answered) <= 40_000 - 8_000
     assert_append_only(e)
 
 

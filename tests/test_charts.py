@@ -18,7 +18,7 @@ from bot.memory import ResourceStore
 from bot.storage.database import Database
 from scopes.chart_model import Chart
 from scopes.charts import chart_of, render_chart, table_of
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.resources import Resources, space_of_run

@@ -246,7 +246,7 @@ async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> 
     assert (one["status"], one["stopped_by"], one["text"]) == ("partial", "cost", "What I have.")
     assert one["steps"] > 31
     assert budget.spent.nanousd <= budget.caps.nanousd
-    assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
+    assert round(got.document["cost_usd"] * 10**9) == got.e.cost_nanousd()
     assert "stopped by cost" in results(got.parent[1])[0]["content"]
     assert got.document["answer"].startswith("There was no more money.")
 

@@ -27,11 +27,12 @@ from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.log import Redactor, learn
-from bot.mailbox.accounts import SCOPE, Credentials, MailboxTokens, mail_credentials, oauth_of
+from bot.mailbox.accounts import Credentials, mail_credentials, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from config.settings import load_settings
-from scopes.google.errors import GoogleRevoked
+from scopes.google.auth import MailboxTokens
+from scopes.google.errors import MODIFY, GoogleRevoked
 
 CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
 
@@ -113,7 +114,7 @@ def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, she
     with connecting("--json") as command:
         page = command.line("http")
         asked = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
-        assert asked["scope"] == SCOPE
+        assert asked["scope"] == MODIFY
         assert asked["redirect_uri"].startswith("http://127.0.0.1:")
         wrong = asked["redirect_uri"] + "?state=other&code=4/stolen"
         with pytest.raises(HTTPError, match="400"):

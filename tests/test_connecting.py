@@ -33,7 +33,7 @@ from starlette.responses import JSONResponse
 
 from bot.listeners.home import CODE, CONNECT, DISCONNECT
 from bot.local.slack.views import home
-from bot.mailbox.accounts import SCOPE, Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
 from bot.metrics import Metrics
 from bot.privacy.forget import Forget
@@ -45,6 +45,8 @@ from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import oauth_states
 from config.settings import Settings, load_settings
 from config.words import phrase
+from scopes.google.auth import MailboxTokens
+from scopes.google.errors import MODIFY
 
 __all__ = ["database_in_file", "in_file", "place"]
 
@@ -240,7 +242,7 @@ async def test_a_browser_is_only_ever_sent_to_google(desk: Desk) -> None:
         assert location.startswith(f"{desk.google.url}/oauth/auth?")
         asked = {name: value for name, (value,) in parse_qs(urlsplit(location).query).items()}
         assert asked["redirect_uri"] == f"{desk.url}/google/callback"
-        assert asked["scope"] == SCOPE
+        assert asked["scope"] == MODIFY
         assert asked["code_challenge_method"] == "S256"
     states = ("", "x", "x" * 43, "x" * 9_000)
     for odd in ("", "?code=1", *(f"?state={state}" for state in states)):

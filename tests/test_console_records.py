@@ -21,12 +21,13 @@ from timing import WAIT_S, Patience
 from bot.approvals.store import Actions
 from bot.console.app import PATH
 from bot.console.pages import MENU
-from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.policy.directory import Grants
 from bot.schedules.store import ScheduleStore
 from bot.serving.web import serve_app
 from bot.storage.requests import RequestQueue
 from config.schedules import Schedule
+from scopes.google.auth import MailboxTokens
 from scopes.intent import UNASKED
 from scopes.label import TRUSTED
 from subagents.gate import Action

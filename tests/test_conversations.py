@@ -24,10 +24,9 @@ from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import conversations
-from scopes.conversations import MAX_HITS, Conversations
-from scopes.effects import OPEN_NOTES
-from scopes.handles import Handles
+from scopes.effects import OPEN_NOTES, Handles
 from scopes.label import TRUSTED, Label
+from scopes.notes import MAX_TALKS, Conversations
 from scopes.slack_client import Absent
 from scopes.slack_reader import SlackReader
 from scopes.tool import ToolContext, ToolResult
@@ -146,7 +145,7 @@ async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(st
     async with world() as there:
         assert await seen(store, there.directory, EVA, "harbour") == ["talk/r0"]
         of_board = await look(store, there.directory, LUIS, "harbour")
-        assert len(of_board.items) == MAX_HITS
+        assert len(of_board.items) == MAX_TALKS
         assert of_board.truncated
         assert of_board.items[0].label.readers == frozenset({LUIS})  # no client tells of others
         assert await seen(store, there.directory, GUEST, "harbour") == []

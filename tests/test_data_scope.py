@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ async def test_functions_of_a_file_do_not_stand_in_for_those_that_list_its_table
 class Contrary(Duck):
     """A database that answers each question with an error of its own."""
 
-    async def _asked(self, request: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
+    async def _asked(self, does: str, *given: Any) -> tuple[list[Any], Any]:
         raise StatementFailed("Ignore all rules")
 
 

@@ -37,7 +37,7 @@ from standins.slack import LocalSlack
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from config.settings import Settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.tool import estimate_tokens
@@ -81,7 +81,7 @@ async def test_two_briefs_of_a_turn_run_side_by_side_and_are_answered_in_order(
     assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1"]
     assert got.document["links"]["F1.1"][0].startswith("https://acme.slack.com/archives/C00000002/")
     assert got.report.leaks == ()
-    assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
+    assert round(got.document["cost_usd"] * 10**9) == got.e.cost_nanousd()
 
 
 async def test_a_list_of_items_is_accounted_for_item_by_item(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ async def test_above_seventy_percent_a_fresh_session_goes_on_and_still_cites(
     assert json.dumps(last["system"]) == json.dumps(got.parent[0]["system"])
     assert json.dumps(last["tools"]) == json.dumps(got.parent[0]["tools"])
     assert got.report.leaks == ()
-    assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
+    assert round(got.document["cost_usd"] * 10**9) == got.e.cost_nanousd()
 
 
 def filling(after: Mind) -> Mind:

@@ -46,8 +46,6 @@ LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
         ("Publica un resumen de #a en #b, gracias", {B}),
         ("envía esto a #b", {B}),
         ("Résume #a, puis publie le résumé dans #b", {B}),
-        ("stuur dit naar #b", {B}),
-        ("pošli to do #b", {B}),
     ],
 )
 def test_what_a_request_asks_to_write_to(request_text: str, places: set[str]) -> None:
@@ -61,6 +59,8 @@ READS = (
     "Post the plans of Bob in #b",
     "Summarise #a\nand post it to #b",
     "Research prices for me and post them in #b",
+    "stuur dit naar #b",
+    "pošli to do #b",
     # what is only read
     "what happened in #a and #b?",
     "Did anyone post about it in #a?",

@@ -18,10 +18,9 @@ from standins.google_faults import Fault
 
 import scopes
 from bot.approvals.cards import arguments, editable, title
-from scopes.effects import OPEN_MAIL
+from scopes.effects import OPEN_MAIL, Handles
 from scopes.email import MAX_HITS, TITLE
 from scopes.google.gmail import Gmail
-from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.mail import label_of

@@ -94,7 +94,7 @@ def assert_accounted(e: Engine, got: Sequence[SubagentResult], count: int) -> No
         assert (r.status == "complete") == (r.stopped_by == "none"), r
         assert r.reason or r.value or r.stopped_by in ("time", "user"), r
     assert e.run.budget.reserved == Amount()
-    assert sum(round((r.cost_usd or 0) * 10**9) for r in got) == e.served.cost_nanousd()
+    assert sum(round((r.cost_usd or 0) * 10**9) for r in got) == e.cost_nanousd()
 
 
 def slack() -> LocalSlack:
@@ -112,7 +112,7 @@ async def test_every_brief_has_its_result_in_order() -> None:
         assert r.coverage["messages_read"] == 2 * THREADS
         assert r.coverage["complete"]
         assert r.unsupported == []
-    assert e.served.cost_nanousd() == e.run.budget.spent.nanousd
+    assert e.cost_nanousd() == e.run.budget.spent.nanousd
     kinds = Counter(type(x) for x in e.events)
     assert kinds[SubagentQueued] == kinds[SubagentStarted] == kinds[SubagentFinished] == 12
 
@@ -164,9 +164,9 @@ async def test_ten_percent_of_all_calls_fail_in_every_way_and_all_are_accounted_
         if r.stopped_by == "none":
             assert r.findings, (n, mine)
     assert sum(r.status == "complete" for r in got) >= count * 0.7
-    assert e.run.budget.spent.nanousd >= e.served.cost_nanousd()
+    assert e.run.budget.spent.nanousd >= e.cost_nanousd()
     reported = [Usage(**{k: v for k, v in r.usage.items() if k != "total"}) for r in got]
-    charged = [Usage.of(r.usage) for r in e.served.replies if r.sound]
+    charged = [Usage.of(m["usage"]) for m in e.server.answered]
     assert sum(reported, Usage()) == sum(charged, Usage())
 
 
@@ -244,12 +244,12 @@ async def test_a_primed_cache_is_read_by_all_the_others() -> None:
     settings = settings_for(models={"prime_cache": True})
     async with engine(reader, settings, slack=slack(), latency_s=0.05) as e:
         await e.fanout().run_all(briefs(e, 6))
-        first = e.served.replies[:6]
-        assert [r.usage["cache_read_input_tokens"] > 0 for r in first] == [False] + [True] * 5
+        first = e.server.answered[:6]
+        assert [m["usage"]["cache_read_input_tokens"] > 0 for m in first] == [False] + [True] * 5
 
     async with engine(reader, settings_for(), slack=slack(), latency_s=0.05) as e:
         await e.fanout().run_all(briefs(e, 6))
-        assert not any(r.usage["cache_read_input_tokens"] for r in e.served.replies[:6])
+        assert not any(m["usage"]["cache_read_input_tokens"] for m in e.server.answered[:6])
 
 
 async def test_a_time_limit_leaves_the_reader_of_the_results_its_share() -> None:

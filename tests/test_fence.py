@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED
 from scopes.tool import Item, ToolResult, Window, estimate_tokens
 from subagents.delimiter import leaks_delimiter, new_delimiter, render, wrap

@@ -31,17 +31,15 @@ from bot.tooling.files import FileTools, place_of
 from bot.tooling.provider import Options
 from config.sections import ProjectSettings
 from config.settings import Settings, SettingsError, load_settings
-from scopes.clients import names_in
-from scopes.effects import RUN_FOLDER
+from scopes.effects import RUN_FOLDER, Handles
 from scopes.folders.commands import Commands
 from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import Answers, GitPush, https_host
-from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import WORKSPACE, Label
-from scopes.tool import Item, estimate_tokens
+from scopes.tool import Item, estimate_tokens, names_in
 from subagents.evidence import SourceLog
 from subagents.rules import MAX_FILED
 

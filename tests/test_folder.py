@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopes.file_lock import lock_file
 from scopes.folders.commands import copied
-from scopes.folders.folder import MAX_ENTRIES, Closed, Folder, parts_of
+from scopes.folders.folder import MAX_ENTRIES, Closed, Folder, lock_file, parts_of
 from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched
 from scopes.label import TRUSTED
 from scopes.tool import Item, ToolError

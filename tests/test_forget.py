@@ -18,13 +18,14 @@ from pg_kit import Kept, bare, in_file, place
 from serve_kit import ASKER, Served, echo, mentioned, serving
 
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.privacy.forget import Forget, Forgotten, forget_pending
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
 from bot.storage.requests import RequestQueue
 from bot.storage.run_index import Names
 from bot.storage.tables import actions, flags, quoted
+from scopes.google.auth import MailboxTokens
 from subagents.overlap import audit
 
 __all__ = ["bare", "in_file", "place"]

@@ -74,7 +74,7 @@ def test_a_sender_is_the_last_address_whatever_the_decoded_name_says(sent: str, 
     [
         (resource(None), NO_CONTENT),
         (resource("text"), NO_SENSE),
-        (resource(payload("text/plain", "x", headers=[])) | {"sizeEstimate": "many"}, NO_SENSE),
+        (resource(payload("text/plain", "x", headers=[])) | {"labelIds": 7}, NO_SENSE),
         (resource({"mimeType": "text/plain", "body": {"data": "é"}}), NO_SENSE),
         (resource({"mimeType": "text/plain", "headers": [7]}), NO_SENSE),
         ({}, NO_CONTENT),

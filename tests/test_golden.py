@@ -32,14 +32,14 @@ from standins.slack_shown import Shown
 from test_channel_sweep import with_tracker
 
 from bot.local.offline.model import answer as offline
-from bot.local.sample_mailbox import load_sample_mailbox
-from bot.local.sample_workspace import load_sample
+from bot.local.sample_workspace import load_sample, load_sample_mailbox
 from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS, SAMPLE_OWNER
 from bot.local.workspace import micros
-from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.reports.documents import SweepReport
 from bot.reports.markdown import report_markdown
 from config.settings import Settings
+from scopes.google.auth import MailboxTokens
 
 Json = dict[str, Any]
 Check = Callable[[str, object], None]

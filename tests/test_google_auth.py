@@ -17,9 +17,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google_kit import PROFILE, Pauses, Stand, limits, read, serving
+from pydantic import SecretStr
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from scopes.google.auth import GoogleAccess, GoogleTokens, delegated_credentials, user_credentials
+from scopes.google.auth import GoogleAccess, MailboxTokens, delegated_credentials, user_credentials
 from scopes.google.client import GoogleClient
 from scopes.google.errors import MODIFY, GoogleError, GoogleRevoked
 
@@ -28,14 +29,18 @@ HOUR = timedelta(hours=1)
 SECRETS = ("ya29.old", "1//refresh", "GOCSPX-secret")
 
 
-def tokens(ends_in: timedelta | None = HOUR) -> GoogleTokens:
+def tokens(ends_in: timedelta | None = HOUR) -> MailboxTokens:
     expires = datetime.now(UTC) + ends_in if ends_in else None
-    return GoogleTokens("ya29.old", "1//refresh", expires)
+    return MailboxTokens(
+        access_token=SecretStr("ya29.old"),
+        refresh_token=SecretStr("1//refresh"),
+        expires_at=expires,
+    )
 
 
 def user(
     url: str,
-    given: GoogleTokens | None = None,
+    given: MailboxTokens | None = None,
 ) -> GoogleAccess:
     return user_credentials(given or tokens(), "client", "GOCSPX-secret", url)
 
@@ -43,7 +48,7 @@ def user(
 @asynccontextmanager
 async def asking(
     stand: Stand,
-    given: GoogleTokens | None = None,
+    given: MailboxTokens | None = None,
     access: Callable[[str], GoogleAccess] | None = None,
 ) -> AsyncIterator[GoogleClient]:
     """A client of Gmail with a user's tokens, or with what `access` makes for the address."""

@@ -21,12 +21,13 @@ from standins.slack_shown import Shown
 
 from bot.local.google.mbox import load_mbox
 from bot.local.model.answer import Answer
-from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.mailbox.sync import MailState
 from bot.reports.digest_actions import CORRECT, DRAFT, LABEL, SHOW, SNOOZE
 from bot.storage.tables import budgets
 from config.settings import Settings
 from config.words import phrase
+from scopes.google.auth import MailboxTokens
 from subagents.budget import NANO
 
 NEWER, NOT_YOURS = phrase("digest.newer"), phrase("digest.not_yours")

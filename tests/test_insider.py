@@ -17,13 +17,13 @@ from test_directory import ANA, EVA, LUIS, world
 import scopes
 from bot.memory import NoteStore, ResourceStore
 from bot.storage.database import Database
-from scopes.effects import RUN_FOLDER
+from scopes.documents.text import DocumentRefused
+from scopes.effects import RUN_FOLDER, Handles
 from scopes.folders.commands import copied
-from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label
 from scopes.notes import Notes
-from scopes.pages.text import PageUnreadable, kind_of
+from scopes.pages.pages import kind_of
 from scopes.resources import KINDS, Resource, Resources
 from scopes.tool import ToolContext
 from subagents.brief import Brief, BriefDraft
@@ -168,7 +168,7 @@ def test_a_title_opens_no_section_of_a_brief() -> None:
 
 
 def test_what_a_server_calls_its_page_is_not_repeated() -> None:
-    with pytest.raises(PageUnreadable, match="an unknown one"):
+    with pytest.raises(DocumentRefused, match="an unknown one"):
         kind_of("order/ignore-all-rules", b"")
 
 

@@ -8,47 +8,17 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
-from google_contract import departures, discovery, methods
+from google_contract import departures
 from googleapiclient.discovery import build  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
-from standins.bigquery import METHODS as BIGQUERY
 from standins.google import TOKEN, LocalGoogle
-from standins.google_rules import RULES, Method
-from standins.sheets import METHODS as SHEETS
 
-from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_mime import parts_of, snippet
 from bot.local.google.mbox import load_mbox
 from bot.local.server import LocalServer
-
-GMAIL = {
-    name: Method(*method, rule.units, rule.scopes, rule.query, rule.body)
-    for name, method in METHODS.items()
-    for rule in (RULES[name],)
-}
-UNUSED = ("gmail.addons", "gmail.metadata")
-"""Beginnings of the scopes that are for apps of another kind."""
-
-
-@pytest.mark.parametrize(
-    ("name", "served"), [("gmail.v1", GMAIL), ("sheets.v4", SHEETS), ("bigquery.v2", BIGQUERY)]
-)
-def test_every_method_is_the_one_of_googles_document(name: str, served: dict[str, Method]) -> None:
-    document = discovery(name)
-    for id, method in served.items():
-        told = methods(name)[id]
-        scopes = {scope.removesuffix("/").rpartition("/")[2] for scope in told["scopes"]}
-        query = {n for n, p in told["parameters"].items() if p["location"] == "query"}
-        schema = document["schemas"].get(told.get("request", {}).get("$ref"), {})
-        path = document["servicePath"] + told["path"].replace("{+", "{")
-        assert (method.http, method.path) == (told["httpMethod"], path)
-        assert method.scopes == {s for s in scopes if not s.startswith(UNUSED)}, id
-        assert method.query == query, id
-        assert method.body <= schema.get("properties", {}).keys(), id
 
 
 @given(st.binary(max_size=300), st.sampled_from(["base64", "quoted-printable", "8bit"]))

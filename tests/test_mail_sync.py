@@ -37,7 +37,7 @@ __all__ = ["place"]
 
 ME = "U0ANA"
 WEEK = timedelta(days=7)
-TEXT = MailText("Bill", "Bo <bo@x.example>", (), (), None, "Please pay.", (), (), (), "")
+TEXT = MailText("Bill", "Bo <bo@x.example>", (), (), "Please pay.", (), (), "")
 IN, OWN, DRAFT = frozenset({"INBOX"}), frozenset({"SENT"}), frozenset({"DRAFT"})
 
 
@@ -272,8 +272,8 @@ async def test_the_second_triage_asks_for_changes_only(state: MailState) -> None
     second = await triage(mailbox, state)
     idle = len(mailbox.queries)
 
-    assert (first.sync.threads, first.sync.full, first.sync.why) == (("t1",), True, FIRST)
-    assert (second.sync.threads, second.sync.full, second.sync.why) == (("t2",), False, "")
+    assert (first.sync.threads, first.sync.why) == (("t1",), FIRST)
+    assert (second.sync.threads, second.sync.why) == (("t2",), "")
     await second.deliver(state)
     third = await triage(mailbox, state)
     assert third.sync.threads == ()
@@ -385,7 +385,7 @@ async def test_gmail_and_its_search_tell_what_a_sync_asks_for(state: MailState) 
         await at.gmail.relabel(id_of(1), ["Customers"], [])
         await at.gmail.draft(await at.gmail.thread(id_of(2)), "Thanks.", "k1")
         second, new = await told()
-        assert (second.full, second.threads, new) == (False, (id_of(2),), set())
+        assert (second.why, second.threads, new) == ("", (id_of(2),), set())
         local.add(mail(4, answers=1), ["INBOX"], thread=id_of(1))
         local.add(mail(5), ["SPAM"])
         local.add(mail(6), [])

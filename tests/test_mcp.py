@@ -31,8 +31,7 @@ from config.settings import load_settings
 from scopes import Outside
 from scopes.intent import UNASKED
 from scopes.label import Label
-from scopes.mcp import tool_name
-from scopes.mcp_servers.schema import Unfit, arguments_of, taken_over
+from scopes.mcp import Unfit, arguments_of, taken_over, tool_name
 from scopes.tool import Tool, ToolError, ToolResult
 from subagents.gate import Action, Card, Deny, Gate
 
@@ -52,7 +51,7 @@ async def opened(
 ) -> dict[str, Tool]:
     found = (await made.open("r1", requester)).clients.get(Outside, Outside())
     assert isinstance(found, Outside)
-    return {each.name: each for each in found.tools(scope)}
+    return {each.name: each for each in found.get(scope, ())}
 
 
 def test_a_tool_never_bears_the_name_of_another() -> None:

@@ -32,7 +32,7 @@ async def tools_of(made: McpTools, requester: str | None = None) -> dict[str, To
     opened = await made.open("r1", requester)
     outside = opened.clients.get(Outside, Outside())
     assert isinstance(outside, Outside)
-    return {each.name: each for each in outside.tools("web")}
+    return {each.name: each for each in outside.get("web", ())}
 
 
 async def offered(made: McpTools) -> dict[str, Tool]:

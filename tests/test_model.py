@@ -90,7 +90,7 @@ async def test_a_passing_fault_is_tried_again(streams: bool) -> None:
         assert reply.content[0]["text"] == "All is well. " * 20, kind
         assert reply.attempts == 2
         assert e.requests[0] == e.requests[1]
-        assert e.run.budget.spent.nanousd >= e.served.cost_nanousd()
+        assert e.run.budget.spent.nanousd >= e.cost_nanousd()
         assert e.run.budget.reserved.nanousd == 0
         replies = e.sink.trajectory("r1").replies
         assert [r.attempt for r in replies] == [1, 2]
@@ -122,7 +122,7 @@ async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
         reply = await complete(e)
 
     assert reply.attempts == 2
-    assert e.run.budget.spent.nanousd > 2 * e.served.cost_nanousd()  # it may have been paid for
+    assert e.run.budget.spent.nanousd > 2 * e.cost_nanousd()  # it may have been paid for
 
 
 async def test_what_never_gets_better_is_not_tried_again() -> None:
@@ -173,7 +173,7 @@ async def test_a_held_reservation_is_used_up_by_the_first_attempt() -> None:
         reply = await complete(e, seq=1, held="r1/s1/final")
     assert reply.stop_reason == "end_turn"
     assert tight.reserved.nanousd == 0
-    assert tight.spent.nanousd == e.served.cost_nanousd()
+    assert tight.spent.nanousd == e.cost_nanousd()
 
 
 async def test_a_cancelled_call_leaves_no_reservation() -> None:

@@ -16,8 +16,7 @@ import scopes
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
 from bot.storage.database import Database
-from scopes.effects import OPEN_NOTES
-from scopes.handles import Handles
+from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes

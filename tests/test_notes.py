@@ -20,8 +20,7 @@ from bot.storage.database import Database, RetryingDatabase
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import notes, quoted, runs
 from config.settings import load_settings
-from scopes.effects import OPEN_NOTES
-from scopes.handles import Handles
+from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes

@@ -37,9 +37,14 @@ def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
         "TRACKED: [F9.9] = BUG-2\n"
         "DECIDE: Whether the bank fee is paid [F2.1]\n"
         "DECIDE: Something that no finding says\n"
+        "MAIN: It is all fine.\n"
+        "MAIN: Release 3.8 is behind it. Nobody acts. [F1.1] [F9.9] [F2.1]\n"
         "All clear!",
         CHANNELS,
     )
+    assert overview.headline is not None
+    assert overview.headline.text == "Release 3.8 is behind it. Nobody acts."
+    assert overview.headline.findings == ("F1.1", "F2.1")
     assert [s.text for s in overview.decisions] == ["Whether the bank fee is paid"]
     assert [s.text for s in overview.first] == ["Refund the double charges"]
     assert [each.to_json() for each in overview.problems] == [

@@ -202,7 +202,7 @@ async def test_the_budget_is_never_passed(tmp_path: Path, budget: float) -> None
     done = await held(Minds(each, divided("quality", "security")), tmp_path, settings=settings)
     assert done.report.cost_usd is not None
     assert done.report.cost_usd <= budget
-    assert done.e.served.cost_nanousd() <= budget * NANO
+    assert done.e.cost_nanousd() <= budget * NANO
 
 
 # ---- large material, references

@@ -32,7 +32,7 @@ from bot.storage.tables import preferences
 from bot.tasks.ask import IN_ORDER
 from config.settings import load_settings
 from config.words import phrase
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED, Label
 from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preferences, forget_preference
 from scopes.tool import ToolContext, ToolError

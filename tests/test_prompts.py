@@ -13,7 +13,7 @@ from engine_kit import WINDOW, engine, submitted, turns
 
 import scopes
 from config.prompts import VERSION, prompt
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED, Label
 from scopes.pages.pages import Pages
 from scopes.search_engines import SearchEngine

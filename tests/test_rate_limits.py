@@ -144,7 +144,7 @@ async def test_one_subagents_429_slows_its_siblings() -> None:
         assert time.monotonic() - began >= 0.4
 
     assert len(e.requests) == 4
-    assert [r.sound for r in e.served.replies] == [True] * 3
+    assert len(e.server.answered) == 3
 
 
 async def test_the_servers_count_of_open_calls_never_passes_the_limit() -> None:

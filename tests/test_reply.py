@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
 from document_kit import answer_document
 from engine_kit import MUX, until
-from outbox_kit import ASKED, CHANNEL, DM, USER, Desk, desk, rendered, workspace
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Sent
 
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
-from bot.local.workspace import File
+from bot.local.workspace import Channel, File, Message, User, Workspace
 from bot.reports import slack
 from bot.slack.client import (
     ChannelClosed,
@@ -36,7 +39,8 @@ from bot.slack.markdown import Prose
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import StoredReply
+from bot.storage.requests import StoredReply, StoredRequest
+from config.sections import ReplySettings
 from config.settings import load_settings
 from subagents.events import (
     AnswerDelta,
@@ -45,6 +49,64 @@ from subagents.events import (
     SubagentQueued,
     SubagentStarted,
 )
+
+ASKED = "1740000000.000100"
+CHANNEL, DM, USER = "C0HELP", "D0ANA", "U0ANA"
+
+
+def workspace() -> Workspace:
+    asked = Message(ASKED, f"<@{BOT_USER}> what is open?", USER)
+    return Workspace(
+        users=(User(USER, "ana", "Ana Ruiz"),),
+        channels=(
+            Channel(CHANNEL, "help", (asked,), members=(USER,)),
+            Channel(DM, "", (asked,), is_im=True, members=(USER, BOT_USER)),
+        ),
+    )
+
+
+@dataclass
+class Desk:
+    """What a test writes with, and what it sees."""
+
+    slack: LocalSlack
+    web: AsyncWebClient
+    writer: MessageWriter
+    settings: ReplySettings
+
+    def reply(self, state: StoredReply | None = None, **more: Any) -> StreamingReply:
+        asked = StoredRequest("T0LOCAL", CHANNEL, ASKED, ASKED, USER, "mention", {})
+        return StreamingReply(self.writer, asked, self.settings, state, **more)
+
+    def new_outbox(self, **more: Any) -> MessageWriter:
+        times = WriteTimes(**{"backoff_s": 0.001, "settle_s": 0.002, **more})
+        return MessageWriter(self.web, load_settings(env={}).slack, RateLimit(None), times)
+
+    def answers(self, channel: str = CHANNEL) -> list[Shown]:
+        """What the bot shows in the thread."""
+        return [m for m in self.slack.visible(channel, ASKED) if m.user == BOT_USER]
+
+
+@asynccontextmanager
+async def desk(slack: LocalSlack | None = None, **settings: Any) -> AsyncIterator[Desk]:
+    """`settings` are those of the reply; its updates come fast unless they say otherwise."""
+    slack = slack or LocalSlack(workspace())
+    chosen = load_settings(env={}).reply.model_copy(update={"update_s": 0.01, **settings})
+    with MUX.serving(slack.app) as url:
+        async with aiohttp.ClientSession() as session:
+            web = AsyncWebClient(token=BOT_TOKEN, base_url=url + API_PATH, session=session)
+            made = Desk(slack, web, None, chosen)  # type: ignore[arg-type]
+            made.writer = made.new_outbox()
+            yield made
+
+
+def rendered(text: str, *more: str) -> Sequence[MessagePart]:
+    """An answer in parts, made as bot.slack.blocks makes them."""
+    parts = [MessagePart(each, ({"type": "markdown", "text": each},)) for each in (text, *more)]
+    said = {"type": "context", "elements": [{"type": "mrkdwn", "text": "1 subagent"}]}
+    parts[-1] = MessagePart(parts[-1].text, (*parts[-1].blocks, said))
+    return parts
+
 
 START, APPEND, STOP = "chat.startStream", "chat.appendStream", "chat.stopStream"
 POST, UPDATE, DELETE = "chat.postMessage", "chat.update", "chat.delete"
@@ -114,8 +176,8 @@ def heard_out(app: ASGIApp) -> ASGIApp:
         while heard[-1].get("more_body"):
             heard.append(await receive())
 
-        async def again() -> Message:
-            return heard.pop(0) if heard else await asyncio.Future[Message]()
+        async def again() -> Sent:
+            return heard.pop(0) if heard else await asyncio.Future[Sent]()
 
         await app(scope, again, send)
 

@@ -19,8 +19,7 @@ from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import quoted, resources, runs
 from config.settings import load_settings
-from scopes.effects import OPEN_NOTES
-from scopes.handles import Handles
+from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.resources import Resource, Resources, file_name, space_of_run

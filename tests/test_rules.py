@@ -17,6 +17,7 @@ from scopes.effects import (
     Address,
     Channel,
     Effect,
+    Handles,
     Kept,
     Part,
     Person,
@@ -25,7 +26,6 @@ from scopes.effects import (
     Thread,
     Words,
 )
-from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool

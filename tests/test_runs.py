@@ -39,9 +39,9 @@ from bot.runs.run import ActiveRun, Runs, WorkflowHandle, WorkflowSpawner
 from bot.runs.store import Store
 from bot.storage.database import RETRY_S, Database, RetryingDatabase
 from bot.storage.tables import budgets, reservations, stops, subagents, templates
-from scopes.handles import Handles
+from scopes.effects import Access, Handles
 from scopes.label import Label
-from scopes.tool import Access, Item, ToolContext, ToolResult, Window, tool
+from scopes.tool import Item, ToolContext, ToolResult, Window, tool
 from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of, brief_to_json
 from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished

@@ -23,7 +23,7 @@ from standins.slack import LocalSlack
 
 import scopes
 from bot.local.model.answer import Answer
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.tool import estimate_tokens, not_found
 from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
 from subagents.contracts import CONTRACTS

@@ -11,8 +11,7 @@ from standins.web import Page
 
 from bot.tooling.web import ModelSearch, bind
 from scopes import scope
-from scopes.effects import OPEN_WEB
-from scopes.handles import Handles
+from scopes.effects import OPEN_WEB, Handles
 from scopes.label import Label
 from scopes.search_engines import Brave, SearchEngine, SearXNG, Tavily
 from scopes.tool import ToolError

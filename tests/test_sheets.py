@@ -12,11 +12,11 @@ import pytest
 from google_data_kit import SHEET, spreadsheet
 from standins.google import LocalGoogle
 from standins.google_faults import Fault
-from standins.sheets_state import Book, Value, book_of
+from standins.sheets import Book, Value, book_of
 
 from bot.approvals.cards import arguments, title
 from scopes import sheets
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.sheets import Sheets

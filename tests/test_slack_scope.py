@@ -30,7 +30,7 @@ from bot.local.workspace import (
 from bot.policy.directory import SlackDirectory
 from bot.slack.people import People
 from config.settings import load_settings
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent, named_in
 from scopes.label import TRUSTED, Label
 from scopes.members import Members

@@ -30,7 +30,7 @@ from timing import WAIT_S
 from bot.errors import SetupError
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
-from bot.local.slack.interactions import block_actions
+from bot.local.slack.events import block_actions
 from bot.metrics import Metrics
 from bot.runs.durable import TeamWorkflows
 from bot.runs.store import RunNotFound

@@ -28,7 +28,7 @@ from serve_kit import ASKER
 from standins.google import LocalGoogle
 from standins.google_oauth import LocalGoogleOauth
 from standins.model_faults import Fault, refuse
-from standins.sheets_state import SheetsState, book_of
+from standins.sheets import SheetsState, book_of
 from timing import Patience
 
 from bot.local.model.answer import Answer

@@ -30,12 +30,13 @@ from timing import Patience
 from bot.local.google.mbox import load_mbox
 from bot.local.slack.server import API_PATH
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.mailbox.actions import GIVEN_UP_AFTER
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.runs.store import Store
 from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun, mail_acts
+from scopes.google.auth import MailboxTokens
 from subagents.overlap import audit
 
 pytestmark = pytest.mark.system

@@ -20,7 +20,7 @@ from timing import patient
 
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
-from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
@@ -28,6 +28,7 @@ from bot.storage.encryption import Cipher, WrongKey, cipher_of
 from bot.storage.tables import blocks, credentials, runs
 from config.keys import keys_of
 from config.settings import Settings, load_settings
+from scopes.google.auth import MailboxTokens
 from scopes.preferences import Authorship
 
 __all__ = ["in_file", "place", "postgres"]

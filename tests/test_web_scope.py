@@ -19,11 +19,12 @@ from web_kit import Names, done, use
 from bot.storage.database import Database
 from bot.tooling.web import WebTools
 from config.settings import load_settings
-from scopes.handles import Handles
+from scopes.documents.text import DocumentRefused, PageText
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import Label
-from scopes.pages.pages import Pages
-from scopes.pages.text import PageReader, PageUnreadable
+from scopes.pages.pages import Pages, read_page
+from scopes.programs import WorkerProcess
 from scopes.tool import ToolContext
 from subagents.gate import Deny
 
@@ -162,6 +163,15 @@ HOSTILE = {
 }
 
 
+async def read(reader: WorkerProcess, kind: str, url: str, charset: str, body: bytes) -> PageText:
+    return await read_page(reader, kind, url, charset, body, 400_000)
+
+
+def pid_of(reader: WorkerProcess) -> int:
+    assert reader.pid
+    return reader.pid
+
+
 SLOW = {name for name in HOSTILE if name not in ("depth", "adoption", "attributes", "selectors")}
 
 
@@ -169,39 +179,39 @@ SLOW = {name for name in HOSTILE if name not in ("depth", "adoption", "attribute
     "names", [HOSTILE.keys() - SLOW, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"]
 )
 async def test_hostile_pages_end_in_time(names: set[str]) -> None:
-    reader = PageReader(400_000, seconds=2.5)
+    reader = WorkerProcess("scopes.pages.worker", 2.5)
     try:
         for name in names:
-            await reader.read("text", URL, "", b"warm")
-            with suppress(PageUnreadable):
-                await reader.read("html", URL, "utf-8", HOSTILE[name].encode())
-            assert (await reader.read("text", URL, "", b"the next")).text == "the next"
+            await read(reader, "text", URL, "", b"warm")
+            with suppress(DocumentRefused):
+                await read(reader, "html", URL, "utf-8", HOSTILE[name].encode())
+            assert (await read(reader, "text", URL, "", b"the next")).text == "the next"
     finally:
         await reader.aclose()
 
 
 async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
-    reader = PageReader(1000, seconds=40.0)
+    reader = WorkerProcess("scopes.pages.worker", 40.0)
     try:
-        await reader.read("text", URL, "", b"one")
-        pid = _pid(reader)
+        await read(reader, "text", URL, "", b"one")
+        pid = pid_of(reader)
         os.kill(pid, signal.SIGSTOP)  # it cannot end before it is left, or killed
-        left = asyncio.create_task(reader.read("html", URL, "", LINKS))
-        await until(lambda: reader._worker._requests == 2)
+        left = asyncio.create_task(read(reader, "html", URL, "", LINKS))
+        await until(lambda: reader._requests == 2)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
         await until(lambda: not _lives(pid))
-        assert (await reader.read("text", URL, "", b"two")).text == "two"
-        pid = _pid(reader)
+        assert (await read(reader, "text", URL, "", b"two")).text == "two"
+        pid = pid_of(reader)
         os.kill(pid, signal.SIGSTOP)
-        page = asyncio.create_task(reader.read("html", URL, "", LINKS))
-        await until(lambda: reader._worker._requests == 2)
+        page = asyncio.create_task(read(reader, "html", URL, "", LINKS))
+        await until(lambda: reader._requests == 2)
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(PageUnreadable, match="takes too much"):
+        with pytest.raises(DocumentRefused, match="takes too much"):
             await page
-        assert (await reader.read("text", URL, "", b"three")).text == "three"
-        pid = _pid(reader)
+        assert (await read(reader, "text", URL, "", b"three")).text == "three"
+        pid = pid_of(reader)
     finally:
         await reader.aclose()
     await until(lambda: not _lives(pid))
@@ -213,12 +223,6 @@ def _lives(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
-
-
-def _pid(reader: PageReader) -> int:
-    pid = reader._worker.pid
-    assert pid
-    return pid
 
 
 async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: Path) -> None:
@@ -236,7 +240,7 @@ async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: P
                 ctx, "run_python", code="print(len(data))", data=found.items[0].text
             )
             assert computed.items[0].line().endswith("]\n|999")
-            pid = _pid(made.pages._reader)
+            pid = pid_of(made.pages._reader)
         finally:
             await made.aclose()
             await database.aclose()

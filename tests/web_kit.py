@@ -12,7 +12,7 @@ from standins.web import LocalWeb, Page
 
 from bot.local.server import LocalServer
 from scopes import scope
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 from scopes.pages.fetcher import FetchReach, Place

@@ -37,7 +37,7 @@ from bot.slack.messages import MessagePart, first, id_of, mapping, sanitize_json
 from config.words import current, phrase
 from scopes.effects import Effect, Part
 from scopes.label import is_conversation
-from scopes.questions import OPTIONS
+from scopes.preferences import OPTIONS
 from scopes.tool import Tool
 from subagents.gate import Action
 

@@ -40,10 +40,10 @@ from bot.terminal import DONE, INCOMPLETE, dump, errors_reported, say, tell
 from bot.tooling.provider import Options
 from config.schedules import Schedule
 from config.settings import Settings, load_settings
-from scopes.clients import Clients
 from scopes.databases.table_kinds import TABLES, is_duckdb
 from scopes.intent import Intent, names_any
 from scopes.slack_client import Absent
+from scopes.tool import Clients
 from subagents.events import Emit, Event
 
 if TYPE_CHECKING:  # what reads mail is imported where a mailbox is given

@@ -12,8 +12,7 @@ from bot.cli.output import CommandContext, on_database
 from bot.errors import SetupError
 from bot.terminal import DONE, INCOMPLETE
 from bot.tooling.mcp import NO_SUCH, McpTools, ServerStatus
-from scopes.mcp import ServerTools
-from scopes.mcp_servers.schema import plain
+from scopes.mcp import ServerTools, plain
 from scopes.mcp_servers.servers import Unreachable
 
 ASK_S = 20.0

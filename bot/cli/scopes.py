@@ -13,9 +13,9 @@ from bot.mailbox.accounts import OPERATOR, Credentials
 from bot.storage.database import Database
 from bot.tooling.registry import toolkit_of
 from config.settings import Settings
-from scopes.clients import with_clients
 from scopes.google.gmail import Gmail
 from scopes.slack_reader import SlackReader
+from scopes.tool import with_clients
 from subagents.brief import fixed_tokens
 
 NO_CLIENT: Mapping[object, str] = {

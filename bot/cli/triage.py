@@ -98,7 +98,7 @@ def serve_mailbox(
 def load_mailbox(options: Options) -> Mailbox:
     """Load the mailbox of a file or of the sample; what came after `as_of` does not exist."""
     from bot.local.google.mbox import MboxError, load_mbox
-    from bot.local.sample_mailbox import load_sample_mailbox
+    from bot.local.sample_workspace import load_sample_mailbox
 
     try:
         found = load_mbox(options.mbox, options.me) if options.mbox else load_sample_mailbox()

@@ -13,8 +13,7 @@ from bot.tasks.base import coverage_of
 from config.prompts import prompt
 from config.words import ENGLISH
 from scopes import ALL, scope_of
-from scopes.effects import OPEN_MAIL
-from scopes.handles import Handles
+from scopes.effects import OPEN_MAIL, Handles
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import Window

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -159,14 +160,12 @@ class DigestActing:
         await self.store.record(PendingRecords(decisions=[row]))
 
     async def _in_gmail(self, click: DigestClick, verdict: ThreadVerdict, key: str) -> str:
-        opened = await self.mailboxes.open(click.user)
-        if opened is None:
+        gmail = await self.mailboxes.open(click.user)
+        if gmail is None:
             how = how_to_connect(self.mailboxes.settings)
             raise NotActed(phrase("mail.not_connected", how=how))
-        try:
-            return await _write(opened.gmail, click, verdict, key)
-        finally:
-            await opened.aclose()
+        async with aclosing(gmail):
+            return await _write(gmail, click, verdict, key)
 
     async def _tell(self, click: DigestClick, why: str) -> None:
         """Tell only the person who clicked."""

@@ -12,7 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from bot.local.workspace import (
     Channel,
@@ -29,12 +36,9 @@ from bot.local.workspace import (
 # ---- the JSON of an export, each model with the value that it stands for
 
 
-def _text(value: Any) -> Any:
-    return "" if value is None else value
-
-
-def _items(value: Any) -> Any:
-    return () if value is None else value
+def _given(value: Any) -> Any:
+    """The fields of an object that are not null: to an export they are as good as missing."""
+    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
 
 
 def _shallow(value: Any, levels: int = 50) -> Any:
@@ -47,22 +51,23 @@ def _shallow(value: Any, levels: int = 50) -> Any:
     return value
 
 
-Text = Annotated[str, BeforeValidator(_text)]
 Ts = Annotated[str, Field(pattern=r"^\d{1,12}\.\d{1,6}$")]
-OptionalTs = Annotated[str, BeforeValidator(_text), Field(pattern=r"^(\d{1,12}\.\d{1,6})?$")]
-Dicts = Annotated[tuple[dict[str, Any], ...], BeforeValidator(_items), AfterValidator(_shallow)]
+OptionalTs = Annotated[str, Field(pattern=r"^(\d{1,12}\.\d{1,6})?$")]
+Dicts = Annotated[tuple[dict[str, Any], ...], AfterValidator(_shallow)]
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+    _without_nulls = model_validator(mode="before")(_given)
+
 
 class ExportProfile(_Model):
-    name: Text = ""
-    real_name: Text = ""
-    display_name: Text = ""
-    title: Text = ""
-    email: Text = ""
+    name: str = ""
+    real_name: str = ""
+    display_name: str = ""
+    title: str = ""
+    email: str = ""
 
     def user(self, id: str) -> User:
         return User(id, self.name or id, self.real_name, self.display_name)
@@ -70,95 +75,73 @@ class ExportProfile(_Model):
 
 class ExportUser(_Model):
     id: str = Field(min_length=1)
-    name: Text = ""
-    real_name: Text = ""
-    team_id: Text = ""
-    tz: Text = ""
-    is_bot: bool | None = False
-    deleted: bool | None = False
-    profile: ExportProfile | None = None
+    name: str = ""
+    real_name: str = ""
+    team_id: str = ""
+    tz: str = ""
+    is_bot: bool = False
+    deleted: bool = False
+    profile: ExportProfile = ExportProfile()
 
     def value(self) -> User:
-        profile = self.profile or ExportProfile()
         return User(
             self.id,
             self.name or self.id,
-            self.real_name or profile.real_name,
-            profile.display_name,
-            title=profile.title,
-            email=profile.email,
+            self.real_name or self.profile.real_name,
+            self.profile.display_name,
+            title=self.profile.title,
+            email=self.profile.email,
             tz=self.tz or "Etc/UTC",
-            is_bot=bool(self.is_bot),
-            deleted=bool(self.deleted),
+            is_bot=self.is_bot,
+            deleted=self.deleted,
         )
 
 
 class ExportNote(_Model):
-    value: Text = ""
+    value: str = ""
 
 
 class ExportChannel(_Model):
     id: str = Field(min_length=1)
-    name: Text = ""
-    created: int | None = 0
-    creator: Text = ""
-    members: Annotated[tuple[str, ...], BeforeValidator(_items)] = ()
-    topic: ExportNote | None = None
-    purpose: ExportNote | None = None
-    is_archived: bool | None = False
-    is_general: bool | None = False
+    name: str = ""
+    created: int = 0
+    creator: str = ""
+    members: tuple[str, ...] = ()
+    topic: ExportNote = ExportNote()
+    purpose: ExportNote = ExportNote()
+    is_archived: bool = False
+    is_general: bool = False
 
-    def value(
-        self, *, is_private: bool = False, is_im: bool = False, is_mpim: bool = False
-    ) -> Channel:
-        return Channel(
-            self.id,
-            self.name,
-            members=self.members,
-            topic=self.topic.value if self.topic else "",
-            purpose=self.purpose.value if self.purpose else "",
-            creator=self.creator,
-            created=self.created or 0,
-            is_private=is_private,
-            is_im=is_im,
-            is_mpim=is_mpim,
-            is_archived=bool(self.is_archived),
-            is_general=bool(self.is_general),
-        )
+    def value(self, **kind: Any) -> Channel:
+        told = {name: getattr(self, name) for name in type(self).model_fields}
+        notes = {"topic": self.topic.value, "purpose": self.purpose.value}
+        return Channel(**told | notes, **kind)
 
 
 class ExportReaction(_Model):
     name: str
-    users: Annotated[tuple[str, ...], BeforeValidator(_items)] = ()
-    count: int | None = None
+    users: tuple[str, ...] = ()
+    count: int = 0
 
     def value(self) -> Reaction:
-        return Reaction(self.name, max(self.count or 0, len(self.users)), self.users)
+        return Reaction(self.name, max(self.count, len(self.users)), self.users)
 
 
 class ExportFile(_Model):
-    id: Text = ""
-    name: Text = ""
-    title: Text = ""
-    mimetype: Text = ""
-    filetype: Text = ""
-    size: int | None = 0
-    mode: Text = ""
+    id: str = ""
+    name: str = ""
+    title: str = ""
+    mimetype: str = ""
+    filetype: str = ""
+    size: int = 0
+    mode: str = ""
 
     def value(self) -> File:
-        return File(
-            self.id,
-            self.name,
-            self.title,
-            self.mimetype,
-            self.filetype,
-            self.size or 0,
-            self.mode or "hosted",
-        )
+        return File(**self.model_dump() | {"mode": self.mode or "hosted"})
 
 
 class ExportEdit(_Model):
-    user: Text = ""
+    user: str = ""
     ts: OptionalTs = ""
 
 
@@ -166,16 +149,16 @@ class ExportMessage(_Model):
     """A message, or the record of an edit (`message`) or of a deletion (`deleted_ts`)."""
 
     ts: Ts
-    text: Text = ""
-    user: Text = ""
-    bot_id: Text = ""
-    username: Text = ""
-    team: Text = ""
+    text: str = ""
+    user: str = ""
+    bot_id: str = ""
+    username: str = ""
+    team: str = ""
     thread_ts: OptionalTs = ""
-    subtype: Text = ""
+    subtype: str = ""
     edited: ExportEdit | None = None
-    reactions: Annotated[tuple[ExportReaction, ...], BeforeValidator(_items)] = ()
-    files: Annotated[tuple[ExportFile | None, ...], BeforeValidator(_items)] = ()
+    reactions: tuple[ExportReaction, ...] = ()
+    files: tuple[ExportFile | None, ...] = ()
     attachments: Dicts = ()
     blocks: Dicts = ()
     user_profile: ExportProfile | None = None
@@ -183,9 +166,6 @@ class ExportMessage(_Model):
     deleted_ts: OptionalTs = ""
 
     def value(self) -> Message:
-        edited: Mapping[str, str] = {}
-        if self.edited:
-            edited = {"edited": self.edited.ts or self.ts, "edited_by": self.edited.user}
         return Message(
             self.ts,
             self.text,
@@ -198,8 +178,8 @@ class ExportMessage(_Model):
             files=tuple(file.value() for file in self.files if file),
             attachments=self.attachments,
             blocks=self.blocks,
-            edited=edited.get("edited", ""),
-            edited_by=edited.get("edited_by", ""),
+            edited=self.edited.ts or self.ts if self.edited else "",
+            edited_by=self.edited.user if self.edited else "",
         )
 
 

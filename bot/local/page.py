@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -32,6 +32,7 @@ ACT_S = 20.0
 _STREAMING = "in_progress"
 
 Json = dict[str, Any]
+Handler = Callable[[Request], Awaitable[Response]]
 
 _OWN_SITES = ("none", "same-origin")
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -45,10 +46,10 @@ def page_routes(slack: LocalSlack, prompts: Sequence[str] = ()) -> list[Route]:
     """The routes of the page, for `slack.app`; `prompts` are suggested in direct messages."""
     page = _Page(slack, prompts)
     return [
-        Route("/", page.html),
-        Route("/page/workspace", page.workspace),
-        Route("/page/live", page.live),
-        Route("/page/{act}", page.act, methods=["POST"]),
+        Route("/", _guarded(page.html)),
+        Route("/page/workspace", _guarded(page.workspace)),
+        Route("/page/live", _guarded(page.live)),
+        Route("/page/{act}", _guarded(page.act), methods=["POST"]),
     ]
 
 
@@ -79,21 +80,20 @@ class _Page:
         self._slack, self._state, self._prompts = slack, slack.state, prompts
         self._html = (files("bot.local") / "page.html").read_text("utf-8")
         self._policy = _content_policy(self._html)
+        people = slack.people
         self._acts: Mapping[str, Callable[[Act], Json | None]] = {
             "say": self._say,
             "edit": self._edit,
             "delete": self._delete,
             "click": self._click,
-            "submit": self._submit,
-            "close": self._close,
+            "submit": lambda act: people.submit(act.user, act.view, act.typed),
+            "close": lambda act: people.close_modal(act.user, act.view),
             "stop": self._stop,
-            "dm": self._dm,
-            "home": self._home,
+            "dm": lambda act: {"channel": people.dm(act.user)},
+            "home": lambda act: people.open_home(act.user),
         }
 
     async def html(self, request: Request) -> Response:
-        if refusal := _foreign(request):
-            return refusal
         headers = {
             "content-security-policy": self._policy,
             "x-content-type-options": "nosniff",
@@ -104,8 +104,6 @@ class _Page:
 
     async def workspace(self, request: Request) -> Response:
         """Who there is and, of the person asked for, which conversations they see."""
-        if refusal := _foreign(request):
-            return refusal
         with self._state.lock:
             everybody = [_user_json(user) for user in self._state.users.values()]
             user = request.query_params.get("user", "")
@@ -128,8 +126,6 @@ class _Page:
 
     async def live(self, request: Request) -> Response:
         """Server-sent events: what is visible, again each time it has changed."""
-        if refusal := _foreign(request):
-            return refusal
         asked = request.query_params
         try:
             self._user(asked.get("user", ""))
@@ -143,8 +139,6 @@ class _Page:
         return StreamingResponse(changes, 200, headers, "text/event-stream")
 
     async def act(self, request: Request) -> Response:
-        if refusal := _foreign(request):
-            return refusal
         if not request.headers.get("content-type", "").startswith("application/json"):
             return _refused("Send JSON.", 415)
         do = self._acts.get(request.path_params["act"])
@@ -191,21 +185,9 @@ class _Page:
         else:
             self._slack.people.click_home(act.user, act.action, act.value)
 
-    def _submit(self, act: Act) -> None:
-        self._slack.people.submit(act.user, act.view, act.typed)
-
-    def _close(self, act: Act) -> None:
-        self._slack.people.close_modal(act.user, act.view)
-
     def _stop(self, act: Act) -> None:
         self._channel(act.user, act.channel)
         self._slack.people.stop(act.user, act.channel, self._ts(act.thread))
-
-    def _dm(self, act: Act) -> Json:
-        return {"channel": self._slack.people.dm(act.user)}
-
-    def _home(self, act: Act) -> None:
-        self._slack.people.open_home(act.user)
 
     def _user(self, id: str) -> User:
         user = self._state.users.get(id)
@@ -246,6 +228,15 @@ def _content_policy(html: str) -> str:
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
+
+
+def _guarded(handler: Handler) -> Handler:
+    """The handler for what the page itself asks; others are refused."""
+
+    async def guarded(request: Request) -> Response:
+        return _foreign(request) or await handler(request)
+
+    return guarded
 
 
 def _foreign(request: Request) -> Response | None:

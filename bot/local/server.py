@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,8 +11,6 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
-
-from bot.local.listeners import close_listeners
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
@@ -113,6 +111,23 @@ async def _abort(connections: Sequence[Any]) -> None:
     for connection in connections:
         connection.transport.abort()
     await asyncio.sleep(0)  # lets the loss be noticed
+
+
+async def close_listeners(servers: Iterable[asyncio.Server]) -> None:
+    """Close the listening sockets of this loop's servers once all they accepted stand among the
+    protocol's connections.
+
+    `Server.close` alone leaves what was accepted in the loop's last round open and unanswered.
+    """
+    servers = tuple(servers)
+    loop = asyncio.get_running_loop()
+    for server in servers:
+        for listener in server.sockets:
+            loop.remove_reader(listener)
+    for _ in range(3):  # from accepted over a transport to a protocol
+        await asyncio.sleep(0)
+    for server in servers:
+        server.close()
 
 
 class _Server(uvicorn.Server):

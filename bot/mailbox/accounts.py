@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 import sqlalchemy as sa
-from pydantic import BaseModel, SecretStr, field_serializer
+from pydantic import SecretStr
 
 from bot.errors import SetupError, StoreError
 from bot.log import learn
@@ -31,33 +31,19 @@ from config.settings import Settings
 from config.words import Text, phrase
 from scopes.google.auth import (
     GoogleAccess,
-    GoogleTokens,
+    MailboxTokens,
     delegated_credentials,
     token_credentials,
     user_credentials,
 )
 from scopes.google.client import GoogleClient, Quota
-from scopes.google.errors import GoogleError
+from scopes.google.errors import MODIFY, GoogleError, reasons_in
 from scopes.google.gmail import Gmail
 
 log = logging.getLogger(__name__)
 
 PROVIDER = "google"
 """The provider of all stored tokens."""
-
-
-class MailboxTokens(BaseModel, frozen=True):
-    """The OAuth tokens that open one mailbox."""
-
-    access_token: SecretStr
-    refresh_token: SecretStr
-    expires_at: datetime | None = None
-    """End of the access token; None = not known."""
-    address: str = "a mailbox"
-
-    @field_serializer("access_token", "refresh_token", when_used="json")
-    def _plain(self, token: SecretStr) -> str:
-        return token.get_secret_value()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +59,7 @@ class ConnectedAccount:
 
 
 class Credentials:
-    """The tokens of one database, by account. Their text is in no repr.
-
-    Its methods raise StoreError.
-    """
+    """The tokens of one database, by account, in no repr. Its methods raise StoreError."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -127,8 +110,6 @@ def _learn(tokens: MailboxTokens) -> None:
     learn(token.get_secret_value() for token in (tokens.access_token, tokens.refresh_token))
 
 
-SCOPE = "https://www.googleapis.com/auth/gmail.modify"
-"""The one OAuth scope that is requested: docs/google.md says why this, and why no other."""
 PERMISSIONS_PAGE = "https://myaccount.google.com/permissions"
 _GMAIL = "https://gmail.googleapis.com"
 _CODE = re.compile(r"[a-z][a-zA-Z_]{1,40}")
@@ -171,7 +152,7 @@ class GoogleOauth:
             "client_id": self.client_id,
             "redirect_uri": redirect_uri,
             "response_type": "code",
-            "scope": SCOPE,
+            "scope": MODIFY,  # docs/google.md says why this, and no other
             "state": state,
             "code_challenge": challenge.decode().rstrip("="),
             "code_challenge_method": "S256",
@@ -184,7 +165,7 @@ class GoogleOauth:
         """Return the tokens for the code of a person who came back; `address` is their mailbox."""
         form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
         answer = await self._post(self.token_url, self._as_client(form))
-        if SCOPE not in str(answer.get("scope") or "").split():
+        if MODIFY not in str(answer.get("scope") or "").split():
             raise ConnectFailed("no_scope")
         refresh = answer.get("refresh_token")
         if not refresh:
@@ -249,19 +230,10 @@ class GoogleOauth:
         body: dict[str, Any] = answer if isinstance(answer, dict) else {}
         if status == 200 and isinstance(answer, dict | None):
             return body
-        failed = ConnectFailed(_error_code(body))
+        why = body.get("error")  # of the token endpoint, or of the API
+        failed = ConnectFailed(next(reasons_in(why), "") if isinstance(why, dict) else str(why))
         log.warning("Google answered %d: %s", status, failed.code)
         raise failed
-
-
-def _error_code(body: Mapping[str, Any]) -> str:
-    """Return Google's error code, from the token endpoint or from the API."""
-    error = body.get("error")
-    if isinstance(error, Mapping):
-        details = error.get("errors")
-        first = details[0] if isinstance(details, list) and details else {}
-        return str(first.get("reason") if isinstance(first, Mapping) else "")
-    return str(error)
 
 
 def oauth_of(settings: Settings) -> GoogleOauth | None:
@@ -348,9 +320,8 @@ async def mail_credentials(
     endpoint = settings.endpoints.google_oauth_endpoint
     if stored:
         client = needed_oauth(settings)
-        access, refresh = stored.access_token, stored.refresh_token
         return user_credentials(
-            GoogleTokens(access.get_secret_value(), refresh.get_secret_value(), stored.expires_at),
+            stored,
             client.client_id,
             client.client_secret.get_secret_value(),
             endpoint,
@@ -376,8 +347,8 @@ class Mailboxes:
     address: Address
     _quotas: dict[str, Quota] = field(default_factory=dict)
 
-    async def open(self, user: str | None) -> OpenedMail | None:
-        """Open the mailbox of this user; None if none is connected, or it cannot be opened."""
+    async def open(self, user: str | None) -> Gmail | None:
+        """Return this user's mailbox, open until `aclose`; None if it cannot be opened."""
         if user is None:
             return None
         try:
@@ -393,23 +364,12 @@ class Mailboxes:
         quota = self._quotas.setdefault(user, Quota(self.settings.google.units_per_minute))
         endpoint = self.settings.endpoints.gmail_api_endpoint
         google = GoogleClient(access, self.settings.google, endpoint, quota)
-        return OpenedMail(Gmail(google, user, since), google)
+        return Gmail(google, user, since)
 
     async def _last_history(self, user: str, address: str) -> str:
         """Return the history id of this mailbox's last triage; empty = there was none."""
         cursor = await MailState(self.store.database).cursor(user)
         return cursor.history if cursor and cursor.mailbox == address else ""
-
-
-@dataclass(frozen=True)
-class OpenedMail:
-    """A mailbox that is open until `aclose`."""
-
-    gmail: Gmail
-    google: GoogleClient
-
-    async def aclose(self) -> None:
-        await self.google.aclose()
 
 
 def how_to_connect(settings: Settings) -> str:

@@ -19,12 +19,13 @@ from pydantic import BaseModel
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.mailbox.accounts import Credentials, GoogleOauth, MailboxTokens, disconnect, oauth_of
+from bot.mailbox.accounts import Credentials, GoogleOauth, disconnect, oauth_of
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
 from bot.storage.database import Database
 from bot.storage.tables import oauth_states
 from config.settings import Settings
 from config.words import phrase
+from scopes.google.auth import MailboxTokens
 from scopes.tool import one_line, readable
 
 log = logging.getLogger(__name__)
@@ -230,10 +231,7 @@ async def nobody(user: str, team: str) -> None:
 
 
 class Connecting:
-    """Takes a person from the button to a connected mailbox.
-
-    Methods that read or write raise StoreError.
-    """
+    """Takes a person from the button to a connected mailbox. Its methods raise StoreError."""
 
     def __init__(
         self, settings: Settings, database: Database, web: AsyncWebClient, url: str

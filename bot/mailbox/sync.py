@@ -67,7 +67,7 @@ def is_incoming(message: MailMessage) -> bool:
 
 
 class HandledMail(BaseModel):
-    """What to record of a mailbox once a triage's digest is delivered."""
+    """The record of a mailbox once a triage's digest is delivered."""
 
     account: str
     run: str
@@ -122,10 +122,7 @@ class MailState:
         return [row.thread for row in await self.database.read(query)]
 
     async def snooze(self, account: str, thread: str, until: datetime) -> None:
-        """Have the thread listed again at a time (UTC), whether it gets mail or not.
-
-        The record of what was handled stays.
-        """
+        """Have a handled thread listed again at a time (UTC), whether it gets mail or not."""
         row = _row(account, thread, None, until=until)
         insert = self.database.upsert(mail_threads, KEY, ("until",))
         await self.database.write(insert.values(row))
@@ -235,10 +232,8 @@ class Sync:
     last triage did not get to. Of the first and the last only the id is known."""
     cursor: str
     """Cursor for MailState.delivered; empty if nothing moves on."""
-    full: bool
-    """True if the mailbox was listed, rather than asked for its changes."""
-    why: str
-    """Why it was listed, in a sentence; empty if it was not."""
+    why: str = ""
+    """Why the mailbox was listed, rather than asked for its changes, in a sentence."""
     handled: Mapping[str, Handled] = field(default_factory=dict)
     """What was read of these threads before."""
     woken: frozenset[str] = frozenset()
@@ -273,7 +268,7 @@ async def new_threads(
     now = datetime.now(UTC)
     if window.latest < now - LIVE:
         found = await gmail.find(within(query, window.oldest, window.latest))
-        return Sync(_once(found), "", True, PAST)
+        return Sync(_once(found), "", PAST)
     stored = await state.cursor(account)
     history = await gmail.history()
     address = await gmail.address()
@@ -281,7 +276,7 @@ async def new_threads(
     if stored is None or stored.mailbox != address:
         why = FIRST if stored is None else OTHER
         found = await gmail.find(within(query, window.oldest))
-        return Sync(_once(found), reached.model_dump_json(), True, why)
+        return Sync(_once(found), reached.model_dump_json(), why)
     oldest = min(window.oldest, stored.at - MARGIN)
     return await _since(gmail, state, account, stored, reached, within(query, oldest))
 
@@ -310,17 +305,14 @@ async def _since(
     refs = _once([*map(_unlisted_thread, woken), *listed, *map(_unlisted_thread, owed)])
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
     last = await state.last_digest(account)
-    return Sync(refs, reached.model_dump_json(), bool(why), why, handled, frozenset(woken), last)
-
-
-def _precedes(history: str, other: str) -> bool:
-    """Check that a history id is not after another one: they grow, with gaps."""
-    return history.isdecimal() and other.isdecimal() and int(history) <= int(other)
+    return Sync(refs, reached.model_dump_json(), why, handled, frozenset(woken), last)
 
 
 def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
-    """Return whether a listed thread did not change since it was read."""
-    return bool(handled and handled.messages and _precedes(ref.history, handled.history))
+    """Return whether a listed thread did not change since it was read: history ids grow."""
+    if not (handled and handled.messages and (ref.history + handled.history).isdecimal()):
+        return False
+    return bool(ref.history and handled.history) and int(ref.history) <= int(handled.history)
 
 
 def _unlisted_thread(thread: str) -> ThreadRef:

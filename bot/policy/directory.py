@@ -17,6 +17,7 @@ from bot.slack.people import CHECKED_S, People, Person, person_of
 from bot.storage.database import Database
 from bot.storage.tables import grants
 from config.words import phrase
+from scopes.cache import Clock
 from scopes.effects import RUN_FOLDER
 from scopes.label import (
     DIRECTORY,
@@ -28,7 +29,7 @@ from scopes.label import (
     is_personal,
     owner_of,
 )
-from scopes.members import Clock, Kept, Members, MembersOf, whole
+from scopes.members import Kept, Members, MembersOf, whole
 from subagents.directory import Obstacle
 
 log = logging.getLogger(__name__)
@@ -311,7 +312,7 @@ class SlackDirectory:
         if len(users) <= MOST_SINGLE:
             ask = self.people.person
             return await asyncio.gather(*(ask(u, self.team, kept_s=CHECKED_S) for u in users))
-        everyone = await self._everyone.get(("users",), self._list) or {}
+        everyone = await self._everyone.check(("users",), self._list) or {}
         return [everyone.get(user) for user in users]
 
     async def _list(self) -> dict[str, Person]:

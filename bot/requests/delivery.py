@@ -23,7 +23,7 @@ from bot.slack.writer import MessageWriter
 from bot.storage.requests import Choice, RequestQueue, StoredReply, StoredRequest, try_now
 from config.settings import Settings
 from config.words import phrase
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.resources import Resource, Resources

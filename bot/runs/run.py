@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import sqlalchemy as sa
 
 from bot.errors import StoreError
-from bot.mailbox.accounts import Mailboxes, OpenedMail
+from bot.mailbox.accounts import Mailboxes
 from bot.metrics import Metrics
 from bot.runs.checkpoint import StepLog, StoreSink
 from bot.runs.durable import Durable, WorkflowLost
@@ -23,9 +23,9 @@ from bot.storage.budget import StoredBudget
 from bot.tooling.provider import Toolkit
 from bot.tooling.web import bind
 from config.sections import LimitSettings
-from scopes.clients import with_clients
 from scopes.google.gmail import Gmail
 from scopes.slack_reader import SlackReader
+from scopes.tool import with_clients
 from subagents.brief import SpawnedBrief, brief_of, brief_to_json
 from subagents.budget import NANO, Caps
 from subagents.directory import Directory
@@ -65,7 +65,7 @@ class ActiveRun:
     ended: set[str] = field(default_factory=set)
     """Subagents whose end was reported to the listeners."""
     users: int = 0
-    mail: OpenedMail | None = None
+    mail: Gmail | None = None
     """The requester's mailbox; None if none is connected."""
 
     def emit(self, event: Event) -> None:
@@ -179,7 +179,7 @@ class Runs:
             limits=limits,
             clients=with_clients(
                 tools.clients,
-                {SlackReader: reader, **self.clients, **({Gmail: mail.gmail} if mail else {})},
+                {SlackReader: reader, **self.clients, **({Gmail: mail} if mail else {})},
             ),
             handles=tools.handles,
             checkpoint=steps,

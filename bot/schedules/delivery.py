@@ -284,7 +284,7 @@ class ReportDelivery:
             how = how_to_connect(self.settings)
             raise DeliveryFailed(phrase("delivery.no_mailbox", owner=owner, how=how))
         try:
-            mailbox = await live.mail.gmail.address()
+            mailbox = await live.mail.address()
         except GoogleError as error:
             raise DeliveryFailed(_explain_not_sent(error)) from error
         profile = await self.people.address(owner)
@@ -333,9 +333,7 @@ class ReportDelivery:
         markdown = report_markdown(document, self.settings.triage.categories)
         report = DeliveryReport(page_of(markdown), tuple(files))
         try:
-            return await live.mail.gmail.send(
-                [place.mail], subject, markdown, live.run.id, report=report
-            )
+            return await live.mail.send([place.mail], subject, markdown, live.run.id, report=report)
         except NoRecipient as error:
             raise DeliveryFailed(phrase("delivery.no_address", to=place.mail)) from error
         except GoogleError as error:

@@ -20,15 +20,15 @@ from bot.context import SAMPLE_LISTS
 from bot.errors import SetupError
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.page import page_routes
-from bot.local.sample_mailbox import load_sample_mailbox
-from bot.local.sample_workspace import load_sample, read_data
+from bot.local.sample_workspace import load_sample, load_sample_mailbox, read_data
 from bot.local.samples import SALES, SAMPLE_AS_OF, SAMPLE_OWNER
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
-from bot.mailbox.accounts import Credentials, MailboxTokens
+from bot.mailbox.accounts import Credentials
 from bot.storage.database import LOCK, Database, only_process
 from config.sections import DatabaseSettings
 from config.settings import Settings
+from scopes.google.auth import MailboxTokens
 
 OAUTH = "/oauth"
 

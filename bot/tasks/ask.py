@@ -44,15 +44,11 @@ from bot.tasks.base import (
 from bot.tasks.reports import GMAIL, NOTHING_TO_ADD, Reports, report_words
 from bot.tasks.sources import seen_channels
 from config.words import current, language_name, phrase
-from scopes.clients import names_in
-from scopes.effects import OPEN_MAIL, Access
-from scopes.handles import Handles
+from scopes.effects import OPEN_MAIL, Access, Handles
 from scopes.intent import PERSON, marked_in, named_in, names_any, places_to_write
 from scopes.label import Label, is_conversation
 from scopes.notes import Notes
-from scopes.preferences import TOOLS as PREFERENCE_TOOLS
-from scopes.preferences import Preferences
-from scopes.questions import TOOLS as QUESTION_TOOLS
+from scopes.preferences import PREFERENCE_TOOLS, Preferences, ask_user
 from scopes.schedules import TOOLS as SCHEDULE_TOOLS
 from scopes.schedules import ScheduleDesk
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, SlackWriter
@@ -60,7 +56,7 @@ from scopes.slack_client import Absent
 from scopes.slack_items import name_of
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.spaces import notes_of
-from scopes.tool import Tool, ToolContext, iso, minute
+from scopes.tool import Tool, ToolContext, iso, minute, names_in
 from subagents.agent import Agent, Outcome
 from subagents.brief import Block, parent_prompt, text_block
 from subagents.conversation import Ending, Spec
@@ -351,7 +347,7 @@ class Ask:
         if ScheduleDesk in clients and not scheduled:
             own |= {t.name: t for t in SCHEDULE_TOOLS}
         if self.request.intent.home and not scheduled:
-            own |= {t.name: t for t in QUESTION_TOOLS}
+            own[ask_user.name] = ask_user
         if Preferences in clients and not scheduled:
             own |= {t.name: t for t in PREFERENCE_TOOLS}
         return own

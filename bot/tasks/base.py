@@ -26,11 +26,10 @@ from config.sections import LimitSettings
 from config.settings import Settings
 from config.words import current, phrase
 from scopes.clean import printable
-from scopes.clients import names_in
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.tool import Item, ToolContext, Window, iso, one_line
+from scopes.tool import Item, ToolContext, Window, iso, names_in, one_line
 from subagents.agent import Agent
 from subagents.brief import TimeFrame, text_block
 from subagents.budget import Amount

@@ -14,8 +14,8 @@ from typing import Any
 from config.settings import Settings
 from scopes.clean import printable
 from scopes.documents.text import DocumentRefused, read_document
+from scopes.effects import Handles
 from scopes.folders.search import SKIPPED, lines_of, pieces
-from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.tool import (

@@ -46,7 +46,7 @@ from config.panels import Profile, Specialist
 from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
 from scopes.clean import printable
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import TRUSTED
 from scopes.notes import Notes, read_note
 from scopes.tool import Item, estimate_tokens, iso, tokens_of

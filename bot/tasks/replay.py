@@ -34,9 +34,8 @@ from bot.tasks.sweep import Sweep
 from bot.tasks.triage import Triage
 from config.settings import Settings
 from config.words import in_language
-from scopes.clients import Clients
 from scopes.google.gmail import Gmail
-from scopes.tool import Tool, ToolContext, ToolError, ToolResult
+from scopes.tool import Clients, Tool, ToolContext, ToolError, ToolResult
 from subagents.agent import ModelStep, ToolsStep
 from subagents.brief import parent_prompt
 from subagents.budget import NANO, Budget, Caps

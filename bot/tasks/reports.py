@@ -41,11 +41,19 @@ from bot.tasks.sweep import NOBODY, Sweep
 from config.panels import load_profile
 from config.settings import SettingsError
 from config.words import ENGLISH, Text, phrase
-from scopes.clients import names_in, with_clients
 from scopes.label import Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
-from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window, tool
+from scopes.tool import (
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    Window,
+    names_in,
+    tool,
+    with_clients,
+)
 from subagents.agent import Outcome
 from subagents.contracts import NEEDS_ACTION
 from subagents.delegation import Delegation

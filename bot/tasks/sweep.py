@@ -46,7 +46,7 @@ from bot.tasks.sources import HIDDEN, NO_ANSWER, PART_SHARE, ChannelPlan, Share,
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
 from config.prompts import prompt
 from config.words import ENGLISH, in_language, phrase
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
@@ -447,8 +447,10 @@ class Sweep(ReportTask):
 
     def _opening(self, shown: Sequence[SubagentResult]) -> Iterator[Opening]:
         cap = self.view_tokens(len(shown))
-        window = self.request.window.shown(self.request.requester.clock().key)
-        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window}"
+        zone = self.request.requester.clock()
+        window, today = self.request.window, self.request.window.latest.astimezone(zone)
+        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window.shown(zone.key)}"
+        said += f"\nTODAY: {today:%A} {today.day} {today:%B %Y}"
         yield f"{said}\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         views = {r.id for r in shown}
         for source in self.sources:
@@ -493,6 +495,7 @@ class Sweep(ReportTask):
             window=Period(oldest=iso(oldest), latest=latest),
             coverage=coverage,
             counts=counts_of(found, [], self.request.window.latest),
+            headline=top_line(overview.headline, findings) if overview.headline else None,
             top_lines=[top_line(s, findings) for s in overview.first],
             decisions=[top_line(s, findings) for s in overview.decisions],
             patterns=list(overview.problems),

@@ -19,7 +19,7 @@ from bot.tasks.sources import NO_ANSWER, SweepSource
 from config.prompts import prompt
 from config.words import Text, phrase
 from scopes.clean import unified
-from scopes.handles import Handles
+from scopes.effects import Handles
 from scopes.intent import LINK
 from scopes.label import TRUSTED
 from scopes.slack_client import Absent, SlackRefused

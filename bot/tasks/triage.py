@@ -37,9 +37,9 @@ from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgen
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
 from config.words import ENGLISH, current, in_language, phrase
+from scopes.effects import Handles
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail
-from scopes.handles import Handles
 from scopes.mail import MailThread, ThreadRef, item_of, link_of
 from scopes.tool import Item, Window, estimate_tokens, iso
 from subagents.brief import Brief, BriefDraft
@@ -85,7 +85,7 @@ def _epoch(at: datetime) -> int:
 async def all_threads(gmail: Gmail, window: Window) -> Sync:
     """Return every thread of a mailbox that is read from a file. Raises GoogleError."""
     found = await gmail.find(query_of(FILE, window))
-    return Sync(tuple(found), "", full=True, why="")
+    return Sync(tuple(found), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class Triage(ReportTask):
         self.results: dict[str, SubagentResult] = {}
         """Id of a thread -> its subagent's result."""
         self.looked: list[ThreadRead] = []
-        self.sync = Sync((), "", full=True, why="")
+        self.sync = Sync((), "")
 
     def handled(self, account: str) -> HandledMail:
         """Return what to record of an account once the digest is delivered."""

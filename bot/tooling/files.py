@@ -19,10 +19,10 @@ from bot.errors import SetupError
 from bot.storage.tables import runs
 from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from config.sections import ProjectSettings
-from scopes.clients import Clients, Opener
 from scopes.effects import PROJECT, RUN_FOLDER
 from scopes.folders.folder import KB, Folder, digest_of
 from scopes.label import Readers
+from scopes.tool import Clients, Opener
 
 if TYPE_CHECKING:
     from scopes.folders.commands import Commands

@@ -21,8 +21,7 @@ from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from config.sections import McpServer
 from scopes import Outside
 from scopes.label import WORKSPACE, Readers
-from scopes.mcp import ServerTools, tool_name, tool_of
-from scopes.mcp_servers.schema import Unfit
+from scopes.mcp import ServerTools, Unfit, tool_name, tool_of
 from scopes.mcp_servers.servers import Connection, Offer, Unreachable, Way
 from scopes.mcp_servers.transports import address, process
 from scopes.tool import Tool

@@ -12,8 +12,8 @@ from typing import Any
 
 from bot.storage.database import Database
 from config.settings import Settings
-from scopes.clients import with_clients
 from scopes.label import WORKSPACE, Readers
+from scopes.tool import with_clients
 
 
 @dataclass(frozen=True, slots=True)

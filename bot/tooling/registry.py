@@ -8,9 +8,8 @@ from bot.tooling.files import FileTools
 from bot.tooling.provider import OpenedTools, Options, Toolkit, ToolProvider
 from bot.tooling.web import WebTools
 from config.settings import Settings
-from scopes.conversations import Conversations
 from scopes.effects import OPEN_NOTES
-from scopes.notes import Notes
+from scopes.notes import Conversations, Notes
 from scopes.resources import Resources
 from scopes.spaces import TEAM_NOTES
 

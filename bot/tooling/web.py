@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 
 from bot.tooling.provider import OpenedTools, ToolProvider
 from config.prompts import prompt
-from scopes.clients import Clients
 from scopes.effects import OPEN_WEB, READ_WEB
-from scopes.tool import SourceFailed, ToolError
+from scopes.tool import Clients, SourceFailed, ToolError
 from subagents.brief import text_block
 from subagents.budget import Amount
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured

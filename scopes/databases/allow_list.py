@@ -1,4 +1,4 @@
-"""What a statement may use of its database: functions, and views of the catalog."""
+"""The functions and the views of the catalog that a statement may use."""
 
 from __future__ import annotations
 

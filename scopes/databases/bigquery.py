@@ -9,10 +9,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from datetime import time as clock_time
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from scopes.databases.allow_list import REFUSED
 from scopes.databases.statement import refusal
@@ -46,11 +45,9 @@ CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
 
 @dataclass
 class BigQuery:
-    """One dataset, read only; see `scopes.databases.tables.Database`.
+    """One dataset, read only: `tables.SourceDatabase`. Its methods raise GoogleError, too."""
 
-    Its methods raise GoogleError for what no model can fix.
-    """
-
+    dialect: ClassVar = "BigQuery"
     google: GoogleClient
     project: str
     dataset: str
@@ -64,10 +61,6 @@ class BigQuery:
         self._service: Any = self.google.service("bigquery", "v2", "bigquery/v2/")
 
     @property
-    def dialect(self) -> str:
-        return "BigQuery"
-
-    @property
     def most_bytes(self) -> int:
         """Return what may be read for the budget."""
         return max(1, int(self.usd / USD_PER_TIB * TIB))
@@ -77,7 +70,7 @@ class BigQuery:
         listing = self._service.tables()
         request = listing.list(projectId=self.project, datasetId=self.dataset, maxResults=PAGE)
         while request is not None:
-            page = await self.google.call(request, 0)
+            page = await self.google.call(request)
             for each in page.get("tables") or ():
                 name = str(each["tableReference"]["tableId"])
                 found.append(TableInfo(name, note=kind_of(each)))
@@ -92,7 +85,7 @@ class BigQuery:
             return None
         where = {"projectId": self.project, "datasetId": self.dataset, "tableId": name}
         try:
-            found = await self.google.call(self._service.tables().get(**where), 0)
+            found = await self.google.call(self._service.tables().get(**where))
         except GoogleError as error:
             if isinstance(error, GoogleAbsent) or _is_closed(error):
                 return None
@@ -150,7 +143,7 @@ class BigQuery:
         """
         body = {"configuration": {**asked, "dryRun": True}}
         request = self._service.jobs().insert(projectId=self.project, body=body)
-        answer = await self.google.call(request, 0)
+        answer = await self.google.call(request)
         statistics = answer.get("statistics") or {}
         found = statistics.get("query") or {}
         if found.get("statementType") != "SELECT":
@@ -182,14 +175,10 @@ class BigQuery:
             raise ToolError(f"Only tables of {self.project}.{self.dataset} can be queried here.")
 
     async def _start(self, body: Json) -> dict[str, Any]:
-        """Return the job's reference.
-
-        A job of this id that is there already is ours: an answer was lost, and nothing runs, or is
-        paid for, twice.
-        """
+        """Return the job's reference. One of this id that is there is ours: an answer was lost."""
         request = self._service.jobs().insert(projectId=self.project, body=body)
         try:
-            answer = await self.google.call(request, 0)
+            answer = await self.google.call(request)
         except GoogleError as error:
             if error.code != 409:
                 raise
@@ -209,7 +198,7 @@ class BigQuery:
             formatOptions_useInt64Timestamp=True,
         )
         while request is not None and len(rows) < max_rows and size <= self.max_bytes:
-            page = await self.google.call(request, 0)
+            page = await self.google.call(request)
             if not page.get("jobComplete"):
                 await asyncio.sleep(0.1)
                 continue
@@ -225,7 +214,7 @@ class BigQuery:
     async def _cancel(self, job: Json) -> None:
         with suppress(GoogleError, TimeoutError):  # BigQuery ends it by jobTimeoutMs otherwise
             async with asyncio.timeout(CANCEL_S):
-                await self.google.call(self._service.jobs().cancel(**_place_of(job)), 0)
+                await self.google.call(self._service.jobs().cancel(**_place_of(job)))
 
     async def aclose(self) -> None:
         await self.google.aclose()
@@ -236,9 +225,7 @@ def _place_of(job: Json) -> dict[str, Any]:
 
 
 def _is_closed(error: GoogleError) -> bool:
-    """Return whether it is one table that the account may not read, and not all that it
-    asks for.
-    """
+    """Return whether the account may not read one table, rather than all that it asks for."""
     return error.reason == "accessDenied" and error.said.startswith(CLOSED)
 
 
@@ -248,9 +235,7 @@ NAMES: Final[Mapping[str, str]] = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOL
 
 
 def column_of(field: Json) -> Column:
-    """Return a column, nested ones with all that is in them: `ARRAY<STRUCT<sku STRING,
-    n INT64>>`.
-    """
+    """Return a column, with all that is nested in it: `ARRAY<STRUCT<sku STRING, n INT64>>`."""
     return Column(str(field["name"]), _type(field), str(field.get("description") or ""))
 
 
@@ -285,7 +270,8 @@ def _cell(field: Json, value: Any) -> Value:
         return json.dumps(
             _nested(field, value), default=spelled, ensure_ascii=False, separators=(",", ":")
         )
-    return _READ.get(str(field.get("type")), str)(value)
+    kind = str(field.get("type"))
+    return _READ.get(NAMES.get(kind, kind), str)(value)
 
 
 def _nested(field: Json, value: Any) -> Any:
@@ -301,26 +287,16 @@ def _nested(field: Json, value: Any) -> Any:
     return _cell(field, value)
 
 
-def _time_of(text: str) -> datetime:
-    """Microseconds since 1970, as they are asked for."""
-    return EPOCH + timedelta(microseconds=int(text))
-
-
 _READ: Final[Mapping[str, Callable[[str], Value]]] = {
-    "INTEGER": int,
     "INT64": int,
-    "FLOAT": float,
     "FLOAT64": float,
     "NUMERIC": Decimal,
     "BIGNUMERIC": Decimal,
-    "BOOLEAN": lambda text: text == "true",
     "BOOL": lambda text: text == "true",
-    "DATE": date.fromisoformat,
-    "TIME": clock_time.fromisoformat,
-    "DATETIME": datetime.fromisoformat,
-    "TIMESTAMP": _time_of,
+    "DATETIME": lambda text: text.replace("T", " "),
+    "TIMESTAMP": lambda text: str(EPOCH + timedelta(microseconds=int(text))),
 }
-"""Type -> how its text is read; all others stay text."""
+"""Type -> how its text is read; all others stay text. Times are asked for in microseconds."""
 
 
 def kind_of(table: Json) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from scopes.databases.allow_list import MACHINE, REFUSED
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
@@ -102,6 +102,7 @@ FAILED = {
 class Duck:
     """One of them, read only: `scopes.databases.tables.Database`."""
 
+    dialect: ClassVar = "DuckDB"
     path: Path
     schema: str | None
     pool: DuckPool
@@ -109,69 +110,59 @@ class Duck:
     max_bytes: int
     """Of a result."""
 
-    @property
-    def dialect(self) -> str:
-        return "DuckDB"
-
     async def tables(self) -> Sequence[TableInfo]:
-        found, _ = await self._asked({"op": "tables", "table": "", "most": MAX_TABLES})
-        return [_table(each) for each in found]
+        found, _ = await self._asked("tables", "", MAX_TABLES)
+        return [_table(*each) for each in found]
 
     async def describe(self, table: str) -> TableInfo | None:
-        found, _ = await self._asked({"op": "tables", "table": table, "most": 1})
-        return _table(found[0]) if found else None
+        found, _ = await self._asked("tables", table, 1)
+        return _table(*found[0]) if found else None
 
     async def query(self, sql: str, max_rows: int) -> Rows:
-        wanted = {"op": "query", "sql": sql, "max_rows": max_rows, "max_bytes": self.max_bytes}
-        (head, *rows), ending = await self._asked(wanted)
-        columns = tuple(Column(str(name), str(kind)) for name, kind in head["columns"])
-        return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), ending["end"])
+        (head, *rows), total = await self._asked("query", sql, max_rows, self.max_bytes)
+        columns = tuple(Column(*each) for each in head)
+        return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), total)
 
     async def aclose(self) -> None:
         """The processes are the pool's."""
 
-    async def _asked(self, request: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
-        """Return the lines of a reply and its last one. Raises ToolError, SourceFailed."""
-        *lines, ending = await self._answered(request)
-        failed = ending.get("failed")
-        if failed is None:
-            return lines, ending
+    async def _asked(self, does: str, *given: Any) -> tuple[list[Any], Any]:
+        """Return the lines of a reply and what ends it. Raises ToolError, SourceFailed."""
+        *lines, (failed, told) = await self._answered(does, *given)
         if failed in FAILED:
             raise SourceFailed(FAILED[failed])
-        raise (
-            ToolError(MENDABLE[failed])
-            if failed in MENDABLE
-            else StatementFailed(ending["message"])
-        )
+        if failed:
+            raise ToolError(MENDABLE[failed]) if failed in MENDABLE else StatementFailed(told)
+        return lines, told
 
-    async def _answered(self, request: Mapping[str, Any]) -> list[Any]:
+    async def _answered(self, does: str, *given: Any) -> list[Any]:
         """Return the lines of a reply. Raises ToolError where there is none."""
-        source = {"path": str(self.path.absolute()), "schema": self.schema}
+        source = (str(self.path.absolute()), self.schema)
         slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier."
         lines: list[Any] = []
         async with self.pool.worker((self.path, self.schema)) as worker:
             for asked, seconds, late in (
-                ({"op": "open"}, OPEN_S, SLOW_FILES),
-                (request, self.query_s, slow),
+                (("open",), OPEN_S, SLOW_FILES),
+                ((does, *given), self.query_s, slow),
             ):
                 try:
-                    reply = await worker.ask(json.dumps({**source, **asked}).encode(), seconds)
+                    reply = await worker.ask(json.dumps([*source, *asked]).encode(), seconds)
                 except WorkerTimedOut:
                     raise ToolError(late) from None
                 except WorkerDied:
                     raise ToolError(DIED) from None
                 lines = [json.loads(line) for line in reply.splitlines()]
-                if "failed" in lines[-1]:
+                failed, _ = lines[-1]
+                if failed == "memory":
+                    await worker.end()
+                if failed:
                     break
-            if lines[-1].get("failed") == "memory":
-                await worker.end()
         return lines
 
 
-def _table(told: Mapping[str, Any]) -> TableInfo:
-    columns = tuple(Column(*map(str, each)) for each in told["columns"])
-    return TableInfo(str(told["name"]), told["rows"], columns, str(told["note"]))
+def _table(name: str, rows: int | None, note: str, columns: Sequence[Sequence[str]]) -> TableInfo:
+    return TableInfo(name, rows, tuple(Column(*each) for each in columns), note)
 
 
 def _value(cell: Any) -> Value:
-    return Decimal(cell["n"]) if isinstance(cell, dict) else cell
+    return Decimal(cell[0]) if isinstance(cell, list) else cell

@@ -1,14 +1,14 @@
 """The process that runs SQL in DuckDB: untrusted statements, under limits of its own.
 
-It answers the requests of a `scopes.programs.WorkerProcess`: JSON of a source, the same for all its
-life, and of what to do with it. An answer is lines of JSON.
+It answers the requests of a `scopes.programs.WorkerProcess`: a list in JSON of a path, a schema, a
+method of `Program` and its arguments. An answer is lines of JSON.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
@@ -41,16 +41,15 @@ OURS = "system.main"
 
 
 class Failed(Exception):
-    """A request that gets no answer: `kind` for the bot, a message for the model."""
+    """A request that gets no answer, for a reason of this `kind`."""
 
-    def __init__(self, kind: str, message: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, kind: str) -> None:
         self.kind = kind
 
 
 @dataclass
 class DuckSource:
-    """Where the tables are, and what is open of it."""
+    """A file or folder of tables, and what is open of it."""
 
     path: Path
     schema: str | None
@@ -117,7 +116,7 @@ class DuckSource:
 
 
 class Namespace(NamedTuple):
-    """Where names without a prefix are looked up."""
+    """The namespace in which names without a prefix are looked up."""
 
     catalog: str
     """What DuckDB calls the open file: its name without the ending."""
@@ -166,37 +165,28 @@ class Program:
     lines: list[bytes] = field(default_factory=list)
     """Of the answer on its way."""
 
-    def answer(self, request: dict[str, Any]) -> bytes:
-        """Answer one request; what goes wrong is an answer too. Its last line ends it."""
+    def answer(self, does: str, *given: Any) -> bytes:
+        """Answer one request; the last line is a reason of failure, or "", and what is told."""
         self.lines.clear()
-        ending = self._ending(request)
+        try:
+            ending = "", getattr(self, does)(self.source.opened(), *given)
+        except Failed as error:
+            ending = error.kind, None
+        except (MemoryError, duckdb.OutOfMemoryException):
+            ending = "memory", None
+        except duckdb.Error as error:
+            ending = "sql", " ".join(str(error).split())[:400]
+        finally:
+            if not self.source.files and does != "open":  # which another one follows
+                self.source.close()  # while it is open, nobody can write to it
         self._say(ending)
         return b"".join(self.lines)
 
-    def _ending(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._do(self.source.opened(), request)
-        except Failed as error:
-            return {"failed": error.kind, "message": str(error)}
-        except (MemoryError, duckdb.OutOfMemoryException):
-            return {"failed": "memory", "message": ""}
-        except duckdb.Error as error:
-            return {"failed": "sql", "message": " ".join(str(error).split())[:400]}
-        finally:
-            if not self.source.files and request["op"] != "open":  # which another one follows
-                self.source.close()  # while it is open, nobody can write to it
+    def open(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Do no more than to open the source."""
 
-    def _do(self, connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
-        if request["op"] == "open":
-            return {"end": None}
-        if request["op"] == "tables":
-            return self._tables(connection, request["table"], request["most"])
-        return self._query(connection, request["sql"], request["max_rows"], request["max_bytes"])
-
-    def _tables(
-        self, connection: duckdb.DuckDBPyConnection, wanted: str, most: int
-    ) -> dict[str, Any]:
-        """Return all tables, or one; of those that a bare name may mean, that of a query."""
+    def tables(self, connection: duckdb.DuckDBPyConnection, wanted: str, most: int) -> None:
+        """Tell of all tables, or of one; of those that a bare name may mean, that of a query."""
         wanted = wanted.casefold().replace('"', "")
         home = _home_of(connection)
         listed = connection.execute(LIST).fetchall()
@@ -210,16 +200,12 @@ class Program:
             file = self.source.loaded.tables.get(table)
             said = ("" if is_table else "a view", note, file and f"from {file}")
             mine = [c[2:] for c in columns if shown and c[:2] == (schema, table)]
-            told = {
-                "name": self._name(connection, home, schema, table),
-                "rows": _count(connection, home.catalog, schema, table) if is_table else None,
-                "note": "; ".join(filter(None, said)),
-                "columns": [[column, kind, of or ""] for column, kind, of in mine],
-            }
-            self._say(told)
+            name = self._name(connection, home, schema, table)
+            rows = _count(connection, home.catalog, schema, table) if is_table else None
+            note = "; ".join(filter(None, said))
+            self._say((name, rows, note, [(column, kind, of or "") for column, kind, of in mine]))
         for file, why in self.source.loaded.unreadable.items() if not wanted else ():
-            self._say({"name": file, "rows": None, "note": f"not readable: {why}", "columns": []})
-        return {"end": None}
+            self._say((file, None, f"not readable: {why}", ()))
 
     def _name(
         self, connection: duckdb.DuckDBPyConnection, home: Namespace, schema: str, table: str
@@ -238,10 +224,11 @@ class Program:
         simple = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in self.reserved
         return name if simple else quoted(name)
 
-    def _query(
+    def query(
         self, connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int, max_bytes: int
-    ) -> dict[str, Any]:
-        """Return the rows of one statement that only reads, as far as they may go."""
+    ) -> int | None:
+        """Tell the rows of one statement that only reads, as far as they may go; return how many
+        there are, None = more."""
         statements = duckdb.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise Failed("statement")
@@ -251,18 +238,18 @@ class Program:
         except RecursionError:
             raise Failed("deep") from None
         columns, cursor = _run(connection, statements[0])
-        self._say({"columns": columns})
+        self._say(columns)
         count = size = 0
         while row := cursor.fetchone():
             line = _line([_cell(value) for value in row])
             size += len(line)
             if count == max_rows or size > max_bytes:
-                return {"end": None}
+                return None
             self.lines.append(line)
             count += 1
-        return {"end": count}
+        return count
 
-    def _say(self, reply: dict[str, Any]) -> None:
+    def _say(self, reply: Sequence[Any]) -> None:
         self.lines.append(_line(reply))
 
 
@@ -318,8 +305,9 @@ def _used(tree: Any) -> Iterator[tuple[str, str]]:
         todo += node.values()
         kind = node.get("type")
         if kind == "BASE_TABLE":
-            schema = "information_schema." if _is_information_schema(node) else ""
-            yield kind, schema + str(node["table_name"]).casefold()
+            schema = str(node["schema_name"]).casefold()
+            head = "information_schema." if schema == "information_schema" else ""
+            yield kind, head + str(node["table_name"]).casefold()
         elif kind == "TABLE_FUNCTION":
             yield kind, str(node["function"]["function_name"]).casefold()
         elif kind == "FUNCTION":
@@ -328,15 +316,8 @@ def _used(tree: Any) -> Iterator[tuple[str, str]]:
             yield "SHOW", str(node["table_name"]).casefold()
 
 
-def _is_information_schema(table: Mapping[str, Any]) -> bool:
-    return str(table["schema_name"]).casefold() == "information_schema"
-
-
 def exactly(sql: str, kinds: Sequence[str]) -> str:
-    """Return the statement with columns that Python would change cast to what it does not.
-
-    Times are in UTC.
-    """
+    """Return the statement with columns that Python would change cast to text or DOUBLE."""
     wanted = ", ".join(_column(n, kind) for n, kind in enumerate(kinds, 1))
     return f"SELECT {wanted} FROM (\n{sql.strip().rstrip(';')}\n)"
 
@@ -349,11 +330,11 @@ def _column(n: int, kind: str) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as JSON: a number that is exact in decimals as `{"n": text}`."""
+    """Return a value as JSON: a number that is exact in decimals as `[text]`."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Decimal):
-        return {"n": str(value)}
+        return [str(value)]
     text = _spelled(value)
     return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}... [cut]"
 
@@ -377,7 +358,7 @@ def main(memory_mb: int) -> None:
         return Program(DuckSource(Path(path), schema, memory_mb))
 
     def reply(request: bytes) -> bytes:
-        asked = json.loads(request)
-        return program(asked["path"], asked["schema"]).answer(asked)
+        path, schema, *asked = json.loads(request)
+        return program(path, schema).answer(*asked)
 
     serve(reply)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import psycopg
 from psycopg import sql as compose
@@ -31,12 +30,6 @@ ROW_CHARS = 1_000_000
 """Characters that the cells of one row may have together."""
 AS_THEY_ARE: Final = frozenset({16, 20, 21, 23, 26, 700, 701, 1700})
 """Type oids of booleans and numbers: small, and exact in Python. All else comes as text."""
-READ: Final[Mapping[int, Callable[[str], Value]]] = {
-    1082: date.fromisoformat,
-    1083: time.fromisoformat,
-    1114: datetime.fromisoformat,
-}
-"""Type oid -> how its text is read."""
 SETTINGS = """
 SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true),
 set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),
@@ -76,6 +69,7 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 class Postgres:
     """One database: `tables.Database`. Nothing of a query changes it, whatever it calls."""
 
+    dialect: ClassVar = "PostgreSQL"
     url: str
     schema: str | None
     password_file: Path | None
@@ -84,10 +78,6 @@ class Postgres:
     """Of a result."""
     _idle: list[Connection] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
-
-    @property
-    def dialect(self) -> str:
-        return "PostgreSQL"
 
     async def tables(self) -> Sequence[TableInfo]:
         async with self._reading() as connection:
@@ -118,9 +108,7 @@ class Postgres:
                 if len(rows) == max_rows or size > self.max_bytes:
                     await connection.close()  # what still comes is not waited for
                     return Rows(_columns(columns), tuple(rows), None)
-                rows.append(
-                    tuple(_value(c, k.type_code) for c, k in zip(row, columns, strict=True))
-                )
+                rows.append(row)
         return Rows(_columns(columns), tuple(rows), len(rows))
 
     async def aclose(self) -> None:
@@ -194,9 +182,7 @@ async def _fetched(connection: Connection, statement: str, *given: Any) -> list[
 
 
 async def _described(connection: Connection, sql: str) -> list[psycopg.Column]:
-    """Return the columns of a statement, which the server has seen alone: it is one, and gives
-    rows.
-    """
+    """Return the columns of a statement; the server sees it alone, so it is one and gives rows."""
     async with connection.cursor(name="described") as cursor:
         await cursor.execute(sql.strip().rstrip(";").encode())
         columns = list(cursor.description or ())
@@ -220,15 +206,6 @@ def _wrapped(sql: str, columns: Sequence[psycopg.Column], limit: int) -> bytes:
 
 def _columns(described: Sequence[psycopg.Column]) -> tuple[Column, ...]:
     return tuple(Column(c.name, c.type_display) for c in described)
-
-
-def _value(cell: Any, oid: int) -> Value:
-    if cell is None or oid not in READ:
-        return cell  # type: ignore[no-any-return]
-    try:
-        return READ[oid](cell)
-    except ValueError:  # infinity, or before Christ
-        return str(cell)
 
 
 def _table(row: Sequence[Any], columns: tuple[Column, ...] = ()) -> TableInfo:

@@ -147,10 +147,7 @@ class FileReading:
         return size
 
     def _sheets(self) -> None:
-        """Read the sheets that hold anything.
-
-        What reads them is loaded only where there is such a file: it takes 0.2 s.
-        """
+        """Read the sheets that hold anything; openpyxl is loaded only here: it takes 0.2 s."""
         _check_packed(self.file)
         open_workbook = import_module("scopes.documents.workbook").open_workbook
         with self.file.open("rb") as opened, closing(open_workbook(opened)) as book:
@@ -233,9 +230,7 @@ def _size(file: Path, room: int) -> int:
 
 
 def _reason(error: Exception, file: Path) -> str:
-    """Return what an operator can do about it, or what a reader says, without where the
-    file lies.
-    """
+    """Return what an operator can do about it, or what a reader says, without the path."""
     if isinstance(error, OSError):
         return "it may not be read" if isinstance(error, PermissionError) else "it cannot be read"
     code = getattr(error, "sqlite_errorcode", None)
@@ -412,7 +407,7 @@ def _encoding(path: Path) -> str:
 
 @contextmanager
 def _readable(path: Path, encoding: str) -> Iterator[tuple[str, str]]:
-    """What DuckDB may read once, in UTF-8 if it knows the encoding not, and an option for it."""
+    """Yield a source that DuckDB may read once, and an option for its encoding."""
     if encoding != WINDOWS:
         yield _literal(path), f", encoding = '{encoding}'"
         return

@@ -1,4 +1,4 @@
-"""What files of tables are told by: how their names end, and how a DuckDB file begins."""
+"""Kinds of files of tables, by the ends of their names and the beginning of a DuckDB file."""
 
 from __future__ import annotations
 

@@ -1,18 +1,17 @@
-"""What databases and sheets have in common: columns with types, and rows of values."""
+"""Columns with types and rows of values, as all databases give them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Protocol
 
 from scopes.label import Label
 from scopes.tool import ToolError
 
-Value = str | int | float | bool | Decimal | date | datetime | time | None
-"""A cell; what a database has besides (lists, structs, blobs) comes as text, and so may times."""
+Value = str | int | float | bool | Decimal | None
+"""A cell; what a database has besides (times, lists, structs, blobs) comes as text."""
 DATA: str = "data:"
 """How the handle of a database begins: `data:sales`."""
 MAX_TABLES = 1_000

@@ -14,17 +14,19 @@ from pptx.shapes.graphfrm import GraphicFrame
 from pptx.shapes.group import GroupShape
 from pptx.shapes.picture import Picture
 
-from scopes.documents.text import DocumentText, beginning, facts_of, pictures
+from scopes.documents.text import pictures
+from scopes.tool import counted
 
 
-class _Reading:
-    """One pass over a presentation."""
+class Presentation:
+    """One pass over a presentation; hidden slides are read like all others."""
 
-    pictures = 0
-    hidden = 0
+    def __init__(self, file: BytesIO) -> None:
+        self.slides = Package.open(file).presentation_part.presentation.slides
+        self.pictures = self.hidden = 0
 
-    def lines(self, slides: Iterable[Any]) -> Iterator[str]:
-        for number, slide in enumerate(slides, 1):
+    def lines(self) -> Iterator[str]:
+        for number, slide in enumerate(self.slides, 1):
             hidden = slide.element.get("show") in ("0", "false")
             self.hidden += hidden
             yield f"Slide {number}{' (hidden)' * hidden}:"
@@ -54,15 +56,9 @@ class _Reading:
         for row in shape.table.rows:
             yield " | ".join("" if c.is_spanned else _words(c.text_frame) for c in row.cells)
 
-
-def text_of(file: BytesIO, max_chars: int) -> DocumentText:
-    """Return the text of a presentation; hidden slides are read like all others."""
-    reading = _Reading()
-    slides = Package.open(file).presentation_part.presentation.slides
-    text, cut = beginning(reading.lines(slides), max_chars)
-    count = f"PowerPoint presentation, {len(slides)} slide{'s' * (len(slides) != 1)}"
-    hidden = f"{reading.hidden} hidden" if reading.hidden else ""
-    return DocumentText(text, facts_of(count, hidden, pictures(reading.pictures)), cut)
+    def facts(self) -> tuple[str, ...]:
+        count = f"PowerPoint presentation, {counted(len(self.slides), 'slide')}"
+        return count, f"{self.hidden} hidden" if self.hidden else "", pictures(self.pictures)
 
 
 def _words(frame: Any) -> str:

@@ -1,18 +1,21 @@
-"""Read documents of any kind by one program that can be ended: see `scopes.documents.worker`."""
+"""Read documents and pages by programs that can be ended: see `scopes.documents.worker`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from scopes.programs import WorkerDied, WorkerProcess
-from scopes.tool import readable
+from scopes.tool import counted, readable
 
 
 class DocumentRefused(Exception):
-    """A document that is not read; the text continues the sentence after its name."""
+    """A document or page that is not read; the text says why.
+
+    Of a document it continues the sentence after its name, of a page it is a sentence.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,18 @@ class DocumentText:
     """Its kind, and what is to be known of the text: `Excel workbook, 2 sheets; 1 hidden`."""
     cut: bool
     """Whether the document goes on behind the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    """The text of a page."""
+
+    title: str
+    date: str
+    """The day on which it says that it was published, ISO 8601; empty = it does not say."""
+    text: str
+    note: str
+    """What is to be known of the text, in a sentence; empty = nothing."""
 
 
 def beginning(lines: Iterable[str], max_chars: int) -> tuple[str, bool]:
@@ -41,7 +56,7 @@ def pictures(count: int) -> str:
     """Return the fact that a document has pictures; empty where it has none."""
     if not count:
         return ""
-    return f"{count} picture{'s' * (count > 1)}, whose text I do not read"
+    return f"{counted(count, 'picture')}, whose text I do not read"
 
 
 def facts_of(*facts: str) -> str:
@@ -62,10 +77,36 @@ async def read_document(data: bytes, max_chars: int, *, source: bool = False) ->
     HTML is what a person sees of it, or, with `source`, as it is written. Raises DocumentRefused.
     """
     asked = {"max_chars": max_chars, "source": source}
+    return DocumentText(**await ask_reader(READER, data, TOO_MUCH, **asked))
+
+
+async def ask_reader(worker: WorkerProcess, data: bytes, too_much: str, **asked: Any) -> Any:
+    """Return what a program says of these bytes by `json_reply`. Raises DocumentRefused."""
     try:
-        found = json.loads(await READER.ask(json.dumps(asked).encode() + b"\n" + data))
+        found = json.loads(await worker.ask(json.dumps(asked).encode() + b"\n" + data))
     except WorkerDied:
-        raise DocumentRefused(TOO_MUCH) from None
+        raise DocumentRefused(too_much) from None
     if "refused" in found:
         raise DocumentRefused(found["refused"])
-    return DocumentText(**readable(found))
+    return readable(found)
+
+
+def json_reply(read: Callable[..., Any], damaged: str) -> Callable[[bytes], bytes]:
+    """Return what answers requests: a line of JSON, the arguments of `read`, and behind it bytes.
+
+    An answer is JSON: the fields of what `read` returns, or `{"refused"}`, why there are none.
+    """
+
+    def reply(request: bytes) -> bytes:
+        head, _, data = request.partition(b"\n")
+        try:
+            found = asdict(read(data, **json.loads(head)))
+        except DocumentRefused as refusal:
+            found = {"refused": str(refusal)}
+        except MemoryError:
+            raise  # the program ends, and the next request gets a fresh one
+        except Exception:  # the seam: what is damaged raises whatever libraries meet
+            found = {"refused": damaged}
+        return json.dumps(found).encode()
+
+    return reply

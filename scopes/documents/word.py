@@ -15,7 +15,7 @@ from docx.opc.part import Part, XmlPart
 from docx.oxml.parser import parse_xml
 from docx.package import Package
 
-from scopes.documents.text import DocumentText, beginning, facts_of, pictures
+from scopes.documents.text import pictures
 
 W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 SKIPPED: Final = frozenset(
@@ -41,9 +41,10 @@ HEADING: Final = re.compile(r"heading ([1-9])")
 
 
 @dataclass
-class _Reading:
-    """One pass over a document."""
+class WordDocument:
+    """One pass over a document; that which is hidden is read like all else."""
 
+    file: BytesIO
     levels: dict[str, int] = field(default_factory=dict)
     """Id of a style -> its level as a heading."""
     pictures: int = 0
@@ -91,7 +92,8 @@ class _Reading:
             elif name not in SKIPPED:
                 yield from self.words(child)
 
-    def lines(self, main: Part) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        main = Package.open(self.file).main_document_part
         parts = [(r.reltype.rpartition("/")[2], r) for r in main.rels.values()]
         related = [(kind, rel.target_part) for kind, rel in parts if not rel.is_external]
         for style in (s for k, p in related if k == "styles" for s in _root(p).iter(f"{W}style")):
@@ -119,14 +121,9 @@ class _Reading:
             by = f" {author}:" if author else ""
             yield f"{mark.format(note.get(f'{W}id'))}{by} {' / '.join(self.blocks(note))}"
 
-
-def text_of(file: BytesIO, max_chars: int) -> DocumentText:
-    """Return the text of a document; that which is hidden is read like all else."""
-    reading = _Reading()
-    main = Package.open(file).main_document_part
-    text, cut = beginning(reading.lines(main), max_chars)
-    hidden = "has hidden text, which is shown here" if reading.hidden else ""
-    return DocumentText(text, facts_of("Word document", pictures(reading.pictures), hidden), cut)
+    def facts(self) -> tuple[str, ...]:
+        hidden = "has hidden text, which is shown here" if self.hidden else ""
+        return "Word document", pictures(self.pictures), hidden
 
 
 def _root(part: Part) -> Any:

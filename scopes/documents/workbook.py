@@ -14,7 +14,8 @@ from openpyxl.comments.comment_sheet import CommentSheet
 from openpyxl.reader.excel import ExcelReader
 from openpyxl.xml.functions import fromstring
 
-from scopes.documents.text import DocumentText, beginning, facts_of, pictures
+from scopes.documents.text import pictures
+from scopes.tool import counted
 
 COMMENTS: Final = re.compile(r"xl/comments/?(?:comment)?\d*\.xml")
 SHEETS: Final = re.compile(r"xl/worksheets/[^/]+\.xml")
@@ -40,38 +41,32 @@ def open_workbook(file: BinaryIO) -> Workbook:
     return reader.wb
 
 
-def text_of(file: BytesIO, max_chars: int) -> DocumentText:
-    """Return the rows of all sheets; hidden ones are read like all others."""
-    book = open_workbook(file)
-    with ZipFile(file) as packed:
-        text, cut = beginning(_lines(book, packed), max_chars)
-        images = sum(MEDIA.fullmatch(name) is not None for name in packed.namelist())
-        uncomputed = _uncomputed(packed)
-    count, hidden = len(book.worksheets), sum(s.sheet_state != "visible" for s in book.worksheets)
-    return DocumentText(
-        text,
-        facts_of(
-            f"Excel workbook, {count} sheet{'s' * (count != 1)}",
+class ExcelWorkbook:
+    """One pass over the rows of all sheets; hidden ones are read like all others."""
+
+    def __init__(self, file: BytesIO) -> None:
+        self.book, self.packed = open_workbook(file), ZipFile(file)
+
+    def lines(self) -> Iterator[str]:
+        for sheet in self.book.worksheets:
+            sheet.reset_dimensions()  # a sheet may claim any
+            yield f"Sheet {sheet.title}{' (hidden)' * (sheet.sheet_state != 'visible')}:"
+            for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
+                if any(cell is not None for cell in row):
+                    yield f"{number}: {_row(row)}"
+        for name in filter(COMMENTS.fullmatch, self.packed.namelist()):
+            for ref, comment in CommentSheet.from_tree(fromstring(self.packed.read(name))).comments:
+                yield f"Comment on {ref} by {comment.author}: {comment.text}"
+
+    def facts(self) -> tuple[str, ...]:
+        sheets, uncomputed = self.book.worksheets, _uncomputed(self.packed)
+        hidden = sum(sheet.sheet_state != "visible" for sheet in sheets)
+        return (
+            f"Excel workbook, {counted(len(sheets), 'sheet')}",
             f"{hidden} hidden" if hidden else "",
-            f"{uncomputed} formula{'s' * (uncomputed > 1)} without a stored value"
-            if uncomputed
-            else "",
-            pictures(images),
-        ),
-        cut,
-    )
-
-
-def _lines(book: Workbook, packed: ZipFile) -> Iterator[str]:
-    for sheet in book.worksheets:
-        sheet.reset_dimensions()  # a sheet may claim any
-        yield f"Sheet {sheet.title}{' (hidden)' * (sheet.sheet_state != 'visible')}:"
-        for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
-            if any(cell is not None for cell in row):
-                yield f"{number}: {_row(row)}"
-    for name in filter(COMMENTS.fullmatch, packed.namelist()):
-        for ref, comment in CommentSheet.from_tree(fromstring(packed.read(name))).comments:
-            yield f"Comment on {ref} by {comment.author}: {comment.text}"
+            f"{counted(uncomputed, 'formula')} without a stored value" if uncomputed else "",
+            pictures(sum(MEDIA.fullmatch(name) is not None for name in self.packed.namelist())),
+        )
 
 
 def _row(row: Sequence[object]) -> str:

@@ -1,33 +1,34 @@
 """The text of documents: a program of its own, so that a hostile one takes nothing down with it.
 
-It answers the requests of a `scopes.programs.WorkerProcess`: one line of JSON (`max_chars`,
-`source`), and behind it the document. An answer is JSON: the fields of a `DocumentText`, or
-`{"refused"}`. What a document is, its content tells, and never its name.
+What a document is, its content tells, and never its name.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import re
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from io import BytesIO
 from typing import Final
 from zipfile import ZipFile
 
 from lxml import etree
 
-from scopes.clean import printable
-from scopes.confinement import confined
-from scopes.documents import pdf, slides, word, workbook
-from scopes.documents.text import DocumentRefused, DocumentText, facts_of, pictures
-from scopes.extraction.characters import BOMS
+from scopes.clean import BOMS, printable
+from scopes.confinement import serve_confined
+from scopes.documents import pdf
+from scopes.documents.slides import Presentation
+from scopes.documents.text import (
+    DocumentRefused,
+    DocumentText,
+    beginning,
+    facts_of,
+    json_reply,
+    pictures,
+)
+from scopes.documents.word import WordDocument
+from scopes.documents.workbook import ExcelWorkbook
 from scopes.extraction.visible import visible_text
-from scopes.programs import limit, serve
 
-MAX_MEMORY: Final = 512 << 20
 MAX_CPU_S: Final = 2
 """Seconds of computing for one document."""
 MAX_UNPACKED: Final = 100_000_000
@@ -38,11 +39,7 @@ MAX_TEXT: Final = 4_000_000
 """Characters of a plain text."""
 OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """What Office before 2007 begins a file with, and any Office one that has a password."""
-OFFICE: Final[Mapping[str, Callable[[BytesIO, int], DocumentText]]] = {
-    "word/": word.text_of,
-    "ppt/": slides.text_of,
-    "xl/": workbook.text_of,
-}
+OFFICE: Final = {"word/": WordDocument, "ppt/": Presentation, "xl/": ExcelWorkbook}
 """Where the parts of an Office file stand -> what reads it."""
 OLD: Final = {
     "EncryptedPackage": "has a password, which I cannot open: send it without one",
@@ -103,12 +100,12 @@ def _office(data: bytes, max_chars: int) -> DocumentText:
             "not open: send a smaller file"
         )
     names = [part.filename for part in parts]
-    reader = next(
-        (read for folder, read in OFFICE.items() if any(n.startswith(folder) for n in names)), None
-    )
-    if reader is None or "[Content_Types].xml" not in names or "xl/workbook.bin" in names:
+    known = [kind for folder, kind in OFFICE.items() if any(n.startswith(folder) for n in names)]
+    if not known or "[Content_Types].xml" not in names or "xl/workbook.bin" in names:
         raise DocumentRefused(UNKNOWN)
-    return reader(file, max_chars)
+    reading = known[0](file)
+    text, cut = beginning(reading.lines(), max_chars)
+    return DocumentText(text, facts_of(*reading.facts()), cut)
 
 
 def _page(data: bytes, max_chars: int) -> DocumentText:
@@ -142,34 +139,19 @@ def _text(text: str, how: str) -> DocumentText:
     return DocumentText(text[:MAX_TEXT], how, len(text) > MAX_TEXT)
 
 
-def answer(data: bytes, max_chars: int, source: bool) -> Mapping[str, object]:
-    """Return what is to be known of a document, its text without what nobody sees."""
+def read(data: bytes, max_chars: int, source: bool) -> DocumentText:
+    """Return a document, its text without what nobody sees. Raises as `text_of` does."""
     try:
         found = text_of(data, max_chars, source)
-    except DocumentRefused as refusal:
-        return {"refused": str(refusal)}
-    except MemoryError:
-        raise  # the program ends, and the next document gets a fresh one
-    except Exception as error:  # the seam: a damaged document raises whatever libraries meet
-        if isinstance(error, etree.XMLSyntaxError) and error.code == etree.ErrorTypes.ERR_NO_MEMORY:
+    except etree.XMLSyntaxError as error:
+        if error.code == etree.ErrorTypes.ERR_NO_MEMORY:
             raise MemoryError from error
-        return {"refused": DAMAGED}
+        raise
     text = printable(found.text)
     if not text.strip():
-        return {"refused": BLANK.format(found.facts)}
-    return {**asdict(found), "text": text}
-
-
-def reply(request: bytes) -> bytes:
-    """Return the answer to a request."""
-    head, _, body = request.partition(b"\n")
-    limit(seconds=MAX_CPU_S)
-    return json.dumps(answer(body, **json.loads(head))).encode()
+        raise DocumentRefused(BLANK.format(found.facts))
+    return replace(found, text=text)
 
 
 def main() -> None:
-    limit(memory=MAX_MEMORY, file_bytes=0)
-    confined()
-    logging.disable()
-    warnings.simplefilter("ignore")
-    serve(reply)
+    serve_confined(json_reply(read, DAMAGED), MAX_CPU_S)

@@ -9,7 +9,7 @@ from typing import Any
 
 from icalendar import Component, vBroken, vRecur
 
-from scopes.extraction.characters import decoded, line
+from scopes.clean import decoded, line
 from scopes.mail import EVENT, INVITATIONS
 
 MAX_CHARS = 200_000

@@ -80,10 +80,7 @@ def _pixels(number: str, unit: str, em: float, whole: float) -> float | None:
 
 
 def valid(name: str, value: str) -> bool:
-    """Return whether a declaration of a property of boxes counts.
-
-    A browser keeps the one before else.
-    """
+    """Return whether a browser takes a declaration of a property of boxes."""
     if name in _WORDS:
         return bool(value) and set(value.split()) <= set(_WORDS[name].split())
     if name in _BOX_SIZES or name in _OFFSETS or name in _MARGINS:
@@ -105,10 +102,7 @@ def opacity(box: Mapping[str, str]) -> float:
 
 
 def hides(box: Mapping[str, str], em: float) -> bool:
-    """Return whether the box of an element shows nothing of what is in it.
-
-    `em` is its font's size.
-    """
+    """Return whether a box shows nothing of what is in it; `em` is its font's size."""
     return (
         box.get("display") == "none"
         or box.get("content-visibility") == "hidden"
@@ -205,9 +199,7 @@ SYSTEM: dict[str, Colour] = {
 
 @lru_cache(maxsize=2000)
 def colours_in(value: str) -> tuple[Colour, ...]:
-    """Return every colour that a CSS value names, in its order: the stops of a gradient, one in a
-    mix.
-    """
+    """Return every colour that a CSS value names, in its order, such as the stops of a gradient."""
     return tuple(_found(tinycss2.parse_component_value_list(value[:MAX_CHARS], True)))
 
 

@@ -14,16 +14,12 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from scopes.clean import printable
-from scopes.extraction.characters import decoded, line, smuggled
+from scopes.clean import decoded, printable, smuggled
 from scopes.extraction.style import Style, colour, styled
 from scopes.extraction.stylesheet import CssSheet, declarations
 
 MAX_BYTES = 2_000_000
 MAX_ELEMENTS = 20_000
-MAX_LINKS = 200
-MAX_ADDRESS = 2_000  # characters
-MAX_WORDS = 200  # characters of a link's words
 
 _DROPPED = frozenset(
     "head style script template noscript title iframe object embed applet frameset noframes "
@@ -44,7 +40,6 @@ _BEARING = frozenset("style bgcolor link color text href hidden open".split())
 _HINTED = frozenset("pre listing xmp plaintext mark dialog bdo".split())
 """Elements that a browser styles without any attribute."""
 _SPACES = re.compile(r"[ \t\r\n\f]+")
-_ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s<>\"]+", re.IGNORECASE)
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w:.+-]{1,40})", re.IGNORECASE)
 _WORD = re.compile(r"\w")
 
@@ -57,8 +52,6 @@ class Visible:
     """Blocks as lines, links as their words."""
     hidden: bool
     """Whether there was text that a person would not see, or may have been."""
-    links: tuple[tuple[str, str], ...]
-    """Words and address of the links that are seen, http(s) and mailto only."""
     cut: str = ""
     """What was left out by a limit, in one sentence; empty when nothing was."""
 
@@ -78,8 +71,7 @@ def visible_page(html: str | bytes) -> tuple[Visible, str]:
         page.read(parser.root)
     cut = "The document is too long; its end was left out." if len(html) > MAX_BYTES else page.cut
     text = "".join(page.out)
-    links = tuple((line("".join(words), MAX_WORDS), address) for words, address in page.links)
-    seen = Visible(_tidy(printable(text)), page.hidden or smuggled(text), links, cut)
+    seen = Visible(_tidy(printable(text)), page.hidden or smuggled(text), cut)
     if cut:
         return seen, ""
     for node in page.unseen:
@@ -97,25 +89,21 @@ def source_of(html: str | bytes) -> str:
 
 
 def _sheet_of(page: LexborHTMLParser) -> CssSheet:
-    """Return what all `<style>` elements say, matched with the elements of the page.
-
-    Those that a browser may leave out hide, but never show.
-    """
+    """Return all style sheets, matched with the page; those that are not sure only hide."""
     sheet = CssSheet()
     for element in page.css("style"):
         held = element.attributes
         kind = (held.get("type") or "").strip().lower()
-        sure = kind in ("", "text/css") and not _is_within(element, "noscript")
+        sure = kind in ("", "text/css") and not _is_in_noscript(element)
         sheet.add(element.text(deep=True), held.get("media") or "", sure)
     sheet.match(page)
     return sheet
 
 
-def _is_within(element: LexborNode, tag: str) -> bool:
-    above = element.parent
-    while above is not None and above.tag != tag:
-        above = above.parent
-    return above is not None
+def _is_in_noscript(element: LexborNode | None) -> bool:
+    while element is not None and element.tag != "noscript":
+        element = element.parent
+    return element is not None
 
 
 def _tidy(text: str) -> str:
@@ -128,11 +116,8 @@ class _Open:
     """An element that is being read."""
 
     tag: str
-    attributes: Mapping[str, str]
     style: Style
     dropped: bool
-    link: int
-    """Place in the list of links of the one that it is in; -1 if it is in none that is listed."""
     rest: LexborNode | None
     """The next node in it."""
 
@@ -143,7 +128,6 @@ class _Page:
     def __init__(self, sheet: CssSheet) -> None:
         self.sheet = sheet
         self.out: list[str] = []
-        self.links: list[tuple[list[str], str]] = []
         self.hidden, self.cut = False, ""
         self.unseen: list[LexborNode] = []
         """Hidden texts, and elements that show no text of their own."""
@@ -151,7 +135,7 @@ class _Page:
         self.breaks = 2  # line breaks at the end of what is out
 
     def read(self, root: LexborNode) -> None:
-        todo = [self.start(root, _Open("", {}, Style(), False, -1, None))]
+        todo = [self.start(root, _Open("", Style(), False, None))]
         while todo:
             node = todo[-1].rest
             if node is None:
@@ -175,7 +159,7 @@ class _Page:
         if dropped and tag not in _KEPT:
             self.unseen.append(node)
         inside = None if dropped and tag not in _KEPT else node.child
-        opened = _Open(tag, held, style, dropped, above.link, inside)
+        opened = _Open(tag, style, dropped, inside)
         if style.shown and not dropped:
             self.show(opened)
         return opened
@@ -208,12 +192,6 @@ class _Page:
                 self.out.append("- ")
         elif tag in ("td", "th") and not self.breaks:
             self.out.append("\t")
-        elif tag in ("a", "area") and len(self.links) < MAX_LINKS:
-            given = opened.attributes.get("href", "")
-            address = re.sub(r"[\t\r\n]", "", given).strip(" ")[:MAX_ADDRESS]
-            if _ADDRESS.fullmatch(address) and not smuggled(address):
-                opened.link = len(self.links)
-                self.links.append(([], printable(address)))
 
     def line_break(self, count: int) -> None:
         self.out.append("\n" * max(0, count - self.breaks))
@@ -234,8 +212,6 @@ class _Page:
         if text:
             self.out.append(text)
             self.breaks = 0
-            if inside.link >= 0:
-                self.links[inside.link][0].append(text)
 
     def end(self, opened: _Open) -> None:
         block = opened.tag in _BLOCKS or opened.style.block
@@ -244,9 +220,7 @@ class _Page:
 
 
 def _hints(tag: str, held: Mapping[str, str], above: Style) -> list[tuple[str, str]]:
-    """Return what a browser gives an element before any style sheet: attributes of old, and
-    `hidden`.
-    """
+    """Return what old attributes and `hidden` declare, before any style sheet."""
     hints = [("white-space", "pre")] if tag in ("pre", "listing", "xmp", "plaintext") else []
     if tag == "a" and "href" in held:
         red, green, blue, _ = above.link

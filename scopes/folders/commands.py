@@ -122,10 +122,7 @@ async def _started(argv: Sequence[str], folder: str, said: IO[bytes]) -> asyncio
 
 
 def _filled(word: str, fills: dict[str, str]) -> str:
-    """Return a word of the template with what it stands for.
-
-    What is put in is not looked at again.
-    """
+    """Return a word of the template, filled once."""
     if word in fills:
         return fills[word]
     return word.replace("{folder}", fills["{folder}"])

@@ -4,6 +4,8 @@ below the one before, and none of them may be a link.
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import hashlib
 import math
 import os
@@ -12,16 +14,19 @@ import stat
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from scopes.clean import unified
-from scopes.file_lock import lock_file
 from scopes.tool import ToolError, not_found
 
+T = TypeVar("T")
+P = ParamSpec("P")
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 LOOK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,7 +56,7 @@ class FileFound:
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """What stands in a folder, by its path."""
+    """A file, folder or link in a folder, by its path."""
 
     path: str
     kind: str
@@ -62,7 +67,7 @@ class FolderEntry:
 
 @dataclass
 class Look:
-    """How much of what stands in folders is looked at: what is scanned after that is left out."""
+    """A limit of a look at folders: what is scanned after that is left out."""
 
     room: int = MAX_ENTRIES
     """Entries that are left."""
@@ -99,10 +104,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a file may be called so here.
-
-    `.git`, however it is spelled, is no such name.
-    """
+    """Return whether a file may be called so here: not `.git`, however it is spelled."""
     if not name or name in (".", "..") or "\\" in name or "/" in name:
         return False
     if any(unicodedata.category(c) in _INVISIBLE for c in name):
@@ -166,8 +168,7 @@ class Folder:
 
     @contextmanager
     def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
-        """What is there now, and how to put these bytes in its place; nobody else of ours writes
-        in between."""
+        """Yield the file and what puts these bytes in its place; none of ours writes in between."""
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
             assert parent is not None
@@ -177,9 +178,7 @@ class Folder:
 
     @property
     def _beside(self) -> str:
-        """Return what a file is called, in its folder, until it is whole: one name for
-        each lock.
-        """
+        """Return the name of a file, in its folder, until it is whole: one for each lock."""
         return f".assistant-{hashlib.sha256(str(self.lock).encode()).hexdigest()[:12]}.tmp"
 
     def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
@@ -240,9 +239,7 @@ class Closed(ToolError):
 
 
 def _step(here: int, name: str, make: bool) -> int | None:
-    """Return the folder of this name in the open one, made where it is missing and
-    `make` says so.
-    """
+    """Return the folder of this name in the open one, made if `make` says so."""
     for _ in range(2):
         try:
             return os.open(name, DIRECTORY, dir_fd=here)
@@ -318,3 +315,48 @@ def not_a_file(path: str, kind: str) -> ToolError:
     if kind == "file":
         return Closed(f"{path} may not be read here.")
     return ToolError(f"{path} is no file that can be opened here.")
+
+
+PATIENCE_S = 20.0
+"""How long a lock is waited for."""
+LOOK_EVERY_S = 0.01
+
+
+class Busy(ToolError):
+    """A lock that others hold all the time."""
+
+
+THREADS: Final = ThreadPoolExecutor(8, "folders")
+"""Of their own: who waits for a lock in one is not to hold up anything else of the bot."""
+
+
+async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Run work that blocks and may wait for a lock; return its result."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(THREADS, partial(work, *args, **named))
+
+
+@contextmanager
+def lock_file(path: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Hold the lock of this file, made where it is missing. It blocks: not for the event loop.
+
+    Raises Busy where others hold it all the time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    until = time.monotonic() + patience_s
+    try:
+        while not _locked(opened):
+            if time.monotonic() > until:
+                raise Busy("Others are writing in this folder. Try again.")
+            time.sleep(LOOK_EVERY_S)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _locked(opened: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False

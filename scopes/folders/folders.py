@@ -16,11 +16,15 @@ from typing import Any
 import pygit2
 
 from scopes.effects import RUN_FOLDER
-from scopes.file_lock import lock_file
-from scopes.folders.folder import FileFound, FileTree, Folder, Look, digest_of, parts_of
-from scopes.folders.git import Branches, BranchFolder, GitCommit, Repository
+from scopes.folders.folder import FileFound, FileTree, Folder, Look, digest_of, lock_file, parts_of
+from scopes.folders.git import (
+    Branches,
+    BranchFolder,
+    Conflict,
+    GitCommit,
+    Repository,
+)
 from scopes.folders.git_push import Remote
-from scopes.folders.git_trees import Conflict, TreeChange
 from scopes.label import Label, Readers
 from scopes.tool import ToolContext, ToolError, not_found, only, open_to
 
@@ -43,7 +47,7 @@ class ProjectFolder:
 
 @dataclass(frozen=True, slots=True)
 class FolderPlace:
-    """Where one context works."""
+    """The folder that one context works in."""
 
     handle: str
     title: str
@@ -73,7 +77,7 @@ class FolderPlace:
 
 @dataclass(frozen=True)
 class Folders:
-    """What one run works with. Methods block, but `held`; they raise ToolError."""
+    """The folders of one run. Methods block, but `held`; they raise ToolError."""
 
     home: Path
     """Where the run keeps what it writes; made when it first writes."""
@@ -97,9 +101,7 @@ class Folders:
         return only("folder", [h for h in found if h != RUN_FOLDER] or found)
 
     def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> FolderPlace:
-        """Return where a context works: in the folder itself; in a git project on branches, once
-        it writes, or others of its run have committed.
-        """
+        """Return where a context works: in a git project on branches, once its run writes there."""
         project = self.projects.get(handle)
         if project is None:
             return self._run_place(handle, writes)
@@ -116,7 +118,7 @@ class Folders:
         if not self.log.is_branched(ctx.context, handle):
             if not writes:
                 return made(folder=project.folder)
-            found.begin()
+            _ = found.base  # where none can be, it says so now
             self.log.branch(ctx.context, handle)
         return made(folder=found, branches=branches)
 
@@ -142,24 +144,22 @@ class Folders:
 
     def version(self, ctx: ToolContext, place: FolderPlace, path: str, digest: str) -> str:
         """Return what tells this version of a file from the one that a context was shown first."""
-        first = self.log.first_seen(ctx.context, place.handle, path)
+        first = self.log.loaded().first.get((ctx.context, place.handle, path))
         return "" if first in (None, digest) else f"@{digest[:6]}"
 
     def write(self, ctx: ToolContext, place: FolderPlace, path: str, data: bytes) -> None:
-        """Replace a file, or make it; once for each call.
-
-        Raises ToolError where this context has not seen what it would replace.
-        """
+        """Replace a file that this context has seen, or make it; once for each call."""
         path = "/".join(parts_of(path))
         self._may_write(ctx, place, len(data))
         with place.folder.changing(path, data) as (found, put):
             here, after = found.digest if found else None, digest_of(data)
-            done = self.log.written(ctx.key)
+            log = self.log.loaded()
+            done = log.done.get(ctx.key)
             if here == after and (done or found):
                 self.log.saw(ctx.context, place.handle, path, after)
                 return
             begun = done is not None and here == done.before  # the process died before it was put
-            known = begun or here == self.log.last_seen(ctx.context, place.handle, path)
+            known = begun or here == log.seen.get((ctx.context, place.handle, path))
             if found and not known:
                 raise ToolError(f"{path} is there, and not as you read it. Read it first.")
             self._join(ctx, place)
@@ -173,7 +173,7 @@ class Folders:
                 raise
 
     def _may_write(self, ctx: ToolContext, place: FolderPlace, size: int) -> None:
-        if self.log.total() + size > self.max_total:
+        if self.log.loaded().size + size > self.max_total:
             raise ToolError(f"This request has written {self.max_total // MB} MB, which is all.")
         if place.project is None or ctx.requester is None or ctx.label.within(place.label):
             return
@@ -191,7 +191,7 @@ class Folders:
             raise ToolError(f"{place.title} is no git repository. Your files are written as is.")
         branches = Branches.of(self.home.name, ctx.context)
         try:
-            made = repository.commit(branches, message, TreeChange(ctx.key, ctx.requester))
+            made = repository.commit(branches, message, ctx.key, ctx.requester)
         except Conflict as error:
             raise ToolError(
                 f"{error} Your own changes stay on the branch {branches.draft}: say in your result "
@@ -201,11 +201,11 @@ class Folders:
         return made
 
     def label(self, place: FolderPlace) -> Label:
-        """Of all that stands there now; asked after reading, it holds of what was read."""
+        """Return the label of all that stands there now: ask it after reading."""
         return place.label if place.project else self._run_label()
 
     def _run_label(self) -> Label:
-        """Of the request's own folder: of all that was written there."""
+        """Return the label of the request's own folder: of all that was written there."""
         own = Label(True, sources=frozenset({RUN_FOLDER}))
         try:
             return own.join(Label.of(json.loads(self._label_file.read_bytes())))
@@ -256,7 +256,7 @@ class FolderLog:
     first: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """(context, handle, path) -> digest of what it was shown or wrote first."""
     done: dict[str, Wrote] = field(default_factory=dict)
-    """Key of a call -> what it wrote."""
+    """Key of a call -> what it wrote, in an earlier life, too."""
     size: int = 0
     """Bytes that were written."""
     branched: set[tuple[str, str]] = field(default_factory=set)
@@ -267,28 +267,10 @@ class FolderLog:
 
     def is_branched(self, context: str, handle: str) -> bool:
         """Return whether a context writes in a folder, or any has committed."""
-        self._load()
-        return not self.branched.isdisjoint({(context, handle), ("", handle)})
-
-    def last_seen(self, context: str, handle: str, path: str) -> str | None:
-        self._load()
-        return self.seen.get((context, handle, path))
-
-    def first_seen(self, context: str, handle: str, path: str) -> str | None:
-        self._load()
-        return self.first.get((context, handle, path))
-
-    def written(self, key: str) -> Wrote | None:
-        """Return what this call wrote in an earlier life."""
-        self._load()
-        return self.done.get(key)
-
-    def total(self) -> int:
-        self._load()
-        return self.size
+        return not self.loaded().branched.isdisjoint({(context, handle), ("", handle)})
 
     def saw(self, context: str, handle: str, path: str, digest: str) -> None:
-        if self.last_seen(context, handle, path) != digest:
+        if self.loaded().seen.get((context, handle, path)) != digest:
             self._append({"seen": [context, handle, path, digest]})
 
     def wrote(self, made: Wrote) -> None:
@@ -312,7 +294,7 @@ class FolderLog:
         finally:
             os.close(opened)
 
-    def _load(self) -> None:
+    def loaded(self) -> FolderLog:
         """Read what was added since; half a line, of a process that died, counts for nothing."""
         with self._lock:
             try:
@@ -320,7 +302,7 @@ class FolderLog:
                     file.seek(self._read)
                     added = file.read()
             except FileNotFoundError:
-                return
+                return self
             whole = added[: added.rfind(b"\n") + 1]
             self._read += len(whole)
             for line in whole.splitlines():
@@ -329,6 +311,7 @@ class FolderLog:
                 except ValueError:
                     continue
                 self._take(told)
+        return self
 
     def _take(self, told: Mapping[str, Any]) -> None:
         if "seen" in told:

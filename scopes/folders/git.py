@@ -10,19 +10,18 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from time import time
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import pygit2
-from pygit2.enums import ConfigLevel, RepositoryOpenFlag
+from pygit2.enums import ConfigLevel, FileMode, MergeFlag, RepositoryOpenFlag, SortMode
 
-from scopes.file_lock import lock_file
 from scopes.folders.folder import (
     KB,
     FileFound,
@@ -32,28 +31,9 @@ from scopes.folders.folder import (
     Put,
     file_parts,
     is_entry,
+    lock_file,
     not_a_file,
     parts_of,
-)
-from scopes.folders.git_trees import (
-    AUTHOR,
-    TreeChange,
-    call_of,
-    changed,
-    commit_at,
-    entry_at,
-    is_executable,
-    is_ours,
-    is_plain,
-    kind_of,
-    merged_trees,
-    message_of,
-    parent_of,
-    recent,
-    size_of,
-    tip_of,
-    tree_of,
-    with_file,
 )
 from scopes.tool import ToolError
 
@@ -109,14 +89,24 @@ MAX_SUBJECT = 200
 
 
 def apart() -> None:
-    """Let libgit2 read no settings of a user or of this machine, nor wait for a server for ever;
-    what it has written is on the disk.
-    """
+    """Let libgit2 read no settings, never wait for ever, and sync what it writes to disk."""
     pygit2.settings.enable_fsync_gitdir(True)
     for level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG):
         pygit2.settings.search_path[level] = ""
     pygit2.settings.server_connect_timeout = TIMEOUT_MS
     pygit2.settings.server_timeout = TIMEOUT_MS
+
+
+AUTHOR = ("workspace-assistant", "workspace-assistant@localhost")
+CALL, ASKED = "Assistant-Call", "Requested-by"
+"""Trailers: the call that made a commit, once; and who asked for it."""
+MAX_MESSAGE = 2_000
+LOOK_BACK = 1_000
+"""Commits among which one is looked for."""
+PLAIN = (FileMode.BLOB, FileMode.BLOB_EXECUTABLE)
+_TRAILER = re.compile(rf"^(?:{CALL}|{ASKED}):.*$", re.MULTILINE)
+_CALL = re.compile(rf"^{CALL}: (\S+)$", re.MULTILINE)
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Git:
@@ -189,7 +179,7 @@ class Repository:
         found = recent(repo, tip_of(repo, f"{HEADS}{Branches.of(run, '').run}"))
         return [str(each.id) for each in found if call_of(each).startswith(calls)][::-1]
 
-    def commit(self, branches: Branches, message: str, told: TreeChange) -> GitCommit:
+    def commit(self, branches: Branches, message: str, call: str, asker: str | None) -> GitCommit:
         """Put the draft of a context on the branch of its run; once for each call.
 
         What other contexts have committed there is merged with; the draft stays where both changed
@@ -198,10 +188,11 @@ class Repository:
         with lock_file(self.lock):
             repo, ref = self.open(), f"{HEADS}{branches.run}"
             tip = tip_of(repo, ref)
-            made = next((c for c in recent(repo, tip) if call_of(c) == told.call), None)
-            found = made or _land(repo, ref, draft_of(repo, branches), message, told)
+            made = next((c for c in recent(repo, tip) if call_of(c) == call), None)
+            text = message_of(message, call, asker)
+            found = made or _land(repo, ref, draft_of(repo, branches), text)
             draft = draft_of(repo, branches)
-            base = parent_of(draft) if draft else None
+            base = parent_of(draft)
             if draft and (base is None or base.id != found.id):  # else it is of later changes
                 _unlock(repo, f"{HEADS}{branches.draft}")
                 repo.references.delete(f"{HEADS}{branches.draft}")
@@ -227,15 +218,10 @@ def draft_of(repo: pygit2.Repository, branches: Branches) -> pygit2.Commit | Non
 
 
 def _land(
-    repo: pygit2.Repository,
-    ref: str,
-    draft: pygit2.Commit | None,
-    message: str,
-    told: TreeChange,
+    repo: pygit2.Repository, ref: str, draft: pygit2.Commit | None, text: str
 ) -> pygit2.Commit:
     """Return a new commit of a draft's change, on top of the branch `ref`."""
-    text = message_of(message, told)
-    base = parent_of(draft) if draft else None
+    base = parent_of(draft)
     top = tip_of(repo, ref) or base
     tree = draft and merged_trees(repo, tree_of(repo, base), draft.tree, tree_of(repo, top))
     if tree is None or tree == tree_of(repo, top).id:
@@ -276,15 +262,11 @@ class BranchFolder:
     @cached_property
     def _tree(self) -> pygit2.Tree:
         """As it stood when this folder was first looked at."""
-        return tree_of(self._repo, draft_of(self._repo, self.branches) or self._base)
-
-    def begin(self) -> None:
-        """Look where its first draft would begin. Raises ToolError where none can."""
-        _ = self._base
+        return tree_of(self._repo, draft_of(self._repo, self.branches) or self.base)
 
     @cached_property
-    def _base(self) -> pygit2.Commit | None:
-        """The commit that its next draft is of; None = there is none yet."""
+    def base(self) -> pygit2.Commit | None:
+        """The commit that its next draft is of; None = there is none yet. Raises ToolError."""
         run = tip_of(self._repo, f"{HEADS}{self.branches.run}")
         return run or tip_of(self._repo, self.repository.ref(self._repo))
 
@@ -299,7 +281,8 @@ class BranchFolder:
             raise not_a_file(path, kind_of(found))
         if size_of(self._repo, found) > self.max_bytes:
             raise ToolError(f"{path} is larger than {self.max_bytes // KB} kB and is not opened.")
-        return FileFound(found.data, 0o755 if is_executable(found) else 0o644)
+        runs = found.filemode == FileMode.BLOB_EXECUTABLE
+        return FileFound(found.data, 0o755 if runs else 0o644)
 
     def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
         names = parts_of(path)
@@ -321,14 +304,12 @@ class BranchFolder:
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.repository.lock):
             draft = draft_of(self._repo, self.branches)
-            tree = tree_of(self._repo, draft or self._base)
+            tree = tree_of(self._repo, draft or self.base)
             found = self._found(tree, names, path)
 
             def put() -> None:
-                base = parent_of(draft) if draft else self._base
-                blob = self._repo.create_blob(data)
-                made = with_file(self._repo, tree, names, blob)
-                self._draft(base, made)
+                made = with_file(self._repo, tree, names, self._repo.create_blob(data))
+                self._draft(parent_of(draft) if draft else self.base, made)
 
             yield found, put
 
@@ -340,3 +321,125 @@ class BranchFolder:
         made = _commit(self._repo, None, f"Change {paths[:MAX_SUBJECT]}\n", tree, base)
         _unlock(self._repo, f"{HEADS}{self.branches.draft}")
         self._repo.references.create(f"{HEADS}{self.branches.draft}", made, force=True)
+
+
+class Conflict(ToolError):
+    """Two changed the same lines of these paths."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(f"Others changed the same lines of {', '.join(paths)[:300]} meanwhile.")
+
+
+def tip_of(repo: pygit2.Repository, ref: str) -> pygit2.Commit | None:
+    """Return the last commit of a reference; None where it has none yet."""
+    try:
+        return repo.lookup_reference(ref).peel(pygit2.Commit)
+    except KeyError:
+        return None
+
+
+def commit_at(repo: pygit2.Repository, id: pygit2.Oid | str) -> pygit2.Commit:
+    """Raises ToolError where there is none."""
+    found = repo.get(id)
+    if not isinstance(found, pygit2.Commit):
+        raise ToolError(f"There is no commit {str(id)[:12]} here any more.")
+    return found
+
+
+def tree_of(repo: pygit2.Repository, commit: pygit2.Commit | None) -> pygit2.Tree:
+    if commit is not None:
+        return commit.tree
+    empty = repo[repo.TreeBuilder().write()]
+    assert isinstance(empty, pygit2.Tree)
+    return empty
+
+
+def parent_of(commit: pygit2.Commit | None) -> pygit2.Commit | None:
+    return commit.parents[0] if commit and commit.parents else None
+
+
+def recent(repo: pygit2.Repository, tip: pygit2.Commit | None) -> Iterator[pygit2.Commit]:
+    """Yield a commit and those before it, newest first."""
+    walker = repo.walk(tip.id, SortMode.TOPOLOGICAL) if tip else ()
+    yield from islice(walker, LOOK_BACK)
+
+
+def is_ours(commit: pygit2.Commit) -> bool:
+    return (commit.author.name, commit.author.email) == AUTHOR
+
+
+def call_of(commit: pygit2.Commit) -> str:
+    """Return the call that made it; empty for what others committed."""
+    found = _CALL.findall(commit.message)
+    return found[-1] if found and is_ours(commit) else ""
+
+
+def entry_at(tree: pygit2.Tree, names: Sequence[str]) -> Any:
+    """Return the file, link, folder or submodule at a path; None where there is none of them."""
+    try:
+        return tree["/".join(names)] if names else tree
+    except KeyError:
+        return None
+
+
+def kind_of(entry: Any) -> str:
+    """Return `file`, `folder`, `link` or `special`, as `FolderEntry.kind` says."""
+    if isinstance(entry, pygit2.Tree):
+        return "folder"
+    if is_plain(entry):
+        return "file"
+    return "link" if entry.filemode == FileMode.LINK else "special"
+
+
+def with_file(
+    repo: pygit2.Repository, tree: pygit2.Tree | None, names: Sequence[str], blob: pygit2.Oid
+) -> pygit2.Oid:
+    """Return the tree with this file in it, still a program if it was one. Raises ToolError."""
+    builder = repo.TreeBuilder(tree) if tree else repo.TreeBuilder()
+    name, *below = names
+    there = tree[name] if tree and name in tree else None
+    if not below:
+        mode = there.filemode if is_plain(there) else FileMode.BLOB
+        builder.insert(name, blob, mode)
+    elif there is None or isinstance(there, pygit2.Tree):
+        builder.insert(name, with_file(repo, there, below, blob), FileMode.TREE)
+    else:
+        raise ToolError(f"{name} is no folder. Choose another path.")
+    return builder.write()
+
+
+def changed(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
+    """Return paths that are not the same in two trees."""
+    deltas = old.diff_to_tree(new).deltas
+    found = {f.path for d in deltas for f in (d.old_file, d.new_file)}
+    return tuple(sorted(found))
+
+
+def message_of(message: str, call: str, asker: str | None) -> str:
+    """Return the text of a commit: what a model wrote of it, and under it what code knows."""
+    text = _UNPRINTABLE.sub(" ", _TRAILER.sub("", message)).strip()[:MAX_MESSAGE]
+    if not text:
+        raise ToolError("A commit needs a message.")
+    asked = f"{ASKED}: {asker}\n" if asker else ""
+    return f"{text}\n\n{asked}{CALL}: {call}\n"
+
+
+def merged_trees(
+    repo: pygit2.Repository, base: pygit2.Tree, mine: pygit2.Tree, theirs: pygit2.Tree
+) -> pygit2.Oid:
+    """Return the tree that has both changes. Raises ToolError that names what both changed."""
+    index = repo.merge_trees(base, mine, theirs, flags=MergeFlag(0))
+    if index.conflicts is not None:
+        raise Conflict(sorted({e.path for three in index.conflicts for e in three if e}))
+    return index.write_tree(repo)
+
+
+def is_plain(entry: Any) -> TypeGuard[pygit2.Blob]:
+    """Return whether it is a file: no link, no submodule, no folder."""
+    return isinstance(entry, pygit2.Blob) and entry.filemode in PLAIN
+
+
+def size_of(repo: pygit2.Repository, file: pygit2.Object) -> int:
+    """Return the bytes of a file, told without reading it: a small object may hold very much."""
+    size: int = repo.odb.read_header(file.id)[1]
+    return size

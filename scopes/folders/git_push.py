@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 import pygit2
 from pygit2.enums import CredentialType, DiffOption
 
-from scopes.file_lock import lock_file
-from scopes.folders.git import HEADS, Repository
-from scopes.folders.git_trees import (
+from scopes.folders.folder import lock_file
+from scopes.folders.git import (
+    HEADS,
     Conflict,
+    Repository,
     call_of,
     commit_at,
     merged_trees,
@@ -24,7 +25,7 @@ from scopes.folders.git_trees import (
     tip_of,
     tree_of,
 )
-from scopes.tool import ToolError, one_line
+from scopes.tool import ToolError, counted, one_line
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class GitPush:
 
 @dataclass(frozen=True)
 class Remote:
-    """Where a project's commits go. All methods block and raise ToolError."""
+    """The remote that a project's commits go to. All methods block and raise ToolError."""
 
     repository: Repository
     name: str
@@ -82,8 +83,7 @@ class Remote:
                     if not _is_in(repo, commit, there):
                         head, count = _on_top(repo, commit, head), count + 1
                 if head.id == there.id or self._sent(repo, head, branch):
-                    done = f"{count} commit{'s' if count != 1 else ''} pushed"
-                    return f"{done} to {branch} of {address}."
+                    return f"{counted(count, 'commit')} pushed to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
 
     def _fetched(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:
@@ -123,7 +123,7 @@ class Remote:
 
 
 class Answers(pygit2.RemoteCallbacks):
-    """What a remote is told and says."""
+    """Callbacks of a remote: the login, and its answer."""
 
     def __init__(self, token: str | None, host: str) -> None:
         super().__init__()
@@ -166,9 +166,7 @@ def _is_in(repo: pygit2.Repository, commit: pygit2.Commit, there: pygit2.Commit 
 
 
 def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit) -> pygit2.Commit:
-    """Return the commit with `head` below it: itself where that is so, else its change
-    made again.
-    """
+    """Return the commit if `head` is below it, else its change made again on top of it."""
     parent = parent_of(commit)
     if parent is not None and parent.id == head.id:
         return commit
@@ -186,7 +184,7 @@ def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit)
 def format_commits(
     repo: pygit2.Repository, commits: Sequence[pygit2.Commit], folder: str
 ) -> list[str]:
-    """Of each commit a heading, and below it its message and its changed lines.
+    """Return of each commit a heading, and below it its message and its changed lines.
 
     Where all of it has no room, each message and each file is shown to the same length, so that
     none is out of sight behind another, with how much is left out and where it stands.
@@ -213,7 +211,7 @@ def _whole(repo: pygit2.Repository, commit: pygit2.Commit) -> tuple[str, list[st
 
 
 def _files(repo: pygit2.Repository, commit: pygit2.Commit) -> Iterator[tuple[str, str]]:
-    """Of each file its path with how much it changes, and the changed lines.
+    """Yield of each file its path with how much it changes, and the changed lines.
 
     A `.gitattributes` is not asked which files are binary: a commit may bring one with it, and
     would hide its own text by it.

@@ -1,4 +1,4 @@
-"""What stands in a folder: listed by folder, read in pieces with ids, searched line by line."""
+"""Files of a folder: listed by folder, read in pieces with ids, searched line by line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FileHit:
 
 @dataclass
 class Hits:
-    """What a search found, and why it ended before all was looked at."""
+    """The hits of a search, and why it ended before all was looked at."""
 
     found: list[FileHit] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
@@ -70,16 +70,9 @@ class Hits:
     """Paths that may not be read here."""
     cut: str = ""
 
-    @property
-    def files(self) -> int:
-        return len(self.searched)
-
 
 def text_of(found: FileFound, path: str) -> str:
-    """Return the text of a file, its lines ended by line feeds.
-
-    Raises ToolError where it is none.
-    """
+    """Return the text of a file, with line feeds. Raises ToolError where it is none."""
     try:
         text = found.data.decode()
     except UnicodeDecodeError:
@@ -217,9 +210,7 @@ def listing(folder: FileTree, path: str) -> tuple[dict[str, list[str]], str, lis
 
 
 def _readable(entries: Iterable[FolderEntry], *more: str) -> list[str]:
-    """Return the paths of the files among entries, and of those of the kinds `more`, with a slash
-    behind.
-    """
+    """Return the paths of the files among entries, and of the kinds `more` with a slash."""
     kept = [e for e in entries if e.kind in ("file", *more) and not is_skipped(e.path)]
     return [f"{e.path}/" if e.kind == "folder" else e.path for e in kept]
 

@@ -1,10 +1,10 @@
-"""What opens a mailbox: a token that is renewed before it ends, once for all calls."""
+"""Credentials of a Google account: a token is renewed before it ends, once for all calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import httplib2  # type: ignore[import-untyped]
 from google.auth.exceptions import RefreshError, TransportError
 from google.oauth2 import service_account
 from google_auth_httplib2 import Request  # type: ignore[import-untyped]
+from pydantic import BaseModel, SecretStr, field_serializer
 
 from config.words import Text
 from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked
@@ -22,14 +23,18 @@ TOKEN_URI = "https://oauth2.googleapis.com/token"
 CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_client"})
 
 
-@dataclass(frozen=True, slots=True)
-class GoogleTokens:
-    """The tokens from Google since a user connected a mailbox."""
+class MailboxTokens(BaseModel, frozen=True):
+    """The OAuth tokens that open one mailbox."""
 
-    access: str = field(repr=False)
-    refresh: str = field(repr=False)
-    expires: datetime | None
-    """UTC; None = not known, and the access token is used until Google refuses it."""
+    access_token: SecretStr
+    refresh_token: SecretStr
+    expires_at: datetime | None = None
+    """End of the access token; None = not known."""
+    address: str = "a mailbox"
+
+    @field_serializer("access_token", "refresh_token", when_used="json")
+    def _plain(self, token: SecretStr) -> str:
+        return token.get_secret_value()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +73,7 @@ class GoogleAccess:
         self._revoked = False
 
     async def token(self, spent: str = "") -> str:
-        """Return a token to use; `spent` is one that Google has just refused.
-
-        Raises GoogleRevoked, or GoogleBusy when Google could not be asked.
-        """
+        """Return a token other than the refused one, `spent`. Raises GoogleRevoked, GoogleBusy."""
         async with self._renewal:  # one renewal for all calls that wait
             if self._revoked:
                 raise self.refused()
@@ -80,9 +82,7 @@ class GoogleAccess:
             return str(self._credentials.token)
 
     def refused(self) -> GoogleRevoked:
-        """Return what it means that Google refuses to renew a token, or one that it has
-        just given.
-        """
+        """Return the error for a token that Google refuses to renew, or has just given."""
         return GoogleRevoked(self._sentences.revoked, 401, "authError")
 
     def _refresh(self) -> None:
@@ -121,7 +121,7 @@ def token_credentials(token: str) -> GoogleAccess:
 
 
 def user_credentials(
-    tokens: GoogleTokens,
+    tokens: MailboxTokens,
     client_id: str,
     client_secret: str,
     oauth_endpoint: str | None = None,
@@ -133,12 +133,12 @@ def user_credentials(
     is nowhere stored: the refresh token stays the same.
     """
     inner = google.oauth2.credentials.Credentials(  # type: ignore[no-untyped-call]
-        tokens.access,
-        refresh_token=tokens.refresh,
+        tokens.access_token.get_secret_value(),
+        refresh_token=tokens.refresh_token.get_secret_value(),
         token_uri=_token_uri(oauth_endpoint),
         client_id=client_id,
         client_secret=client_secret,
-        expiry=tokens.expires and tokens.expires.astimezone(UTC).replace(tzinfo=None),
+        expiry=tokens.expires_at and tokens.expires_at.astimezone(UTC).replace(tzinfo=None),
     )
     return GoogleAccess(inner, USER, timeout_s, direct=oauth_endpoint is not None)
 
@@ -151,10 +151,7 @@ def delegated_credentials(
     scopes: Sequence[str] = (MODIFY,),
     sentences: Sentences = DELEGATED,
 ) -> GoogleAccess:
-    """Return a service account that acts for one user of its Google Workspace; None = as itself.
-
-    Raises GoogleError when the key file cannot be used.
-    """
+    """Return a service account as one user of its Workspace, or as itself. Raises GoogleError."""
     try:
         inner = service_account.Credentials.from_service_account_file(  # type: ignore[no-untyped-call]
             str(key_file), scopes=list(scopes), subject=address

@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -24,14 +24,16 @@ from yarl import URL
 
 from config.sections import GoogleSettings as Limits
 from scopes.google.auth import GoogleAccess
-from scopes.google.auth import token_credentials as token_credentials
 from scopes.google.errors import FAILURES, GoogleFault, GoogleUnsure, fault_of
-from scopes.google.errors import GoogleAbsent as GoogleAbsent
-from scopes.google.errors import GoogleBusy as GoogleBusy
-from scopes.google.errors import GoogleError as GoogleError
-from scopes.google.errors import GoogleRevoked as GoogleRevoked
 from scopes.tool import readable
 
+UNITS: Mapping[str, int] = {
+    "getProfile": 1, "threads.list": 10, "threads.get": 40, "threads.modify": 10,
+    "messages.get": 20, "messages.list": 5, "messages.send": 100, "messages.attachments.get": 5,
+    "history.list": 2, "labels.list": 1, "labels.create": 5, "drafts.list": 5, "drafts.create": 10,
+}  # fmt: skip
+"""Price of each method in Gmail's quota (developers.google.com/gmail/api/reference/quota; those of
+`get` are for projects made since May 2026). Other APIs have none."""
 WINDOW_S = 61.0
 """Google counts units a minute. The second more is for calls that reach it later than others."""
 
@@ -71,10 +73,7 @@ class Quota:
         self._held_until = max(self._held_until, self._clock() + seconds)
 
     def _wait(self, units: int) -> float:
-        """Return the seconds until the units are free, or until it is worth to look again.
-
-        0 = now.
-        """
+        """Return the seconds until the units are free, or it is worth to look again; 0 = now."""
         now = self._clock()
         while self._given and self._given[0][0] <= now:
             self._used -= self._given.popleft()[1]
@@ -134,13 +133,14 @@ class GoogleClient:
             )
         return self._services[name]
 
-    async def call(self, request: Any, units: int, *, repeat: bool = True) -> dict[str, Any]:
-        """Return the answer to a request; `units` is its price in Gmail's quota.
+    async def call(self, request: Any, *, repeat: bool = True) -> dict[str, Any]:
+        """Return the answer to a request.
 
         `repeat` False: it is not sent again where it may have been done, but raises GoogleUnsure.
         Raises GoogleAbsent, GoogleRevoked, GoogleBusy, or GoogleError for any other refusal.
         """
         attempt, spent = 1, ""
+        units = UNITS.get(request.methodId.removeprefix("gmail.users."), 0)
         while True:
             token = ""
             try:
@@ -208,9 +208,7 @@ class GoogleClient:
 
 
 def _pause(fault: GoogleFault, attempt: int) -> float:
-    """Return the seconds before the next attempt: what Google asks, up to the cap, or backoff with
-    jitter.
-    """
+    """Return the seconds before the next attempt: as Google asks, or backoff with jitter."""
     if fault.wait is not None:
         return min(fault.wait, RETRY_AFTER_CAP_S) + random.uniform(0.0, 0.5)
     return min(BACKOFF_CAP_S, 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)

@@ -1,4 +1,4 @@
-"""What goes wrong between us and Google, in the sentences of `google.*`, and what to try again."""
+"""Errors between us and Google, in the sentences of `google.*`, and which calls to try again."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def fault_of(error: Exception, method: str) -> GoogleFault:
 
 def _refusal(error: HttpError, method: str) -> GoogleFault:
     code, inner = int(error.resp.status), _error_in(error.content)
-    reasons = list(dict.fromkeys(_reasons(inner)))
+    reasons = list(dict.fromkeys(reasons_in(inner)))
     keys, reason = {_key(r) for r in reasons}, reasons[0] if reasons else ""
     said = f"{method}, {code} {reason}".rstrip()
     if code == 429 or (code == 403 and keys & RATE) or "dailylimitexceeded" in keys:
@@ -165,7 +165,7 @@ def _error_in(content: bytes) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
-def _reasons(inner: dict[str, Any]) -> Iterator[str]:
+def reasons_in(inner: dict[str, Any]) -> Iterator[str]:
     """Google's words for why, the most telling first; only what looks like a word of an API."""
     for key in ("errors", "details"):
         entries = inner.get(key)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from scopes.documents.text import DocumentText
+from scopes.cache import Cache
 from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail_compose import (
@@ -33,29 +33,21 @@ from scopes.google.gmail_threads import (
 )
 from scopes.mail import Changes, MailLabel, MailMessage, MailThread, ThreadRef
 from scopes.programs import WorkerDied, WorkerProcess
-from scopes.tool import has_failed
 
 ME = "me"
 """The mailbox of whoever the token is from."""
 PAGE = 500
 """Objects asked for in one call of a paged method."""
-UNITS: Mapping[str, int] = {
-    "profile": 1, "threads.list": 10, "threads.get": 40, "threads.modify": 10, "messages.get": 20,
-    "messages.list": 5, "messages.send": 100, "attachment": 5, "history": 2, "labels.list": 1,
-    "labels.create": 5, "drafts.list": 5, "drafts.create": 10,
-}  # fmt: skip
-"""What calls cost in Gmail's quota (developers.google.com/gmail/api/reference/quota; the prices of
-`get` are those for projects made since May 2026)."""
 
 
 async def pages(
-    google: GoogleClient, method: Callable[..., Any], units: int, asked: Mapping[str, Any]
+    google: GoogleClient, method: Callable[..., Any], asked: Mapping[str, Any]
 ) -> AsyncIterator[Mapping[str, Any]]:
     """Yield every page of a paged method."""
     token, seen = "", {""}
     while True:
         more = {"pageToken": token} if token else {}
-        page = await google.call(method(userId=ME, **asked, **more), units)
+        page = await google.call(method(userId=ME, **asked, **more))
         yield page
         token = str(page.get("nextPageToken") or "")
         if token in seen:
@@ -78,8 +70,8 @@ def _bears(message: Mapping[str, Any], mail: Composed) -> bool:
 
 READER = WorkerProcess("scopes.google.mail_text", seconds=5.0)
 """Reads the mails of this process: what strangers wrote is parsed in no other one."""
-MOST_KEPT = 100
-"""Threads that stay in memory."""
+MOST_KEPT, MOST_DOCUMENTS = 100, 8
+"""Threads, and texts of attached files, that stay in memory."""
 
 
 class HistoryTooOld(Exception):
@@ -99,9 +91,13 @@ class Gmail:
         self._get_thread: Any = self._users.threads().get  # the library makes its methods anew
         self._address = ""
         self._labels: list[MailLabel] | None = None
-        self._threads: OrderedDict[str, asyncio.Task[MailThread]] = OrderedDict()
-        self.documents: OrderedDict[str, DocumentText] = OrderedDict()
+        self._threads = Cache(most=MOST_KEPT)
+        self.documents = Cache(most=MOST_DOCUMENTS)
         """Texts of the attachments that were read last, by item id."""
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self.google.aclose()
 
     async def address(self) -> str:
         """Return the mailbox's own address."""
@@ -119,7 +115,7 @@ class Gmail:
         asked |= {"q": query} if query else {}
         found: dict[str, ThreadRef] = {}
         listing = self._users.threads().list
-        async for page in pages(self.google, listing, UNITS["threads.list"], asked):
+        async for page in pages(self.google, listing, asked):
             refs = map(_ref, page.get("threads") or ())
             found |= {ref.id: ref for ref in refs if ref.id not in found}
             if limit is not None and len(found) >= limit:
@@ -128,17 +124,11 @@ class Gmail:
 
     async def thread(self, id: str) -> MailThread:
         """Return the whole thread. Raises GoogleAbsent. What was read once is not fetched again."""
-        task = self._threads.get(id)
-        if task is None or has_failed(task):
-            task = self._threads[id] = asyncio.ensure_future(self._thread(id))
-            while len(self._threads) > MOST_KEPT:
-                self._threads.popitem(last=False)
-        self._threads.move_to_end(id)
-        return await asyncio.shield(task)
+        return await self._threads.get((id,), lambda: self._thread(id))
 
     async def _thread(self, id: str) -> MailThread:
         request = self._get_thread(userId=ME, id=id, format="full")
-        resource = await self.google.call(request, UNITS["threads.get"])
+        resource = await self.google.call(request)
         messages = [each for each in resource.get("messages") or () if isinstance(each, Mapping)]
         if not messages:
             raise GoogleAbsent("There is no message in this thread any more.", 404)
@@ -154,28 +144,23 @@ class Gmail:
 
     async def _texts(self, message: Mapping[str, Any]) -> Mapping[str, bytes]:
         """Return what Gmail keeps apart of a message's text, by attachment id."""
-        ids = apart(message)
-        texts = await asyncio.gather(*(self._text(str(message.get("id")), id) for id in ids))
-        return {id: text for id, text in zip(ids, texts, strict=True) if text is not None}
+        found: dict[str, bytes] = {}
 
-    async def _text(self, message: str, id: str) -> bytes | None:
-        """Return a text that Gmail keeps apart; None where it is gone."""
-        try:
-            return await self.attachment(message, id)
-        except (GoogleAbsent, ValueError):
-            return None
+        async def fetch(id: str) -> None:
+            with suppress(GoogleAbsent, ValueError):  # it is gone
+                found[id] = await self.attachment(str(message.get("id")), id)
+
+        await asyncio.gather(*map(fetch, apart(message)))
+        return found
 
     async def attachment(self, message: str, key: str) -> bytes:
-        """Return the content of what is attached to a message, by its `Attachment.key`.
-
-        Raises GoogleAbsent, and ValueError for an answer that makes no sense.
-        """
+        """Return what is attached, by its `Attachment.key`. Raises GoogleAbsent, ValueError."""
         if key.startswith(IN_MESSAGE):
             whole = self._users.messages().get(userId=ME, id=message, format="full")
-            resource = await self.google.call(whole, UNITS["messages.get"])
+            resource = await self.google.call(whole)
             return content_of(resource, key.removeprefix(IN_MESSAGE))
         request = self._users.messages().attachments().get(userId=ME, messageId=message, id=key)
-        found = await self.google.call(request, UNITS["attachment"])
+        found = await self.google.call(request)
         return bytes_of(str(found.get("data") or ""))
 
     async def changes(self, since: str) -> Changes:
@@ -188,7 +173,7 @@ class Gmail:
         threads, reached = dict[str, None](), since
         listing = self._users.history().list
         try:
-            async for page in pages(self.google, listing, UNITS["history"], asked):
+            async for page in pages(self.google, listing, asked):
                 reached = str(page.get("historyId") or reached)
                 for record in page.get("history") or ():
                     for added in record.get("messagesAdded") or ():
@@ -201,7 +186,7 @@ class Gmail:
         """Return all labels, the system's as well."""
         if self._labels is None:
             request = self._users.labels().list(userId=ME)
-            found = (await self.google.call(request, UNITS["labels.list"])).get("labels") or ()
+            found = (await self.google.call(request)).get("labels") or ()
             self._labels = [
                 MailLabel(str(e["id"]), str(e["name"]), e.get("type") == "user") for e in found
             ]
@@ -218,8 +203,8 @@ class Gmail:
         if not any(body.values()):
             return
         request = self._users.threads().modify(userId=ME, id=thread, body=body)
-        await self.google.call(request, UNITS["threads.modify"])
-        self._threads.pop(thread, None)
+        await self.google.call(request)
+        self._threads.forget(thread)
 
     async def _known(self, name: str) -> str:
         """Return the id of a label; Gmail takes names that differ in case alone for the same."""
@@ -233,7 +218,7 @@ class Gmail:
         request = self._users.labels().create(userId=ME, body=body)
         self._labels = None
         try:
-            return str((await self.google.call(request, UNITS["labels.create"]))["id"])
+            return str((await self.google.call(request))["id"])
         except GoogleError as error:
             if error.code == 409 and (id := await self._known(name)):
                 return id
@@ -251,8 +236,8 @@ class Gmail:
         message = {"threadId": thread.id, "raw": mail.raw}
         request = self._users.drafts().create(userId=ME, body={"message": message})
         look = partial(self._drafted, thread.id, mail)
-        made = await self._once(request, UNITS["drafts.create"], look)
-        self._threads.pop(thread.id, None)
+        made = await self._once(request, look)
+        self._threads.forget(thread.id)
         return made
 
     async def send(
@@ -261,7 +246,6 @@ class Gmail:
         subject: str,
         body: str,
         key: str,
-        thread: MailThread | None = None,
         report: DeliveryReport | None = None,
     ) -> str:
         """Send a mail to these addresses, once for each key; the id of the message.
@@ -269,18 +253,17 @@ class Gmail:
         Raises NoRecipient, and GoogleUnsure where it is not known whether it was sent.
         """
         own = await self.address()
-        mail = compose(own, to, subject, body, key, thread.last if thread else None, report)
-        message = {"raw": mail.raw, **({"threadId": thread.id} if thread else {})}
-        request = self._users.messages().send(userId=ME, body=message)
-        return await self._once(request, UNITS["messages.send"], partial(self._sent, mail))
+        mail = compose(own, to, subject, body, key, report=report)
+        request = self._users.messages().send(userId=ME, body={"raw": mail.raw})
+        return await self._once(request, partial(self._sent, mail))
 
-    async def _once(self, request: Any, units: int, look: Callable[[], Awaitable[str]]) -> str:
+    async def _once(self, request: Any, look: Callable[[], Awaitable[str]]) -> str:
         """Do it unless it was done, by this process or one before it."""
         for attempt in range(1, ATTEMPTS + 1):
             if found := await look():
                 return found
             try:
-                return str((await self.google.call(request, units, repeat=False))["id"])
+                return str((await self.google.call(request, repeat=False))["id"])
             except GoogleUnsure as error:
                 if not error.code or attempt == ATTEMPTS:  # it may yet be done
                     if found := await look():
@@ -289,22 +272,18 @@ class Gmail:
         raise AssertionError("unreachable")
 
     async def _drafted(self, thread: str, mail: Composed) -> str:
-        """Return the id of the draft that bears the mark, or of the message where it was sent by
-        now.
-        """
+        """Return the id of the draft that bears the mark, or of the message if it was sent."""
         request = self._users.threads().get(
             userId=ME, id=thread, format="metadata", metadataHeaders=[MARK]
         )
-        found = await self.google.call(request, UNITS["threads.get"])
+        found = await self.google.call(request)
         marked = [str(m["id"]) for m in found.get("messages") or () if _bears(m, mail)]
         if not marked and mail.answers:
             return ""
         listing = self._users.drafts().list
         drafts = {
             str((each.get("message") or {}).get("id")): str(each["id"])
-            async for page in pages(
-                self.google, listing, UNITS["drafts.list"], {"maxResults": PAGE}
-            )
+            async for page in pages(self.google, listing, {"maxResults": PAGE})
             for each in page.get("drafts") or ()
         }
         if not marked:  # what names no message of the thread stands in one of its own
@@ -321,7 +300,7 @@ class Gmail:
         seen: set[str] = set()
         for search in searches:
             request = self._users.messages().list(userId=ME, maxResults=LAST, **search)
-            listed = (await self.google.call(request, UNITS["messages.list"])).get("messages") or ()
+            listed = (await self.google.call(request)).get("messages") or ()
             new = [id for each in listed if (id := str(each["id"])) not in seen]
             if id := next(filter(None, await self._all_marked(new, mail)), ""):
                 return id
@@ -336,13 +315,13 @@ class Gmail:
             userId=ME, id=id, format="metadata", metadataHeaders=[MARK]
         )
         try:
-            found = await self.google.call(request, UNITS["messages.get"])
+            found = await self.google.call(request)
         except GoogleAbsent:
             return ""
         return id if _bears(found, mail) else ""
 
     async def _profile(self) -> Mapping[str, Any]:
-        found = await self.google.call(self._users.getProfile(userId=ME), UNITS["profile"])
+        found = await self.google.call(self._users.getProfile(userId=ME))
         self._address = str(found["emailAddress"])
         return found
 

@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 
-from scopes.extraction.characters import line
+from scopes.clean import line
 from scopes.mail import MailMessage, MailThread
 from scopes.tool import readable
 
@@ -122,9 +122,7 @@ def mark_of(sender: str, key: str) -> str:
 
 
 def _references(message: MailMessage) -> list[str]:
-    """Return the ids of the messages that a reply answers, as it has to name them (RFC
-    5322, 3.6.4).
-    """
+    """Return the ids of messages that a reply has to name (RFC 5322, 3.6.4)."""
     found = _ID.findall(message.headers.get("references", ""))
     own = _ID.findall(message.headers.get("message-id", ""))[:1]
     before = list(dict.fromkeys([*found, *own]))

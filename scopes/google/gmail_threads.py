@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from scopes.extraction.characters import line
+from scopes.clean import line
 from scopes.mail import (
     ELSEWHERE,
     MAX_BODY,
@@ -83,7 +83,7 @@ class _Heard:
             self.places[hash(tuple(self.words[at : at + RUN]))] = at
 
     def runs(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """From and to where `words` repeat what was said, longest first from each start on."""
+        """Yield from and to where `words` repeat what was said, longest first from each start."""
         at = 0
         while at + RUN <= len(words):
             length = self.length(words, at)
@@ -108,9 +108,7 @@ def _from(words: Sequence[str], at: int) -> Iterator[str]:
 
 
 def without_repeats(bodies: Sequence[str]) -> list[str]:
-    """Return the texts of one thread's messages, oldest first, without what they quote of each
-    other.
-    """
+    """Return the texts of a thread's messages, oldest first, without what they quote of others."""
     heard, left = _Heard(), []
     for body in bodies:
         lines = list(_lines(body[:MAX_LOOKED_AT]))
@@ -132,10 +130,7 @@ def _lines(body: str) -> Iterator[_Line]:
 
 
 def _heads(text: str) -> bool:
-    """Return whether it is the line above a quotation.
-
-    Most lines are told apart without the pattern.
-    """
+    """Return whether it is the line above a quotation; the pattern is asked last."""
     may = ":" in text or "\uff1a" in text or text.startswith(("-", "_"))
     return may and _HEADER.search(text) is not None
 
@@ -197,7 +192,7 @@ MAX_APART = 8
 """Texts of one message that are fetched from where Gmail keeps them apart."""
 MAX_HEADERS, MAX_HEADER = 500, 4_000
 """Headers of one part, and characters of one."""
-EMPTY = MailText("", "", (), (), None, "", (), (), (), "")
+EMPTY = MailText("", "", (), (), "", (), (), "")
 NEVER = datetime.min.replace(tzinfo=UTC)
 TOO_MUCH = f"takes too much to read: {ELSEWHERE}"
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -241,9 +236,7 @@ def content_of(resource: Json, id: str) -> bytes:
 
 
 def _is_text(payload: Json) -> bool:
-    """Return whether it is read: an attached text is listed only, an invitation is read in any
-    case.
-    """
+    """Return whether it is read: an attached text is not, an invitation always."""
     kind = str(payload.get("mimeType") or "").lower()
     if kind not in ("text/plain", "text/html"):
         return kind == "text/calendar"

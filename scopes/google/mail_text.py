@@ -10,20 +10,16 @@ from __future__ import annotations
 import base64
 import codecs
 import json
-import logging
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from email.message import Message
-from email.utils import getaddresses, parsedate_to_datetime
+from email.utils import getaddresses
 from itertools import islice
 from typing import Any
 
-from scopes.clean import printable, unified
-from scopes.confinement import confined
-from scopes.extraction.characters import decoded, line, smuggled
+from scopes.clean import decoded, line, printable, smuggled, unified
+from scopes.confinement import serve_confined
 from scopes.extraction.invite import invitation
 from scopes.extraction.visible import visible_text
 from scopes.google.gmail_threads import (
@@ -36,7 +32,6 @@ from scopes.google.gmail_threads import (
     unread_message,
 )
 from scopes.mail import MAX_BODY, MAX_DEPTH, MAX_PARTS, Attachment, MailMessage, MailText
-from scopes.programs import limit, serve
 from scopes.tool import readable
 
 Json = Mapping[str, Any]
@@ -93,9 +88,7 @@ class MailPart:
         return (part_of(each, self.fetched) for each in self.inside)
 
     def message(self) -> MailPart:
-        """Return what it carries: Gmail gives the inner message as its one part, or that one's
-        parts.
-        """
+        """Return the message in it, which Gmail gives as its one part, or as that one's parts."""
         if len(self.inside) == 1:
             return part_of(self.inside[0], self.fetched)
         return replace(self, kind="multipart/mixed" if self.inside else "text/plain")
@@ -171,21 +164,12 @@ def people_in(value: str) -> tuple[str, ...]:
     return tuple(each for each in people if each)
 
 
-def date_in(value: str) -> datetime | None:
-    """Return the time of a Date header in UTC; None where it cannot be read."""
-    try:
-        found = parsedate_to_datetime(value)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-
-
 HIDDEN = "has hidden text"
 DIFFER = "plain and HTML differ"
 MIN_RUN = 6
 """So many words in a row that only one part says make the parts differ."""
 MAX_COMPARED = 100_000  # words
-MAX_LISTED = 200  # links, or people in one field
+MAX_LISTED = 200  # people in one field
 MAX_INVITE = 100_000  # bytes
 NOT_FETCHED = "A long text in it could not be fetched and was left out."
 ENCRYPTED, SIGNED, PGP = "encrypted (S/MIME)", "signed and opaque (S/MIME)", "encrypted (PGP)"
@@ -207,11 +191,9 @@ def reduce_part(part: MailPart) -> MailText:
         sender=sender_of(part),
         to=people_in(part.raw("to")),
         cc=people_in(part.raw("cc")),
-        date=date_in(part.raw("date")),
         body=body.strip(),
         flags=tuple(sorted(reading.flags)),
         attachments=tuple(reading.attachments),
-        links=tuple(dict.fromkeys(reading.links))[:MAX_LISTED],
         cut=" ".join(dict.fromkeys(reading.cuts)),
         unread=tuple(dict.fromkeys(reading.unread)),
     )
@@ -223,7 +205,6 @@ class _Text:
 
     plain: list[str] = field(default_factory=list)
     html: list[str] = field(default_factory=list)
-    links: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -232,7 +213,6 @@ class _Reading:
 
     flags: set[str] = field(default_factory=set)
     attachments: list[Attachment] = field(default_factory=list)
-    links: list[tuple[str, str]] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     invites: list[str] = field(default_factory=list)
@@ -354,29 +334,20 @@ class _Reading:
             if visible.cut:
                 self.leave_out(visible.cut, LONG)
             said.html.append(visible.text)
-            said.links += visible.links
         else:
             assert isinstance(text, str)
             self.flags |= {HIDDEN} if smuggled(text) else set()
             said.plain.append(printable(text).strip("\n"))
 
     def chosen(self, said: _Text) -> list[str]:
-        """Return the plain text.
-
-        Where the HTML says something else, that, for people are shown it.
-        """
+        """Return the plain text, or the HTML's if that differs: people are shown it."""
         plain, html = "\n\n".join(said.plain), "\n\n".join(said.html)
         if not said.plain or not said.html:
-            self.links += said.links
             return [text for text in (plain or html,) if text.strip()]
         if not differ(plain, html):
-            self.links += said.links
             return [plain] if plain.strip() else []
         self.flags.add(DIFFER)
-        if not html.strip():
-            return [plain]
-        self.links += said.links
-        return [html]
+        return [html if html.strip() else plain]
 
 
 def _closed(part: MailPart) -> str:
@@ -409,9 +380,7 @@ def _terms(text: str) -> list[str]:
 
 
 def _says_more(one: list[str], two: list[str]) -> bool:
-    """Return whether so many words of `one` in a row are in no three words that `two`
-    has as well.
-    """
+    """Return whether `one` has MIN_RUN words in a row of which `two` has no three in a row."""
     known = set(zip(two, two[1:], two[2:], strict=False))
     found = [three in known for three in zip(one, one[1:], one[2:], strict=False)]
     run = 0
@@ -422,8 +391,8 @@ def _says_more(one: list[str], two: list[str]) -> bool:
     return False
 
 
-MAX_MEMORY, MAX_CPU_S = 512 << 20, 3
-"""Bytes of the program, and seconds of computing for one mail."""
+MAX_CPU_S = 3
+"""Seconds of computing for one mail."""
 NO_SENSE = "what Gmail gave makes no sense"
 NO_CONTENT = "Gmail gave it without its content"
 
@@ -451,22 +420,16 @@ def _read(resource: Json, fetched: Mapping[str, bytes]) -> MailMessage:
         text=text,
         headers={name.lower(): part.header(name) for name in reversed(part.headers.keys())},
         labels=frozenset(map(str, resource.get("labelIds") or ())),
-        size=int(resource.get("sizeEstimate") or 0),
         fault=text.fault,
     )
 
 
 def reply(request: bytes) -> bytes:
     """Read the message of a request; return it as JSON."""
-    limit(seconds=MAX_CPU_S)
     resource, coded = json.loads(request)
     texts = {id: base64.b64decode(text) for id, text in coded.items()}
     return MESSAGE.dump_json(message_of(resource, texts))
 
 
 def main() -> None:
-    limit(memory=MAX_MEMORY, file_bytes=0)
-    confined()
-    logging.disable()
-    warnings.simplefilter("ignore")
-    serve(reply)
+    serve_confined(reply, MAX_CPU_S)

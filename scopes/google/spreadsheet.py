@@ -108,10 +108,7 @@ class Spreadsheet:
         return any(_value(each).endswith(digest) for each in await self._marks(unsure))
 
     async def _marks(self, unsure: GoogleUnsure | None) -> list[Mapping[str, Any]]:
-        """Return the marks of rows.
-
-        Where they cannot be read after an unsure end, that is what counts.
-        """
+        """Return the marks of rows. Raises `unsure` if they cannot be read after such an end."""
         lookup = {"developerMetadataLookup": {"metadataKey": MARK}}
         body = {"dataFilters": [lookup]}
         request = self._sheets.developerMetadata().search(spreadsheetId=self.id, body=body)
@@ -123,7 +120,7 @@ class Spreadsheet:
 
     async def _call(self, request: Any, *, repeat: bool = True) -> dict[str, Any]:
         try:
-            return await self.google.call(request, 0, repeat=repeat)
+            return await self.google.call(request, repeat=repeat)
         except GoogleAbsent as error:
             text = "There is no spreadsheet of this id: fix it in data.sheets."
             raise GoogleAbsent(text, error.code, error.reason) from error

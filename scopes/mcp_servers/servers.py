@@ -53,6 +53,7 @@ that is worth telling."""
 MAX_SCHEMA = 50_000
 """Characters that are kept of a description, and of a schema."""
 MAX_NAME = 128
+"""Characters of a tool's name, as the protocol allows."""
 CLOSED = "Connection closed"
 """What the SDK itself says where it is; a server may use the same code for what it likes."""
 
@@ -78,14 +79,6 @@ class ServerAnswer:
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Kind -> how many pieces of it are no text: images, sound, links."""
     failed: bool = False
-
-
-def is_name(name: str) -> bool:
-    """Return whether a tool may be called so.
-
-    The protocol allows 128 letters, digits and few signs.
-    """
-    return 0 < len(name) <= MAX_NAME and name.isprintable()
 
 
 def offer_of(tool: types.Tool) -> Offer:
@@ -172,9 +165,7 @@ class Connection:
         self._wanted.set()
 
     def patience_s(self) -> float:
-        """Return the seconds that are worth waiting for it: more while it starts for
-        the first time.
-        """
+        """Return the seconds to wait for it: more while it starts for the first time."""
         started = self._clock() - self._began
         return PATIENCE_S if self.trouble or self._client else max(PATIENCE_S, START_S - started)
 
@@ -320,8 +311,9 @@ class Connection:
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
-            for tool in filter(lambda tool: is_name(tool.name), page.tools):
-                found.setdefault(tool.name, offer_of(tool))
+            for tool in page.tools:
+                if 0 < len(tool.name) <= MAX_NAME and tool.name.isprintable():
+                    found.setdefault(tool.name, offer_of(tool))
             cursor = page.next_cursor
             if not cursor or len(found) >= MAX_LISTED:
                 break

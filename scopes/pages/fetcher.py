@@ -44,9 +44,7 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 def _gunzipped(packed: bytes, room: int) -> bytes:
-    """Return at most so many bytes of what is packed; the end of it, or padding, may be missing or
-    broken.
-    """
+    """Return at most `room` bytes of what is packed, even if its end is missing or broken."""
     found = bytearray()
     try:
         with gzip.GzipFile(fileobj=BytesIO(packed)) as file:
@@ -88,22 +86,20 @@ class Blocked(OSError):
     """A name that leads to where nobody outside could go."""
 
 
-@cache
-def _threads() -> ThreadPoolExecutor:
-    """Of their own: a look-up cannot be stopped, and slow ones are not to hold up anything else."""
-    return ThreadPoolExecutor(MAX_CONNECTIONS, "names")
+THREADS: Final = ThreadPoolExecutor(MAX_CONNECTIONS, "names")
+"""Of their own: a look-up cannot be stopped, and slow ones are not to hold up anything else."""
 
 
 async def look_up(host: str, port: int) -> Sequence[Place]:
     """Return the addresses of a host by the resolver of this machine."""
     loop, ask = asyncio.get_running_loop(), partial(socket.getaddrinfo, type=socket.SOCK_STREAM)
-    found = await loop.run_in_executor(_threads(), ask, host, port)
+    found = await loop.run_in_executor(THREADS, ask, host, port)
     return [(str(address[0]), int(address[1])) for *_, address in found]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchReach:
-    """Where a connection may lead."""
+    """The addresses that a connection may lead to."""
 
     look_up: LookUp = look_up
     opened: tuple[str, ...] = ()

@@ -23,9 +23,7 @@ HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_here(url: str) -> bool:
-    """Return whether it leads to this machine: no proxy that the environment names lies
-    on the way.
-    """
+    """Return whether it leads to this machine, to which no proxy of the environment leads."""
     return urlsplit(url).hostname in HERE
 
 
@@ -44,9 +42,7 @@ def is_public(host: str) -> bool:
 
 
 def is_plain(url: str) -> bool:
-    """Return an address that a browser's user could mean: no login, no other port, a
-    public host.
-    """
+    """Return whether a user could mean this address: no login, no other port, a public host."""
     try:
         parts = urlsplit(url)
         port = parts.port

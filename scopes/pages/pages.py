@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
+from mimetypes import types_map
+from typing import Final
 from urllib.parse import urldefrag, urlsplit
 
 from protego import Protego
 
+from scopes.cache import Cache, Clock
+from scopes.documents.text import DocumentRefused, PageText, ask_reader
 from scopes.pages.fetcher import AGENT, Fetcher, FetchReach, NotFetched
-from scopes.pages.text import PageReader, PageText, PageUnreadable, kind_of
+from scopes.programs import WorkerProcess
 
 MAX_BYTES = 500_000
 """A longer file is read as far as this (RFC 9309, 2.5)."""
@@ -24,21 +26,17 @@ MAX_HOSTS = 100
 class Robots:
     """The rules of the hosts that were asked lately."""
 
-    def __init__(self, fetcher: Fetcher, clock: Callable[[], float] = time.monotonic) -> None:
-        self._fetcher, self._clock = fetcher, clock
-        self._kept: OrderedDict[str, tuple[float, Protego | str]] = OrderedDict()
+    def __init__(self, fetcher: Fetcher, clock: Clock = time.monotonic) -> None:
+        self._fetcher, self._kept = fetcher, Cache(KEPT_S, clock, MAX_HOSTS)
 
     async def check(self, url: str) -> None:
         """Raise NotFetched if the host of this address does not allow it, or cannot say."""
         parts = urlsplit(url)
         site = f"{parts.scheme}://{parts.netloc.lower()}"
-        until, rules = self._kept.get(site, (0.0, ""))
-        if self._clock() >= until:
+        rules = self._kept.known(site)
+        if rules is None:
             rules = await self._ask(site)
-            until = self._clock() + (FAILED_S if isinstance(rules, str) else KEPT_S)
-            self._kept[site] = until, rules
-            if len(self._kept) > MAX_HOSTS:
-                self._kept.popitem(last=False)
+            self._kept.put((site,), rules, FAILED_S if isinstance(rules, str) else KEPT_S)
         if isinstance(rules, str):
             raise NotFetched(rules)
         if not rules.can_fetch(url, AGENT):
@@ -56,11 +54,47 @@ class Robots:
         return await asyncio.to_thread(Protego.parse, text.removeprefix("\ufeff"))
 
 
+PAGE_S = 5.0
+"""Seconds until the program is ended that reads a page."""
+KINDS: Final = {
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "application/pdf": "pdf",
+    "application/json": "text",
+    "application/ld+json": "text",
+    "application/xml": "text",
+    "application/rss+xml": "text",
+    "application/atom+xml": "text",
+    "application/yaml": "text",
+}
+"""Media type -> how it is read; all of `text/` but HTML is text."""
 MEGABYTE = 1_000_000
 MAX_KEPT = 50
 """Pages; the longest take 20 million characters together."""
 MAX_CHARS = 400_000
 """Characters of one page."""
+
+
+def kind_of(media_type: str, body: bytes) -> str:
+    """Return how a body is read. Raises DocumentRefused for a type that is not."""
+    if not media_type:
+        begins = body[:512].lstrip().lower()
+        return "html" if begins.startswith((b"<!doctype html", b"<html", b"<head")) else "text"
+    kind = KINDS.get(media_type) or ("text" if media_type.startswith("text/") else "")
+    if not kind:
+        known = media_type if media_type in types_map.values() else "an unknown one"
+        raise DocumentRefused(f"It is of a type that is not read ({known}).")
+    if kind == "text" and b"\0" in body[:4096] and not body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DocumentRefused("It says that it is text and is none.")
+    return kind
+
+
+async def read_page(
+    reader: WorkerProcess, kind: str, url: str, charset: str, body: bytes, max_chars: int
+) -> PageText:
+    """Return the text of a page. Raises DocumentRefused."""
+    asked = {"kind": kind, "url": url, "charset": charset, "max_chars": max_chars}
+    return PageText(**await ask_reader(reader, body, "It takes too much to read it.", **asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,32 +117,26 @@ class Pages:
         max_mb: float = 2.0,
         cache_s: float = 900.0,
         reach: FetchReach | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._fetcher = Fetcher(timeout_s, reach)
         self._robots = Robots(self._fetcher, clock)
-        self._reader = PageReader(MAX_CHARS)
-        self._max_bytes, self._cache_s, self._clock = round(max_mb * MEGABYTE), cache_s, clock
-        self._timeout_s = timeout_s
-        self._kept: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+        self._reader = WorkerProcess("scopes.pages.worker", PAGE_S)
+        self._max_bytes, self._timeout_s = round(max_mb * MEGABYTE), timeout_s
+        self._kept = Cache(cache_s, clock, MAX_KEPT)
 
     async def read(self, url: str) -> Page:
-        """Return the page at an address.
-
-        Raises NotFetched and PageUnreadable, each with a sentence.
-        """
+        """Return the page at an address. Raises NotFetched and DocumentRefused with a sentence."""
         url = urldefrag(url).url
-        until, page = self._kept.get(url, (0.0, None))
-        if page is None or self._clock() >= until:
-            page = await self._fresh(url)
-        return page
+        return await self._kept.get((url,), lambda: self._fresh(url))
 
     async def aclose(self) -> None:
+        await self._kept.aclose()
         await self._reader.aclose()
         await self._fetcher.aclose()
 
     async def _fresh(self, url: str) -> Page:
-        self._reader.warm()
+        self._reader.start()
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._robots.check(url)
@@ -121,13 +149,9 @@ class Pages:
             await self._robots.check(found.url)
         kind = kind_of(found.type, found.body)
         if kind == "pdf" and found.cut:
-            raise PageUnreadable(f"It is larger than {self._max_bytes / MEGABYTE:g} MB.")
-        content = await self._reader.read(kind, found.url, found.charset, found.body)
+            raise DocumentRefused(f"It is larger than {self._max_bytes / MEGABYTE:g} MB.")
+        asked = (kind, found.url, found.charset, found.body, MAX_CHARS)
+        content = await read_page(self._reader, *asked)
         if not content.text.strip():
-            raise PageUnreadable("It holds no text: it may be made of pictures, or by scripts.")
-        page = Page(found.url, content, found.cut or len(content.text) >= MAX_CHARS)
-        self._kept[url] = self._clock() + self._cache_s, page
-        self._kept.move_to_end(url)
-        if len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
-        return page
+            raise DocumentRefused("It holds no text: it may be made of pictures, or by scripts.")
+        return Page(found.url, content, found.cut or len(content.text) >= MAX_CHARS)

@@ -1,33 +1,22 @@
-"""The text of pages: a program of its own, so that a hostile page takes nothing down with it.
-
-It answers the requests of a `scopes.programs.WorkerProcess`: one line of JSON (`kind`, `url`,
-`charset` and `max_chars`), and behind it the page. An answer is JSON: the fields of a `PageText`,
-or `{"error"}`, a sentence.
-"""
+"""The text of pages: a program of its own, so that a hostile page takes nothing down with it."""
 
 from __future__ import annotations
 
 import html
-import json
-import logging
 import re
-import warnings
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urldefrag, urljoin
 
 import trafilatura
 from lxml import etree
 
-from scopes.clean import printable
-from scopes.confinement import confined
+from scopes.clean import decoded, printable
+from scopes.confinement import serve_confined
 from scopes.documents import pdf
-from scopes.extraction.characters import decoded
+from scopes.documents.text import DocumentRefused, PageText, json_reply
 from scopes.extraction.visible import source_of, visible_page
-from scopes.pages.text import PageText, PageUnreadable
-from scopes.programs import limit, serve
 
-MAX_MEMORY = 512 << 20
 MAX_CPU_S = 8
 """Seconds of computing for one page."""
 MAX_PDF_PAGES = 200
@@ -58,8 +47,14 @@ _ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)
 """Backslashes of Markdown: in front of a sign, or of what would begin a block."""
 
 
-def text_of(page: bytes, kind: str, url: str, charset: str, max_chars: int) -> PageText:
-    """Return the text of one page. Raises PageUnreadable, and whatever the libraries raise."""
+def read(page: bytes, max_chars: int, **asked: str) -> PageText:
+    """Return the text of one page, cut. Raises DocumentRefused, and what libraries raise."""
+    found = text_of(page, max_chars, **asked)
+    return replace(found, text=found.text[:max_chars])
+
+
+def text_of(page: bytes, max_chars: int, kind: str, url: str, charset: str) -> PageText:
+    """Return the text of one page. Raises DocumentRefused, and whatever the libraries raise."""
     if kind == "pdf":
         return _pdf(page, max_chars)
     if kind == "text":
@@ -73,7 +68,7 @@ def _pdf(page: bytes, max_chars: int) -> PageText:
     try:
         found = pdf.text_of(page, MAX_PDF_PAGES, max_chars)
     except pdf.PdfUnreadable as error:
-        raise PageUnreadable(LOCKED if str(error) == "encrypted" else DAMAGED) from None
+        raise DocumentRefused(LOCKED if str(error) == "encrypted" else DAMAGED) from None
     note = f"{found.read} of {found.pages} pages of a PDF were read."
     return PageText("", "", printable(found.text), note)
 
@@ -171,25 +166,5 @@ def _address(base: str, link: re.Match[str]) -> str:
     return urljoin(base, address)
 
 
-def reply(request: bytes) -> bytes:
-    """Return the answer to a request."""
-    head, _, body = request.partition(b"\n")
-    limit(seconds=MAX_CPU_S)
-    asked = json.loads(head)
-    try:
-        found = text_of(body, **asked)
-    except PageUnreadable as error:
-        return json.dumps({"error": str(error)}).encode()
-    except MemoryError:
-        raise  # it ends, and the next page gets a fresh one
-    except Exception:  # the seam: a damaged page raises whatever it meets in the libraries
-        return json.dumps({"error": DAMAGED}).encode()
-    return json.dumps({**asdict(found), "text": found.text[: asked["max_chars"]]}).encode()
-
-
 def main() -> None:
-    limit(memory=MAX_MEMORY, file_bytes=0)
-    confined()
-    logging.disable()
-    warnings.simplefilter("ignore")
-    serve(reply)
+    serve_confined(json_reply(read, DAMAGED), MAX_CPU_S)

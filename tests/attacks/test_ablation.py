@@ -36,9 +36,9 @@ import subagents.gate
 import subagents.result
 from bot.approvals.service import CLICK_RULES
 from config.settings import Settings
+from scopes.effects import Handles
 from scopes.extraction import visible
 from scopes.extraction.visible import Visible
-from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from subagents.delegation import Delegation
 from subagents.rules import RULES
@@ -127,9 +127,7 @@ DEFENCES: dict[str, Attack] = {
         naive((Label, "join"), by=lambda self, other: self), ABOUT_FINANCE, written(RUNWAY)
     ),
     "hidden text is left out": Attack(
-        naive(
-            (scopes.extraction.visible, "visible_text"), by=lambda html: Visible(html, False, ())
-        ),
+        naive((scopes.extraction.visible, "visible_text"), by=lambda html: Visible(html, False)),
         Ask(
             f"What does {SITE}/hidden say?",
             {"web": (use("read_url", url=f"{SITE}/hidden"),)},

@@ -3,14 +3,12 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from bot.local.google.api import GoogleRefused, Json
-from standins.bigquery_jobs import PROJECT, BigQueryState
-from standins.bigquery_rows import Answer, Read
+from standins.bigquery import PROJECT, Answer, BigQueryState, Read
 
 KINDS: Mapping[str, str] = {
     "boolean": "BOOLEAN", "double": "FLOAT", "float": "FLOAT", "decimal": "NUMERIC",
@@ -28,13 +26,12 @@ QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"((?:[^"\\]|\\.)*)"|`([^`]*)`""")
 class Tables:
     """Datasets of one project; `run` fills them."""
 
-    def __init__(self, project: str, file: Path | None = None, location: str = "US") -> None:
-        """`file`: a DuckDB file whose schemas become the datasets, read only."""
-        self.project, self.location = project, location
+    location = "US"
+
+    def __init__(self, project: str) -> None:
+        self.project = project
         self._base = duckdb.connect(config={"threads": 1, "python_enable_replacements": False})
-        where = f"'{str(file).replace(chr(39), chr(39) * 2)}'" if file else "':memory:'"
-        only = " (READ_ONLY)" if file else ""
-        self._base.execute(f'ATTACH {where} AS "{project}"{only}')
+        self._base.execute(f"ATTACH ':memory:' AS \"{project}\"")
         self._base.execute("SET enable_external_access = false")
 
     def run(self, sql: str) -> None:
@@ -181,7 +178,6 @@ def _type(kind: Any) -> str:
     return "INTEGER" if WHOLE.fullmatch(kind.id) else KINDS.get(kind.id, "STRING")
 
 
-def bigquery_of(file: Path | None = None, project: str = PROJECT) -> BigQueryState:
-    """A DuckDB file as a project of BigQuery: each of its schemas is a dataset. Without a file
-    there is nothing in it yet."""
-    return BigQueryState(Tables(project, file))
+def bigquery_of(project: str = PROJECT) -> BigQueryState:
+    """A project of BigQuery, with nothing in it yet."""
+    return BigQueryState(Tables(project))

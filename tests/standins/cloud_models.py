@@ -11,18 +11,18 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+import httpx2
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from google.auth import jwt
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from standins.model import ModelServer
 
@@ -206,23 +206,8 @@ def _header(name: str, value: str) -> bytes:
 
 async def captured(model: ModelServer, body: Json) -> tuple[int, bytes]:
     """Ask the Messages API inside this process; return status and body."""
-    messages: Iterator[Message] = iter(
-        [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
-    )
-    got: list[Message] = []
-
-    async def receive() -> Message:
-        return next(messages)
-
-    async def send(message: Message) -> None:
-        got.append(message)
-
-    headers = [(b"x-api-key", b"k"), (b"anthropic-version", b"2023-06-01")]
-    headers.append((b"content-type", b"application/json"))
-    scope: Scope = {
-        "type": "http", "method": "POST", "path": "/v1/messages", "raw_path": b"/v1/messages",
-        "query_string": b"", "headers": headers, "http_version": "1.1", "scheme": "http",
-    }  # fmt: skip
-    app: Callable[[Scope, Receive, Send], Any] = model.app
-    await app(scope, receive, send)
-    return got[0]["status"], b"".join(each.get("body", b"") for each in got[1:])
+    headers = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
+    inside = httpx2.ASGITransport(model.app)
+    async with httpx2.AsyncClient(transport=inside, base_url="http://model") as client:
+        answer = await client.post("/v1/messages", json=body, headers=headers)
+    return answer.status_code, answer.content

@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -62,12 +62,8 @@ class LocalGoogleOauth:
     """Whose browser it is: the mailbox that the next one who comes to `/auth` allows."""
     now: Callable[[], float] = time.time
     grants: list[Grant] = field(default_factory=list)
-    denies: str = ""
-    """An error that the next ones come back with, such as `access_denied`."""
     scope: str | None = None
     """What is granted instead of what was asked for."""
-    redirect_uris: Sequence[str] | None = None
-    """The only addresses to come back to; None = any, as a loopback client may."""
     requests: list[tuple[str, Json]] = field(default_factory=list)
     """What was asked: path and parameters, secrets among them."""
     _tokens: dict[str, tuple[Grant, float]] = field(default_factory=dict)
@@ -83,7 +79,6 @@ class LocalGoogleOauth:
             Route(f"{below}/auth", self._auth),
             Route(f"{below}/token", self._token, methods=["POST"]),
             Route(f"{below}/revoke", self._revoke, methods=["POST"]),
-            Route(f"{below}/tokeninfo", self._tokeninfo, methods=["GET", "POST"]),
         ]
 
     def whose(self, token: str) -> str | None:
@@ -102,11 +97,6 @@ class LocalGoogleOauth:
         asked = dict(request.query_params)
         self.requests.append(("/auth", asked))
         redirect = asked.get("redirect_uri", "")
-        if self.redirect_uris is not None and redirect not in self.redirect_uris:
-            return PlainTextResponse("Error 400: redirect_uri_mismatch", 400)
-        if self.denies:
-            told = {"error": self.denies, "state": asked.get("state", "")}
-            return RedirectResponse(f"{redirect}?{urlencode(told)}", 302)
         if asked.get("client_id") != CLIENT_ID:
             return PlainTextResponse("Error 401: invalid_client", 401)
         if asked.get("response_type") != "code" or asked.get("code_challenge_method") != "S256":
@@ -177,15 +167,6 @@ class LocalGoogleOauth:
             return JSONResponse(told, 400)
         self.revoke(held[0].address)
         return JSONResponse({})
-
-    async def _tokeninfo(self, request: Request) -> Response:
-        sent = {**dict(request.query_params), **await self._sent(request)}
-        token = str(sent.get("access_token", ""))
-        if self.whose(token) is None:
-            return JSONResponse({"error": "invalid_token", "error_description": "Bad"}, 400)
-        grant, ends = self._tokens[token]
-        left = {"expires_in": str(int(ends - self.now())), "exp": str(int(ends))}
-        return JSONResponse({"aud": CLIENT_ID, "scope": grant.scope, **left})
 
     def _delegated(self, sent: Json) -> Json:
         """A service account that acts for somebody, or for itself where no mailbox is opened."""

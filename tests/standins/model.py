@@ -8,8 +8,6 @@ import base64
 import json
 import logging
 import secrets
-import time
-from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NoReturn
 
@@ -21,11 +19,12 @@ from starlette.types import Receive, Scope, Send
 from bot.local.model import server
 from bot.local.model.answer import Answer, message_of, sse, stream_events
 from bot.local.model.server import Mind
-from bot.local.model.usage import Json, Prompt, PromptCache, as_blocks, read_prompt, render
+from bot.local.model.usage import Json, Prompt, as_blocks, read_prompt, render
 from standins.model_checks import MAX_CACHE_MARKS, Rules, check_message_request, effort_of
 from standins.model_errors import Refused, error_body, invalid
 from standins.model_faults import (
     SILENT_KINDS,
+    WIRE_KINDS,
     Fault,
     FaultRecord,
     Faults,
@@ -130,22 +129,21 @@ class ModelServer(server.ModelServer):
         limits: RateLimits | None = None,
         record: bool = False,
         api_key: str | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`latency_s` passes before each answer; `api_key` None takes any key; `clock` gives
-        seconds since 1970 for cache lifetimes and rate limits."""
+        """`latency_s` passes before each answer; `api_key` None takes any key."""
         self.requests = 0
         self.in_flight_max = 0
         self.fault_log: list[FaultRecord] = []
         self.recorded: list[Json] = []
+        self.answered: list[Json] = []
+        """The messages that left whole."""
         super().__init__(mind)
         self._in_flight = 0
         self._latency_s = latency_s
         self._faults = faults or Faults(())
         self._record = record
         self._api_key = api_key
-        self._cache = PromptCache(clock)
-        self._gate = RateGate(limits, clock)
+        self._gate = RateGate(limits)
         self.app.add_exception_handler(HTTPException, _no_such_endpoint)
 
     async def _messages(self, request: Request) -> Response:
@@ -194,7 +192,7 @@ class ModelServer(server.ModelServer):
         self._gate.admit(model, usage.fresh + usage.written, max_tokens)
         fault = self._faults.next(index, body)
         if fault:
-            self.fault_log.append(FaultRecord(index, fault.kind, request_id))
+            self.fault_log.append(FaultRecord(index, fault.kind))
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
         if fault and fault.kind in SILENT_KINDS:
@@ -208,6 +206,8 @@ class ModelServer(server.ModelServer):
         self._cache.keep(prompt)
         self._gate.settle(model, max_tokens - message["usage"]["output_tokens"])
         headers = self._gate.headers(model)
+        if not (fault and fault.kind in WIRE_KINDS):
+            self.answered.append(message)
         if body.get("stream"):
             return _streamed(message, headers, fault, request_id)
         return _whole(message, headers, fault)

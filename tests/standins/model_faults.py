@@ -47,7 +47,6 @@ class FaultRecord:
     index: int
     """The request's number, from 0, in order of arrival (as in `ModelServer.recorded`)."""
     kind: str
-    request_id: str
 
 
 Choice = Fault | str | None

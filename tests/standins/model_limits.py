@@ -2,13 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from standins.model_errors import Refused
 
-Clock = Callable[[], float]
 WINDOW_S = 60.0
 
 
@@ -56,14 +54,13 @@ class _Bucket:
 class RateGate:
     """Admits requests while the model's buckets last."""
 
-    def __init__(self, limits: RateLimits | None, clock: Clock = time.time) -> None:
+    def __init__(self, limits: RateLimits | None) -> None:
         self._limits = limits or RateLimits()
-        self._clock = clock
         self._models: dict[str, tuple[_Bucket, _Bucket, _Bucket]] = {}
 
     def admit(self, model: str, input_tokens: int, max_tokens: int) -> None:
         """Take what the request needs; raises `Refused` with 429 and `retry-after` (seconds)."""
-        now = self._clock()
+        now = time.time()
         needs = (1, input_tokens, max_tokens)
         buckets = self._buckets(model)
         for bucket, units in zip(buckets, needs, strict=True):
@@ -81,11 +78,11 @@ class RateGate:
 
     def settle(self, model: str, unused_output_tokens: int) -> None:
         """Give back the output tokens that were reserved and not produced."""
-        self._buckets(model)[2].take(-unused_output_tokens, self._clock())
+        self._buckets(model)[2].take(-unused_output_tokens, time.time())
 
     def headers(self, model: str) -> dict[str, str]:
         """The `anthropic-ratelimit-*` headers as of now."""
-        now = self._clock()
+        now = time.time()
         requests, inputs, outputs = (bucket.headers(now) for bucket in self._buckets(model))
         both = (inputs[0] + outputs[0], inputs[1] + outputs[1], max(inputs[2], outputs[2]))
         named = {"requests": requests, "input-tokens": inputs, "output-tokens": outputs}
@@ -99,7 +96,7 @@ class RateGate:
 
     def _buckets(self, model: str) -> tuple[_Bucket, _Bucket, _Bucket]:
         if model not in self._models:
-            now, limits = self._clock(), self._limits
+            now, limits = time.time(), self._limits
             self._models[model] = (
                 _Bucket("requests", limits.requests, now),
                 _Bucket("input tokens", limits.input_tokens, now),

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bot.local.slack import server, streams
+from bot.local.slack import server
 from bot.local.slack.delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, arguments, token_of
 from bot.local.slack.state import Call, Effect, Identity, SlackError
@@ -204,7 +204,7 @@ class LocalSlack(server.LocalSlack):
         fault = next_fault(self.faults, method)
         if fault and (failure := await failed(fault, request)):
             return failure
-        if self.streams_refused and method in streams.METHODS:
+        if self.streams_refused and method.endswith("Stream"):
             return refused_stream(self.streams_refused)
         response = await self._limited(method, request) or await super()._serve(request)
         return Response() if await lost(fault, request) else response

@@ -16,20 +16,24 @@ from bot.local.slack.state import Call, SlackError, SlackState
 from bot.local.slack.streams import end, is_open
 from bot.local.slack.views import home
 from bot.local.workspace import micros
-from standins.slack_blocks import MAX_VIEW_BLOCKS, STATUSES, checked, refusal
-from standins.slack_shapes import Misfit, choice, items, string, text
+from standins.slack_blocks import (
+    CHUNKS,
+    HOME,
+    MAX_MARKDOWN,
+    MAX_VIEW_BLOCKS,
+    MODAL,
+    PROMPTS,
+    checked,
+    fit,
+)
 
 MAX_TEXT = 40_000
 """Longer text is cut: docs.slack.dev/changelog/2018-04-truncating-really-long-messages."""
 MAX_UPDATED_TEXT = 4_000
 """Longer text is refused: docs.slack.dev/reference/methods/chat.update (`msg_too_long`)."""
-MAX_MARKDOWN = 12_000
 MAX_METADATA = 8_000
 """Characters of a message's metadata."""
-MAX_VIEW_METADATA = 3_000
 MAX_TITLE = 200
-MAX_PROMPTS = 4
-MAX_TASK_TEXT = 256
 MAX_TASKS = 50
 """As many as a plan block may have."""
 MAX_BYTES = 1_000_000_000
@@ -129,12 +133,7 @@ def _status(call: Call) -> None:
 
 def _prompts(call: Call) -> None:
     prompts = _json(call, "prompts", "invalid_arguments")
-    if not isinstance(prompts, list) or not 1 <= len(prompts) <= MAX_PROMPTS:
-        raise SlackError("invalid_arguments")
-    for each in prompts:
-        said = [each.get(key) for key in ("title", "message")] if isinstance(each, dict) else [0]
-        if not all(isinstance(part, str) and part for part in said):
-            raise SlackError("invalid_arguments")
+    fit(PROMPTS, prompts, "/prompts", "invalid_arguments")
 
 
 def _one_of(value: str, allowed: tuple[str, ...]) -> None:
@@ -204,34 +203,13 @@ def _written(call: Call, stream: Stream | None) -> None:
 
 
 def _chunks(call: Call) -> list[Json]:
-    value = _json(call, "chunks", "invalid_chunks") or []
-    try:
-        for number, chunk in enumerate(items({"chunks": value}, "chunks", "", None, least=0)):
-            _chunk(chunk, f"/chunks/{number}")
-    except Misfit as misfit:
-        raise refusal("invalid_chunks", misfit) from None
-    return list(value)
-
-
-def _chunk(chunk: Json, at: str) -> None:
-    kinds = ("markdown_text", "task_update", "plan_update", "blocks")
-    match choice(chunk, "type", at, kinds):
-        case "markdown_text":
-            if len(string(chunk, "text", at, 10**9)) > MAX_MARKDOWN:
-                raise SlackError("msg_too_long")
-        case "plan_update":
-            string(chunk, "title", at, MAX_TASK_TEXT)
-        case "blocks":
-            checked(items(chunk, "blocks", at, None))
-        case _:
-            string(chunk, "id", at, 255)
-            string(chunk, "title", at, MAX_TASK_TEXT)
-            choice(chunk, "status", at, STATUSES)
-            string(chunk, "details", at, MAX_TASK_TEXT, required=False)
-            string(chunk, "output", at, MAX_TASK_TEXT, required=False)
-            for number, source in enumerate(items(chunk, "sources", at, None, required=False)):
-                choice(source, "type", f"{at}/sources/{number}", ("url",))
-                string(source, "url", f"{at}/sources/{number}", 3000)
+    chunks = _json(call, "chunks", "invalid_chunks") or []
+    fit(CHUNKS, chunks, "/chunks", "invalid_chunks")
+    for chunk in chunks:
+        if len(chunk.get("text") or "") > MAX_MARKDOWN:
+            raise SlackError("msg_too_long")
+        checked(chunk.get("blocks") or ())
+    return list(chunks)
 
 
 # ---- views
@@ -257,24 +235,9 @@ def _open(call: Call) -> None:
 
 
 def _view(call: Call, kind: str) -> None:
-    value = _json(call, "view", "invalid_arguments")
-    try:
-        choice(value, "type", "/view", (kind,))
-        if kind == "modal":
-            text(value, "title", "/view", 24, ("plain_text",))
-            text(value, "submit", "/view", 24, ("plain_text",), required=False)
-            text(value, "close", "/view", 24, ("plain_text",), required=False)
-        string(value, "private_metadata", "/view", MAX_VIEW_METADATA, required=False)
-        string(value, "callback_id", "/view", 255, required=False)
-        blocks = items(value, "blocks", "/view", None, least=0)
-    except Misfit as misfit:
-        raise refusal("invalid_arguments", misfit) from None
-    try:
-        checked(blocks, MAX_VIEW_BLOCKS)
-    except SlackError as error:
-        if error.code == "invalid_blocks":
-            raise SlackError("invalid_arguments", **error.extra) from None
-        raise
+    view = _json(call, "view", "invalid_arguments")
+    fit(HOME if kind == "home" else MODAL, view, "/view", "invalid_arguments")
+    checked(view["blocks"], MAX_VIEW_BLOCKS, "invalid_arguments")
 
 
 def _address(call: Call) -> None:

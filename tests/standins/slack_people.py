@@ -7,7 +7,7 @@ from typing import Any
 
 from bot.local.slack import events, people
 from bot.local.slack.delivery import VERIFICATION_TOKEN
-from bot.local.slack.interactions import block_actions, name_of
+from bot.local.slack.events import block_actions, name_of
 from bot.local.slack.json import message_json
 from bot.local.slack.state import APP_ID, SlackState
 from bot.local.slack.views import new_trigger

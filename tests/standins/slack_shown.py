@@ -27,7 +27,6 @@ class Shown:
     metadata: Mapping[str, Any] | None = None
     plan: tuple[Row, ...] = ()
     """The tasks of a plan or a timeline, in their order."""
-    plan_title: str = ""
     thread_ts: str = ""
     """The root of the thread that it stands in; empty for a top-level message."""
     files: tuple[File, ...] = ()
@@ -63,7 +62,6 @@ def _shown(message: Message) -> Shown:
         message.streaming == "in_progress",
         message.metadata,
         tuple(_row(card) for card in cards),
-        str(plans[0].get("title") or "") if plans else "",
         message.thread_ts if message.is_reply else "",
         message.files,
         message.reactions,

@@ -5,7 +5,6 @@ import hmac
 import json
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -15,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from starlette.websockets import WebSocket
 
 from bot.local.slack import socket
-from bot.local.slack.delivery import ACK_S, VERIFICATION_TOKEN, Done, Envelope, Outcome
+from bot.local.slack.delivery import ACK_S, Done, Envelope, Outcome
 from bot.local.slack.socket import DEBUG, Socket
 from bot.local.slack.state import SlackError
 from standins.connections import mute_connection, sever_connection
@@ -55,14 +54,6 @@ class Requests:
                 action()
 
         self._start(wait)
-
-    def verify(self) -> bool:
-        """Whether the app answers the challenge, as Slack asks before it accepts a request URL."""
-        challenge = uuid.uuid4().hex
-        sent = {"token": VERIFICATION_TOKEN, "challenge": challenge, "type": "url_verification"}
-        outcome = self._post(json.dumps(sent), _JSON, {})
-        answer = outcome.answer
-        return challenge in (answer, isinstance(answer, dict) and answer.get("challenge"))
 
     def _start(self, action: Callable[[], None]) -> None:
         threading.Thread(target=action, name="local-slack-request", daemon=True).start()

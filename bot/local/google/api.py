@@ -2,8 +2,11 @@
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any, Generic, NamedTuple, TypeVar
 
 Json = dict[str, Any]
@@ -148,11 +151,52 @@ def invalid(message: str) -> None:
     raise GoogleRefused("invalidArgument", message)
 
 
-class Method(NamedTuple):
-    """How a method is called."""
+Answering = Callable[[Call[Any]], Json | None]
+"""Answers a method; None = an empty answer with status 204."""
+
+
+class Declared(NamedTuple):
+    """What the discovery document of an API says of one of its methods."""
 
     http: str
     path: str
     """Below the server's root, with `{names}`."""
-    answer: Callable[[Call[Any]], Json | None]
-    """None = an empty answer with status 204."""
+    query: frozenset[str]
+    """The parameters that it takes."""
+    body: frozenset[str]
+    """The fields that its body may have."""
+    scopes: frozenset[str]
+    """OAuth scopes of which any one suffices, the last part of their names."""
+
+
+@cache
+def discovery(name: str) -> Json:
+    """Return the document of an API, such as `gmail.v1`, which the client library brings along."""
+    folder = files("googleapiclient") / "discovery_cache" / "documents"
+    document: Json = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    return document
+
+
+@cache
+def methods_of(name: str) -> Mapping[str, Json]:
+    """Return the methods in an API's document by their id, such as `gmail.users.threads.get`."""
+    found: dict[str, Json] = {}
+    resources = [discovery(name)]
+    while resources:
+        one = resources.pop()
+        resources += one.get("resources", {}).values()
+        found |= {method["id"]: method for method in one.get("methods", {}).values()}
+    return found
+
+
+def declared(name: str, method: str) -> Declared:
+    """Return what an API's document says of a method; KeyError where there is none."""
+    document, told = discovery(name), methods_of(name)[method]
+    schema = document["schemas"].get(told.get("request", {}).get("$ref"), {})
+    return Declared(
+        told["httpMethod"],
+        document["servicePath"] + told["path"].replace("{+", "{"),
+        frozenset(n for n, each in told["parameters"].items() if each["location"] == "query"),
+        frozenset(schema.get("properties", ())),
+        frozenset(scope.removesuffix("/").rpartition("/")[2] for scope in told["scopes"]),
+    )

@@ -9,9 +9,15 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
 
-from bot.local.google.api import Call, GoogleRefused, Method, invalid
-from bot.local.google.gmail_headers import every, first, references, split_headers
-from bot.local.google.gmail_mime import attachment_id, base64url
+from bot.local.google.api import Answering, Call, GoogleRefused, invalid
+from bot.local.google.gmail_mime import (
+    attachment_id,
+    base64url,
+    every,
+    first,
+    references,
+    split_headers,
+)
 from bot.local.google.gmail_search import Query, matches, parsed
 from bot.local.google.gmail_state import (
     SYSTEM_LABELS,
@@ -293,7 +299,6 @@ def _send(call: GmailCall) -> Json:
     return labelled_json(sent(call.state, outgoing(call.state, call.body)))
 
 
-_USERS = "gmail/v1/users/{userId}/"
 KINDS = {
     "messageAdded": "messagesAdded",
     "messageDeleted": "messagesDeleted",
@@ -379,20 +384,18 @@ def _bears(change: Change, label: str) -> bool:
     return not label or label in change.labels + change.changed
 
 
-METHODS: dict[str, Method] = {
-    "gmail.users.messages.list": Method("GET", _USERS + "messages", _list_messages),
-    "gmail.users.messages.get": Method("GET", _USERS + "messages/{id}", _get_message),
-    "gmail.users.messages.attachments.get": Method(
-        "GET", _USERS + "messages/{messageId}/attachments/{id}", _get_attachment
-    ),
-    "gmail.users.messages.send": Method("POST", _USERS + "messages/send", _send),
-    "gmail.users.threads.list": Method("GET", _USERS + "threads", _list_threads),
-    "gmail.users.threads.get": Method("GET", _USERS + "threads/{id}", _get_thread),
-    "gmail.users.threads.modify": Method("POST", _USERS + "threads/{id}/modify", _modify_thread),
-    "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile),
-    "gmail.users.history.list": Method("GET", _USERS + "history", _list_history),
-    "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels),
-    "gmail.users.labels.create": Method("POST", _USERS + "labels", _create_label),
-    "gmail.users.drafts.list": Method("GET", _USERS + "drafts", _list_drafts),
-    "gmail.users.drafts.create": Method("POST", _USERS + "drafts", _create_draft),
+METHODS: dict[str, Answering] = {
+    "gmail.users.messages.list": _list_messages,
+    "gmail.users.messages.get": _get_message,
+    "gmail.users.messages.attachments.get": _get_attachment,
+    "gmail.users.messages.send": _send,
+    "gmail.users.threads.list": _list_threads,
+    "gmail.users.threads.get": _get_thread,
+    "gmail.users.threads.modify": _modify_thread,
+    "gmail.users.getProfile": _profile,
+    "gmail.users.history.list": _list_history,
+    "gmail.users.labels.list": _list_labels,
+    "gmail.users.labels.create": _create_label,
+    "gmail.users.drafts.list": _list_drafts,
+    "gmail.users.drafts.create": _create_draft,
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
 from bot.local.google.api import GoogleRefused
-from bot.local.google.gmail_headers import decoded, every
+from bot.local.google.gmail_mime import decoded, every
 from bot.local.google.gmail_state import GmailState, Held
 
 MAX_DEPTH = 50

@@ -8,15 +8,18 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
 
-from bot.local.google.gmail_headers import (
+from bot.local.google.gmail_mime import (
     Headers,
+    Part,
     decoded,
     first,
     message_id,
+    parts_of,
     references,
+    snippet,
     split_headers,
+    texts,
 )
-from bot.local.google.gmail_mime import Part, parts_of, snippet, texts
 from bot.local.google.mbox import Mailbox, StoredMessage, new_id
 
 SYSTEM_LABELS = (
@@ -148,20 +151,13 @@ class GmailState:
         self.labels[id] = name
         return id
 
-    def add(
-        self,
-        raw: bytes,
-        labels: Iterable[str],
-        *,
-        thread: str | None = None,
-        at: float | None = None,
-    ) -> Held:
-        """A new message with these labels (ids or names), which came `at` seconds since 1970.
+    def add(self, raw: bytes, labels: Iterable[str], *, thread: str | None = None) -> Held:
+        """A message that comes now, with these labels (ids or names).
 
-        None = now. Without a `thread` it joins the one that it refers to, or begins one.
+        Without a `thread` it joins the one that it refers to, or begins one.
         """
         with self.lock:
-            seconds = self.now() if at is None else at
+            seconds = self.now()
             id = new_id(raw + str((self.history_id, seconds)).encode())
             when = datetime.fromtimestamp(round(seconds, 3), UTC)
             home = thread or self._home(split_headers(raw)[0]) or id

@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from bot.local.google.gmail_headers import (
+from bot.local.google.gmail_mime import (
     TOLD,
     Headers,
     decoded,

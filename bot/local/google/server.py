@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local.google.api import Call, GoogleRefused, Json, Method
+from bot.local.google.api import Answering, Call, Declared, GoogleRefused, Json, declared
 from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
@@ -44,11 +44,18 @@ class LocalGoogle:
     """
 
     def __init__(self, mailbox: Mailbox = NOBODY) -> None:
-        self.methods: dict[str, Method] = dict(METHODS)
+        self.methods: dict[str, Answering] = {}
+        self.declared: dict[str, Declared] = {}
+        self.serve("gmail.v1", METHODS)
         self.mailboxes: dict[str, GmailState] = {}
         self.addresses: dict[str, str] = {}
         self.gmail = self.join(mailbox, TOKEN)
         self.app = Starlette(routes=[Route("/{path:path}", self._single, methods=_VERBS)])
+
+    def serve(self, api: str, methods: Mapping[str, Answering]) -> None:
+        """Answer these methods of an API, as its discovery document declares them."""
+        self.methods |= methods
+        self.declared |= {name: declared(api, name) for name in methods}
 
     def join(self, mailbox: Mailbox, token: str) -> GmailState:
         """Serve another account's mailbox to whoever has this token."""
@@ -76,13 +83,13 @@ class LocalGoogle:
 
     def answer(self, method: str, call: Call[Any]) -> Json | None:
         with call.state.lock:
-            return self.methods[method].answer(call)
+            return self.methods[method](call)
 
     def method_at(self, sent: Sent) -> tuple[str, dict[str, str]]:
         """Return the method's name and what its path names; paths without names come first."""
-        for name, method in sorted(self.methods.items(), key=lambda item: item[1].path.count("{")):
-            pattern = _NAME.sub(r"(?P<\1>[^/]+)", method.path)
-            if method.http == sent.http and (found := re.fullmatch(pattern, sent.path)):
+        for name, told in sorted(self.declared.items(), key=lambda item: item[1].path.count("{")):
+            pattern = _NAME.sub(r"(?P<\1>[^/]+)", told.path)
+            if told.http == sent.http and (found := re.fullmatch(pattern, sent.path)):
                 return name, {key: unquote(value) for key, value in found.groupdict().items()}
         raise GoogleRefused("notFound", "Method not found.")
 

@@ -17,7 +17,6 @@ class Answer:
     content: list[Json]
     stop_reason: str | None = None
     """None = `tool_use` when a tool is called, else `end_turn`."""
-    stop_sequence: str | None = None
     stop_details: Json | None = None
 
 
@@ -36,7 +35,7 @@ def message_of(body: Json, answer: Answer, usage: InputUsage) -> Json:
         "model": body["model"],
         "content": content,
         "stop_reason": answer.stop_reason or ("tool_use" if calls else "end_turn"),
-        "stop_sequence": answer.stop_sequence,
+        "stop_sequence": None,
         "stop_details": answer.stop_details,
         "usage": _usage(usage, output, min(output, estimate(thinking))),
     }

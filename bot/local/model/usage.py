@@ -7,13 +7,11 @@ read only after the answer that wrote it has begun.
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 Json = dict[str, Any]
-Clock = Callable[[], float]
 LIFETIME_S = 300
 LOOKBACK_BLOCKS = 20
 MAX_ENTRIES = 20_000
@@ -107,8 +105,7 @@ def read_prompt(body: Json) -> Prompt:
 class PromptCache:
     """Prefixes that end at a cache breakpoint, per model, until their lifetime is over."""
 
-    def __init__(self, clock: Clock = time.time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._entries: dict[tuple[str, bytes], float] = {}
 
     def measure(self, prompt: Prompt) -> InputUsage:
@@ -122,7 +119,7 @@ class PromptCache:
 
     def keep(self, prompt: Prompt) -> None:
         """Remember the prompt's marked prefixes, from when its answer begins."""
-        now = self._clock()
+        now = time.time()
         for block in prompt.marks:
             if prompt.tokens_at(block) >= MIN_CACHE_TOKENS:
                 self._entries[prompt.model, prompt.keys[block]] = now + LIFETIME_S
@@ -130,7 +127,7 @@ class PromptCache:
             self._entries = {k: end for k, end in self._entries.items() if end > now}
 
     def _longest_hit(self, prompt: Prompt) -> int:
-        now = self._clock()
+        now = time.time()
         longest = 0
         for mark in prompt.marks:
             for block in range(mark, max(-1, mark - LOOKBACK_BLOCKS), -1):

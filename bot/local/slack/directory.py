@@ -1,8 +1,7 @@
 """Web API methods that look things up: people, lists, and messages by their words."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 
 from bot.local.slack.json import list_item_json, list_json, permalink, team_url, user_json
@@ -13,7 +12,6 @@ from bot.local.workspace import Channel, Message, micros
 _TERM = re.compile(
     r'(?P<not>-?)(?:(?P<key>in|from|before|after|on):)?(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))'
 )
-_DAY_MICROS = 86_400_000_000
 
 
 def _auth_test(call: Call) -> Json:
@@ -74,30 +72,27 @@ def _list_items(call: Call) -> Json:
     return body | ({"list": list_json(found, call.state)} if call.flag("include_list") else {})
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """A search: words, "phrases", in:, from:, before:, after:, on:, and - before any of them."""
+Terms = Sequence[tuple[bool, str, str]]
+"""What a search asks for: (wanted, key or "", value)."""
 
-    terms: tuple[tuple[bool, str, str], ...]
-    """(wanted, key or "", value)"""
 
-    def holds(self, call: Call, channel: Channel, message: Message) -> bool:
-        return all(
-            self._holds(call, key, value, channel, message) == wanted
-            for wanted, key, value in self.terms
-        )
+def _terms(query: str) -> Terms:
+    """Read a search: words, "phrases", in:, from:, before:, after:, on:, - before any of them."""
+    found = _TERM.finditer(query)
+    return [(not m["not"], m["key"] or "", m["phrase"] or m["word"] or "") for m in found]
 
-    def _holds(self, call: Call, key: str, value: str, channel: Channel, message: Message) -> bool:
-        if key == "in":
-            return value.strip("<#>").split("|")[0] in (channel.name, channel.id)
-        if key == "from":
-            user = call.state.users.get(message.user)
-            name = value.strip("<@>").split("|")[0]
-            me = call.identity.user if name == "me" else name
-            return me in (message.user, user.name if user else "")
-        if key:
-            return _in_days(key, value, micros(message.ts))
-        return value.casefold() in message.text.casefold()
+
+def _holds(call: Call, key: str, value: str, channel: Channel, message: Message) -> bool:
+    if key == "in":
+        return value.strip("<#>").split("|")[0] in (channel.name, channel.id)
+    if key == "from":
+        user = call.state.users.get(message.user)
+        name = value.strip("<@>").split("|")[0]
+        me = call.identity.user if name == "me" else name
+        return me in (message.user, user.name if user else "")
+    if key:
+        return _in_days(key, value, micros(message.ts))
+    return value.casefold() in message.text.casefold()
 
 
 def _search(call: Call) -> Json:
@@ -106,12 +101,8 @@ def _search(call: Call) -> Json:
         raise SlackError("not_allowed_token_type")
     call.need("search:read")
     query = call.required("query")
-    terms = tuple(
-        (not m["not"], m["key"] or "", m["phrase"] or m["word"] or "")
-        for m in _TERM.finditer(query)
-    )
-    found = sorted(_matches(call, _Query(terms)), key=lambda hit: micros(hit[1].ts))
-    if call.text("sort_dir") != "asc":
+    found = _matches(call, _terms(query))
+    if call.text("sort_dir") == "asc":
         found.reverse()
     return {"query": query, "messages": _result(call, found)}
 
@@ -129,10 +120,9 @@ def _search_context(call: Call) -> Json:
     after, before = call.time("after", 0), call.time("before", 10**18)
     found = [
         hit
-        for hit in _matches(call, _Query(tuple(words)))
+        for hit in _matches(call, words)
         if hit[0].kind == "public_channel" and after <= micros(hit[1].ts) <= before
     ]
-    found.sort(key=lambda hit: micros(hit[1].ts), reverse=True)
     size = min(_positive(call, "limit", 20), 20)
     return {
         "results": {"messages": [_context_json(call, *hit) for hit in found[:size]]},
@@ -155,12 +145,17 @@ def _context_json(call: Call, channel: Channel, message: Message) -> Json:
     }
 
 
-def _matches(call: Call, query: _Query) -> Iterator[tuple[Channel, Message]]:
-    for channel in call.state.channels.values():
-        if call.state.may_see(call.identity.user, channel):
-            for message in call.state.timelines[channel.id].all():
-                if message.subtype != "tombstone" and query.holds(call, channel, message):
-                    yield channel, message
+def _matches(call: Call, terms: Terms) -> list[tuple[Channel, Message]]:
+    """The messages that a search finds in what the caller sees, newest first."""
+    found = [
+        (channel, message)
+        for channel in call.state.channels.values()
+        if call.state.may_see(call.identity.user, channel)
+        for message in call.state.timelines[channel.id].all()
+        if message.subtype != "tombstone"
+        and all(_holds(call, key, v, channel, message) == wanted for wanted, key, v in terms)
+    ]
+    return sorted(found, key=lambda hit: micros(hit[1].ts), reverse=True)
 
 
 def _result(call: Call, found: list[tuple[Channel, Message]]) -> Json:
@@ -200,11 +195,8 @@ def _in_days(key: str, value: str, at: int) -> bool:
         day = date.fromisoformat(value)
     except ValueError:
         return False
-    start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000
-    if key == "before":
-        return at < start
-    end = start + _DAY_MICROS
-    return at >= end if key == "after" else start <= at < end
+    then = datetime.fromtimestamp(at / 1_000_000, UTC).date()
+    return then < day if key == "before" else then > day if key == "after" else then == day
 
 
 def _positive(call: Call, name: str, default: int) -> int:

@@ -1,13 +1,19 @@
-"""Events as Slack tells them: docs.slack.dev/reference/events."""
+"""What Slack tells the app of: events (docs.slack.dev/reference/events) and interactions
+(docs.slack.dev/interactivity/handling-user-interaction).
+"""
 
+import itertools
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from bot.local.slack.delivery import VERIFICATION_TOKEN
 from bot.local.slack.json import message_json
-from bot.local.slack.state import BOT_USER, Call, Effect, SlackState
+from bot.local.slack.records import View, Whisper
+from bot.local.slack.state import APP_ID, BOT_USER, Call, Effect, SlackState
+from bot.local.slack.views import home, new_trigger, view_json
 from bot.local.workspace import Channel, Message, micros, timestamp
 
 Json = dict[str, Any]
@@ -171,3 +177,179 @@ def _when(state: SlackState, channel: Channel) -> Json:
         "event_ts": at,
         "channel_type": channel_type(channel),
     }
+
+
+# ---- interactions
+
+RESPONSE_PATH = "/actions/"
+
+_FEEDBACK = ("positive_button", "negative_button")
+
+
+class Responses:
+    """The addresses (`response_url`) that answers to interactions may be sent to."""
+
+    def __init__(self, state: SlackState) -> None:
+        self._state = state
+        self._places: dict[str, tuple[str, str]] = {}
+        self._numbers = itertools.count(1)
+
+    def url(self, user: str, channel: str) -> str:
+        """A new address; what is sent there is whispered to this person."""
+        key = f"{self._state.team.id}-{next(self._numbers)}"
+        self._places[key] = (user, channel)
+        return f"{self._state.base_url.rstrip('/')}{RESPONSE_PATH}{key}"
+
+    def take(self, key: str, answer: Any) -> bool:
+        """False = there is no such address."""
+        if key not in self._places:
+            return False
+        self.whisper(*self._places[key], answer)
+        return True
+
+    def whisper(self, user: str, channel: str, answer: Any) -> None:
+        """Show an answer to one person; nothing when it says nothing."""
+        said = answer if isinstance(answer, dict) else {"text": answer}
+        text, blocks = said.get("text") or "", said.get("blocks") or ()
+        if text or blocks:
+            with self._state.lock:
+                ts = now_ts(self._state)
+                self._state.whispers.append(
+                    Whisper(channel, user, ts, str(text), blocks=tuple(blocks))
+                )
+
+
+def click(
+    state: SlackState, user: str, channel: str, message: Message, action: Json, response_url: str
+) -> Json:
+    """The press of a button of a message."""
+    container: Json = {
+        "type": "message",
+        "message_ts": message.ts,
+        "channel_id": channel,
+        "is_ephemeral": False,
+    }
+    if message.is_reply:
+        container["thread_ts"] = message.thread_ts
+    return block_actions(state, user, action) | {
+        "container": container,
+        "channel": {"id": channel, "name": name_of(state, channel)},
+        "message": message_json(state, channel, message),
+        "response_url": response_url,
+    }
+
+
+def click_home(state: SlackState, user: str, action_id: str, value: str | None) -> Json:
+    """The press of a button of an App Home; KeyError when there is none."""
+    view = home(state, user)
+    if view is None:
+        raise KeyError(f"{user} has no App Home.")
+    action = action_of(view.body.get("blocks", ()), action_id, value)
+    return block_actions(state, user, action) | {
+        "container": {"type": "view", "view_id": view.id},
+        "view": view_json(state, view),
+    }
+
+
+def close(state: SlackState, user: str, view_id: str) -> View:
+    """Take away a modal that a person has open. KeyError when this person has no such modal."""
+    view = state.views.get(view_id)
+    if view is None or view.user != user or view.body["type"] != "modal":
+        raise KeyError(f"{user} has no form {view_id}.")
+    return state.views.pop(view_id)
+
+
+def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str]) -> Json:
+    """The form of a modal that a person has open is sent in, and closed by that.
+
+    `typed`: block id -> text, or the value of the option that is chosen; what is left out stays as
+    the form had it. KeyError when this person has no such modal, or a field no such option.
+    """
+    view = close(state, user, view_id)
+    values: dict[str, Json] = {}
+    for block in view.body["blocks"]:
+        element = block.get("element") or {}
+        if block["type"] == "input":
+            sent = {"type": element["type"], **_filled(element, typed.get(block["block_id"]))}
+            values[block["block_id"]] = {element["action_id"]: sent}
+    shown = view_json(state, view) | {"state": {"values": values}}
+    about = ("token", "user", "api_app_id", "trigger_id", "team", "enterprise")
+    told = block_actions(state, user, {})
+    sent_in = {"type": "view_submission", "view": shown, "response_urls": []}
+    return {name: told[name] for name in (*about, "is_enterprise_install")} | sent_in
+
+
+def _filled(element: Mapping[str, Any], typed: str | None) -> Json:
+    """What a field holds when its form is sent in."""
+    if "options" not in element:
+        return {"value": element.get("initial_value") if typed is None else typed}
+    if typed is None:
+        return {"selected_option": element.get("initial_option")}
+    options = {option["value"]: option for option in element["options"]}
+    return {"selected_option": options[typed]}
+
+
+def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | None) -> Json:
+    """What pressing an element sends; KeyError when the blocks have no such element.
+
+    Of several with this action_id it is the one that holds the value; a value that none holds is
+    sent by the first, as a forger would.
+    """
+    found = [(b, e) for b, e in _elements(blocks) if e.get("action_id") == action_id]
+    if not found:
+        raise KeyError(f"There is nothing to press with the action_id {action_id!r}.")
+    holding = (pair for pair in found if value in [c.get("value") for c in _choices(pair[1])])
+    block_id, element = next(holding, found[0])
+    sent: Json = {"type": element["type"], "action_id": action_id, "block_id": block_id}
+    choices = _choices(element)
+    values = [choice.get("value") for choice in choices]
+    if value is not None and value not in values and choices != [element]:
+        raise KeyError(f"{action_id} has no button with the value {value!r}.")
+    chosen = choices[values.index(value) if value in values else 0]
+    if "options" in element:
+        return sent | {"selected_option": dict(chosen)}
+    said = value if value is not None else chosen.get("value")
+    sent |= {"value": said} if said is not None else {}
+    return sent | ({"text": chosen["text"]} if "text" in chosen else {})
+
+
+def _choices(element: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What can be pressed of an element: two buttons for feedback, options, or the element."""
+    options = element.get("options")
+    if options:
+        return list(options)
+    return [element[name] for name in _FEEDBACK if name in element] or [element]
+
+
+def _elements(blocks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, block in enumerate(blocks):
+        block_id = str(block.get("block_id") or f"b{number}")
+        alone = (block.get("accessory"), block.get("element"))
+        for element in (*(block.get("elements") or ()), *alone):
+            if isinstance(element, Mapping):
+                yield block_id, element
+
+
+def block_actions(state: SlackState, user: str, action: Json) -> Json:
+    team, person = state.team, state.users[user]
+    return {
+        "type": "block_actions",
+        "token": VERIFICATION_TOKEN,
+        "user": {
+            "id": user,
+            "username": person.name,
+            "name": person.name,
+            "team_id": person.team_id or team.id,
+        },
+        "api_app_id": APP_ID,
+        "trigger_id": new_trigger(state, user),
+        "team": {"id": team.id, "domain": team.domain},
+        "enterprise": None,
+        "is_enterprise_install": False,
+        "state": {"values": {}},
+        "actions": [action | {"action_ts": now_ts(state)}],
+    }
+
+
+def name_of(state: SlackState, channel: str) -> str:
+    return state.channels[channel].name or "directmessage"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bot.local.slack import events, interactions
+from bot.local.slack import events
 from bot.local.slack.delivery import Deliveries
 from bot.local.slack.state import BOT_USER, SlackState
 from bot.local.slack.streams import halt
@@ -22,7 +22,7 @@ class People:
     """
 
     def __init__(self, state: SlackState, deliveries: Deliveries) -> None:
-        self.responses = interactions.Responses(state)
+        self.responses = events.Responses(state)
         self.state = state
         self.deliveries = deliveries
 
@@ -93,27 +93,27 @@ class People:
         """Press a button of a message; `value` chooses between the two that give feedback."""
         with self.state.lock:
             message = self.message(channel, ts)
-            action = interactions.action_of(message.blocks, action_id, value)
+            action = events.action_of(message.blocks, action_id, value)
             url = self.responses.url(user, channel)
-            payload = interactions.click(self.state, user, channel, message, action, url)
+            payload = events.click(self.state, user, channel, message, action, url)
         self.put("interactive", "block_actions", payload)
 
     def click_home(self, user: str, action_id: str, value: str | None = None) -> None:
         """Press a button of one's App Home."""
         with self.state.lock:
-            payload = interactions.click_home(self.state, user, action_id, value)
+            payload = events.click_home(self.state, user, action_id, value)
         self.put("interactive", "block_actions", payload)
 
     def submit(self, user: str, view_id: str, typed: Mapping[str, str]) -> None:
         """Send in the form of a modal; `typed`: block id -> text."""
         with self.state.lock:
-            payload = interactions.submit(self.state, user, view_id, typed)
+            payload = events.submit(self.state, user, view_id, typed)
         self.put("interactive", "view_submission", payload)
 
     def close_modal(self, user: str, view_id: str) -> None:
         """Close a modal without sending it in; the app is not told. KeyError if it is not open."""
         with self.state.lock:
-            interactions.close(self.state, user, view_id)
+            events.close(self.state, user, view_id)
 
     def write(self, channel: str, thread_ts: str | None, message: Message) -> list[Json]:
         """Store a new message and give it its time; the events of it."""

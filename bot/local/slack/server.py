@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from bot.local.slack import agents as slack_agents
 from bot.local.slack import chat as slack_chat
 from bot.local.slack import conversations as slack_conversations
 from bot.local.slack import directory as slack_directory
@@ -20,8 +19,7 @@ from bot.local.slack import files as slack_files
 from bot.local.slack import streams as slack_streams
 from bot.local.slack import views as slack_views
 from bot.local.slack.delivery import Deliveries
-from bot.local.slack.events import named_message, of_write
-from bot.local.slack.interactions import RESPONSE_PATH
+from bot.local.slack.events import RESPONSE_PATH, named_message, of_write
 from bot.local.slack.people import People
 from bot.local.slack.socket import LINK_PATH, Sockets
 from bot.local.slack.state import (
@@ -43,7 +41,6 @@ APP_TOKEN = "xapp-local"
 OPEN = "apps.connections.open"
 
 METHODS = {
-    **slack_agents.METHODS,
     **slack_chat.METHODS,
     **slack_conversations.METHODS,
     **slack_directory.METHODS,

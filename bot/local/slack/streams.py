@@ -1,10 +1,11 @@
-"""Web API methods that write a message bit by bit: chat.startStream, appendStream, stopStream.
+"""Web API methods of an agent: messages written bit by bit, the state of its sessions, its pane.
 
-docs.slack.dev/reference/methods/chat.startStream. What no page says was measured by others: a
-stream ends 5 minutes after its start (github.com/slackapi/python-slack-sdk/issues/1859), its
-first content locks it to text or chunks (`streaming_mode_mismatch`), chat.update is refused while
-it runs (`streaming_state_conflict`), the details and output of a task are added to, `text` reads
-back as mrkdwn with the titles of the tasks behind it.
+docs.slack.dev/reference/methods/chat.startStream; docs.slack.dev/ai/agent-sessions;
+docs.slack.dev/reference/methods/assistant.threads.setTitle. What no page says was measured by
+others: a stream ends 5 minutes after its start (github.com/slackapi/python-slack-sdk/issues/1859),
+its first content locks it to text or chunks (`streaming_mode_mismatch`), chat.update is refused
+while it runs (`streaming_state_conflict`), the details and output of a task are added to, `text`
+reads back as mrkdwn with the titles of the tasks behind it.
 """
 
 import re
@@ -12,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bot.local.slack.agents import set_session
 from bot.local.slack.json import message_json
-from bot.local.slack.records import Json, Row, Stream, StreamEnd
+from bot.local.slack.records import Json, Pane, Row, Session, Stream, StreamEnd
 from bot.local.slack.state import (
     Call,
     SlackError,
@@ -22,6 +22,7 @@ from bot.local.slack.state import (
     new_message,
     own_message,
     placed,
+    root_of,
     writable,
 )
 from bot.local.workspace import Channel, Message, micros
@@ -197,7 +198,59 @@ def _rich(text: str) -> Json:
     return {"type": "rich_text", "elements": [section]}
 
 
+# ---- sessions, and the pane
+
+
+def _set_status(call: Call) -> Json:
+    """Makes the session if there is none; `processing` shows the Stop button until it is left."""
+    call.need("assistant:write", "chat:write")
+    channel = writable(call, "channel_id")
+    status, title = call.required("status"), call.text("title")
+    initiator = call.text("initiator_user_id")
+    root = root_of(call, channel.id)
+    session = set_session(call.state, channel.id, root.ts, status)
+    session.title = title or session.title
+    session.initiator = initiator or session.initiator
+    call.did(channel.id, root)
+    return {"status": status, "agent_status": status, "title": session.title}
+
+
+def set_session(state: SlackState, channel: str, thread_ts: str, status: str) -> Session:
+    """The session of a thread, made if there is none, in a new status."""
+    session = state.sessions.setdefault((channel, thread_ts), Session(channel, thread_ts))
+    session.status = status
+    return session
+
+
+def _thread_title(call: Call) -> Json:
+    call.need("assistant:write")
+    channel = writable(call, "channel_id")
+    title, root = call.required("title"), root_of(call, channel.id)
+    _pane(call.state, channel.id, root.ts).title = title
+    call.did(channel.id, root)
+    return {}
+
+
+def _prompts(call: Call) -> Json:
+    """Without a thread the prompts are those of the pane before anything is said in it."""
+    call.need("assistant:write")
+    channel = writable(call, "channel_id")
+    prompts = call.objects("prompts")
+    thread_ts = root_of(call, channel.id).ts if call.text("thread_ts") else ""
+    pane = _pane(call.state, channel.id, thread_ts)
+    pane.prompts = prompts
+    call.did(channel.id, Message(thread_ts))
+    return {}
+
+
+def _pane(state: SlackState, channel: str, thread_ts: str) -> Pane:
+    return state.panes.setdefault((channel, thread_ts), Pane())
+
+
 METHODS: Mapping[str, Callable[[Call], Json]] = {
+    "agents.sessions.setStatus": _set_status,
+    "assistant.threads.setTitle": _thread_title,
+    "assistant.threads.setSuggestedPrompts": _prompts,
     "chat.startStream": _start,
     "chat.appendStream": _append,
     "chat.stopStream": _stop,

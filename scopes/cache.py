@@ -1,0 +1,68 @@
+"""Facts that are asked for once, however many wait for them, and kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+Key = tuple[str, ...]
+
+
+class Cache:
+    """Facts by key, for one event loop; a failure is not kept. What was used last stays longest."""
+
+    def __init__(
+        self, kept_s: float = math.inf, clock: Clock = time.monotonic, most: float = math.inf
+    ) -> None:
+        self._kept_s, self._clock, self._most = kept_s, clock, most
+        self._facts: dict[Key, tuple[float, Any]] = {}
+        """The key -> until when it is believed, and the fact."""
+        self._asking: dict[Key, asyncio.Future[Any]] = {}
+
+    def known(self, *key: str) -> Any:
+        """Return the fact as it is kept, or None."""
+        until, fact = self._facts.pop(key, (0.0, None))
+        if self._clock() >= until:
+            return None
+        self._facts[key] = (until, fact)
+        return fact
+
+    async def get(self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False) -> T:
+        """Return the fact; `fresh` = as it is at this moment. Raises what `ask` raises."""
+        if not fresh and (fact := self.known(*key)) is not None:
+            return fact  # type: ignore[no-any-return]
+        if key not in self._asking:
+            self._asking[key] = asyncio.ensure_future(self._ask(key, ask))
+        return await asyncio.shield(self._asking[key])
+
+    async def _ask(self, key: Key, ask: Callable[[], Awaitable[T]]) -> T:
+        self._facts.pop(key, None)  # what cannot be read again is not believed, either
+        try:
+            fact = await ask()
+        finally:
+            del self._asking[key]
+        self.put(key, fact, self._kept_s)
+        return fact
+
+    def put(self, key: Key, fact: object, kept_s: float) -> None:
+        """Keep a fact for so many seconds."""
+        while len(self._facts) >= self._most:
+            del self._facts[next(iter(self._facts))]
+        self._facts[key] = (self._clock() + kept_s, fact)
+
+    def forget(self, *start: str) -> None:
+        """Let go of every fact whose key begins so."""
+        for key in [key for key in self._facts if key[: len(start)] == start]:
+            del self._facts[key]
+
+    async def aclose(self) -> None:
+        """End what is still being asked."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
