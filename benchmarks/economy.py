@@ -139,8 +139,7 @@ five readers on fast (or main), one parent call on main for the top lines, in bo
 context: tools that read a channel, whose results are the messages that the readers are handed; its
 last call writes all that the five readers and the parent wrote, on the one model of the column.
 "Cached" marks the prompt as the product does; "from cache" is what the stand-in's cache gave back.
-The five start together, so that none finds the shared prefix in the cache (`prime_cache: true`
-would wait for the first).
+The five start together, so that none finds the shared prefix in the cache.
 A parent that reads by itself is the last column of "one context"; what ships is the first line's
 left one. Seconds: calls that wait for one another, at {CALL_S:g} s each whatever their size, which
 favours the one context: its last answer is five times as long. Isolation pays its fixed prompt

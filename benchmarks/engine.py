@@ -29,7 +29,7 @@ NOTES = f"""\
 The stand-in runs in a process of its own. `bare` is a loop over AsyncAnthropic and
 DefaultAioHttpClient that sends the same bodies, in the same run, turn by turn with ours; each
 figure is the median of {REPEATS}, a ratio the median of {REPEATS} ratios. Ours goes through Fanout,
-TaskSpawner, ModelClient, Gate and StoreSink into a store on disk; the tool is list_channels of the
+TaskSpawner, ModelClient, Gate and RunLog into a store on disk; the tool is list_channels of the
 slack scope, answered from memory, so that the loop is measured and not a network. Limits are raised
 to let N work at once. CPU is of all threads. Memory is the peak RSS of 200 less that of 50 before,
 in fresh processes. Input tokens are compared with the bare loop on the same prompts, briefs and

@@ -1,4 +1,4 @@
-"""N subagents through the parts of the product: Fanout, ModelClient, Gate, StoreSink."""
+"""N subagents through the parts of the product: Fanout, ModelClient, Gate, RunLog."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.workload import FixedChannels, briefs, settings_for
-from bot.runs.checkpoint import StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from scopes.slack_reader import SlackReader
 from subagents.brief import SpawnedBrief, brief_to_json
-from subagents.budget import NANO, Budget, Caps
+from subagents.budget import Budget, Caps
 from subagents.fanout import Fanout, TaskSpawner
 from subagents.gate import Gate
 from subagents.model import ModelClient
@@ -57,7 +57,7 @@ class Ours:
     async def sample(self, number: int) -> Sample:
         run_id = uuid.uuid4().hex[:12]
         await self.store.start_run(run_id, "sweep", "bench", "claude", {})
-        sink = StoreSink(self.store)
+        sink = RunLog(self.store, run_id)
         run = self._run(run_id, number, sink)
         run.checkpoint = ResultLog(self.store, run_id)
         fanout = Fanout(run, TaskSpawner(run))
@@ -69,15 +69,14 @@ class Ours:
         assert all(r.status == "complete" and len(r.findings) == 1 for r in results), results[0]
         return Sample(wall, cpu, sum(r.usage["total"] - r.usage["output"] for r in results))
 
-    def _run(self, run_id: str, number: int, sink: StoreSink) -> Run:
+    def _run(self, run_id: str, number: int, sink: RunLog) -> Run:
         limits = settings_for(number).limits
-        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
         return Run(
             id=run_id,
             requester=None,
             model=self.model,
             rate_limiter=RateLimiter(limits.max_concurrency),
-            budget=Budget(caps, asyncio.get_running_loop().time),
+            budget=Budget(Caps.of(limits), asyncio.get_running_loop().time),
             gate=Gate(sink.log_decision),
             sink=sink,
             limits=limits,

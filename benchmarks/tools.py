@@ -29,8 +29,7 @@ from benchmarks.tool_calls import Caller, in_turns, over, rss_mb, took
 from benchmarks.tool_pages import page_rows
 from bot.runs.store import Store
 from bot.storage.encryption import Cipher
-from bot.tooling.provider import Toolkit
-from bot.tooling.registry import toolkit_of
+from bot.tooling.provider import Toolkit, toolkit_of
 from config.settings import load_settings
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.postgres import Postgres

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -158,11 +158,6 @@ def _addresses(text: str) -> frozenset[str]:
     return frozenset(address for address in found if WEB.match(address))
 
 
-def defang(text: str, allowed: str, hosts: Sequence[str] = ()) -> str:
-    """Return the text with no clickable address except those in `allowed` or at `hosts`."""
-    return Links(allowed, tuple(hosts)).defang(text)
-
-
 def neutralize_links(text: str) -> str:
     """Return the text so that Slack makes no links of bare hosts and mail addresses."""
     return BARE.sub(lambda m: m[0] if m["web"] else m[0].replace(".", "[.]"), text)
@@ -280,10 +275,7 @@ class CitationFilter:
     """
 
     known: CitationIndex
-    allowed: str = ""
-    """Addresses that may stay: those in this text."""
-    hosts: Sequence[str] = ()
-    """Hosts whose addresses may stay."""
+    allowed: Links = Links()
     _held: str = field(default="")
 
     def add(self, text: str) -> str:
@@ -309,4 +301,4 @@ class CitationFilter:
             return ""
         files = self.known.files() if "file/" in text else NOTHING  # all results are searched
         kept = drop_unknown(text, self.known.findings(), self.known.looked_up(), files)
-        return defang(kept, self.allowed, self.hosts)
+        return self.allowed.defang(kept)

@@ -25,12 +25,11 @@ from bot.local_mode import (
 )
 from bot.privacy.retention import tidy
 from bot.reports.documents import Document
-from bot.runs.checkpoint import StepLog, StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
-from bot.tooling.provider import Options, Toolkit
-from bot.tooling.registry import toolkit_of
+from bot.tooling.provider import Options, Toolkit, toolkit_of
 from bot.tooling.web import bind
 from config.sections import LimitSettings
 from config.settings import Settings
@@ -135,21 +134,20 @@ class App:
             **(args or {}),
         }
         await self.store.start_run(run_id, kind, question, self.options.model, stored_args)
-        sink, reader = StoreSink(self.store), self.reader.fresh() if self.reader else None
-        limits = limits or self.settings.limits
-        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
-        steps = StepLog(self.store, sink, run_id, self._note_fault)
+        record = RunLog(self.store, run_id, on_fault=self._note_fault)
         if resumed:
-            await steps.load()
+            await record.load()
+        reader = self.reader.fresh() if self.reader else None
+        limits = limits or self.settings.limits
         tools = await self.toolkit.open(run_id, self.options.as_user)
         run = Run(
             id=run_id,
             requester=self.options.as_user,
             model=self.model,
             rate_limiter=self.rate_limiter,
-            budget=Budget(caps, asyncio.get_running_loop().time, steps.paid()),
-            gate=Gate(sink.log_decision, self.directory, limits=limits.tool_calls),
-            sink=sink,
+            budget=Budget(Caps.of(limits), asyncio.get_running_loop().time, record.paid()),
+            gate=Gate(record.log_decision, self.directory, limits=limits.tool_calls),
+            sink=record,
             limits=limits,
             clients=with_clients(
                 with_clients(tools.clients, self.clients), {SlackReader: reader} if reader else {}
@@ -157,7 +155,7 @@ class App:
             handles=tools.handles,
             emit=self.emit,
             stop=self.stop,
-            checkpoint=steps,
+            checkpoint=record,
         )
         bind(run)
         try:
@@ -172,7 +170,7 @@ class App:
                 await spawner.aclose()
             if reader:
                 await reader.aclose()
-            await self._stored(sink.flush())
+            await self._stored(record.flush())
             if self.traces:
                 await self.traces.export(run_id)
 

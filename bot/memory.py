@@ -73,11 +73,13 @@ def words_of(text: str) -> str:
 def restrict_to_words(
     query: sa.Select[Any], table: sa.Table, text: str, shared: bool, weights: Sequence[float] = ()
 ) -> sa.Select[Any]:
-    """Restrict a query to rows of `table` that hold words of the text.
+    """Restrict a query to rows of `table` that hold words of the text; without a text, the newest.
 
     Rows that hold all of them come first, ordered by the rank of the database. `weights`: of the
     indexed columns, for ranking in SQLite; PostgreSQL's are in its index.
     """
+    if not text.strip():
+        return query.order_by(table.c.id.desc())
     words = list(dict.fromkeys(_words(text)))[:MAX_ASKED]
     if not words:
         return query.where(sa.false())
@@ -169,10 +171,7 @@ class NoteStore:
         """Return the notes there that hold words of the query, best first; without a query the
         newest."""
         there = sa.select(notes).where(notes.c.space.in_(spaces))
-        if query.strip():
-            found = restrict_to_words(there, notes, query, self._database.shared, (TITLE, TEXT))
-        else:
-            found = there.order_by(notes.c.id.desc())
+        found = restrict_to_words(there, notes, query, self._database.shared, (TITLE, TEXT))
         return [_note(row) for row in await self._database.read(found.limit(limit))]
 
     async def get(self, spaces: Sequence[str], id: int) -> Note | None:
@@ -299,10 +298,7 @@ class ConversationStore:
         place = conversations.c.place
         there = place.not_in([OPERATOR, *closed]) & ~place.startswith(USER)
         mine = FOUND.where((place == own) | there if owner else place == own)
-        if query.strip():
-            found = restrict_to_words(mine, conversations, query, self._database.shared)
-        else:
-            found = mine.order_by(conversations.c.id.desc())
+        found = restrict_to_words(mine, conversations, query, self._database.shared)
         return [_talk(row, own) for row in await self._database.read(found.limit(limit))]
 
 

@@ -106,7 +106,6 @@ class Models(Section):
     max_attempts: PositiveCount
     retry_after_cap_s: Seconds
     cache: bool
-    prime_cache: bool
     strict_tools: bool
 
     @property

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeGuard, get_args
 
 import platformdirs
 import yaml
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -53,23 +53,25 @@ class SettingsError(Exception):
 def explain(error: ErrorDetails, valid: type[BaseModel]) -> str:
     """Describe one error of a settings file, whose keys should be those of `valid`."""
     key = key_of(error)
-    if error["type"] in ("extra_forbidden", "invalid_key"):
-        return _unknown_key(key, valid)
-    if error["loc"][-1] == "[key]":
-        return f"the key '{key_of(error)}' {expectation(error)}."
-    if error["type"] == "missing":
-        return f"'{key}' is missing."
-    if error["type"] == "value_error":
-        return f"'{key}': {error['ctx']['error']}."
+    match error:
+        case {"type": "extra_forbidden" | "invalid_key"}:
+            return _unknown_key(key, valid)
+        case {"loc": (*_, "[key]")}:
+            return f"the key '{key}' {expectation(error)}."
+        case {"type": "missing"}:
+            return f"'{key}' is missing."
+        case {"type": "value_error", "ctx": {"error": fault}}:
+            return f"'{key}': {fault}."
     return f"'{key}' is {reprlib.repr(error['input'])}, but it {expectation(error)}."
 
 
 def expectation(error: ErrorDetails) -> str:
     """Return what was expected, as the end of a sentence that begins with the key."""
-    if error["type"] in ("model_type", "dict_type"):
-        return "must be a section with keys below it"
-    if error["type"] == "string_pattern_mismatch":
-        return f"must be {WRITTEN.get(error['ctx']['pattern'], 'written otherwise')}"
+    match error:
+        case {"type": "model_type" | "dict_type"}:
+            return "must be a section with keys below it"
+        case {"type": "string_pattern_mismatch", "ctx": {"pattern": pattern}}:
+            return f"must be {WRITTEN.get(pattern, 'written otherwise')}"
     said = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
     return said.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
 
@@ -168,6 +170,10 @@ MODEL_ENDPOINTS = {
 """Provider of the models -> the variable with its address, as the SDK names it."""
 
 
+def _or_default(data_dir: Any) -> Any:
+    return data_dir or platformdirs.user_data_path("workspace-assistant", appauthor=False)
+
+
 class Tunables(Section):
     """The keys that a YAML file may contain."""
 
@@ -191,7 +197,7 @@ class Tunables(Section):
     approvals: ApprovalSettings
     retention: RetentionSettings
     traces: TraceSettings
-    data_dir: Annotated[Path, Field(strict=False)]
+    data_dir: Annotated[Path, Field(strict=False), BeforeValidator(_or_default)]
     """Folder for the database and other state; absolute; created by the first write."""
 
 
@@ -270,8 +276,8 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
     if chosen is None and env is None and Path("assistant.yaml").exists():
         chosen = Path("assistant.yaml")
     values = _values(chosen)
-    if environment.assistant_data_dir or values["data_dir"] is None:
-        values["data_dir"] = environment.assistant_data_dir or _default_data_dir()
+    if environment.assistant_data_dir:
+        values |= {"data_dir": environment.assistant_data_dir}
     tunables = _check(values, str(chosen or "default.yaml"))
     settings = _with_environment(tunables, environment)
     team = TEAM.get() or environment.assistant_team
@@ -343,10 +349,10 @@ def load_policy(path: Path, own: Path | None = None) -> Policy:
     """
     values = _values(path if path.exists() or not own else None)
     if own:
-        check_common(_check({**values, "data_dir": Path()}, path.name))
+        check_common(_check(values, path.name))
     if own and own.exists():
         values, path = _merge(values, read_yaml(own)), own
-    return _check({**values, "data_dir": values["data_dir"] or Path()}, path.name).policy
+    return _check(values, path.name).policy
 
 
 def _values(path: Path | None) -> dict[str, Any]:
@@ -354,10 +360,6 @@ def _values(path: Path | None) -> dict[str, Any]:
     defaults = (files("config") / "default.yaml").read_text("utf-8")
     values: dict[str, Any] = yaml.load(defaults, _FAST_LOADER)
     return _merge(values, read_yaml(path)) if path else values
-
-
-def _default_data_dir() -> Path:
-    return platformdirs.user_data_path("workspace-assistant", appauthor=False)
 
 
 def key_file_of(environment: Environment) -> Path:

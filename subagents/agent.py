@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from scopes.effects import Effect
 from scopes.label import DIRECTORY, TRUSTED, Label
@@ -24,7 +24,7 @@ from subagents.events import ContextGrew, ToolsCalled
 from subagents.evidence import SourceLog
 from subagents.model import ModelCall, ModelReply
 from subagents.prices import Usage, sum_usd
-from subagents.result import read_submission
+from subagents.result import ToolUse, read_submission
 from subagents.run import Run
 from subagents.toolbox import MIN_OUTPUT_TOKENS, Toolbox, ToolCall, ToolOutcome, failed_outcome
 from subagents.trajectory import Origin
@@ -100,12 +100,7 @@ class Steps:
             raise LimitReached("time")
         try:
             async with self._within(left):
-                reply = await run.model.complete(
-                    self._call(seq, final),
-                    budget=run.budget,
-                    rate_limiter=run.rate_limiter,
-                    sink=run.sink,
-                )
+                reply = await run.model.complete(self._call(seq, final), run)
         except ModelMisconfigured as error:
             return ModelStep(fault="model_error", reason=str(error))
         except ModelFailed as error:
@@ -113,25 +108,15 @@ class Steps:
         return ModelStep(reply=reply)
 
     def _call(self, seq: int, final: bool) -> ModelCall:
-        spec = self.talk.spec
-        last = spec.final_key
+        last = self.talk.spec.final_key
         return ModelCall(
-            run=spec.run,
-            context=spec.context,
-            seq=seq,
-            role=spec.role,
-            system=spec.system,
-            tools=spec.tools,
-            messages=self.talk.messages,
-            prompt_tokens=self.talk.prompt_tokens,
-            max_tokens=self.max_tokens,
-            effort=spec.effort,
+            self.talk.spec,
+            seq,
+            self.talk.messages,
+            self.talk.prompt_tokens,
             held=last if final else None,
             beside={} if final else {last: self._final(self.max_tokens)},
             behind=(last,),
-            on_text=spec.on_text,
-            on_restart=spec.on_restart,
-            single=spec.single,
         )
 
     async def tools(self, ctx: ToolContext, calls: Sequence[ToolCall]) -> ToolsStep:
@@ -162,7 +147,7 @@ class Steps:
     def _final(self, more: int) -> Amount:
         """Return what one more call may cost if its prompt grows by `more` tokens."""
         prompt = self.talk.prompt_tokens + more + REMINDER_TOKENS
-        return self.run.model.worst(self.talk.spec.role, prompt, self.max_tokens)
+        return self.run.model.worst(self.talk.spec.role, prompt)
 
     @asynccontextmanager
     async def _within(self, seconds: float) -> AsyncIterator[None]:
@@ -222,7 +207,7 @@ class Agent:
     """None once a call has no known price."""
     steps: int = 0
     """Number of model calls made."""
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    tool_calls: list[ToolUse] = field(default_factory=list)
     text: str = ""
     """The last text that the model wrote."""
 
@@ -265,7 +250,9 @@ class Agent:
             self.talk.say(Origin.REMINDER, text_block(reminder))
         seq, final = self._seq, self._final
         before, self.reading.sent = self.reading.sent, len(self.reading.items)
-        out = await self._step("model", ModelStep, lambda: self._steps.model(seq, final))
+        out = await self._step(
+            "model", ModelStep, lambda: self._steps.model(seq, final), self._submits
+        )
         if not out.reply:
             self.reading.sent = before  # nothing was written after the others were shown
         if out.limit:
@@ -274,8 +261,6 @@ class Agent:
             self._close(out.limit)
             return None
         self.steps += 1
-        if self.spec.on_reply:
-            self.spec.on_reply()
         reply = out.reply
         if reply is None:
             return replace(self._end(out.fault, out.reason), passing=out.passing)
@@ -289,10 +274,12 @@ class Agent:
         name: str,
         kind: type[S],
         fn: Callable[[], Awaitable[S]],
-        *,
-        repeatable: bool = False,
+        waits: Callable[[S], bool] = lambda out: False,
     ) -> S:
-        """Return what a step gives, or gave before a restart."""
+        """Return what a step gives, or gave before a restart.
+
+        `waits` says of it whether it is stored only with what comes next.
+        """
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
         if known := self.run_.recorded(key, kind):
@@ -301,14 +288,22 @@ class Agent:
             out = await fn()
         except LimitReached as reached:
             out = kind(limit=str(reached))
-        return await self.run_.record(key, kind, out, repeatable=repeatable)
+        return await self.run_.record(key, kind, out, later=waits(out))
+
+    def _submits(self, out: ModelStep) -> bool:
+        """Return whether the result of the subagent follows at once."""
+        content = out.reply.content if out.reply and self.spec.contract else ()
+        return any(block.get("name") == SUBMIT for block in content)
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""
-        calls = [
-            ToolCall(b["id"], b["name"], b["input"]) for b in content if b["type"] == "tool_use"
-        ]
-        said = "".join(b["text"] for b in content if b["type"] == "text")
+        calls, said = list[ToolCall](), ""
+        for block in content:
+            match block:
+                case {"type": "tool_use", "id": id, "name": name, "input": given}:
+                    calls.append(ToolCall(id, name, given))
+                case {"type": "text", "text": text}:
+                    said += text
         self.text = said.strip() or self.text
         if said.strip() and not self._parts:
             self._seen = self.reading.sent
@@ -369,7 +364,7 @@ class Agent:
                 "tools",
                 ToolsStep,
                 lambda: self._steps.tools(ctx, ordinary),
-                repeatable=self.toolbox.only_reads(ordinary),
+                lambda _: self.toolbox.only_reads(ordinary),
             )
             self._close(out.limit)
             for call, found in zip(ordinary, out.outcomes, strict=False):  # none at a limit
@@ -407,12 +402,12 @@ class Agent:
         # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
         listed = {h: t for h, t in result.handles.items() if self._may_list(h)}
         tool = self.toolbox.tools.get(call.name)
-        early = bool(tool and tool.effect is Effect.SEARCH) and self._is_early(before)
+        early = bool(tool and tool.effect is Effect.SEARCH) and self._waits(before)
         self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed, early=early))
         origin = Origin.ERROR if found.is_error else Origin.TOOL_RESULT
         return Outcome(found.text, origin, call.name)
 
-    def _is_early(self, label: Label) -> bool:
+    def _waits(self, label: Label) -> bool:
         """Return whether no outsider can have chosen what a search under this label lists: the
         context has read only what members wrote in the place where the request was asked, or named
         a channel."""
@@ -457,7 +452,7 @@ class Agent:
         self._limit = self._limit or limit
 
     def _record(self, given: Sequence[tuple[ToolCall, Outcome]]) -> None:
-        self.tool_calls += [{"name": c.name[:60], "is_error": o.is_error} for c, o in given]
+        self.tool_calls += [ToolUse(name=c.name[:60], is_error=o.is_error) for c, o in given]
 
     def _end(self, stopped_by: str, reason: str = "") -> Ending:
         text = "".join(self._parts) or self.text

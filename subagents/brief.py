@@ -127,16 +127,17 @@ def _lines(text: str, offered: Collection[str]) -> Iterator[str]:
     """Return the lines of a prompt whose tools are offered, and the empty ones."""
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
-        marks = match["tools"] if match else None
+        marks, text = match.groups() if match else ("", line)
         needed = (each.split("|") for each in (marks or "").split())
         if all(any(tool in offered for tool in each) for each in needed):
-            yield match["text"] if match else line
+            yield text
 
 
 Block = dict[str, Any]
 """A content block of the Messages API."""
 
 SUBMIT = "submit_result"
+SCOPE_FIELD = "Kind of tools it gets; what it may read goes into handles."
 MAX_TITLE = 120
 """Maximum characters of a title."""
 
@@ -152,10 +153,7 @@ class BriefDraft(BaseModel):
         max_length=MAX_TITLE,
         description="Title shown to the user, 3 to 6 words. Left out: the beginning of task.",
     )
-    scope: str = Field(
-        description="Kind of tools it gets; what it may read goes into handles.",
-        json_schema_extra={"enum": list(scopes.scope_names())},
-    )
+    scope: str = Field(description=SCOPE_FIELD)
     model_preference: Literal["fast", "main"] | None = Field(
         default=None,
         description="main judges and writes better, fast costs less. Left out: fast for answer "
@@ -510,7 +508,7 @@ def _fields(draft: BriefDraft) -> Iterable[tuple[str, str]]:
 
 def _check_size(brief: Brief, limits: LimitSettings) -> None:
     sizes = {name: estimate_tokens(text) for name, text in _fields(brief.draft) if text}
-    sizes["handles"] = estimate_tokens(_titles(brief.handles.titles))
+    sizes |= {"handles": estimate_tokens(_titles(brief.handles.titles))}
     if sum(sizes.values()) > limits.max_brief_tokens:
         largest = max(sizes, key=lambda name: sizes[name])
         raise BriefRefused(

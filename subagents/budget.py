@@ -9,6 +9,7 @@ from enum import StrEnum
 from operator import add, le, sub
 from types import MappingProxyType
 
+from config.sections import LimitSettings
 from subagents.errors import BudgetExceeded
 
 NANO = 1_000_000_000
@@ -56,6 +57,10 @@ class Caps:
     tokens: int
     steps: int
     seconds: float
+
+    @classmethod
+    def of(cls, limits: LimitSettings) -> Caps:
+        return cls(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
 
 
 class State(StrEnum):

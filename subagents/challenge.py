@@ -272,24 +272,22 @@ class Challenge:
         finding, given = self.findings[id], self._on(id)
         defence = self.opinions.get((id, self.authors[id]))
         every = (*given, defence) if defence else tuple(given)
-        votes = Counter(opinion.verdict for opinion in given)
-        votes["confirm"] += votes.pop("duplicate", 0)  # the same is true of another one
+        votes: list[str] = [opinion.verdict for opinion in given]
+        weakened, refuted, aside = map(votes.count, ("weaken", "refute", "out_of_scope"))
+        upheld = len(votes) - refuted - aside  # a duplicate is true, too
         withdrawn = defence is not None and defence.verdict in ("refute", "out_of_scope")
-        upheld = votes["confirm"] + votes["weaken"]
         defended = upheld or (defence is not None and not withdrawn)
         outcome: Outcome = "disputed"
         if id in twins:
             outcome = "merged"
-        elif not votes.total():
-            outcome = "unjudged"
-        elif not upheld and not votes["refute"]:
-            outcome = "dropped" if votes["out_of_scope"] >= JUDGES else "unjudged"
-        elif not votes["refute"]:
+        elif not upheld and not refuted:
+            outcome = "dropped" if aside >= JUDGES else "unjudged"
+        elif not refuted:
             outcome = "confirmed"
-        elif not defended and votes["refute"] + withdrawn >= JUDGES:
+        elif not defended and refuted + withdrawn >= JUDGES:
             outcome = "dropped"
-        weakened = 2 * votes["weaken"] > upheld
-        grade = GRADES[min(GRADES.index(finding.severity) + weakened, len(GRADES) - 1)]
+        lower = GRADES.index(finding.severity) + (2 * weakened > upheld)
+        grade = GRADES[min(lower, len(GRADES) - 1)]
         return Judged(
             finding=id, outcome=outcome, severity=grade, into=twins.get(id, ""), opinions=every
         )

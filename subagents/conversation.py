@@ -29,26 +29,29 @@ class Spec:
     context_limit: int
     """Maximum tokens of prompt and output together in one call."""
     seconds: float
-    contract: str | None
+    contract: str | None = None
     """A subagent's contract: it must end by `submit_result`. None: it ends with text."""
     spare: float = 0.0
     """Seconds of the run that are reserved for others."""
     effort: str | None = None
+    """Overrides the role's effort, unless the role sends none; None = as the role says."""
     remind_at: int | None = None
     """Prompt tokens above which a parent is told to delegate; None = never."""
     handoff_at: int | None = None
     """Prompt tokens above which a new session must take over; None = never."""
     on_text: Callable[[str], None] | None = None
     """Takes each piece of text as it is written; if set, calls stream."""
-
     on_restart: Callable[[], None] | None = None
-    """Called when a call starts again: its text handed over so far is void."""
-    on_reply: Callable[[], None] | None = None
-    """Called after each reply of the model."""
+    """Called before another attempt: the text of its call handed over so far is void."""
     divisible: bool = False
     """True if two others get a half each where its result is too long for one answer."""
     single: bool = False
     """True if only one call is expected; then nothing is cached for a second one."""
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Return the names of its tools."""
+        return [str(tool["name"]) for tool in self.tools]
 
     @property
     def final_key(self) -> str:
@@ -82,18 +85,14 @@ class Conversation:
         self.spec, self._sink = spec, sink
         self.sent: list[dict[str, Any]] = []
         self.pending: list[Block] = []
-        self._known_tokens = estimate_tokens(str(spec.system) + str(spec.tools))
+        self.prompt_tokens = estimate_tokens(str(spec.system) + str(spec.tools))
+        """Tokens of the next prompt: the last reported usage plus an estimate."""
         for block in spec.system:
             self._note(Origin.PROMPT, block)
-        for tool in spec.tools:
-            self._note(Origin.SCHEMA, tool, tool["name"])
+        for tool, name in zip(spec.tools, spec.tool_names, strict=True):
+            self._note(Origin.SCHEMA, tool, name)
         for origin, block, ref in spec.opening:
             self.say(origin, block, ref)
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Return the tokens of the next prompt: the last reported usage plus an estimate."""
-        return self._known_tokens + sum(_tokens(b) for b in self.pending)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -105,16 +104,17 @@ class Conversation:
         """Add a block to the next user message. `ref`: its ids, separated by spaces."""
         self._note(origin, block, ref)
         self.pending.append(block)
+        self.prompt_tokens += _tokens(block)
 
     def record_usage(self, tokens: int) -> None:
         """Note that the call succeeded with this many tokens of prompt and output together."""
         self.sent = self.messages
         self.pending = []
-        self._known_tokens = tokens
+        self.prompt_tokens = tokens
 
     def append(self, content: Sequence[Block]) -> None:
         """Add the model's turn, unless it is empty, which the API refuses, or thinking alone."""
-        kept = [b for b in content if b["type"] != "text" or b["text"]]
+        kept = [b for b in content if b.get("text") != ""]
         if any(b["type"] not in ("thinking", "redacted_thinking") for b in kept):
             self.sent.append({"role": "assistant", "content": kept})
 

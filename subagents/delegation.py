@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 import scopes
 from config.prompts import prompt
@@ -17,10 +17,19 @@ from config.sections import LimitSettings
 from scopes.effects import Handles
 from scopes.tool import ToolContext, Window, not_found, one_line, tool_schema
 from subagents.agent import Outcome
-from subagents.brief import MAX_TITLE, SUBMIT, Block, Brief, BriefDraft, TimeFrame, check_brief
+from subagents.brief import (
+    MAX_TITLE,
+    SCOPE_FIELD,
+    SUBMIT,
+    Block,
+    Brief,
+    BriefDraft,
+    TimeFrame,
+    check_brief,
+)
 from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
 from subagents.contracts import DEFAULT_MODEL, OFFERED
-from subagents.delimiter import clip, first_of
+from subagents.delimiter import MAX_NAMED, clip, first_of
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
 from subagents.evidence import Coverage
@@ -86,8 +95,6 @@ class SpawnGuard:
         self.items += len(items)
 
 
-MAX_NAMED = 20
-"""Maximum of refused briefs, and of reasons, that one result names; the rest is counted."""
 ONE, MANY, CHALLENGE = "run_subagent", "run_subagents", "challenge"
 DELEGATING = frozenset({ONE, MANY, CHALLENGE})
 OPEN = (":search", ":read")
@@ -120,14 +127,22 @@ def delegation_schemas(max_subagents: int, offering: Sequence[str] = ()) -> list
     `offering` are the scopes that have tools; none = all known scopes.
     """
     one = f"{prompt(ONE)} At most {max_subagents} in one request."
-    made = deepcopy([tool_schema(ONE, one, BriefDraft), tool_schema(MANY, prompt(MANY), ManyAlike)])
-    single, many = (schema["input_schema"]["properties"] for schema in made)
-    named = list(offering) or scopes.scope_names()
-    for draft in (single, many["template"]["properties"]):
-        draft["scope"]["enum"] = named
-        if scopes.ALL in named:
-            draft["scope"]["description"] += IN_ONE_HEAD
-    return [*made, tool_schema(CHALLENGE, prompt(CHALLENGE), Contested)]
+    draft, many = _draft_types(tuple(offering or scopes.scope_names()))
+    return [
+        tool_schema(ONE, one, draft),
+        tool_schema(MANY, prompt(MANY), many),
+        tool_schema(CHALLENGE, prompt(CHALLENGE), Contested),
+    ]
+
+
+@lru_cache(maxsize=64)
+def _draft_types(named: tuple[str, ...]) -> tuple[type[BriefDraft], type[ManyAlike]]:
+    """Return the arguments of the tools that start subagents of these scopes."""
+    told = f"{SCOPE_FIELD}{IN_ONE_HEAD if scopes.ALL in named else ''}"
+    field = Field(description=told, json_schema_extra={"enum": list(named)})
+    doc = BriefDraft.__doc__
+    draft = create_model("BriefDraft", __base__=BriefDraft, __doc__=doc, scope=(str, field))
+    return draft, create_model("ManyAlike", __base__=ManyAlike, template=(draft, ...))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +222,7 @@ class Delegation:
     def _note_windows(self, briefs: Sequence[Brief], done: Sequence[SubagentResult]) -> None:
         """Note in which windows messages and mails were read."""
         for brief, result in zip(briefs, done, strict=True):
-            looked = any(c["name"] != SUBMIT and not c["is_error"] for c in result.tool_calls)
+            looked = any(c.name != SUBMIT and not c.is_error for c in result.tool_calls)
             if brief.window and brief.is_dated and looked:
                 self.reads.setdefault(brief.window, []).append(result.read)
 
@@ -337,12 +352,10 @@ class Delegation:
 
     def _completed(self, draft: BriefDraft, held: Handles) -> BriefDraft:
         """Return a draft with the title and the sources that it leaves out."""
-        changes: dict[str, Any] = {}
-        if not draft.description:
-            changes["description"] = clip(one_line(draft.task), MAX_TITLE)
-        if not (draft.handles or draft.findings):
-            changes["handles"] = self._meant(draft, held)
-        return draft.model_copy(update=changes)
+        title = draft.description or clip(one_line(draft.task), MAX_TITLE)
+        named = draft.handles or draft.findings
+        handles = draft.handles if named else self._meant(draft, held)
+        return draft.model_copy(update={"description": title, "handles": handles})
 
     def _meant(self, draft: BriefDraft, held: Handles) -> tuple[str, ...]:
         """Return the sources of its scope that the task names; else those that the request does."""
@@ -427,7 +440,7 @@ def refusals(results: Sequence[SubagentResult]) -> str:
         by_reason.setdefault(result.reason, []).append(result)
     lines = []
     for reason, alike in list(by_reason.items())[:MAX_NAMED]:
-        names = first_of([f"{r.id} ({r.text})" for r in alike], MAX_NAMED, "; ")
+        names = first_of([f"{r.id} ({r.text})" for r in alike], between="; ")
         lines.append(f"refused, {reason}: {names}")
     if left := len(by_reason) - len(lines):
         lines.append(f"and for {left} further reasons")

@@ -27,10 +27,11 @@ def render(result: ToolResult, delimiter: str, max_tokens: int) -> tuple[str, in
 
     What does not fit is cut, with a note on how much was left out.
     """
-    shown, left_out = cut([item.line() for item in result.items], max_tokens - RESERVE)
-    parts = [wrap(delimiter, shown)] if result.items else []
-    if left_out:
-        parts.append(f"Cut: {left_out} of {len(result.items)} items do not fit and were left out.")
+    lines, room = [item.line() for item in result.items], max_tokens - RESERVE
+    shown = fitting_lines(lines, room) or [shorten(each, room) for each in lines[:1]]
+    parts = [wrap(delimiter, shown)] if lines else []
+    if left_out := len(lines) - len(shown):
+        parts.append(f"Cut: {left_out} of {len(lines)} items do not fit and were left out.")
     footer = " ".join(filter(None, (result.note, result.truncated)))
     if not parts and not footer:
         footer = "Nothing found."
@@ -48,18 +49,16 @@ def fitting_lines(lines: Iterable[str], max_tokens: int) -> list[str]:
     return kept
 
 
-def cut(lines: Sequence[str], max_tokens: int) -> tuple[list[str], int]:
-    """Return the lines that fit, the first one shortened if necessary, and how many do not."""
-    shown = fitting_lines(lines, max_tokens) or [shorten(each, max_tokens) for each in lines[:1]]
-    return shown, len(lines) - len(shown)
-
-
 def clip(text: str, most: int) -> str:
     """Return a text, or its beginning within so many characters, marked as cut."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def first_of(names: Sequence[str], most: int, between: str = ", ") -> str:
+MAX_NAMED = 20
+"""Names that one sentence lists; the rest is counted."""
+
+
+def first_of(names: Sequence[str], most: int = MAX_NAMED, between: str = ", ") -> str:
     """Return the first names of a list, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more

@@ -39,11 +39,11 @@ def _rows(id: str, items: Container[str]) -> Iterable[str]:
     found = None if id in items else _ROWS.fullmatch(id)
     if found is None:
         return (id,)
-    first, last = int(found["first"]), int(found["last"])
-    ends = (f"{found['of']}{first}", f"{found['of']}{last}")
-    if not first <= last < first + MOST or any(end not in items for end in ends):
+    of, *ends = found.groups()
+    first, last = map(int, ends)
+    if not first <= last < first + MOST or any(f"{of}{n}" not in items for n in (first, last)):
         return (id,)
-    return (f"{found['of']}{n}" for n in range(first, last + 1))
+    return (f"{of}{n}" for n in range(first, last + 1))
 
 
 ASIDE = "\x1e"
@@ -204,22 +204,16 @@ class SourceLog:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Findings that hold, and what was dropped, in words."""
-
-    findings: tuple[FindingDraft, ...]
-    unsupported: tuple[str, ...]
-
-
 MIN_FOUND = 12
 """Minimum characters of a quote that is looked for outside of the threads that are cited."""
 
 
 def check(
     findings: Sequence[FindingDraft], items: Mapping[str, Item], aside: Collection[str] = ()
-) -> Checked:
-    """Keep what the items support: known evidence ids, quotes that occur, customers that are named.
+) -> tuple[list[FindingDraft], list[str]]:
+    """Return what the items support, and what was dropped, in words.
+
+    Known evidence ids are kept, quotes that occur, and customers that are named.
 
     A quote that stands in another message than the cited ones adds that message to the evidence:
     one of the same threads, else of a thread that no other finding cites and that is not in
@@ -251,7 +245,7 @@ def check(
         ids = list(dict.fromkeys([*evidence, *quotes.values()]))
         changed = {"evidence": ids, "quotes": list(quotes), "customers": customers}
         kept.append(finding.model_copy(update=changed))
-    return Checked(tuple(kept), tuple(dropped))
+    return kept, dropped
 
 
 @dataclass

@@ -1,24 +1,26 @@
-"""Starts subagents and joins them: each with a new context, all counted, failures isolated."""
+"""Starts, runs and joins subagents: each in a new context, all counted, failures isolated."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED, Label
+from scopes.tool import ToolContext
+from subagents.agent import Agent
 from subagents.brief import Brief, SpawnedBrief, template
+from subagents.conversation import Ending, Spec
 from subagents.delimiter import new_delimiter
 from subagents.errors import BriefRefused
-from subagents.events import SubagentQueued
-from subagents.result import SubagentResult, crash_result, placeholder
+from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
+from subagents.result import SubagentResult, crash_result, placeholder, settle
 from subagents.run import Run
-from subagents.subagent import run_subagent
-from subagents.toolbox import crash_text
+from subagents.toolbox import Toolbox, crash_text
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +28,8 @@ CHILD_SHARE = 0.8
 """Share of the remaining time that a subagent may take: the rest is for reading its result."""
 
 
-class Handle(Protocol):
-    """A subagent that was started."""
-
-    async def result(self) -> SubagentResult:
-        """Return its result; raise nothing for what the subagent did."""
+Joined = Callable[[], Awaitable[SubagentResult]]
+"""Waits for a subagent that was started and returns its result; raises nothing that it does."""
 
 
 class Spawner(Protocol):
@@ -39,16 +38,8 @@ class Spawner(Protocol):
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Prepare for all subagents that will be started together, before the first one starts."""
 
-    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Handle:
-        """Start one. `ahead`: return only when the model has first replied to it."""
-
-
-@dataclass
-class TaskHandle:
-    task: asyncio.Task[SubagentResult]
-
-    async def result(self) -> SubagentResult:
-        return await self.task
+    async def start(self, frozen: SpawnedBrief) -> Joined:
+        """Start one."""
 
 
 @dataclass
@@ -67,29 +58,20 @@ class TaskSpawner:
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Do nothing: tasks share this process's memory."""
 
-    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Handle:
-        answered = asyncio.Event()
-        task = asyncio.create_task(self._run(frozen, answered), name=f"{self.run.id}/{child_id}")
+    async def start(self, frozen: SpawnedBrief) -> Joined:
+        task = asyncio.create_task(self._run(frozen), name=f"{self.run.id}/{frozen.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if ahead:
-            await answered.wait()
-        return TaskHandle(task)
+        return lambda: task
 
-    async def _run(self, frozen: SpawnedBrief, answered: asyncio.Event) -> SubagentResult:
-        try:
-            async with self._free:
-                result = await run_subagent(self.run, frozen, answered.set)
-            await self._store(frozen, result)
-            return result
-        finally:
-            answered.set()
-
-    async def _store(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
-        try:
-            await self.run.checkpoint.keep_result(frozen, result)
-        except Exception:  # top-level boundary: it is still a result
-            log.exception("the result of %s of %s was not stored", frozen.id, self.run.id)
+    async def _run(self, frozen: SpawnedBrief) -> SubagentResult:
+        async with self._free:  # until it is stored: no more than these are paid again
+            result = await run_subagent(self.run, frozen)
+            try:
+                await self.run.checkpoint.keep_result(frozen, result)
+            except Exception:  # top-level boundary: it is still a result
+                log.exception("the result of %s of %s was not stored", frozen.id, self.run.id)
+        return result
 
     async def aclose(self) -> None:
         """Cancel what still runs, and wait until it has ended."""
@@ -136,16 +118,17 @@ class Fanout:
         """Return the fan-out of another context of this run: ids go on, its results are in both."""
         return replace(self, parent=context, before=frozenset(self.results), _complete={})
 
-    def next_id(self, kind: str) -> str:
-        """The next id: `s3` for the third subagent that runs, `r1` for the first one refused."""
-        return f"{kind}{1 + self._given[kind]}"
+    def _next(self, kind: str) -> str:
+        """Give the next id: `s3` for the third subagent that runs, `r1` for the first refused."""
+        self._given[kind] += 1
+        return f"{kind}{self._given[kind]}"
 
     def refuse(
         self, description: str, scope: str, contract: str, refusal: BriefRefused
     ) -> SubagentResult:
         """Record a brief that is not run."""
         result = SubagentResult(
-            id=self.next_id("r"),
+            id=self._next("r"),
             scope=scope[:40],
             model="",
             status="refused",
@@ -156,7 +139,6 @@ class Fanout:
             label=TRUSTED.to_json(),
         )
         self.results[result.id] = result
-        self._given["r"] += 1
         return result
 
     async def freeze(self, briefs: Sequence[Brief]) -> list[SpawnedBrief]:
@@ -164,17 +146,15 @@ class Fanout:
         if not briefs:
             return []
         async with self._freezing:  # two callers get different numbers, in the order they came
-            first = int(self.next_id("s")[1:])
-            key = f"{self.run.id}/{self.parent}/s{first}/freeze"
+            ids = [self._next("s") for _ in briefs]
+            key = f"{self.run.id}/{self.parent}/{ids[0]}/freeze"
             made = self.run.recorded(key, SpawnValues)
             if made is None:
                 made = await self.run.record(key, SpawnValues, self._draw(len(briefs)))
             frozen = []
-            numbered = enumerate(zip(briefs, made.delimiters, strict=True), first)
-            for number, (brief, delimiter) in numbered:
-                one = self._frozen(f"s{number}", brief, delimiter, made)
+            for id, brief, delimiter in zip(ids, briefs, made.delimiters, strict=True):
+                one = self._frozen(id, brief, delimiter, made)
                 self.results[one.id] = placeholder(one)
-                self._given["s"] += 1
                 frozen.append(one)
                 await asyncio.sleep(0)
         for one in frozen:
@@ -242,28 +222,130 @@ class Fanout:
         if not frozen:
             return []
         await self.spawner.ready(frozen)
-        prime = self.run.model.models.prime_cache and len(frozen) > 1
-        handles = [await self._start(one, prime and k == 0) for k, one in enumerate(frozen)]
+        started = [await self._start(one) for one in frozen]
         results = []
-        for one, handle in zip(frozen, handles, strict=True):
-            self.results[one.id] = result = await self._result(one, handle)
+        for one, joined in zip(frozen, started, strict=True):
+            self.results[one.id] = result = await self._result(one, joined)
             results.append(result)
             await asyncio.sleep(0)  # hundreds may have ended before the last was started
         return results
 
-    async def _start(self, frozen: SpawnedBrief, ahead: bool) -> Handle | None:
+    async def _start(self, frozen: SpawnedBrief) -> Joined | None:
         try:
-            return await self.spawner.start(frozen.id, frozen, ahead=ahead)
+            return await self.spawner.start(frozen)
         except Exception:  # top-level boundary: its siblings run, and are waited for
             log.exception("%s of %s could not be started", frozen.id, self.run.id)
             return None
 
-    async def _result(self, frozen: SpawnedBrief, handle: Handle | None) -> SubagentResult:
+    async def _result(self, frozen: SpawnedBrief, joined: Joined | None) -> SubagentResult:
+        if joined is None:
+            return crash_result(frozen, "it could not be started")
         try:
-            if handle is not None:
-                return await handle.result()
-            reason = "it could not be started"
+            return await joined()
         except Exception as error:  # top-level boundary: one subagent's run
             log.exception("%s of %s was lost", frozen.id, self.run.id)
-            reason = crash_text("its run", error)
-        return crash_result(frozen, reason)
+            return crash_result(frozen, crash_text("its run", error))
+
+
+async def run_subagent(run: Run, frozen: SpawnedBrief) -> SubagentResult:
+    """Run one subagent from its frozen brief to its result; raise nothing that it does."""
+    try:
+        run.emit(SubagentStarted(frozen.id))
+        result = await _work(run, frozen)
+    except Exception as error:  # top-level boundary: one subagent's run
+        log.exception("subagent %s of %s crashed", frozen.id, run.id)
+        result = crash_result(frozen, crash_text("its run", error))
+    run.emit(finished_event(result))
+    return result
+
+
+def finished_event(result: SubagentResult) -> SubagentFinished:
+    """Return the event for the end of a subagent."""
+    return SubagentFinished(
+        result.id,
+        result.status,
+        result.stopped_by,
+        len(result.findings),
+        result.cost_usd,
+        Label.of(result.label) if result.label else TRUSTED,
+    )
+
+
+async def _work(run: Run, frozen: SpawnedBrief) -> SubagentResult:
+    agent = _agent(run, frozen)
+    try:
+        ending = await agent.run()
+    except Exception as error:  # what was read and spent so far is kept
+        log.exception("subagent %s of %s crashed", frozen.id, run.id)
+        ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
+    draft = frozen.brief.draft
+    return SubagentResult(
+        id=frozen.id,
+        scope=draft.scope,
+        model=frozen.model,
+        contract=draft.contract,
+        usage=agent.usage.to_json(),
+        cost_usd=agent.cost_usd,
+        steps=agent.steps,
+        tool_calls=agent.tool_calls,
+        **settle(ending, int(frozen.id.removeprefix("s")), draft.contract, agent.reading),
+    )
+
+
+def _agent(run: Run, frozen: SpawnedBrief) -> Agent:
+    brief, limits, role = frozen.brief, run.limits, f"subagent_{frozen.model}"
+    scope, panel = brief.draft.scope, brief.panel
+    run.declare(
+        frozen.id,
+        scope=scope,
+        role=role,
+        template=frozen.template,
+        tools=[tool["name"] for tool in frozen.tools],
+        kind="subagent",
+        parent=frozen.parent,
+    )
+    if panel:
+        panel.check()
+    spec = Spec(
+        run=run.id,
+        context=frozen.id,
+        role=role,
+        system=frozen.system,
+        tools=frozen.tools,
+        opening=list(brief.blocks(frozen.delimiter)),
+        max_steps=limits.files_steps if scope == "files" else limits.subagent_steps,
+        context_limit=limits.child_context,
+        seconds=frozen.seconds,
+        spare=frozen.spare,
+        contract=brief.draft.contract,
+        effort=brief.draft.effort,
+        divisible=brief.divisible,
+        single=bool(brief.material) and not brief.handles.titles,
+    )
+    tools = {tool.name: tool for tool in brief.tools(run.clients)}
+    agent = Agent(
+        run,
+        spec,
+        Toolbox(tools, run.gate, limits.tool_timeout_s, frozen.delimiter),
+        ToolContext(
+            run=run.id,
+            requester=run.requester,
+            handles=brief.handles,
+            label=brief.label,
+            window=brief.window,
+            clients=run.clients,
+            max_output_tokens=limits.max_tool_output_tokens,
+            intent=brief.intent,
+            scope=scope,
+        ),
+    )
+    agent.reading.expect(brief.expects)
+    agent.reading.add(brief.material, {})
+    agent.reading.given = len(agent.reading.items)
+    agent.reading.delimiter = frozen.delimiter
+    seen = [(item.id, item.author) for item in brief.material]
+    if panel:
+        seen += [(item.id.rpartition("@")[0], item.author) for item in panel.references]
+        agent.reading.asked = (*panel.categories, *panel.ids)
+    run.sink.saw(run.id, seen)
+    return agent

@@ -70,8 +70,8 @@ async def run_parent(
     while True:
         done.sessions += 1
         context = delegation.fanout.parent = f"p{done.sessions}"
-        tools = [tool["name"] for tool in spec.tools]
-        run.declare(context, scope="parent", role=spec.role, template="parent", tools=tools)
+        names = spec.tool_names
+        run.declare(context, scope="parent", role=spec.role, template="parent", tools=names)
         session = replace(
             spec,
             context=context,

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 import httpx2
@@ -16,12 +16,16 @@ from anthropic import APIConnectionError, APIStatusError
 
 from config.sections import Models, Role
 from scopes.tool import estimate_tokens, readable
-from subagents.budget import NANO, Amount, Budget
+from subagents.brief import Block
+from subagents.budget import NANO, Amount
+from subagents.conversation import Spec
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
-from subagents.rate_limiter import RateLimiter, limits_in
-from subagents.trajectory import Recording
+from subagents.rate_limiter import limits_in
+
+if TYPE_CHECKING:
+    from subagents.run import Run
 
 RETRIED = frozenset(
     {
@@ -101,42 +105,30 @@ def _retry_after(error: APIStatusError) -> float | None:
         return None
 
 
-Block = dict[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """One model call of one context."""
 
-    run: str
-    context: str
+    spec: Spec
     seq: int
-    role: str
-    """One of `parent`, `subagent_main` or `subagent_fast`."""
-    system: Sequence[Block]
-    tools: Sequence[Block]
     messages: Sequence[Mapping[str, Any]]
     prompt_tokens: int
     """Estimate of the whole prompt, for the reservation."""
-    max_tokens: int
-    effort: str | None = None
-    """Overrides the role's effort, unless the role sends none; None = as the role says."""
     held: str | None = None
     """Key of an earlier reservation, which the first attempt uses up."""
     beside: Mapping[str, Amount] = field(default_factory=dict)
     """Amounts reserved together with it, for later calls of the context."""
     behind: Collection[str] = ()
     """Keys of the other reservations of the context, which it does not release while it waits."""
-    on_text: Callable[[str], None] | None = None
-    """Takes each piece of text; if set, the call streams."""
-    on_restart: Callable[[], None] | None = None
-    """Called before another attempt: the text of this call handed over so far is void."""
-    single: bool = False
-    """True if no other call is expected to continue from this one."""
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Return its run, its context and its number there."""
+        return self.spec.run, self.spec.context, self.seq
 
     def key(self, attempt: int) -> str:
         """Return the key under which an attempt is reserved and settled."""
-        return f"{self.run}/{self.context}/{self.seq}/{attempt}"
+        return "/".join(map(str, (*self.place, attempt)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,61 +174,60 @@ class ModelClient:
         """Return the model id of a role."""
         return self.models.main if self.role(role).model == "main" else self.models.fast
 
-    def worst(self, role: str, prompt_tokens: int, max_tokens: int) -> Amount:
-        return worst_case(self.name(role), prompt_tokens, max_tokens, self._prices)
+    def worst(self, role: str, prompt_tokens: int) -> Amount:
+        """Return the most that a call of this role may cost."""
+        most = self.role(role).max_tokens
+        return worst_case(self.name(role), prompt_tokens, most, self._prices)
 
     def body(self, call: ModelCall) -> dict[str, Any]:
         """Return the request body; a cache mark ends the shared prefix, the API marks the rest."""
-        role = self.role(call.role)
-        system = [dict(b) for b in call.system]
+        spec, role = call.spec, self.role(call.spec.role)
+        system = [dict(b) for b in spec.system]
         cache = {"cache_control": {"type": "ephemeral"}} if self.models.cache else {}
         system[-1] |= cache
         return {
-            "model": self.name(call.role),
-            "max_tokens": call.max_tokens,
+            "model": self.name(spec.role),
+            "max_tokens": role.max_tokens,
             "system": system,
             "messages": list(call.messages),
-            **({"tools": list(call.tools)} if call.tools else {}),
-            **({} if call.single else cache),  # writing costs a quarter more than plain input
-            **({"output_config": {"effort": call.effort or role.effort}} if role.effort else {}),
+            **({"tools": list(spec.tools)} if spec.tools else {}),
+            **({} if spec.single else cache),  # writing costs a quarter more than plain input
+            **({"output_config": {"effort": spec.effort or role.effort}} if role.effort else {}),
             **({"thinking": {"type": role.thinking}} if role.thinking else {}),
         }
 
-    async def complete(
-        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
-    ) -> ModelReply:
-        """Return one reply, after as many attempts as the settings allow.
+    async def complete(self, call: ModelCall, run: Run) -> ModelReply:
+        """Return one reply, after as many attempts as the settings allow; the run pays for it.
 
         Waits before an attempt that does not fit beside what others have reserved. Raises
         BudgetExceeded before one that the budget cannot carry, ModelFailed when no attempt gave a
         usable reply, ModelMisconfigured when none ever will.
         """
-        body, model = self.body(call), self.name(call.role)
-        worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)
+        body, model = self.body(call), self.name(call.spec.role)
+        worst = self.worst(call.spec.role, call.prompt_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.held if call.held and attempt == 1 else call.key(attempt)
-            await budget.reserve(key, worst, beside=call.beside, behind=call.behind)
+            await run.budget.reserve(key, worst, beside=call.beside, behind=call.behind)
             try:  # what waits for money takes no slot
-                async with rate_limiter.slot(model):
-                    outcome = await self._attempt(
-                        call, body, attempt, key, budget, rate_limiter, sink
-                    )
+                async with run.rate_limiter.slot(model):
+                    outcome = await self._attempt(call, body, attempt, key, run)
             except BaseException:
-                await budget.settle(key, Amount())  # in case that it was not made
+                await run.budget.settle(key, Amount())  # in case that it was not made
                 raise
             if isinstance(outcome, ModelReply):
                 return replace(outcome, attempts=attempt)
             fault = outcome
             if fault.kind == "rate_limit":
                 pause = 1.0 if fault.retry_after is None else fault.retry_after
-                rate_limiter.record_refusal(model, min(pause, self.models.retry_after_cap_s))
+                pause = min(pause, self.models.retry_after_cap_s)
+                run.rate_limiter.record_refusal(model, pause)
             if not fault.retry or attempt == self.models.max_attempts:
                 break
             wait = self._wait(fault, attempt)
-            if wait >= budget.seconds_left():
+            if wait >= run.budget.seconds_left():
                 break
-            if call.on_restart:
-                call.on_restart()
+            if call.spec.on_restart:
+                call.spec.on_restart()
             await asyncio.sleep(wait)
         if fault.kind == "misconfigured":
             raise ModelMisconfigured(fault.reason)
@@ -250,28 +241,23 @@ class ModelClient:
         return backoff * (1 - 0.25 * random.random())
 
     async def _attempt(
-        self,
-        call: ModelCall,
-        body: dict[str, Any],
-        attempt: int,
-        key: str,
-        budget: Budget,
-        rate_limiter: RateLimiter,
-        sink: Recording,
+        self, call: ModelCall, body: dict[str, Any], attempt: int, key: str, run: Run
     ) -> ModelReply | ModelFault:
-        model = self.name(call.role)
-        worst = self.worst(call.role, call.prompt_tokens, call.max_tokens)
-        spent = worst  # unless a reply says otherwise: an end of unknown outcome counts as paid
-        sink.request(call.run, call.context, call.seq, attempt, body)
+        model = self.name(call.spec.role)
+        spent = self.worst(call.spec.role, call.prompt_tokens)
+        # unless a reply says otherwise: an end of unknown outcome counts as paid
+        run.sink.request(*call.place, attempt, body)
         recorded: dict[str, Any] = {"error": "cancelled"}
         try:
-            message, headers = await self._send(body, call.on_text)
+            message, headers = await self._send(body, call.spec.on_text)
             usage = _usage(message, call)
-            rate_limiter.record_reply(model, headers, usage)
+            run.rate_limiter.record_reply(model, headers, usage)
             spent = actual(model, usage, self._prices)
             cost = cost_nanousd(model, usage, self._prices)
             usd = None if cost is None else cost / NANO
-            reply = ModelReply(message["content"], _stop_reason(message), usage, usd, attempt)
+            if not message.stop_reason:
+                raise Unusable("the reply broke off")
+            reply = ModelReply(message.content, message.stop_reason, usage, usd, attempt)
             recorded = reply.to_json()
             return reply
         except FAULTS as error:
@@ -280,13 +266,13 @@ class ModelClient:
             recorded = {"error": fault.reason}
             return fault
         finally:
-            sink.reply(call.run, call.context, call.seq, attempt, recorded)
-            await budget.settle(key, spent)
+            run.sink.reply(*call.place, attempt, recorded)
+            await run.budget.settle(key, spent)
 
     async def _send(
         self, body: dict[str, Any], on_text: Callable[[str], None] | None
-    ) -> tuple[dict[str, Any], Mapping[str, str]]:
-        """Send the request; return the message as JSON, and the headers.
+    ) -> tuple[Message, Mapping[str, str]]:
+        """Send the request; return the message, and the headers.
 
         For Anthropic's API, JSON is written here, and it is parsed here for all: the SDK's copy of
         the body and its models double the CPU time. The other clients need the body to send it.
@@ -316,38 +302,43 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 ODD_STREAM = (AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
-def _message_of(sent: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A reply as it came; a compatible server may leave out why it ended, and what it used."""
+
+    content: list[Block]
+    stop_reason: str
+    usage: Usage
+
+
+def _message_of(sent: Any) -> Message:
     """Return the reply if it has the shape of a message; a compatible server may send anything."""
     try:
-        Usage.of(sent.get("usage") or {})
-        calls = [b["id"] for b in sent["content"] if b["type"] == "tool_use"]
-        sound = all(map(_is_block, sent["content"])) and len(calls) == len(set(calls))
+        stop_reason, usage = str(sent.get("stop_reason") or ""), Usage.of(sent.get("usage") or {})
+        message = Message(list(sent["content"]), stop_reason, usage)
+        calls = [block["id"] for block in message.content if block["type"] == "tool_use"]
+        sound = all(map(_is_block, message.content)) and len(calls) == len(set(calls))
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
         raise Unusable("the reply was not a message")
-    return dict(sent)
+    return message
 
 
-def _usage(message: Mapping[str, Any], call: ModelCall) -> Usage:
+def _is_block(block: Block) -> bool:
+    match block:
+        case {"type": "tool_use", "id": str(), "name": str(), "input": dict()}:
+            return True
+        case {"type": "text", "text": str()}:
+            return True
+    return block["type"] not in ("tool_use", "text")
+
+
+def _usage(message: Message, call: ModelCall) -> Usage:
     """Return the usage; estimate what a compatible server does not report, so that caps hold."""
-    usage = Usage.of(message.get("usage") or {})
+    usage = message.usage
     if usage.prompt <= 0:
         usage = replace(usage, input=call.prompt_tokens, cache_read=0, cache_write=0)
-    if usage.output <= 0 and message["content"]:
-        usage = replace(usage, output=estimate_tokens(str(message["content"])))
+    if usage.output <= 0 and message.content:
+        usage = replace(usage, output=estimate_tokens(str(message.content)))
     return usage
-
-
-def _is_block(block: Mapping[str, Any]) -> bool:
-    if block["type"] == "tool_use":
-        named = isinstance(block["id"], str) and isinstance(block["name"], str)
-        return named and isinstance(block["input"], dict)
-    return isinstance(block["text"], str) if block["type"] == "text" else True
-
-
-def _stop_reason(message: Mapping[str, Any]) -> str:
-    """Return why the reply ended; raise for a stream that was cut off without a stop reason."""
-    if not message.get("stop_reason"):
-        raise Unusable("the reply broke off")
-    return str(message["stop_reason"])

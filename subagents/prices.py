@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
-from operator import add
 from typing import Any
 
 from genai_prices import Usage as PricedUsage
@@ -46,10 +45,10 @@ class Usage:
         return self.input + self.cache_read + self.cache_write
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*map(add, astuple(self), astuple(other)))
+        return Usage(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
 
     def to_json(self) -> dict[str, int]:
-        return asdict(self) | {"total": self.total}
+        return {name: getattr(self, name) for name in (*self.__slots__, "total")}
 
     @classmethod
     def of(cls, reported: Mapping[str, Any]) -> Usage:

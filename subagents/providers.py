@@ -61,24 +61,20 @@ def open_client(
         "max_retries": 0,
         "timeout": timeout_s or models.timeout_s,
         "open_telemetry": False,
+        "http_client": http_client(base_url),
     }
     if models.provider == "bedrock":
         return _bedrock(models, key, shared)
     if models.provider == "vertex":
         return _vertex(models, shared)
-    return AsyncAnthropic(api_key=key or "none", http_client=http_client(base_url), **shared)
+    return AsyncAnthropic(api_key=key or "none", **shared)
 
 
 def _bedrock(models: Models, key: str | None, shared: dict[str, Any]) -> AsyncAnthropicBedrock:
     _need("bedrock", "boto3", "botocore")
     if key is None:
         _find_aws_credentials()
-    return AsyncAnthropicBedrock(
-        aws_region=models.region,
-        api_key=key,
-        http_client=http_client(shared["base_url"]),
-        **shared,
-    )
+    return AsyncAnthropicBedrock(aws_region=models.region, api_key=key, **shared)
 
 
 def _find_aws_credentials() -> None:
@@ -116,11 +112,7 @@ def _vertex(models: Models, shared: dict[str, Any]) -> AsyncAnthropicVertex:
         )
     assert models.region, "the settings need it for this provider"
     return AsyncAnthropicVertex(
-        region=models.region,
-        project_id=named,
-        credentials=credentials,
-        http_client=http_client(shared["base_url"]),
-        **shared,
+        region=models.region, project_id=named, credentials=credentials, **shared
     )
 
 

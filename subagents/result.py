@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import not_
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -108,10 +109,6 @@ def verdict_faults(value: VerdictsContract, reading: SourceLog) -> Iterator[str]
             yield f"{each.finding}: its evidence is no passage of MATERIAL."
 
 
-MAX_NAMED = 20
-"""Maximum ids that one fault lists; the rest is counted."""
-
-
 MONEY = re.compile(
     r"(?:\d{1,3} ?[x\u00d7] ?)?"
     r"(?:(?:€|£|\$|EUR|CHF|USD|GBP) ?\d[\d.,'’ \u00a0\u202f]{0,15}"
@@ -119,10 +116,6 @@ MONEY = re.compile(
 )
 """An amount as people write it, such as `2 x 59 €` and `CHF 1'200.-`."""
 SENTENCE = re.compile(r"(?<=[.!?…\n])\s+")
-
-
-def _is_empty(value: object) -> bool:
-    return not value
 
 
 class CustomerCase(BaseModel):
@@ -145,9 +138,9 @@ class CustomerCase(BaseModel):
 class Finding(IssueDraft):
     """A finding that was checked; the fields here are made by code."""
 
-    wants: Line = Field(default="", exclude_if=_is_empty)
+    wants: Line = Field(default="", exclude_if=not_)
     """What the customer wants, in a few words; absent where no subagent says it."""
-    deadline: Day = Field(default="", exclude_if=_is_empty)
+    deadline: Day = Field(default="", exclude_if=not_)
     """The day by which somebody asks for it or promised it; absent without one."""
 
     id: str
@@ -175,9 +168,16 @@ class Finding(IssueDraft):
     waits_since: str | None = None
     """When the one of them who has waited longest wrote first since a person last answered them
     (ISO 8601, UTC)."""
-    cases: list[CustomerCase] = Field(default_factory=list, exclude_if=_is_empty)
+    cases: list[CustomerCase] = Field(default_factory=list, exclude_if=not_)
     """Each customer with `since`, `waits_since`, `answered`, `answered_by`, `amount` (as written)
     and `link` of the threads that name them."""
+
+
+class ToolUse(BaseModel):
+    """A call of a tool by a subagent."""
+
+    name: str
+    is_error: bool
 
 
 class SubagentResult(BaseModel):
@@ -209,7 +209,7 @@ class SubagentResult(BaseModel):
     usage: dict[str, int] = {}
     cost_usd: float | None = 0.0
     steps: int = 0
-    tool_calls: list[dict[str, Any]] = []
+    tool_calls: list[ToolUse] = []
     label: dict[str, Any] = {}
 
     @property
@@ -265,24 +265,24 @@ def faults(value: Submission, reading: SourceLog) -> Iterator[str]:
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
     if answered := [r for r, s in states.items() if "unanswered" in s and _answers(threads[r])]:
-        yield f"Not unanswered, others replied: {first_of(answered, MAX_NAMED)}."
+        yield f"Not unanswered, others replied: {first_of(answered)}."
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
         yield "evidence names no message that you read: give the ids in [brackets]."
     if isinstance(value, TrackerContract):
         told = {row.id for row in value.rows}
         if untold := [id for id in reading.items if id not in told]:
-            yield f"{len(untold)} rows are missing: {first_of(untold, MAX_NAMED)}."
+            yield f"{len(untold)} rows are missing: {first_of(untold)}."
     if not isinstance(value, IssuesContract):
         return
     aside = _roots(value.no_issue, reading.items)
     if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
-        named = first_of(torn, MAX_NAMED)
+        named = first_of(torn)
         yield f"In findings of different states, place each once: {named}."
     if unplaced := _find_unplaced(value, reading):
         yield (
             f"{len(unplaced)} threads that you read are in no finding's evidence "
-            f"and not in no_issue: {first_of(unplaced, MAX_NAMED)}."
+            f"and not in no_issue: {first_of(unplaced)}."
         )
 
 
@@ -317,10 +317,10 @@ def checked_findings(
     """Return the findings that hold, with ids, links and counts by code; and what was dropped."""
     aside = _roots(value.no_issue, reading.items) if isinstance(value, IssuesContract) else set()
     drafts = [_place(f, aside, reading.items) for f in value.drafts()]
-    checked = check(drafts, reading.whole(), aside)
+    kept, dropped = check(drafts, reading.whole(), aside)
     threads = reading.threads()
     made = []
-    for k, draft in enumerate(checked.findings, 1):
+    for k, draft in enumerate(kept, 1):
         rests_on = _roots(draft.evidence, reading.items)
         roots = [r for r in threads if r in rests_on]
         inside = [i for r in roots for i in threads[r] if _inside(i)]
@@ -346,7 +346,7 @@ def checked_findings(
                 cases=list(_cases(draft.customers, [threads[r] for r in roots])),
             )
         )
-    return made, list(checked.unsupported)
+    return made, dropped
 
 
 def _cases(customers: Sequence[str], threads: Sequence[Sequence[Item]]) -> Iterator[CustomerCase]:
@@ -452,9 +452,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         gaps.append(phrase("gap.messages", done=coverage.messages_read, of=reading.expected))
     not_covered = [*(value.not_covered if value else []), *gaps]
     if isinstance(value, IssuesContract) and (unplaced := _find_unplaced(value, reading)):
-        not_covered.append(
-            phrase("gap.unjudged", n=len(unplaced), threads=first_of(unplaced, MAX_NAMED))
-        )
+        not_covered.append(phrase("gap.unjudged", n=len(unplaced), threads=first_of(unplaced)))
     if isinstance(value, IssuesContract) and not reading.holds:
         not_covered.append(phrase("gap.no_whole"))
     if stopped_by == "cost":

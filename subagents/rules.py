@@ -30,9 +30,6 @@ from scopes.tool import Tool, ToolContext, not_found
 from subagents.delimiter import first_of
 from subagents.directory import Directory, Obstacle
 
-MAX_NAMED = 20
-"""Threads that an objection names."""
-
 
 @dataclass(frozen=True, slots=True)
 class Objection:
@@ -259,7 +256,7 @@ async def handles(call: Call) -> Objection | None:
         if reads and (threads := _threads(call.ctx, value)):
             if len(threads) > 1:
                 rests = f"{value} rests on {len(threads)} threads"
-                ids = first_of(threads, MAX_NAMED)
+                ids = first_of(threads)
                 return Objection(f"{rests}. Give the id of one: {ids}.")
             value = threads[0]
         person = kind == "person"

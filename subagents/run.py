@@ -30,8 +30,13 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+def step_body(kind: type[T], value: T) -> dict[str, Any]:
+    """Return the JSON that is stored of the value that a step gave."""
+    return {"value": _adapter(cast(Any, kind)).dump_python(value, mode="json")}
+
+
 def step_value(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """Return the value that `Run.record` stored."""
+    """Return the value of which `step_body` is stored."""
     return cast(T, _adapter(cast(Any, kind)).validate_python(stored["value"]))
 
 
@@ -49,8 +54,8 @@ class Checkpoint:
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         """Store what a step returned."""
 
-    def note(self, key: str, body: dict[str, Any]) -> None:
-        """Store it with the next step or result of the run: a crash before that repeats it."""
+    def defer(self, key: str, body: dict[str, Any]) -> None:
+        """Store it with the next step or result of the run."""
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         """Store a brief with the checked result of its subagent."""
@@ -134,14 +139,14 @@ class Run:
         known = self.recorded(key, kind)
         return await self.record(key, kind, await work()) if known is None else known
 
-    async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:
-        """Store the value that a step gave; return it as a replay would read it from its JSON.
+    async def record(self, key: str, kind: type[T], value: T, *, later: bool = False) -> T:
+        """Store the value that a step gave, and return it.
 
-        A step is repeatable if doing it again costs nothing and changes nothing.
+        `later`: store it with the next step or result of the run; a crash before that repeats it.
         """
-        body = {"value": _adapter(cast(Any, kind)).dump_python(value, mode="json")}
-        if repeatable:
-            self.checkpoint.note(key, body)
+        body = step_body(kind, value)
+        if later:
+            self.checkpoint.defer(key, body)
         else:
             await self.checkpoint.keep(key, body)
-        return step_value(kind, body)
+        return value

@@ -147,8 +147,10 @@ def _bare(place: str) -> str:
 
 def source_of(place: str) -> tuple[str, int | None]:
     """Return the file, message or page of a place, and its line if it names one."""
-    named = _PLACE.fullmatch(place)
-    return (named["of"], int(named["line"])) if named else (place, None)
+    if not (named := _PLACE.fullmatch(place)):
+        return place, None
+    of, line = named.groups()
+    return of, int(line)
 
 
 def sanitize(

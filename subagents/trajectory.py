@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, cast
 
 Seen = tuple[str, str | None]
@@ -131,7 +133,7 @@ class Recording:
     requests: list[RecordedRequest] = field(default_factory=list)
     replies: list[RecordedReply] = field(default_factory=list)
     blocks: dict[str, str] = field(default_factory=dict)
-    known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    held: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Run -> hashes of the blocks that were recorded for it, here or in what was stored before."""
     digests: dict[bytes, str] = field(default_factory=dict)
     """Digest of a block's fast, non-canonical bytes -> its hash; saves most of the JSON work."""
@@ -179,7 +181,7 @@ class Recording:
             tuple(e for e in self.entries if e.run == run),
             tuple(r for r in self.requests if r.run == run),
             tuple(r for r in self.replies if r.run == run),
-            {digest: self.blocks[digest] for digest in self.known[run]},
+            {digest: self.blocks[digest] for digest in self.held[run]},
         )
 
     def _keep_tools(self, run: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -193,12 +195,12 @@ class Recording:
     def _keep(self, run: str, block: Mapping[str, Any]) -> str:
         raw = _quick_digest(block)
         digest = self.digests.get(raw)
-        known = self.known[run]
-        if digest is None or digest not in known:
+        held = self.held[run]
+        if digest is None or digest not in held:
             text = canonical(block)
             digest = self.digests[raw] = digest_of(text)
-            if digest not in known:
-                known.add(digest)
+            if digest not in held:
+                held.add(digest)
                 self.blocks[digest] = text
         return digest
 
@@ -245,14 +247,11 @@ def messages_of(trajectory: Trajectory, request: RecordedRequest) -> list[dict[s
     Neighboring messages of one role come back as one message, as the API merges them; cache marks
     are not recorded.
     """
-    messages: list[dict[str, Any]] = []
-    for place, digest in request.parts:
-        if place in ("system", "tool"):
-            continue
-        if not messages or messages[-1]["role"] != place:
-            messages.append({"role": place, "content": []})
-        messages[-1]["content"].append(json.loads(trajectory.blocks[digest]))
-    return messages
+    said = (part for part in request.parts if part[0] not in ("system", "tool"))
+    return [
+        {"role": role, "content": [json.loads(trajectory.blocks[digest]) for _, digest in parts]}
+        for role, parts in groupby(said, key=itemgetter(0))
+    ]
 
 
 def _blocks(content: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

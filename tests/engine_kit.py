@@ -74,7 +74,7 @@ from subagents.gate import Decision, Gate
 from subagents.model import ModelClient
 from subagents.overlap import audit
 from subagents.rate_limiter import RateLimiter
-from subagents.run import Run
+from subagents.run import Run, step_body, step_value
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Context, Origin, Recording
 
@@ -316,6 +316,14 @@ def listed_nanousd(model: str, usage: Mapping[str, Any]) -> int:
 # ---- the engine
 
 
+class ReplayableRun(Run):
+    """Gives what a step returned as a replay would read it from its JSON."""
+
+    async def record(self, key: str, kind: type[T], value: T, *, later: bool = False) -> T:
+        given = await super().record(key, kind, value, later=later)
+        return step_value(kind, json.loads(json.dumps(step_body(kind, given))))
+
+
 @dataclass
 class Engine:
     """One run against a scripted model, and what was seen of it."""
@@ -553,15 +561,12 @@ async def engine(
         directory = SlackDirectory(members, People(web), no_grants, BOT_USER, slack.state.team.id)
         caps = settings.limits
         sink, decisions, events = Recording(), list[Decision](), list[Event]()
-        run = Run(
+        run = ReplayableRun(
             id=run_id,
             requester=requester,
             model=model,
             rate_limiter=RateLimiter(caps.max_concurrency),
-            budget=Budget(
-                Caps(round(caps.cost_usd * NANO), caps.tokens, caps.steps, caps.seconds),
-                asyncio.get_running_loop().time,
-            ),
+            budget=Budget(Caps.of(caps), asyncio.get_running_loop().time),
             gate=Gate(decisions.append, directory, limits=caps.tool_calls),
             sink=sink,
             limits=caps,

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.runs.checkpoint import StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.requests import Incoming, RequestQueue
@@ -92,7 +92,7 @@ class Told:
         await store.start_run(
             self.id, "ask", self.question, "offline", {}, requester=requester, request=request
         )
-        sink = StoreSink(store)
+        sink = RunLog(store, self.id)
         run, text = self.id, "\n".join(i.line() for i in self.read)
         sink.context(Context(run, "s1", "p1", "subagent", "slack", "fast", "t@1", ("read",), NOW))
         shown = {"type": "tool_result", "tool_use_id": "t1", "content": f"<f>\n{text}\n</f>"}

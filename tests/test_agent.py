@@ -89,7 +89,7 @@ async def test_a_subagent_reads_and_hands_in_its_result() -> None:
 
     assert (ending.stopped_by, agent.steps) == ("none", 2)
     assert ending.value is not None
-    assert [c["name"] for c in agent.tool_calls] == ["look", "submit_result"]
+    assert [c.name for c in agent.tool_calls] == ["look", "submit_result"]
     assert_append_only(e)
 
 
@@ -222,7 +222,7 @@ async def test_what_goes_wrong_in_a_call_is_an_error_result_of_its_own() -> None
     assert "No tool 'run_subagent' is offered here" in spawned["content"]
     assert advised["content"] == "Not like this. Try look."
     assert "within 0.2 s" in late["content"]
-    assert [c["is_error"] for c in agent.tool_calls[:4]] == [False, True, True, True]
+    assert [c.is_error for c in agent.tool_calls[:4]] == [False, True, True, True]
 
 
 async def test_a_crashing_tool_ends_a_subagent_and_is_an_error_result_to_a_parent() -> None:
@@ -268,7 +268,7 @@ async def test_a_result_beside_other_calls_is_taken_and_the_others_do_not_run() 
 
     assert (ending.stopped_by, len(e.requests)) == ("none", 1)
     assert e.decisions == []
-    assert [c["name"] for c in agent.tool_calls] == ["look", "submit_result", "boom"]
+    assert [c.name for c in agent.tool_calls] == ["look", "submit_result", "boom"]
 
 
 async def test_a_second_invalid_result_is_a_partial_end_with_the_text_there_is() -> None:

@@ -39,8 +39,8 @@ from bot.citations import (
     NOTHING,
     CitationFilter,
     CitationIndex,
+    Links,
     Statement,
-    defang,
     drop_unknown,
     ids_in,
     statements,
@@ -76,11 +76,11 @@ ASKED = "Is https://asked.example, or https://asked.example/too, up?"
 
 
 def whole(text: str) -> str:
-    return defang(drop_unknown(text, KNOWN, OWN), ASKED)
+    return Links(ASKED).defang(drop_unknown(text, KNOWN, OWN))
 
 
 def streamed(chunks: list[str], files: Mapping[str, str] = NOTHING) -> str:
-    citations = CitationFilter(index(*OWN, files=files), ASKED)
+    citations = CitationFilter(index(*OWN, files=files), Links(ASKED))
     out = [citations.add(chunk) for chunk in chunks]
     return "".join([*out, citations.close()])
 
@@ -209,7 +209,8 @@ def test_a_word_without_an_end_is_looked_through_once() -> None:
     """40,000 letters held the whole process up for 20 seconds."""
     word = "x" * 40_000
     with computed_within(2):
-        assert defang(f"{word}://evil.example {word}", word) == f"{word[31:]}evil[.]example {word}"
+        bare = Links(word).defang(f"{word}://evil.example {word}")
+        assert bare == f"{word[31:]}evil[.]example {word}"
 
 
 @pytest.mark.parametrize("unit", [" ", "[F1.1,", "x", "<https://a|", " x[", "[a/", "[a/b, ", "a/ "])

@@ -13,7 +13,7 @@ from pg_kit import Kept, bare, in_file, place
 from bot.cli.runs import read_log, run_of
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
-from bot.runs.checkpoint import StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
@@ -36,7 +36,7 @@ def decision(
 
 async def logged(place: Kept, *log: Decision) -> Store:
     store = await place.store(*{each.run for each in log})
-    sink = StoreSink(store)
+    sink = RunLog(store, "r1")
     for each in log:
         sink.log_decision(each)
     await sink.flush()

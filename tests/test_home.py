@@ -40,7 +40,7 @@ from bot.slack.assistant_pane import channel_in, hint, prompts
 from bot.slack.people import ChannelFacts, Person
 from bot.storage.requests import RequestQueue
 from bot.terminal import DONE
-from bot.tooling.registry import toolkit_of
+from bot.tooling.provider import toolkit_of
 from config.settings import load_settings, settings_file
 from scopes.members import Members
 from scopes.preferences import Authorship

@@ -43,7 +43,7 @@ from bot.context import App
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.state import BOT_USER
-from bot.runs.checkpoint import StepLog, StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.tasks.base import Request
 from bot.tasks.sweep import Sweep
 from config.settings import Settings
@@ -90,7 +90,7 @@ async def answered(
     """A question answered for a requester: its document, and the briefs as they were stored."""
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
         e.run.requester = requester
-        e.run.checkpoint = StepLog(store, StoreSink(store), e.run.id)
+        e.run.checkpoint = RunLog(store, e.run.id)
         await store.start_run(e.run.id, "ask", QUESTION, "claude", {})
         document = await e.ask(QUESTION, store).work()
         return e, document.to_json(), [dict(s.brief) for s in await store.subagents(e.run.id)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -12,6 +13,7 @@ from engine_kit import Engine, Json, always, call, engine, say, settings_for, tu
 from standins.model_faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault, Faults
 
 from subagents.budget import Budget, Caps
+from subagents.conversation import Spec
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
 from subagents.model import ModelCall, ModelReply
 
@@ -19,25 +21,25 @@ TOOL = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
 
 
 def a_call(e: Engine, **fields: Any) -> ModelCall:
-    given: Json = {
+    spec: Json = {
         "run": e.run.id,
         "context": "s1",
-        "seq": 0,
         "role": "subagent_fast",
         "system": [words("Be brief.")],
         "tools": [TOOL],
-        "messages": [{"role": "user", "content": [words("Hello.")]}],
-        "prompt_tokens": 200,
-        "max_tokens": 8000,
+        "opening": [],
+        "max_steps": 1,
+        "context_limit": 10_000,
+        "seconds": 60.0,
     }
-    return ModelCall(**{**given, **fields})
+    call: Json = {"messages": [{"role": "user", "content": [words("Hello.")]}], "seq": 0}
+    own = fields.keys() & {each.name for each in dataclasses.fields(ModelCall)}
+    call |= {name: fields.pop(name) for name in own}
+    return ModelCall(Spec(**{**spec, **fields}), prompt_tokens=200, **call)
 
 
 async def complete(e: Engine, **fields: Any) -> ModelReply:
-    run = e.run
-    return await run.model.complete(
-        a_call(e, **fields), budget=run.budget, rate_limiter=run.rate_limiter, sink=run.sink
-    )
+    return await e.run.model.complete(a_call(e, **fields), e.run)
 
 
 # ---- what is sent
@@ -164,7 +166,7 @@ async def test_an_unknown_outcome_counts_as_paid_and_may_forbid_the_next_try() -
 
 async def test_a_held_reservation_is_used_up_by_the_first_attempt() -> None:
     async with engine(turns(say("Hi."))) as e:
-        worst = e.run.model.worst("subagent_fast", 500, 8000)
+        worst = e.run.model.worst("subagent_fast", 500)
         tight = Budget(Caps(worst.nanousd, worst.tokens, 1, 30.0), asyncio.get_running_loop().time)
         e.run.budget = tight
         await tight.keep("r1/s1/final", worst)

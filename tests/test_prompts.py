@@ -104,8 +104,8 @@ async def test_a_run_tells_a_context_of_all_of_what_its_brief_gives_it() -> None
         made = [e.brief(task, 1, scope="all") for task in ("Look about", "Look again")]
         made[1] = replace(made[1], handles=Handles({"notes:own": ""}))
         for each in await e.fanout().freeze(made):
-            handle = await e.spawner.start(each.id, each)
-            await handle.result()
+            joined = await e.spawner.start(each)
+            await joined()
     told = [request["system"][0]["text"] for request in e.requests]
     assert ["Slack messages" in text for text in told] == [True, False]
     asked = [request["messages"][0]["content"][0]["text"] for request in e.requests]

@@ -11,7 +11,7 @@ from pg_kit import Kept, in_file
 from test_store import decision, record, result
 
 from bot.privacy.retention import tidy
-from bot.runs.checkpoint import StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage import tables
 from bot.storage.run_index import Names
@@ -35,7 +35,7 @@ def ago(days: float) -> datetime:
 async def begun(store: Store, run: str, days: float) -> None:
     """A run of then, with all that can be stored of it."""
     await store.start_run(run, "ask", f"What of {run}?", "offline", {"since": "30d"})
-    sink = StoreSink(store)
+    sink = RunLog(store, "r1")
     record(sink, run, words=run)
     record(sink, run, words="shared")
     await sink.flush()
@@ -98,7 +98,7 @@ async def test_old_actions_go_and_the_log_of_decisions_stays(in_file: Kept) -> N
     store = await in_file.store()
     await begun(store, "r1", 400)
     await begun(store, "r2", 29)
-    sink = StoreSink(store)
+    sink = RunLog(store, "r1")
     sink.log_decision(decision())
     await sink.flush()
     everything = kept(trajectories_days=1, results_days=7, actions_days=30)

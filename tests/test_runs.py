@@ -33,9 +33,9 @@ from test_store import result
 from bot.errors import StoreError
 from bot.local.model.answer import Answer
 from bot.metrics import Metrics
-from bot.runs.checkpoint import StepLog, StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.durable import Durable, WorkflowLost
-from bot.runs.run import ActiveRun, Runs, WorkflowHandle, WorkflowSpawner
+from bot.runs.run import ActiveRun, Runs, WorkflowSpawner
 from bot.runs.store import Store
 from bot.storage.database import RETRY_S, Database, RetryingDatabase
 from bot.storage.tables import budgets, reservations, stops, subagents, templates
@@ -61,8 +61,8 @@ async def count(store: Store, table: sa.Table) -> int:
 # ---- steps
 
 
-def log_of(store: Store, run: str = "r1") -> StepLog:
-    return StepLog(store, StoreSink(store), run)
+def log_of(store: Store, run: str = "r1") -> RunLog:
+    return RunLog(store, run)
 
 
 async def test_a_replay_gets_what_a_step_returned(place: Kept) -> None:
@@ -121,7 +121,7 @@ async def test_a_workflow_waits_until_its_step_can_be_stored(
 async def test_what_can_be_done_again_is_stored_with_the_next_step(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
         log = log_of(store)
-        log.note("r1/s1/1/tools", {"read": True})
+        log.defer("r1/s1/1/tools", {"read": True})
         assert await store.steps("r1") == {}
         await log.keep("r1/s2/0/model", {"paid": True})
 
@@ -146,18 +146,18 @@ class Order(Checkpoint):
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         self.steps.append(("kept", key.rpartition("/")[2]))
 
-    def note(self, key: str, body: dict[str, Any]) -> None:
+    def defer(self, key: str, body: dict[str, Any]) -> None:
         self.steps.append(("noted", key.rpartition("/")[2]))
 
 
-async def test_only_a_read_waits_to_be_stored() -> None:
+async def test_only_a_read_and_a_result_wait_to_be_stored() -> None:
     both = Answer([use("look", word="a"), use("jot")])
     async with engine(turns(call("look", word="a"), both, submitted())) as e:
         order = e.run.checkpoint = Order()
         await run_agent(e.agent(tools=[look, jot]))
 
     model, read, write = ("kept", "model"), ("noted", "tools"), ("kept", "tools")
-    assert order.steps == [model, read, model, write, model]
+    assert order.steps == [model, read, model, write, ("noted", "model")]
 
 
 # ---- frozen briefs
@@ -240,7 +240,7 @@ class LiveRun:
 
     def __init__(self, store: Store) -> None:
         self.run = RunId()
-        self.steps = log_of(store)
+        self.record = log_of(store)
         self.results: dict[str, Any] = {}
         self.ended: set[str] = set()
         self.told: list[Event] = []
@@ -270,16 +270,24 @@ async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(in_
 # ---- subagents that are lost
 
 
+def losing(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
+    """The spawner of a run whose workflows are all lost."""
+
+    class Lossy:
+        async def join(self, handle: object) -> None:
+            raise WorkflowLost(why)
+
+    return WorkflowSpawner(cast(Durable, Lossy()), store, cast(ActiveRun, live), "w")
+
+
 async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for(
     in_file: Kept,
 ) -> None:
-    async def lost() -> None:
-        raise WorkflowLost("its workflow was lost (Oops)")
-
     async with in_file.stores(1, "r1") as (store,):
         live, made = LiveRun(store), frozen()
-        await WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, live), "w").ready([made])
-        found = await WorkflowHandle(cast(ActiveRun, live), store, made, lost).result()
+        spawner = losing("its workflow was lost (Oops)", store, live)
+        await spawner.ready([made])
+        found = await spawner.result(made, cast(Any, None))
 
         assert (found.status, found.stopped_by) == ("failed", "tool_error")
         assert "its workflow was lost" in found.reason
@@ -288,17 +296,15 @@ async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for
 
 
 async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(in_file: Kept) -> None:
-    async def lost() -> None:
-        raise WorkflowLost("the end of it could not be stored")
-
     kind = {"scope": "slack", "model": "fast", "contract": "answer"}
     ended = {**result("s1"), **kind, "findings": []}
     async with in_file.stores(1, "r1") as (store,):
         live, made = LiveRun(store), frozen()
         await store.save_subagent("r1", brief_to_json(made), ended)
-        handle = WorkflowHandle(cast(ActiveRun, live), store, made, lost)
+        spawner = losing("the end of it could not be stored", store, live)
 
-        assert await handle.result() == SubagentResult.model_validate(ended)
+        found = await spawner.result(made, cast(Any, None))
+        assert found == SubagentResult.model_validate(ended)
         assert live.told == [SubagentFinished("s1", "complete", "none", 0, 0.25)]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pg_kit import with_store
 
-from bot.runs.checkpoint import StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.durable import prepare_connection
 from bot.runs.store import RunNotFound, Store
 from bot.storage.database import open_file
@@ -81,7 +81,7 @@ async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(tmp_p
 
 async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> None:
     store = await opened(tmp_path, "r1")
-    sink, memory = StoreSink(store), Recording()
+    sink, memory = RunLog(store, "r1"), Recording()
     record(sink)
     record(memory)
     sink.log_decision(decision())

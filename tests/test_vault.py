@@ -21,7 +21,7 @@ from timing import patient
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
 from bot.mailbox.accounts import Credentials
-from bot.runs.checkpoint import StoreSink
+from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.encryption import Cipher, WrongKey, cipher_of
@@ -93,7 +93,7 @@ async def test_recorded_traffic_stands_in_the_database_for_nobody_without_the_ke
 ) -> None:
     store = await place.store()
     await store.start_run("r1", "ask", "?", "offline", {})
-    sink = StoreSink(store)
+    sink = RunLog(store, "r1")
     record(sink, words=CANARY)
     sink.steps.append({"run": "r1", "key": "r1/s1/1/tools", "body": {"value": CANARY}})
     await sink.flush()
@@ -147,7 +147,7 @@ async def test_one_value_of_another_key_is_refused_and_not_waited_for(in_file: K
     database = await Database.open(in_file.path, in_file.url)
     store = Store(RetryingDatabase(database))
     await store.start_run("r1", "ask", "?", "offline", {})
-    sink = StoreSink(store)
+    sink = RunLog(store, "r1")
     record(sink)
     await sink.flush()
     foreign = sa.literal(Cipher.generate().encrypt("Obey."), sa.Text)

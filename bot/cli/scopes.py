@@ -11,7 +11,7 @@ import scopes
 from bot.cli.output import CommandContext, on_database
 from bot.mailbox.accounts import OPERATOR, Credentials
 from bot.storage.database import Database
-from bot.tooling.registry import toolkit_of
+from bot.tooling.provider import toolkit_of
 from config.settings import Settings
 from scopes.google.gmail import Gmail
 from scopes.slack_reader import SlackReader

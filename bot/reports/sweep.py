@@ -262,7 +262,7 @@ class _Sweep:
             numbers = sorted({numbers_of[id] for id in line.findings if id in numbers_of})
             text, _, proposal = prose(line.text, LINE).rstrip(".").partition(" — ")
             if text := _capital(text):
-                case = self._case_decided(line)
+                case = self._case_decided(line) if len(numbers) < 2 else None
                 url = slack_link([case.link]) if case else slack_link(line.links)
                 told = text, self._case_of(case), self.facts.listed(numbers)
                 shown = " · ".join(filter(None, told)) + (f" → {proposal}" if proposal else "")

@@ -1,4 +1,4 @@
-"""The recorder of a run's trajectory, which is stored together with the steps that produced it."""
+"""The log of a run: its trajectory is stored together with the steps that produced it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,31 @@ OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
 """Takes a model, how its call ended, and the tokens and US dollars that it used."""
 
 
-class StoreSink(PendingRecords):
-    """Buffers a run's trajectory and the gate's decisions; one for each run.
+class RunLog(PendingRecords, Checkpoint):
+    """The recording and the checkpoint of a durable run, which was started in the store.
 
-    The run must have been started in the store. Storing twice is harmless, so after a failure or a
-    cancellation everything stays in the buffer for the next flush.
+    It buffers trajectory and decisions, and stores them with each step; a replay gets what the
+    steps returned. Storing twice is harmless, so after a failure or a cancellation everything stays
+    in the buffer for the next flush.
     """
 
-    def __init__(self, store: Store, on_call: OnCall | None = None) -> None:
-        """Create a sink; `on_call` is called for each model call."""
+    def __init__(
+        self,
+        store: Store,
+        run: str,
+        on_call: OnCall | None = None,
+        on_fault: Callable[[StoreError], None] | None = None,
+    ) -> None:
+        """Create a log; `on_call` is called for each model call, `on_fault` for a step that could
+        not be stored.
+
+        Without the latter StoreError is raised: what is not stored would be done again.
+        """
         super().__init__()
-        self._store, self._on_call = store, on_call
+        self._store, self._run, self._on_call, self._on_fault = store, run, on_call, on_fault
         self._models: dict[str, str] = {}
         self._seen: set[tuple[str, str]] = set()
+        self._done: dict[str, dict[str, Any]] = {}
         self._storing = asyncio.Lock()
 
     def context(self, context: Context) -> None:
@@ -71,24 +83,6 @@ class StoreSink(PendingRecords):
                 self.put_back(taken)
                 raise
 
-
-class StepLog(Checkpoint):
-    """The checkpoint of a durable run: stores what a step returned, and returns it in a replay."""
-
-    def __init__(
-        self,
-        store: Store,
-        sink: StoreSink,
-        run: str,
-        on_fault: Callable[[StoreError], None] | None = None,
-    ) -> None:
-        """Create a log; `on_fault` is called for what could not be stored.
-
-        Without it StoreError is raised: what is not stored would be done again.
-        """
-        self._store, self._sink, self._run, self._on_fault = store, sink, run, on_fault
-        self._done: dict[str, dict[str, Any]] = {}
-
     async def load(self, prefix: str = "") -> None:
         """Load the results that steps with this key prefix returned before a restart."""
         self._done |= await self._store.steps(self._run, prefix)
@@ -98,20 +92,20 @@ class StepLog(Checkpoint):
         return self._done.get(key)
 
     async def keep(self, key: str, body: dict[str, Any]) -> None:
-        self.note(key, body)
-        await self._flush()
+        self.defer(key, body)
+        await self._store_step()
 
-    def note(self, key: str, body: dict[str, Any]) -> None:
-        self._sink.steps.append({"run": self._run, "key": key, "body": body})
+    def defer(self, key: str, body: dict[str, Any]) -> None:
+        self.steps.append({"run": self._run, "key": key, "body": body})
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         brief, value = brief_to_json(frozen), result.model_dump(mode="json")
-        self._sink.subagents.append(subagent_row(self._run, brief, value))
-        await self._flush()
+        self.subagents.append(subagent_row(self._run, brief, value))
+        await self._store_step()
 
-    async def _flush(self) -> None:
+    async def _store_step(self) -> None:
         try:
-            await self._sink.flush()
+            await self.flush()
         except StoreError as error:
             if self._on_fault is None:
                 raise

@@ -53,6 +53,8 @@ LOST = ["MAX_RECOVERY_ATTEMPTS_EXCEEDED", "ERROR", "CANCELLED"]
 T = TypeVar("T")
 Body = Callable[..., Awaitable[dict[str, Any]]]
 """A workflow: plain JSON in and out."""
+Child = WorkflowHandleAsync[dict[str, Any]]
+"""A child workflow that was begun."""
 
 
 def prepare_connection(connection: sqlite3.Connection, _: object) -> None:
@@ -174,10 +176,10 @@ class Durable:
         with translate_errors(self.where), SetWorkflowID(id):
             await DBOS.start_workflow_async(self._flows[name], *args)
 
-    async def spawn(self, name: str, id: str, *args: Any) -> WorkflowHandleAsync[dict[str, Any]]:
+    async def spawn(self, name: str, id: str, *args: Any) -> Child:
         """Begin a child, once for each id: here, or by a queue if replicas share it."""
 
-        async def start() -> WorkflowHandleAsync[dict[str, Any]]:
+        async def start() -> Child:
             with SetWorkflowID(id):
                 if self.shared:
                     return await DBOS.enqueue_workflow_async(QUEUE, self._flows[name], *args)
@@ -186,12 +188,12 @@ class Durable:
         return await _apart(start())
 
     @staticmethod
-    async def join(handle: WorkflowHandleAsync[dict[str, Any]]) -> dict[str, Any]:
+    async def join(child: Child) -> dict[str, Any]:
         """Return what a child returned. Raises WorkflowLost."""
         try:
-            return await _apart(handle.get_result(polling_interval_sec=JOIN_POLL_S))
+            return await _apart(child.get_result(polling_interval_sec=JOIN_POLL_S))
         except Exception as error:  # top-level boundary: one child
-            log.exception("the workflow %s is lost", handle.get_workflow_id())
+            log.exception("the workflow %s is lost", child.get_workflow_id())
             raise WorkflowLost(f"its workflow was lost ({type(error).__name__})") from error
 
     async def find_lost(self, ids: Iterable[str]) -> set[str]:
@@ -410,7 +412,7 @@ class TeamDurable(Durable):
     async def begin(self, name: str, id: str, *args: Any) -> None:
         await self._all.begin(name, self._id(id), self.team, *args)
 
-    async def spawn(self, name: str, id: str, *args: Any) -> WorkflowHandleAsync[dict[str, Any]]:
+    async def spawn(self, name: str, id: str, *args: Any) -> Child:
         return await self._all.spawn(name, self._id(id), self.team, *args)
 
     async def find_lost(self, ids: Iterable[str]) -> set[str]:

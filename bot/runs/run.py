@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -15,8 +16,8 @@ import sqlalchemy as sa
 from bot.errors import StoreError
 from bot.mailbox.accounts import Mailboxes
 from bot.metrics import Metrics
-from bot.runs.checkpoint import StepLog, StoreSink
-from bot.runs.durable import Durable, WorkflowLost
+from bot.runs.checkpoint import RunLog
+from bot.runs.durable import Child, Durable, WorkflowLost
 from bot.runs.store import WAITING, Store
 from bot.storage import tables
 from bot.storage.budget import StoredBudget
@@ -27,17 +28,16 @@ from scopes.google.gmail import Gmail
 from scopes.slack_reader import SlackReader
 from scopes.tool import with_clients
 from subagents.brief import SpawnedBrief, brief_of, brief_to_json
-from subagents.budget import NANO, Caps
+from subagents.budget import Caps
 from subagents.directory import Directory
 from subagents.events import Emit, Event, SubagentFinished
-from subagents.fanout import Handle
+from subagents.fanout import Joined, finished_event, run_subagent
 from subagents.gate import Gate, count_allowed, count_calls
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 from subagents.result import SubagentResult, crash_result
 from subagents.rules import RULES, Rule
 from subagents.run import Run
-from subagents.subagent import finished_event, run_subagent
 
 if TYPE_CHECKING:
     from bot.runs.traces import Traces
@@ -54,9 +54,8 @@ class ActiveRun:
     """A run that is open in this process."""
 
     run: Run
-    sink: StoreSink
+    record: RunLog
     budget: StoredBudget
-    steps: StepLog
     args: Mapping[str, Any]
     frozen: dict[str, SpawnedBrief] = field(default_factory=dict)
     results: dict[str, SubagentResult] = field(default_factory=dict)
@@ -145,17 +144,15 @@ class Runs:
 
     async def open_budget(self, run: str, limits: LimitSettings) -> StoredBudget:
         """Open the budget of a run; its time limit counts from now on."""
-        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
         clock, database = asyncio.get_running_loop().time, self.store.database
-        return await StoredBudget.open(database, run, caps, clock, self.executor)
+        return await StoredBudget.open(database, run, Caps.of(limits), clock, self.executor)
 
     async def _open(self, run: str) -> ActiveRun:
         row = await self.store.run(run)
         limits = LimitSettings.model_validate(row.args["limits"])
-        sink = StoreSink(self.store, self.metrics.count_model_call)
+        record = RunLog(self.store, run, self.metrics.count_model_call)
+        await record.load()
         budget = await self.open_budget(run, limits)
-        steps = StepLog(self.store, sink, run)
-        await steps.load()
         reader = self.reader.fresh()
         mail = await self.mailboxes.open(row.requester) if self.mailboxes else None
         tools = await self.toolkit.open(run, row.requester)
@@ -167,25 +164,25 @@ class Runs:
             rate_limiter=self.rate_limiter,
             budget=budget,
             gate=Gate(
-                sink.log_decision,
+                record.log_decision,
                 self.directory,
-                sink.propose,
+                record.propose,
                 self.rules,
                 count_allowed(decisions),
                 limits.tool_calls,
                 count_calls(decisions),
             ),
-            sink=sink,
+            sink=record,
             limits=limits,
             clients=with_clients(
                 tools.clients,
                 {SlackReader: reader, **self.clients, **({Gmail: mail} if mail else {})},
             ),
             handles=tools.handles,
-            checkpoint=steps,
+            checkpoint=record,
         )
         bind(made)
-        live = ActiveRun(made, sink, budget, steps, row.args, mail=mail)
+        live = ActiveRun(made, record, budget, row.args, mail=mail)
         made.emit = live.emit
         await self.check_stop(live)
         return live
@@ -205,44 +202,11 @@ class Runs:
             await live.mail.aclose()
         await live.budget.aclose()
         try:
-            await live.sink.flush()
+            await live.record.flush()
         except Exception:  # top-level boundary: the run itself is over
             log.exception("what was recorded last of %s is lost", live.run.id)
         if self.traces:
             await self.traces.export(live.run.id)
-
-
-@dataclass(frozen=True)
-class WorkflowHandle:
-    """A subagent that runs as a workflow, here or on another replica."""
-
-    live: ActiveRun
-    store: Store
-    frozen: SpawnedBrief
-    join: Callable[[], Awaitable[object]]
-
-    async def result(self) -> SubagentResult:
-        id, lost = self.frozen.id, ""
-        try:
-            await self.join()
-        except WorkflowLost as error:
-            lost = str(error)
-        found = self.live.results.pop(id, None)
-        if found is None:
-            row = await self.store.subagent(self.live.run.id, id)
-            if row.status == WAITING:
-                return await self._lost(lost)
-            found = SubagentResult.model_validate(row.result)
-        if id not in self.live.ended:  # it ended in another process, or before a restart
-            self.live.emit(finished_event(found))
-        return found
-
-    async def _lost(self, reason: str) -> SubagentResult:
-        """Store a result for a subagent that crashed every process that ran it, or its own code."""
-        made = crash_result(self.frozen, reason)
-        await self.live.steps.keep_result(self.frozen, made)
-        self.live.emit(finished_event(made))
-        return made
 
 
 @dataclass
@@ -263,13 +227,33 @@ class WorkflowSpawner:
             some = frozen[first : first + STORED_AT_ONCE]
             await self.store.save_briefs(run, [brief_to_json(f) for f in some], texts)
 
-    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Handle:
-        run, durable = self.live.run.id, self.durable
-        self.live.frozen[child_id] = frozen
-        handle = await durable.spawn("subagent", f"{self.workflow}/{child_id}", run, child_id)
-        if ahead:
-            await durable.join(handle)
-        return WorkflowHandle(self.live, self.store, frozen, lambda: durable.join(handle))
+    async def start(self, frozen: SpawnedBrief) -> Joined:
+        run, id = self.live.run.id, frozen.id
+        self.live.frozen[id] = frozen
+        child = await self.durable.spawn("subagent", f"{self.workflow}/{id}", run, id)
+        return partial(self.result, frozen, child)
+
+    async def result(self, frozen: SpawnedBrief, child: Child) -> SubagentResult:
+        """Return the result of a subagent that ran as a workflow, here or on another replica.
+
+        One that crashed every process that ran it, or its own code, has failed.
+        """
+        live, id, lost = self.live, frozen.id, ""
+        try:
+            await self.durable.join(child)
+        except WorkflowLost as error:
+            lost = str(error)
+        found = live.results.pop(id, None)
+        if found is None:
+            row = await self.store.subagent(live.run.id, id)
+            if row.status != WAITING:
+                found = SubagentResult.model_validate(row.result)
+            else:
+                found = crash_result(frozen, lost)
+                await live.record.keep_result(frozen, found)
+        if id not in live.ended:  # it ended in another process, before a restart, or is lost
+            live.emit(finished_event(found))
+        return found
 
 
 @dataclass
@@ -291,10 +275,10 @@ class Subagents:
                     return {"id": child, "status": row.status}
                 if frozen is None:
                     frozen = brief_of(row.brief, await self.store.template(row.template))
-                await live.steps.load(f"{run}/{child}/")
+                await live.record.load(f"{run}/{child}/")
             await self.runs.check_stop(live)  # it may have waited for its turn
             result = await run_subagent(live.run, frozen)
-            await live.steps.keep_result(frozen, result)
+            await live.record.keep_result(frozen, result)
             live.results[child] = result
             self.metrics.count_subagent(result.status)
         return {"id": child, "status": result.status}

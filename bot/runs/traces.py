@@ -209,16 +209,17 @@ class RunSpans:
         """Emit a span for each tool that a reply calls, until the context's next request."""
         assert reply.at
         for block in self._blocks(reply.blocks):
-            if block.get("type") == "tool_use":
-                about = {
-                    gen_ai.GEN_AI_OPERATION_NAME: "execute_tool",
-                    gen_ai.GEN_AI_TOOL_NAME: block["name"],
-                    gen_ai.GEN_AI_TOOL_CALL_ID: block["id"],
-                    gen_ai.GEN_AI_TOOL_TYPE: "function",
-                }
-                if self.traces.contents:
-                    about[gen_ai.GEN_AI_TOOL_CALL_ARGUMENTS] = _json(block["input"])
-                self._span(f"execute_tool {block['name']}", parent, reply.at, end, about)
+            match block:
+                case {"type": "tool_use", "id": id, "name": name, "input": given}:
+                    about = {
+                        gen_ai.GEN_AI_OPERATION_NAME: "execute_tool",
+                        gen_ai.GEN_AI_TOOL_NAME: name,
+                        gen_ai.GEN_AI_TOOL_CALL_ID: id,
+                        gen_ai.GEN_AI_TOOL_TYPE: "function",
+                    }
+                    if self.traces.contents:
+                        about[gen_ai.GEN_AI_TOOL_CALL_ARGUMENTS] = _json(given)
+                    self._span(f"execute_tool {name}", parent, reply.at, end, about)
 
     def _blocks(self, hashes: Iterable[str]) -> list[dict[str, Any]]:
         return [json.loads(self.trajectory.blocks[digest]) for digest in hashes]

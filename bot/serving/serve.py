@@ -69,7 +69,7 @@ from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
 from bot.storage.run_index import Names
 from bot.terminal import DONE, WRONG_USE, errors_reported, tell
-from bot.tooling.registry import toolkit_of
+from bot.tooling.provider import toolkit_of
 from config.sections import RetentionSettings
 from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members

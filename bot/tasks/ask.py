@@ -12,7 +12,7 @@ from operator import or_
 from typing import ClassVar
 
 import scopes
-from bot.citations import CitationFilter, CitationIndex, defang, ids_in
+from bot.citations import CitationFilter, CitationIndex, Links, ids_in
 from bot.reports.documents import (
     Answer,
     AnswerDocument,
@@ -266,11 +266,11 @@ class Ask:
         for text in (self.request.text, self.request.conversation):
             self.guard.note_own(text)
         in_slack = self.intent.home or self.intent.scheduled
-        self.own_words = self.intent.text if in_slack else self.request.text
+        own_words = self.intent.text if in_slack else self.request.text
+        self.allowed = Links(own_words, self.app.settings.reply.link_hosts)
         self.reading = SourceLog()
         self.citable = CitationIndex(self.earlier, self.fanout.results, self.reading)
-        hosts = self.app.settings.reply.link_hosts
-        self.citations = CitationFilter(self.citable, self.own_words, hosts)
+        self.citations = CitationFilter(self.citable, self.allowed)
 
     async def work(self) -> Answer:
         """Have the parent look things up, delegate, and write its answer; return it.
@@ -390,7 +390,6 @@ class Ask:
             max_steps=limits.parent_steps,
             context_limit=limits.parent_context,
             seconds=self.run.budget.seconds_left(),
-            contract=None,
             remind_at=int(limits.remind_at * limits.parent_context)
             if limits.max_subagents
             else None,
@@ -470,10 +469,9 @@ class Ask:
         done, report = self.done, self.reports.report
         every = list(self.fanout.results.values())
         known = self.links()
-        hosts = self.app.settings.reply.link_hosts
         of_report = {each.id for each in report.subagents} if report else set()
         results = [r for r in every if r.id not in of_report]
-        text = defang(answer_text(results, done, self.citable), self.own_words, hosts)
+        text = self.allowed.defang(answer_text(results, done, self.citable))
         lead = ""
         if report:
             lead = "" if text.strip(" .*_`\n") in ("", NOTHING_TO_ADD) else text

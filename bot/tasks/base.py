@@ -273,8 +273,7 @@ class ReportTask:
         self.run.declare(
             self.context, scope=self.kind, role="parent", template=self.prompt, parent=by
         )
-        model, limits = self.run.model, self.run.limits
-        worst = model.worst("parent", limits.max_fanout_tokens, model.role("parent").max_tokens)
+        worst = self.run.model.worst("parent", self.run.limits.max_fanout_tokens)
         held = f"{self.run.id}/{self.context}/final"
         with suppress(BudgetExceeded):  # then code writes the lines
             await self.run.budget.keep(held, worst)
@@ -305,7 +304,6 @@ class ReportTask:
             max_steps=3,
             context_limit=self.run.limits.parent_context,
             seconds=max(1.0, self.run.budget.seconds_left()),
-            contract=None,
             single=True,
         )
         ctx = ToolContext(

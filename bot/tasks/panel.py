@@ -298,7 +298,7 @@ class Panel(ReportTask):
         largest = max(sum(map(tokens_of, part)) for part in self.parts)
         fixed = fixed_tokens(self.material.scope, (), "review") + REFERENCE_TOKENS
         role = f"subagent_{DEFAULT_MODEL['review']}"
-        one = run.model.worst(role, largest + fixed, run.model.role(role).max_tokens)
+        one = run.model.worst(role, largest + fixed)
         too_dear = self._share(self.settings.shares.read).nanousd < 2 * one.nanousd
         self.degraded = not limits.max_subagents or too_dear
 

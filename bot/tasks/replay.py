@@ -278,7 +278,7 @@ class Replay:
         given, limits = self.record.task, self.record.task.limits
         caps = WITHOUT_LIMIT
         if self.start:
-            caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+            caps = Caps.of(limits)
         unopened = {name: partial(self._client, name) for name in given.clients}
         return ReplayedRun(
             id=self.record.run.id,
@@ -413,23 +413,20 @@ class ReplayModel(ModelClient):
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""
 
-    async def complete(
-        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: Recording
-    ) -> ModelReply:
-        replay, at = self.replay, (call.context, call.seq)
+    async def complete(self, call: ModelCall, run: Run) -> ModelReply:
+        replay, (_, context, seq), on_text = self.replay, call.place, call.spec.on_text
+        at = (context, seq)
         if replay.start and replay.is_live(*at):
             replay.asked.add(at)
-            return await replay.start.model.complete(
-                call, budget=budget, rate_limiter=rate_limiter, sink=sink
-            )
+            return await replay.start.model.complete(call, run)
         step = replay.record.step(at, "model", ModelStep)
         if at not in replay.record.requests or step is None or step.reply is None:
-            replay.end(call.context, replay.number(at), "it is made now, and is not recorded.")
+            replay.end(context, replay.number(at), "it is made now, and is not recorded.")
         replay.compare(at, self.body(call))
-        if call.on_text:
+        if on_text:
             for block in step.reply.content:
                 if block["type"] == "text":
-                    call.on_text(block["text"])
+                    on_text(block["text"])
         return step.reply
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from bot.errors import SetupError
-from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
-from bot.tooling.registry import DATABASE_TOOLS, SHEET_TOOLS
+from bot.tooling.provider import DATABASE_TOOLS, SHEET_TOOLS, OpenedTools, ToolProvider, readers_of
 from config.sections import DatabaseSettings, SheetSettings
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import DATA, Databases, SourceDatabase

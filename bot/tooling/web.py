@@ -16,6 +16,7 @@ from scopes.effects import OPEN_WEB, READ_WEB
 from scopes.tool import Clients, SourceFailed, ToolError
 from subagents.brief import text_block
 from subagents.budget import Amount
+from subagents.conversation import Conversation, Spec
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
 from subagents.model import ModelCall, ModelReply
 from subagents.run import Run
@@ -67,7 +68,6 @@ class ModelSearch:
         from scopes.search_engines import MODEL_TOOL, PROMPT_TOKENS
 
         context = f"search-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-        system, asked = text_block(prompt(PROMPT)), text_block(query)
         run.declare(
             context,
             scope="web",
@@ -77,25 +77,20 @@ class ModelSearch:
             kind="search",
             parent=key.split("/")[1] if key.count("/") > 1 else None,
         )
-        run.sink.note(run.id, context, Origin.PROMPT, system)
-        run.sink.note(run.id, context, Origin.SCHEMA, MODEL_TOOL, MODEL_TOOL["name"])
-        run.sink.note(run.id, context, Origin.BRIEF, asked)
-        call = ModelCall(
+        spec = Spec(
             run=run.id,
             context=context,
-            seq=1,
             role=ROLE,
-            system=[system],
+            system=[text_block(prompt(PROMPT))],
             tools=[MODEL_TOOL],
-            messages=[{"role": "user", "content": [asked]}],
-            prompt_tokens=PROMPT_TOKENS,
-            max_tokens=run.model.role(ROLE).max_tokens,
-            behind=held,
+            opening=[(Origin.BRIEF, text_block(query), "")],
+            max_steps=1,
+            context_limit=PROMPT_TOKENS,
+            seconds=run.budget.seconds_left(),
             single=True,
         )
-        reply = await run.model.complete(
-            call, budget=run.budget, rate_limiter=run.rate_limiter, sink=run.sink
-        )
+        call = ModelCall(spec, 1, Conversation(spec, run.sink).messages, PROMPT_TOKENS, behind=held)
+        reply = await run.model.complete(call, run)
         for block in reply.content:  # what the API has found is what this context has read
             run.sink.note(run.id, context, Origin.MATERIAL, block)
         return reply

@@ -22,7 +22,13 @@ from pathlib import Path
 from typing import Literal
 
 from babel import Locale, UnknownLocaleError
-from babel.dates import format_interval, format_skeleton, format_timedelta
+from babel.dates import (
+    format_interval,
+    format_skeleton,
+    format_timedelta,
+    get_day_names,
+    get_month_names,
+)
 from babel.lists import format_list
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
@@ -107,12 +113,11 @@ class Words:
 
     def calendar(self) -> Mapping[str, str]:
         """Return the names of days and months by their English ones."""
-        english, names = Locale.parse(ENGLISH), {}
-        for period in ("days", "months"):
-            theirs = getattr(self.locale, period)["format"]["wide"]
-            for number, name in getattr(english, period)["format"]["wide"].items():
-                names[name] = theirs[number]
-        return names
+        return {
+            name: names_of(locale=self.locale)[number]
+            for names_of in (get_day_names, get_month_names)
+            for number, name in names_of(locale=ENGLISH).items()
+        }
 
     def duration(self, value: int, unit: str) -> str:
         """Format a length of time in one unit, as short as may be: `3 min`."""
