@@ -13,6 +13,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell echo $$((($(CORES) * 3 + 1) / 2)))
 
+# Else each worker and each process of the bot compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-system test-slow golden attacks kill-matrix demo bench screenshots lock clean
 
@@ -31,7 +34,7 @@ test: $(STAMP)  ## Run the tests, long ones in their short form; ARGS="-k name" 
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not system" --ignore tests/attacks $(ARGS)
 
 test-system: $(STAMP)  ## Run the tests that start, kill or attack the whole bot
-	$(BIN)/pytest -n auto --dist worksteal -m "system and not slow" $(ARGS)
+	$(BIN)/pytest -n auto --maxschedchunk 1 -m "system and not slow" $(ARGS)
 
 test-slow: $(STAMP)  ## Run the long tests in full
 	$(BIN)/pytest -n auto -m slow --timeout 900 $(ARGS)
@@ -40,7 +43,7 @@ golden: $(STAMP)  ## Rewrite the golden files and the tables of docs/json.md; lo
 	GOLDEN=write $(BIN)/pytest -q tests/test_golden.py tests/test_json_docs.py $(ARGS)
 
 attacks: $(STAMP)  ## Attack the bot with a model that obeys every planted order; ARGS="-k mail" narrows
-	$(BIN)/pytest -n auto --timeout 300 tests/attacks $(ARGS)
+	$(BIN)/pytest -n auto tests/attacks $(ARGS)
 
 kill-matrix: $(STAMP)  ## Kill the bot at every point of a request, and look what is left
 	$(BIN)/python -m benchmarks.kills $(ARGS)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +11,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
+from fork_server import Fork
 from standins.model import ModelServer
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import StreamsRefused
@@ -65,15 +64,16 @@ class Lives:
     def __init__(self, folder: Path, env: Mapping[str, str], replicas: int = 1) -> None:
         """`env` goes over the environment; `{replica}` in it is the number of the process."""
         self.folder, self.replicas = folder, replicas
+        self.log = folder / "bot.log"
         self.kills_all = True
         """Whether a kill ends every replica, not only the one whose call it waited for."""
         self._env = env
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, Fork] = {}
         self.started: dict[int, float] = {}
         """Number of each process, and when its life began."""
 
     @property
-    def alive(self) -> dict[int, subprocess.Popen[bytes]]:
+    def alive(self) -> dict[int, Fork]:
         """Those that run, by number."""
         return {n: each for n, each in self._processes.items() if each.poll() is None}
 
@@ -83,26 +83,19 @@ class Lives:
 
     def start(self) -> None:
         """Begin a life of each that does not run; returns at once."""
-        with (self.folder / "bot.log").open("ab") as said:
-            for replica in range(self.replicas):
-                if replica not in self.alive:
-                    said.write(f"--- {replica} started at {time.time():.3f}\n".encode())
-                    said.flush()
-                    self.started[replica] = time.time()
-                    self._processes[replica] = self.command("serve", said=said, replica=replica)
+        for replica in range(self.replicas):
+            if replica not in self.alive:
+                self.started[replica] = time.time()
+                with self.log.open("a") as said:
+                    said.write(f"--- {replica} started at {time.time():.3f}\n")
+                self._processes[replica] = self.command("serve", replica=replica)
 
-    def command(self, *command: str, said: IO[bytes], replica: int = 0) -> subprocess.Popen[bytes]:
+    def command(self, *words: str, replica: int = 0) -> Fork:
         outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
         given = {name: value.format(replica=replica) for name, value in self._env.items()}
-        return subprocess.Popen(
-            [sys.executable, "-m", "bot", *command],
-            env={**outside, **given},
-            cwd=self.folder,
-            stdout=said,
-            stderr=said,
-        )
+        return Fork("bot", *words, env={**outside, **given}, folder=self.folder, log=self.log)
 
-    def victims(self) -> list[subprocess.Popen[bytes]]:
+    def victims(self) -> list[Fork]:
         """Those that die of what the one does whose call is being answered."""
         alive = self.alive
         return list(alive.values()) if self.kills_all else [alive[CALLER.get()]]
@@ -110,7 +103,6 @@ class Lives:
     def end(self) -> None:
         for process in self._processes.values():
             process.kill()
-            process.wait()
 
 
 @dataclass
@@ -146,15 +138,15 @@ class Trap:
         self._strike(victims)
         return True
 
-    def _strike(self, victims: Sequence[subprocess.Popen[bytes]]) -> None:
+    def _strike(self, victims: Sequence[Fork]) -> None:
         at = time.time()
         for process in victims:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
         for process in victims:
             process.wait()
         self.at = at
 
-    def _step_by_step(self, victims: Sequence[subprocess.Popen[bytes]]) -> None:
+    def _step_by_step(self, victims: Sequence[Fork]) -> None:
         """Look at the database while the process stands still, so that it runs no further."""
         self.stepping = time.time()
         until = time.monotonic() + PATIENCE_S
@@ -291,7 +283,7 @@ class Stage:
         return at
 
     def said(self) -> str:
-        return (self.lives.folder / "bot.log").read_text("utf-8", "replace")
+        return self.lives.log.read_text("utf-8", "replace")
 
     def _until(self, condition: Callable[[], object], what: str) -> None:
         """Wait, while people do what they do."""
@@ -314,9 +306,8 @@ class Stage:
         is_set = self.books.holds(f"select 1 from schedules where id = '{name}'")
         if is_set and not self._waiting() and any(map(_is_answer, self.told())):
             self._has_run_schedule = True
-            with (self.lives.folder / "bot.log").open("ab") as said:
-                of_team = ("--team", self.team) if self.team else ()
-                ended = self.lives.command(*of_team, "schedules", "run", name, said=said).wait()
+            of_team = ("--team", self.team) if self.team else ()
+            ended = self.lives.command(*of_team, "schedules", "run", name).wait()
             if ended:
                 raise NotReached(f"`schedules run {name}` ended with {ended}")
 

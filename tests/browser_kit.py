@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from playwright import async_api, sync_api
 from playwright.async_api import Browser, async_playwright
+from timing import WAIT_S
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = [
@@ -21,6 +23,9 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+for each in (async_api, sync_api):
+    each.expect.set_options(timeout=WAIT_S * 1000)
 
 
 def chromium() -> str:

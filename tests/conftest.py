@@ -73,11 +73,20 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Count to the system tests what serves the whole bot to a hostile model, or to a browser."""
+    """Count to the system tests what serves the whole bot to a hostile model, or to a browser.
+
+    What may take longest comes first, so that at the end no worker waits for another's long test.
+    """
     for item in items:
         is_browsing = "browser" in getattr(item, "fixturenames", ())
         if is_browsing or item.path.parent.name == "attacks":
             item.add_marker(pytest.mark.system)
+    items.sort(key=_seconds_allowed, reverse=True)
+
+
+def _seconds_allowed(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("timeout")
+    return int(marker.args[0]) if marker else 0
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -19,6 +17,7 @@ from typing import Any
 import aiohttp
 import yaml
 from engine_kit import Json, is_child, until, workspace
+from fork_server import Fork
 from serve_kit import CENTURY_DAYS, Room, free_port
 from standins.model import Mind, ModelServer
 from standins.model_faults import Faults
@@ -74,7 +73,7 @@ class Bot:
     """One process of `assistant serve`."""
 
     url: str
-    process: subprocess.Popen[bytes]
+    process: Fork
     log: Path
 
     def unready(self) -> str:
@@ -97,7 +96,6 @@ class Bot:
     def kill(self) -> None:
         """As a machine does that loses its power."""
         self.process.kill()
-        self.process.wait()
 
     def said(self) -> list[Json]:
         """Its log."""
@@ -123,16 +121,16 @@ class Fleet(Room):
         """One more process; returns at once."""
         port = free_port()
         log = self.folder / f"bot-{len(self.bots)}.log"
-        with log.open("ab") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "bot", "serve", "--port", str(port)],
-                env=self.env,
-                cwd=self.folder,
-                stdout=said,
-                stderr=said,
-            )
+        words = ("serve", "--port", str(port))
+        process = Fork("bot", *words, env=self.env, folder=self.folder, log=log)
         self.bots.append(Bot(f"http://127.0.0.1:{port}", process, log))
         return self.bots[-1]
+
+    def run(self, *words: str) -> None:
+        """Run a command, as somebody does in a terminal while the bots serve."""
+        log = self.folder / "command.log"
+        process = Fork("bot", *words, env=self.env, folder=self.folder, log=log)
+        assert process.wait() == 0, process.said()
 
     async def started(self, count: int = 1) -> list[Bot]:
         """So many more processes, that are heard and hear."""

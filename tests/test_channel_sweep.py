@@ -129,7 +129,6 @@ async def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
 
 
 @pytest.mark.system
-@pytest.mark.timeout(180)
 async def test_a_killed_sweep_goes_on_and_pays_no_subagent_twice(tmp_path: Path) -> None:
     given: Json = {"sweep": {"since_days": CENTURY_DAYS}, "limits": {"max_concurrency": 2}}
     with fleet(tmp_path, offline_model, latency_s=0.3, **given) as bots:

@@ -16,7 +16,7 @@ from console_kit import Served, console
 from playwright.async_api import Browser, Page, expect
 from pydantic import SecretStr
 from serve_kit import free_port
-from timing import Patience
+from timing import WAIT_S, Patience
 
 from bot.approvals.store import Actions
 from bot.console.app import PATH
@@ -138,7 +138,7 @@ async def test_a_browser_signs_in_and_works_every_page_by_keyboard(
     async with console(tmp_path, public) as made, serve_app(made.app, "127.0.0.1", port):
         await fill(made)
         page = await (await browser.new_context()).new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(WAIT_S * 1000)
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         await page.goto(f"{public}{PATH}/schedules")

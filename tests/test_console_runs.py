@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ import pytest_asyncio
 import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
 from browser_kit import browser
+from fork_server import forked
 from pg_kit import Kept, emptied_database, with_store
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from runs_kit import NASTY, SECRET, StoredFanout, many_rows, store_rows, wide_run
@@ -79,7 +77,6 @@ async def page_of(browser: Browser, **options: object) -> AsyncIterator[Page]:
     context = await browser.new_context(viewport={"width": 1280, "height": 860}, **options)  # type: ignore[arg-type]
     page, faults = await context.new_page(), list[str]()
     page.set_default_timeout(WAIT_S * 1000)
-    expect.set_options(timeout=WAIT_S * 1000)
     page.on("pageerror", lambda error: faults.append(str(error)))
 
     def hear(said: ConsoleMessage) -> None:
@@ -395,13 +392,9 @@ def test_spans_tell_waiting_from_the_model_and_tools() -> None:
 @pytest.mark.system
 def test_the_command_prints_where_the_console_is(data_dir: Path) -> None:
     with_store(data_dir)
-    words = [sys.executable, "-m", "bot", "console", "--port", "0"]
-    root = Path(__file__).parent.parent
-    env = {**os.environ, "PYTHONPATH": str(root)}
-    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        address = process.stdout.readline().strip()
+    with forked("console", "--port", "0") as process:
+        address = process.printed().splitlines()[0]
         page = httpx2.get(f"{address}/runs", timeout=WAIT_S)
         process.send_signal(signal.SIGINT)
-        assert process.wait(WAIT_S) == 0
+        assert process.wait() == 0
     assert (page.status_code, "No runs yet" in page.text) == (200, True)

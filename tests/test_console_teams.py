@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 from console_kit import reason, to_slack
+from fork_server import Fork
 from runs_kit import wide_run
 from serve_kit import ASKER
 from standins.slack_openid import SignIn
@@ -143,18 +143,15 @@ async def test_an_administrator_of_one_workspace_is_none_of_another(tmp_path: Pa
 
 @pytest.mark.system
 async def test_the_command_shows_the_workspace_that_it_names(both: Console) -> None:
-    words = (sys.executable, "-m", "bot", "--team", BETA, "console", "--port", "0")
-    process = await asyncio.create_subprocess_exec(
-        *words, cwd=both.two.folder, env=environment(both.two), stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout
-    address = (await process.stdout.readline()).decode().strip()
+    words, folder = ("--team", BETA, "console", "--port", "0"), both.two.folder
+    env = environment(both.two)
+    process = Fork("bot", *words, env=env, folder=folder, log=folder / "console.log")
+    address = (await asyncio.to_thread(process.printed)).splitlines()[0]
     async with httpx2.AsyncClient(timeout=WAIT_S) as browser:
         runs = await browser.get(f"{address}/runs")
         policy = await browser.get(f"{address}/policy")
     process.send_signal(signal.SIGINT)
-    await process.communicate()
-    assert process.returncode == 0
+    assert await asyncio.to_thread(process.wait) == 0
     assert (RUNS[BETA] in runs.text, RUNS[ACME] in runs.text) == (True, False)
     assert "teams/T0BETA.yaml" in policy.text
     assert "timeout_s" not in policy.text  # that is the operator's

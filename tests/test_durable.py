@@ -8,8 +8,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import textwrap
 import tomllib
 from collections import Counter
@@ -25,6 +23,7 @@ import sqlalchemy as sa
 from dbos import DBOS
 from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
 from fleet_kit import ROOT, Fleet, fleet
+from fork_server import Fork
 from pg_kit import Kept, execute, place, postgres
 from serve_kit import serving
 from test_database import drop_connections
@@ -246,21 +245,13 @@ class Lives:
 
     def __init__(self, place: Kept) -> None:
         self.place = place
-        self.all: list[subprocess.Popen[bytes]] = []
+        self.all: list[Fork] = []
         (place.path / "life.py").write_text(textwrap.dedent(LIFE))
 
-    def start(
-        self, executor: str, limit: int = 4, rate: int = 0, period: float = 60
-    ) -> subprocess.Popen[bytes]:
-        words = [executor, limit, rate, period]
-        with (self.place.path / "err").open("ab") as said:
-            process = subprocess.Popen(
-                [sys.executable, "life.py", self.place.url or "", *map(str, words)],
-                cwd=self.place.path,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=said,
-                stderr=said,
-            )
+    def start(self, executor: str, limit: int = 4, rate: int = 0, period: float = 60) -> Fork:
+        words = map(str, [self.place.url or "", executor, limit, rate, period])
+        path = self.place.path
+        process = Fork("life.py", *words, env=os.environ, folder=path, log=path / "err")
         self.all.append(process)
         return process
 
@@ -291,7 +282,6 @@ async def lives(place: Kept) -> AsyncIterator[Lives]:
     finally:
         for process in made.all:
             process.kill()
-            process.wait()
 
 
 async def test_the_next_process_of_one_id_goes_on_with_what_a_dead_one_began(place: Kept) -> None:
@@ -300,7 +290,6 @@ async def test_the_next_process_of_one_id_goes_on_with_what_a_dead_one_began(pla
         processes.begin("a", 1, 24)
         await until(lambda: sum(n[-1] == "ends" for n in processes.notes("child")) >= 2, 30)
         first.kill()
-        first.wait()
         over = [r["workflow_uuid"] for r in rows(place, "workflow_status") if r["status"] == DONE]
         before = {id.rpartition("/s")[2] for id in over}
         processes.start("a")
@@ -325,7 +314,6 @@ async def test_a_replica_takes_up_the_work_of_a_dead_one_and_of_no_living_one(
         await until(lambda: sum(n[-1] == "ends" for n in processes.notes("child")) >= 6, 30)
         assert len(processes.notes("parent")) == 2
         first.kill()
-        first.wait()
         done = await processes.until("done", 2)
 
         assert {(d[1], d[2]) for d in done} == {("begin-a-1", "True"), ("begin-b-1", "True")}
@@ -395,7 +383,7 @@ async def test_a_request_that_takes_the_bot_down_twice_ends_with_an_apology(
         thread = bots.ask("What is open in #support-2, poison?")
         for life in range(2):
             await until(lambda: bots.bots[-1].process.poll() is not None, 30)
-            assert bots.bots[-1].process.returncode == -signal.SIGKILL
+            assert bots.bots[-1].process.poll() == -signal.SIGKILL
             bots.balancer.targets = []
             if life == 0:
                 bots.start()
@@ -420,7 +408,7 @@ async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
     with fleet(tmp_path, lambda body: say("Fine.")) as bots:
         (first,) = await bots.started()
         second = bots.start()
-        code = await asyncio.to_thread(second.process.wait, 30)
+        code = await asyncio.to_thread(second.process.wait)
         said = second.log.read_text("utf-8").splitlines()
 
         assert code == 2
@@ -443,7 +431,7 @@ async def test_a_bot_whose_postgres_goes_away_ends_and_the_next_one_answers(
         thread = bots.ask()
         await until(lambda: len(bots.model.recorded) >= 2, 20)
         drop_connections(postgres.url)
-        assert await asyncio.to_thread(first.process.wait, 30) == 2
+        assert await asyncio.to_thread(first.process.wait) == 2
         assert "The lock of this replica was lost" in first.log.read_text("utf-8")
         bots.balancer.targets = []
         await bots.started()

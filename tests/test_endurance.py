@@ -190,7 +190,6 @@ async def test_two_hours_of_dropping_sockets_lose_and_double_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_twenty_four_hours_of_dropping_sockets_lose_and_double_nothing(
     tmp_path: Path,
 ) -> None:
@@ -282,7 +281,6 @@ async def test_writes_that_fail_at_random_leave_one_answer_each(seed: int, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_many_writes_that_fail_at_random_leave_one_answer_each(
     tmp_path: Path,
 ) -> None:

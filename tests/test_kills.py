@@ -26,7 +26,7 @@ from benchmarks.kills import (
 pytestmark = pytest.mark.system
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("refused", [None, *REFUSALS])
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_killed_request_ends_in_one_whole_answer_and_pays_nothing_twice(
@@ -43,7 +43,7 @@ def test_a_killed_request_ends_in_one_whole_answer_and_pays_nothing_twice(
         assert (row.answers, row.items, row.leaks) == wanted
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("database", "replicas", "dying"),
     [("sqlite", 1, 1), ("postgres", 1, 1), ("postgres", 2, 1), ("postgres", 2, 2)],

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from standins.model import Mind, ModelServer
 from standins.model_errors import Json
 from standins.model_faults import KINDS, WIRE_KINDS, Fault, Faults
+from timing import WAIT_S
 
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
@@ -99,7 +100,7 @@ async def sdk(server: ModelServer) -> AsyncIterator[anthropic.AsyncAnthropic]:
 async def raw(server: ModelServer) -> AsyncIterator[Callable[..., Any]]:
     """Posts a body to /v1/messages as it is."""
     with serving(server) as url:
-        async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=10) as client:
+        async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=WAIT_S) as client:
 
             async def post(body: Json) -> httpx2.Response:
                 return await client.post("/v1/messages", json=body)

@@ -13,6 +13,7 @@ from browser_kit import FLAGS, chromium
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from slack_sdk import WebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from timing import WAIT_S
 
 from bot.local.page import page_routes
 from bot.local.sample_workspace import load_sample
@@ -57,7 +58,7 @@ class Running:
         data = None if body is None else body.encode()
         request = urllib.request.Request(self.url + path, data, sent)
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=WAIT_S) as response:
                 return response.status, json.loads(response.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -89,7 +90,7 @@ def page(browser: Browser, running: Running) -> Iterator[Page]:
     """The page, opened by the first person in the channel, which must raise no error at all."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
     opened, faults = context.new_page(), list[str]()
-    opened.set_default_timeout(8_000)
+    opened.set_default_timeout(WAIT_S * 1000)
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
     opened.goto(f"{running.url}/#{running.channel}")
@@ -200,7 +201,7 @@ def test_everything_can_be_done_by_keyboard(running: Running, page: Page) -> Non
 def test_changes_are_sent_once_each_to_whom_they_are_visible(running: Running) -> None:
     def events(**query: str) -> Generator[dict[str, Any], None, None]:
         address = f"{running.url}/page/live?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(address, timeout=10) as response:
+        with urllib.request.urlopen(address, timeout=WAIT_S) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             for line in response:
                 if line.startswith(b"data: "):
@@ -223,7 +224,7 @@ def test_changes_are_sent_once_each_to_whom_they_are_visible(running: Running) -
 
 
 def test_the_page_works_without_anything_from_elsewhere(running: Running) -> None:
-    with urllib.request.urlopen(running.url + "/", timeout=10) as response:
+    with urllib.request.urlopen(running.url + "/", timeout=WAIT_S) as response:
         html, policy = response.read().decode(), response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from bot_kit import Shell, configure, model_at, refused
 from engine_kit import MUX
+from fork_server import forked
 from panel_kit import CODE, SPECIALISTS, Minds, contract, defends, finds, point, write_profile
 from standins.model import ModelServer
-from test_commands import started
 from test_panels import divided
 from timing import Patience
 
@@ -156,26 +156,24 @@ def in_phase(model: ModelServer, phase: str) -> bool:
 @pytest.mark.system
 @pytest.mark.parametrize("phase", ["read", "challenge", "defence", "report"])
 def test_a_killed_review_goes_on_and_pays_for_nothing_twice(
-    shell: Shell, file: Path, phase: str
+    shell: Shell, file: Path, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure("limits: {max_concurrency: 2}\n")
     minds = Minds(EACH, divided("quality"))
     model = ModelServer(minds, latency_s=0.1, record=True)
     with MUX.serving(model.app) as url:
-        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-test"}
-        with started("review", file, "--json", **env) as process:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+        with forked("review", str(file), "--json") as process:
             patience = Patience(60)
             while not in_phase(model, phase):
                 assert not patience.over
-                assert process.poll() is None, process.communicate()[1]
+                assert process.poll() is None, process.said()
                 signal.sigtimedwait([], 0.01)
-            process.send_signal(signal.SIGKILL)
-            process.wait(10)
         (run,) = shell("runs", "--json").json
-        with started("review", "--resume", run["id"], "--json", **env) as process:
-            out, err = process.communicate(timeout=100)
-    assert process.returncode == 0, err
-    document = json.loads(out)
+        done = shell("review", "--resume", run["id"], "--json")
+    assert done.code == 0, done.err
+    document = done.json
     checked = shell("audit", run["id"])
     assert (document["run_id"], document["status"]) == (run["id"], "complete")
     assert len(document["findings"]) == 5

@@ -91,7 +91,6 @@ def has_sent(bots: Fleet, kind: str, least: int) -> bool:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(180)
 async def test_a_killed_review_goes_on_and_pays_no_specialist_twice(tmp_path: Path) -> None:
     limits: Json = {"max_concurrency": 2}
     with fleet(tmp_path, asking("{thread}"), latency_s=0.2, limits=limits) as bots:

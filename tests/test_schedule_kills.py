@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from engine_kit import until
-from fleet_kit import ROOT
+from fork_server import Fork
 from pg_kit import Kept, execute, postgres
 
 from bot.schedules.store import ScheduleStore
@@ -42,29 +40,20 @@ class Replicas:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url, self.kills = folder, url, 0
-        self.alive: list[subprocess.Popen[bytes]] = []
+        self.alive: list[Fork] = []
         self.ready = 0
         """How many had started when one was killed last."""
         self.log = folder / "replicas.log"
 
     def start(self) -> None:
-        with self.log.open("ab") as said:
-            self.alive.append(
-                subprocess.Popen(
-                    [sys.executable, str(REPLICA), str(self.folder), self.url],
-                    env=environment(),
-                    cwd=self.folder,
-                    stdout=said,
-                    stderr=said,
-                )
-            )
+        words = (str(REPLICA), str(self.folder), self.url)
+        self.alive.append(Fork(*words, env=os.environ, folder=self.folder, log=self.log))
 
     def kill(self, which: int) -> None:
         """As a machine does that loses its power."""
         process = self.alive.pop(which)
         assert process.poll() is None, self.log.read_text("utf-8")
         process.kill()
-        process.wait()
         self.kills += 1
         self.ready = self.log.read_bytes().count(b"ready")
 
@@ -87,10 +76,6 @@ class Replicas:
         await until(lambda: self.log.read_bytes().count(b"ready") > self.ready, 60)
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
 @contextmanager
 def replicas(folder: Path, url: str) -> Iterator[Replicas]:
     made = Replicas(folder, url)
@@ -101,7 +86,6 @@ def replicas(folder: Path, url: str) -> Iterator[Replicas]:
     finally:
         for process in made.alive:
             process.kill()
-            process.wait()
 
 
 async def set_up(folder: Path, url: str) -> datetime:

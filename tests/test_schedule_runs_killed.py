@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -31,12 +29,6 @@ def tomorrow() -> str:
     return f"{at.minute} {at.hour} {at.day} {at.month} *"
 
 
-def run_now(bots: Fleet, name: str) -> None:
-    """As somebody does it in a terminal while the bot serves."""
-    command = [sys.executable, "-m", "bot", "schedules", "run", name]
-    subprocess.run(command, env=bots.env, cwd=bots.folder, check=True)
-
-
 def reports(bots: Fleet) -> list[Shown]:
     """First messages of reports in the owner's direct message."""
     shown = bots.slack.visible(bots.slack.people.dm(ASKER))
@@ -56,7 +48,6 @@ def asked(bots: Fleet, count: int) -> bool:
         pytest.param((2, 4, 6), marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.timeout(180)
 async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[int, ...]) -> None:
     spec = {
         "kind": "sweep",
@@ -69,7 +60,7 @@ async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[i
     named, few = {"markets": spec}, {"max_concurrency": AT_ONCE}
     with fleet(tmp_path, offline, latency_s=0.3, schedules=named, limits=few) as bots:
         (bot,) = await bots.started()
-        await asyncio.to_thread(run_now, bots, "markets")
+        await asyncio.to_thread(bots.run, "schedules", "run", "markets")
         for count in calls:
             await until(partial(asked, bots, count), 60)
             bot.kill()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +16,7 @@ from fleet_kit import Fleet, fleet
 from pg_kit import Kept, execute, postgres
 from serve_kit import ASKER
 from standins.slack_faults import Fault
-from test_schedule_runs_killed import run_now, tomorrow
+from test_schedule_runs_killed import tomorrow
 
 from bot.local.slack.state import BOT_USER
 
@@ -55,7 +53,6 @@ def has_called(bots: Fleet, text: str, fault: str) -> bool:
         (QUESTION, "It is **open**", ""),
     ],
 )
-@pytest.mark.timeout(180)
 async def test_what_is_killed_while_it_is_posted_is_posted_once(
     tmp_path: Path, spec: Json, text: str, fault: str
 ) -> None:
@@ -65,7 +62,7 @@ async def test_what_is_killed_while_it_is_posted_is_posted_once(
         (bot,) = await bots.started()
         if fault:
             bots.slack.faults.append(Fault("chat.postMessage", fault, 1.0))
-        await asyncio.to_thread(run_now, bots, "one")
+        await asyncio.to_thread(bots.run, "schedules", "run", "one")
         await until(partial(has_called, bots, text, fault), 60)
         bot.kill()
         bots.balancer.targets.clear()
@@ -84,7 +81,7 @@ def shown(bots: Fleet, name: str) -> bool:
         return connection.execute(query, (name,)).fetchall() == [("delivered",)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_over_two_replicas_each_time_comes_once_though_one_is_killed(
     postgres: Kept, tmp_path: Path
 ) -> None:
@@ -103,7 +100,7 @@ async def test_over_two_replicas_each_time_comes_once_though_one_is_killed(
         await bots.started()
         await until(lambda: state(postgres.url, "once") == "done", 200)
         for name in ("often", "asked"):
-            await asyncio.to_thread(pause, bots, name)
+            await asyncio.to_thread(bots.run, "schedules", "pause", name)
         await until(lambda: not at_work(postgres.url), 60)
         assert said(bots, "Just once") == 1
         assert said(bots, "Often") == delivered(postgres.url, "often")
@@ -126,9 +123,3 @@ def at_work(url: str | None) -> bool:
     assert url
     busy = "SELECT id FROM assistant.schedules WHERE at_work IS NOT NULL"
     return bool(execute(busy, url))
-
-
-def pause(bots: Fleet, name: str) -> None:
-    """As somebody does it in a terminal while the bots serve."""
-    command = [sys.executable, "-m", "bot", "schedules", "pause", name]
-    subprocess.run(command, env=bots.env, cwd=bots.folder, check=True)

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -17,8 +15,9 @@ from typing import Any
 
 import pytest
 from fleet_kit import OUTSIDE
+from fork_server import Fork
 from serve_kit import free_port
-from timing import Patience
+from timing import WAIT_S, Patience
 
 from bot.local.offline.recordings import RECORDED
 from bot.local.sample_workspace import read_data
@@ -32,23 +31,23 @@ REFUNDS = "Which market had the largest refunds in March, and how much?"
 class Trial:
     """A process of `serve --local`, used through its page."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self.process, self.url = process, url
+    def __init__(self, url: str) -> None:
+        self.url = url
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=20) as response:
+        with urllib.request.urlopen(self.url + path, timeout=WAIT_S) as response:
             return json.loads(response.read())
 
     def post(self, act: str, **fields: str) -> Any:
         body = json.dumps({"user": SAMPLE_OWNER, **fields}).encode()
         head = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}page/{act}", body, head)
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
             return json.loads(response.read())
 
     def seen(self, channel: str, ts: str) -> Any:
         query = f"user={SAMPLE_OWNER}&channel={channel}&thread={ts}"
-        with urllib.request.urlopen(f"{self.url}page/live?{query}", timeout=20) as response:
+        with urllib.request.urlopen(f"{self.url}page/live?{query}", timeout=WAIT_S) as response:
             return json.loads(response.readline().removeprefix(b"data: "))
 
     def ask(self, text: str) -> str:
@@ -73,40 +72,33 @@ def environment(folder: Path) -> dict[str, str]:
     return {**kept, "HOME": str(folder), "NO_COLOR": "1"}
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "bot", *words]
-    return subprocess.run(
-        line, env=environment(folder), cwd=folder, text=True, capture_output=True, check=False
-    )
+def start(folder: Path, *words: str) -> Fork:
+    log = folder / f"said-{time.monotonic_ns()}"
+    return Fork("bot", *words, env=environment(folder), folder=folder, log=log)
+
+
+def command(folder: Path, *words: str) -> tuple[int | None, str]:
+    """Return how a command ended, and what it printed."""
+    process = start(folder, *words)
+    return process.wait(), process.said()
+
+
+OPENED = re.compile(r"Open (http://127\.0\.0\.1:\d+/) in a browser .*\n")
 
 
 @contextmanager
 def trial(folder: Path, port: int) -> Iterator[Trial]:
-    line = [
-        sys.executable,
-        "-m",
-        "bot",
-        "serve",
-        "--local",
-        "--port",
-        "0",
-        "--page-port",
-        str(port),
-    ]
-    with subprocess.Popen(
-        line, env=environment(folder), cwd=folder, text=True, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stderr
-        try:
-            said = process.stderr.readline()
-            found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/) in a browser .*\n", said)
-            assert found, said + process.stderr.read()
-            yield Trial(process, found[1])
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+    process = start(folder, "serve", "--local", "--port", "0", "--page-port", str(port))
+    try:
+        found = OPENED.match(process.printed())
+        assert found, process.said()
+        yield Trial(found[1])
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
 
 
+@pytest.mark.timeout(600)
 def test_the_page_is_the_command_lines_sample(tmp_path: Path) -> None:
     port = free_port()
     with trial(tmp_path, port) as tried:
@@ -115,23 +107,22 @@ def test_the_page_is_the_command_lines_sample(tmp_path: Path) -> None:
         assert 0 <= since < 600
         told = tried.answer(tried.ask(REFUNDS))
         assert "505.00 EUR" in told
-        by_command = command(
+        _, by_command = command(
             *(tmp_path, "ask", REFUNDS, "--sample", "--model", "offline", "--json")
         )
-        assert "505" in by_command.stdout
+        assert "505" in by_command
         (run,) = set(re.findall(r'"value": "([0-9a-f]{12})"', told))
-        assert "0 leaks" in command(tmp_path, "audit", run).stdout
-        assert REFUNDS in command(tmp_path, "show", run).stdout
-        taken = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", str(port))
-        assert taken.returncode == 2
-        assert f"The page cannot use port {port}" in taken.stderr
-        again = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", "0")
-        assert again.returncode == 2
-        assert "Another `assistant serve`" in again.stderr
+        assert "0 leaks" in command(tmp_path, "audit", run)[1]
+        assert REFUNDS in command(tmp_path, "show", run)[1]
+        code, said = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", str(port))
+        assert (code, f"The page cannot use port {port}" in said) == (2, True)
+        code, said = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", "0")
+        assert (code, "Another `assistant serve`" in said) == (2, True)
     with trial(tmp_path, 0):  # begins anew: what was asked before is not there
-        assert "There is no run" in command(tmp_path, "show", run).stderr
+        assert "There is no run" in command(tmp_path, "show", run)[1]
 
 
+@pytest.mark.timeout(600)
 def test_what_readers_recorded_is_replayed(tmp_path: Path) -> None:
     openings = {each["opening"] for each in read_data("recordings")}
     with trial(tmp_path, 0) as tried:

@@ -17,10 +17,10 @@ from subagents.overlap import audit
 pytestmark = pytest.mark.system
 
 
-async def ended(bot: Bot) -> int:
+async def ended(bot: Bot) -> int | None:
     """Ask it to end; its exit code."""
     bot.process.send_signal(signal.SIGTERM)
-    return await asyncio.to_thread(bot.process.wait, 30)
+    return await asyncio.to_thread(bot.process.wait)
 
 
 @pytest.mark.parametrize("mode", ["socket", "http"])

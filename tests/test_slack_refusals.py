@@ -313,7 +313,6 @@ async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, C
 
 
 @pytest.mark.system
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
 async def test_a_write_that_is_refused_leaves_an_answer_or_a_sentence(
     write: Write, tmp_path: Path

@@ -361,6 +361,6 @@ async def test_sigterm_lets_what_is_at_work_end_and_leaves_no_process(tmp_path: 
         await until(lambda: len(work.bots.calls(of_children=True)) >= 4, 40)
         bot.send_signal(signal.SIGTERM)
         work.note_children()
-        assert await asyncio.to_thread(bot.wait, 60) == 0
+        assert await asyncio.to_thread(bot.wait) == 0
         await work.nothing_is_left()
         work.answered_once()

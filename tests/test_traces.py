@@ -115,6 +115,7 @@ def test_an_address_without_a_receiver_is_named_and_costs_nothing(
     ask: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # seconds; it tries again until then
 
     done = ask()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ import pytest
 from bot_kit import Done, Shell, configure, model_at, refused, small_export
 from document_kit import gap_lines
 from engine_kit import MUX, call, is_child, say
+from fork_server import forked
 from mail_kit import ME, judging, letters, mail, mbox, verdict
 from standins.model import Mind, ModelServer
-from test_commands import started, waited_for
+from test_commands import waited_for
 
 from bot.local.model.answer import Answer
 
@@ -186,26 +186,25 @@ def stored(shell: Shell, run: str) -> list[Json]:
 
 
 @pytest.mark.system
-def test_after_a_kill_a_resumed_triage_pays_for_nothing_twice(shell: Shell, tmp_path: Path) -> None:
+def test_after_a_kill_a_resumed_triage_pays_for_nothing_twice(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(20))
     configure("limits: {max_concurrency: 4}\n")
     model = ModelServer(judging, latency_s=0.15, record=True)
     with MUX.serving(model.app) as url:
-        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-test"}
-        with started("triage", "--mbox", file, "--me", ME, "--json", **env) as process:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+        with forked("triage", "--mbox", str(file), "--me", ME, "--json"):
             waited_for(model, 9)
-            process.send_signal(signal.SIGKILL)
-            process.wait(10)
         (run,) = shell("runs", "--json").json
         assert run["status"] == "running"
         paid = len(stored(shell, run["id"]))
         assert 0 < paid < 20
         made = model.requests
-        with started("triage", "--resume", run["id"], "--json", **env) as process:
-            out, err = process.communicate(timeout=60)
-        assert process.returncode == 0, err
-
-    document = json.loads(out)
+        done = shell("triage", "--resume", run["id"], "--json")
+    assert done.code == 0, done.err
+    document = done.json
     assert document["run_id"] == run["id"]
     assert document["status"] == "complete"
     assert len(document["verdicts"]) == len({v["thread_id"] for v in document["verdicts"]}) == 20

@@ -281,7 +281,6 @@ def told_once(at: Office, thread: str) -> None:
     assert not any(m.streaming for m in shown)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("kind", "moment", "count"), KILLS)
 async def test_a_killed_triage_judges_no_thread_twice_and_tells_one_digest(
     tmp_path: Path, kind: str, moment: Callable[[Office], Any], count: int
@@ -371,7 +370,6 @@ def done_to(at: Office, verdict: Json) -> tuple[int, int]:
         return sum("DRAFT" in m.labels for m in rest), sum(c.message == mail.id for c in added)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("kind", "effective"),
     [

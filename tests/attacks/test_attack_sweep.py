@@ -48,7 +48,6 @@ def sections(document: Json) -> Mapping[str, Json]:
     return {s["item"]: s for s in document["sections"]}
 
 
-@pytest.mark.timeout(300)
 def test_a_poisoned_channel_changes_no_other_section(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

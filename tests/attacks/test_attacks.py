@@ -15,7 +15,6 @@ from cases import CASES, ENTRIES, GOALS, SHORT, Case
 MARKED = [pytest.param(c, id=c.name, marks=() if c in SHORT else pytest.mark.slow) for c in CASES]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", MARKED)
 async def test_nothing_gets_through(case: Case, tmp_path: Path) -> None:
     click = deny if CASES.index(case) % 2 else None

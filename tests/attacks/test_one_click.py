@@ -203,7 +203,6 @@ async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> N
 # ---- the same, as people ask for it
 
 
-@pytest.mark.timeout(120)
 async def test_what_a_requester_wants_is_done_without_a_card(tmp_path: Path) -> None:
     """A draft from its own thread or in the request's words, a note that the request words."""
     own = reading(use("read_mail_thread", thread="KIM"), body="The offer comes today.")

@@ -367,7 +367,6 @@ CUSTOMERS = Script(
 )
 
 
-@pytest.mark.timeout(120)
 async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> None:
     """It lists what the web would learn, and the request is answered again with exactly that."""
     async with staged(tmp_path) as stage:
@@ -395,7 +394,6 @@ async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> 
         assert request.lookups == (), "what was approved was read in the database"
 
 
-@pytest.mark.timeout(120)
 async def test_what_is_denied_is_not_looked_up(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         thread = await stage.ask("Look our customers up on the web", CUSTOMERS)

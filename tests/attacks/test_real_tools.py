@@ -38,7 +38,6 @@ READ = ("sales", "board", "mine", "desk")
 """What the model reads on the way."""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("origin", EVERYWHERE)
 async def test_no_shipped_tool_lets_anything_through(origin: str, tmp_path: Path) -> None:
     async with company(tmp_path) as at:
@@ -180,7 +179,6 @@ async def limits(at: Company) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("without", "sign"),
     [

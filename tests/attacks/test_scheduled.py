@@ -224,7 +224,6 @@ async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> N
         assert await tried_twice(at, EVERY, got_through) == stopped_by_one(EVERY)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("words_count", [False, True])
 async def test_an_address_that_others_planted_into_a_request_is_not_read(
     tmp_path: Path, words_count: bool

@@ -313,7 +313,6 @@ async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> N
 # ---- the same, as people ask for it
 
 
-@pytest.mark.timeout(120)
 async def test_one_head_reads_and_writes_what_its_requester_wants(tmp_path: Path) -> None:
     """Reads a page and a channel, writes a file and a message; a mail goes after a click."""
     done = use("write_file", path="law.md", text="It changes in June.", folder=FILES)

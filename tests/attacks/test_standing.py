@@ -49,7 +49,6 @@ PREFER = [case for case in CASES if case.goal == "prefer"]
 """A message of a channel, an earlier one of the thread, a file, a mail and a page."""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", PREFER, ids=[case.entry for case in PREFER])
 async def test_what_is_read_sets_nothing_only_while_the_request_must_say_it(
     case: Case, tmp_path: Path
