@@ -23,7 +23,7 @@ from bot.local_mode import (
     no_workspace,
     reader_of,
 )
-from bot.privacy.retention import tidy
+from bot.privacy import tidy
 from bot.reports.documents import Document
 from bot.runs.checkpoint import StepLog, StoreSink
 from bot.runs.store import Store

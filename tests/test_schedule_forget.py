@@ -16,8 +16,7 @@ from standins.slack import LocalSlack
 
 from bot.local.offline.model import answer as offline
 from bot.memory import NoteStore
-from bot.privacy.forget import Forget
-from bot.privacy.retention import tidy
+from bot.privacy import Forget, tidy
 from bot.reports.issues import Issue
 from bot.runs.store import Store
 from bot.storage.database import Database
@@ -115,7 +114,7 @@ async def test_a_user_takes_their_schedules_with_them(tmp_path: Path) -> None:
         done = await Forget(database)(ForgetTarget("user", ASKER))
         assert done.schedules == 1
         assert [each.id for each in await s.schedules.store.all()] == ["other"]
-        assert await s.schedules.occurrences.of("markets") == []
+        assert await s.schedules.store.occurrences("markets") == []
         assert await database.read(sa.select(issues)) == []
 
 
@@ -137,9 +136,9 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
             notes_days=None,
         )
         await tidy(database, kept)
-        left = await s.schedules.occurrences.of("markets")
+        left = await s.schedules.store.occurrences("markets")
         assert [each.at for each in left] == [made[1].at - years]
-        assert await s.schedules.occurrences.last_delivered("markets")
+        assert await s.schedules.store.last_delivered("markets")
         assert await database.read(sa.select(issues)) == []
 
 

@@ -34,7 +34,7 @@ async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_p
     async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
         occurrence = await s.fire("markets")
         document = await s.document(occurrence)
-        delivery = await s.schedules.occurrences.delivery("markets", occurrence.at)
+        delivery = await s.schedules.store.delivery("markets", occurrence.at)
         run = await s.bot.store.run(occurrence.run or "")
         kept = await s.bot.store.database.read(sa.select(reservations))
 
@@ -162,7 +162,7 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
         document = await s.document(occurrence)
         notices = [each for each in s.told() if "scheduled report markets" in each]
         first = await s.bot.store.run(run_id("markets", occurrence.at))
-        month = await s.schedules.occurrences.cost("markets", occurrence.at)
+        month = await s.schedules.store.cost("markets", occurrence.at)
         dms = [m for m in s.bot.slack.visible(s.bot.slack.people.dm(ASKER)) if m.user == BOT_USER]
 
     assert (occurrence.state, occurrence.why, delivery.state) == ("ran", "", "delivered")
@@ -180,9 +180,9 @@ async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_pat
         tmp_path, {"markets": sweep(budget_usd=0.5)}, offline, faults=always("http_500")
     ) as s:
         s.schedules.runner.backoff = LATER
-        schedules, occurrences = s.schedules.store, s.schedules.occurrences
+        schedules = s.schedules.store
         await schedules.pause("markets", "the test")
-        occurrence = await occurrences.ask_now("markets", datetime.now(UTC))
+        occurrence = await schedules.ask_now("markets", datetime.now(UTC))
         dear = sa.update(schedule_runs).where(schedule_runs.c.at == occurrence.at)
         await s.bot.store.database.write(dear.values(tries=1, cost_usd=0.4))
         await schedules.resume("markets", datetime.now(UTC))

@@ -21,7 +21,7 @@ from bot.runs.durable import LOCKS
 from bot.schedules import description
 from bot.schedules.description import schedule_statuses, status_lines
 from bot.schedules.run import RunPlanner
-from bot.schedules.store import Occurrences, ScheduleError, ScheduleStore
+from bot.schedules.store import ScheduleError, ScheduleStore
 from bot.schedules.validation import (
     CheckUnavailable,
     ScheduleInvalid,
@@ -118,7 +118,7 @@ async def run_now(context: CommandContext, name: str) -> None:
     _is_to_come(row)
     if row.state != "active":
         raise ScheduleError(f"{name} cannot run: {row.why}", "Fix it first.")
-    occurrence = await Occurrences(context.database).ask_now(name, datetime.now(UTC))
+    occurrence = await ScheduleStore(context.database).ask_now(name, datetime.now(UTC))
     served = await is_served(context.database, context.settings.data_dir)
     then = "`assistant schedules` shows what comes of it." if served else NOT_SERVED
     found = {"name": name, "at": occurrence.at, "served": served}
@@ -139,7 +139,7 @@ async def run_dry(context: CommandContext, name: str) -> int:
         row = StoredSchedule.new(name, "config", spec, now)
     row = row or await schedules.known(name)
     async with _validator(settings, database) as validator:
-        planner = RunPlanner(settings, validator, Occurrences(database))
+        planner = RunPlanner(settings, validator, ScheduleStore(database))
         dry = await _dry_run(planner, row, now)
     context.show(dry.model_dump(mode="json"), *_dry_lines(dry))
     return INCOMPLETE if dry.wrong or dry.in_the_way else DONE

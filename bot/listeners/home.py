@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from slack_sdk.web.async_client import AsyncWebClient
-
 from bot.errors import SetupError, StoreError
 from bot.mailbox.oauth import Connecting, MailAccess
 from bot.policy.policy import (
@@ -372,7 +370,7 @@ class Home:
     async def show(self, user: str, team: str) -> None:
         """Publish Home for a user who opened it. Raises StoreError."""
         with in_language(await self._admission.people.language(user)):
-            await publish(self._connecting.web, user, view(await self.facts(user, team)))
+            await self._publish(user, await self.facts(user, team))
 
     async def press(self, action: str, user: str, team: str, value: str = "") -> None:
         """Handle a button or field of Home if this user may use it, and publish the result."""
@@ -394,7 +392,11 @@ class Home:
         elif action in (PAUSE, RESUME) and facts.admin:
             await (inbox.pause(f"<@{user}>") if action == PAUSE else inbox.resume())
             facts = replace(facts, paused=await inbox.paused_by())
-        await publish(connecting.web, user, view(facts))
+        await self._publish(user, facts)
+
+    async def _publish(self, user: str, facts: HomeFacts) -> None:
+        shown = self._connecting.web.views_publish(user_id=user, view=view(facts))
+        await attempt("App Home", shown)
 
     async def facts(self, user: str, team: str) -> HomeFacts:
         inbox, paused = self._admission.inbox, await self._admission.inbox.paused_by()
@@ -483,9 +485,3 @@ async def last_runs(inbox: RequestQueue, user: str, url: str) -> tuple[LastRun, 
             link = permalink(url, request.channel, request.reply.ts[0], request.thread_ts)
         runs.append(LastRun(run.question, run.status, run.started, run.cost_usd, link))
     return tuple(runs)
-
-
-async def publish(web: AsyncWebClient, user: str, shown: Block) -> bool:
-    """Publish a Home; return whether it is shown. A newer one (`hash_conflict`) counts."""
-    code = await attempt("App Home", web.views_publish(user_id=user, view=shown))
-    return code in ("", "hash_conflict")

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.approvals.cards import CardClicked, FormSubmitted
+from bot.background import repeat
 from bot.errors import StoreError
 from bot.listeners.events import (
     ButtonClicked,
@@ -101,19 +102,12 @@ class Cursors:
     async def run(self) -> None:
         """Store cursors regularly until cancelled, then once more."""
         try:
-            while True:
-                await asyncio.sleep(FLUSH_S)
-                await self._try_flush()
+            await repeat(self.flush, FLUSH_S, "the cursors are kept in memory for now")
         finally:
-            await self._try_flush()
-
-    async def _try_flush(self) -> None:
-        try:
-            await self.flush()
-        except StoreError as error:
-            log.warning("the cursors are kept in memory for now: %s", error)
-        except Exception:  # top-level boundary: they are stored later
-            log.exception("the cursors could not be stored")
+            try:
+                await self.flush()
+            except StoreError as error:
+                log.warning("the cursors are not stored: %s", error)
 
 
 STORE_S = 10.0

@@ -113,7 +113,7 @@ async def _as_optional(write: Write[T]) -> T:
 
 async def read_file(run: Run, file: Resource) -> bytes:
     """Return a kept file as people get it. Raises WriteFailed."""
-    files: Resources = run.clients[Resources]  # type: ignore[assignment]
+    files = run.client(Resources)  # type: ignore[type-abstract]
     found = await files.get(file.space, file.name, file.version)
     if found is None:
         raise WriteFailed("upload", "file_is_gone")

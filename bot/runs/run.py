@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 
-from bot.errors import StoreError
+from bot.background import repeat
 from bot.mailbox.accounts import Mailboxes, OpenedMail
 from bot.metrics import Metrics
 from bot.runs.checkpoint import StepLog, StoreSink
@@ -104,12 +104,7 @@ class Runs:
 
     async def follow(self) -> None:
         """Report subagents that ended in other processes to the listeners, until cancelled."""
-        while True:
-            await asyncio.sleep(FOLLOW_EVERY_S)
-            try:
-                await self._follow()
-            except StoreError as error:
-                log.error("%s", error)
+        await repeat(self._follow, FOLLOW_EVERY_S, "what ended elsewhere is not shown")
 
     async def _follow(self) -> None:
         table = tables.subagents
@@ -198,9 +193,7 @@ class Runs:
             live.run.stop.set()
 
     async def _close(self, live: ActiveRun) -> None:
-        reader = live.run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
-        await reader.aclose()
+        await live.run.client(SlackReader).aclose()
         if live.mail:
             await live.mail.aclose()
         await live.budget.aclose()

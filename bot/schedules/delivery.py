@@ -39,10 +39,10 @@ from bot.requests.delivery import (
     read_file,
 )
 from bot.runs.run import ActiveRun, Runs
-from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, record_success
+from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_success
 from bot.schedules.description import contents, moment, when
 from bot.schedules.run import note_mail
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import ScheduleValidator, find_channel
 from bot.slack import blocks
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away
@@ -113,7 +113,6 @@ class ReportDelivery:
     settings: Settings
     runs: Runs
     schedules: ScheduleStore
-    occurrences: Occurrences
     writer: MessageWriter
     validator: ScheduleValidator
     alerts: FailureAlerts
@@ -127,8 +126,8 @@ class ReportDelivery:
     async def work(self, work: Work) -> None:
         """Run the workflow of one try. It always stores the delivery's state."""
         stored = await self.schedules.get(work.schedule)
-        occurrence = await self.occurrences.get(work.schedule, work.at)
-        delivery = await self.occurrences.delivery(work.schedule, work.at)
+        occurrence = await self.schedules.occurrence(work.schedule, work.at)
+        delivery = await self.schedules.delivery(work.schedule, work.at)
         if not (stored and occurrence and delivery) or delivery.state != "waiting":
             return
         language = stored.spec.language or await self.people.language(stored.spec.owner)
@@ -166,7 +165,7 @@ class ReportDelivery:
             note_mail(MailState(database), connection, occurrence.extra)
             record_success(connection, stored.id, occurrence.at, said)
 
-        await self.occurrences.record_delivery(
+        await self.schedules.record_delivery(
             work, quiet=quiet, place=written, on_delivery=on_delivery
         )
         return "quiet" if quiet else "delivered"
@@ -209,10 +208,8 @@ class ReportDelivery:
         next_try = None if stored.spec.at and is_late else again  # no later one takes its place
         if error.sources:
             await self._ask(stored, occurrence.run or "", error)
-        await self.runs.store.database.change(
-            lambda c: record_failure(c, stored.id, why, at, next_try)
-        )
-        await self.occurrences.record_undelivered(work, why, next_try)
+        await self.alerts.fails(stored.id, why, at, next_try)
+        await self.schedules.record_undelivered(work, why, next_try)
         return f"not delivered: {why}"
 
     async def _ask(self, stored: StoredSchedule, run: str, error: DeliveryFailed) -> None:
@@ -238,10 +235,8 @@ class ReportDelivery:
             return DeliveryPlace(to, f"<@{to}>")
         if "@" in to:
             return DeliveryPlace("", to, to)
-        reader = live.run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
         try:
-            channels = await reader.channels()
+            channels = await live.run.client(SlackReader).channels()
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
             raise DeliveryFailed(phrase("delivery.away")) from error
         if found := find_channel(channels, to):
@@ -377,7 +372,7 @@ class ReportDelivery:
         table = await asyncio.to_thread(findings_csv, document)  # thousands take seconds
         files = [MailAttachment("findings.csv", "text/csv", table)]
         schedule = occurrence.schedule
-        earlier = await self.occurrences.deliveries(schedule, MOST_REPORTS, over=True)
+        earlier = await self.schedules.deliveries(schedule, MOST_REPORTS, over=True)
         points = {d.at: d.figures[OPEN] for d in earlier if d.figures and OPEN in d.figures}
         points[occurrence.at] = document.counts.open
         if len(points) >= FEWEST:

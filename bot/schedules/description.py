@@ -10,7 +10,7 @@ from typing import Any
 
 from cron_descriptor import Options, get_description
 
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import with_spelling
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredDelivery, StoredSchedule
@@ -224,9 +224,9 @@ async def schedule_statuses(
 async def _status(
     database: Database, row: StoredSchedule, taken_up: bool, now: datetime
 ) -> ScheduleStatus:
-    occurrences, runs = Occurrences(database), row.state == "active"
-    of = await occurrences.of(row.id, LATEST) if taken_up else []
-    ways = await occurrences.deliveries(row.id, 1) if taken_up else []
+    store, runs = ScheduleStore(database), row.state == "active"
+    of = await store.occurrences(row.id, LATEST) if taken_up else []
+    ways = await store.deliveries(row.id, 1) if taken_up else []
     return ScheduleStatus(
         row,
         taken_up,
@@ -236,7 +236,7 @@ async def _status(
             (occurrence for occurrence in of if occurrence.state != "due" or occurrence.tries), None
         ),
         ways[0] if ways else None,
-        await occurrences.cost(row.id, _month_of(now, row)) if taken_up else 0.0,
+        await store.cost(row.id, _month_of(now, row)) if taken_up else 0.0,
     )
 
 

@@ -208,7 +208,9 @@ class ScheduleValidator:
         if spec.is_private or "@" in spec.to:
             return
         if PERSON.fullmatch(spec.to):
-            await self._recipient(spec.to)
+            person = await self._person(spec.to)
+            if person is None or person.kind in ("deleted", "bot"):
+                raise ScheduleInvalid(phrase("check.nobody", user=spec.to))
             return
         place = spec.to
         if spec.to.startswith("#"):
@@ -226,11 +228,6 @@ class ScheduleValidator:
             await self._surely(spec.owner)
             told = phrase("check.unreadable", owner=spec.owner, place=there.title)
             raise ScheduleInvalid(told)
-
-    async def _recipient(self, user: str) -> None:
-        person = await self._person(user)
-        if person is None or person.kind in ("deleted", "bot"):
-            raise ScheduleInvalid(phrase("check.nobody", user=user))
 
     async def _person(self, user: str) -> Person | None:
         """Return a person; None = there is none. Raises CheckUnavailable."""

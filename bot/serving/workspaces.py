@@ -17,6 +17,7 @@ from slack_bolt.response import BoltResponse
 from slack_sdk.errors import SlackApiError
 from starlette.routing import BaseRoute
 
+from bot.background import in_background, repeat
 from bot.console.pages import routes_by_workspace
 from bot.console.signin import Administrators, SlackSignIn
 from bot.errors import SetupError, StoreError
@@ -33,7 +34,6 @@ from bot.serving.serve import (
     Server,
     assemble,
     collect_when_idle,
-    in_background,
     reap_or_exit,
     sockets_of,
     tidy_forever,
@@ -186,16 +186,8 @@ class Workspaces(Receiver):
     async def run(self) -> None:
         """Serve what is installed, until cancelled; then close everything."""
         try:
-            while True:
-                self._woken.clear()
-                try:
-                    await self._follow()
-                    self._looked = True
-                except StoreError as error:
-                    log.error("%s", error)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
-                        await self._woken.wait()
+            trouble = "what is installed is not known"
+            await repeat(self._follow, LOOK_EVERY_S, trouble, woken=self._woken)
         finally:
             await asyncio.gather(*(self._close(team) for team in list(self.opened)))
 
@@ -212,6 +204,7 @@ class Workspaces(Receiver):
                 opened = Opened(token, asyncio.Event(), asyncio.Event())
                 opened.task = asyncio.create_task(self._serve(team, opened), name=team)
                 self.opened[team] = opened
+        self._looked = True
 
     async def _close(self, team: str) -> None:
         opened = self.opened[team]
