@@ -148,7 +148,7 @@ class CardPoster:
                 yield channel, ""
 
     async def offer_grant(
-        self, run: str, request: StoredRequest, sources: Mapping[str, str], destination: str
+        self, run: str, requester: str, sources: Mapping[str, str], destination: str
     ) -> None:
         """Ask the administrators whether text of these sources may be shown in a place permanently.
 
@@ -169,7 +169,7 @@ class CardPoster:
             args=GrantOffer(
                 sources=dict(sources), destination=destination, destination_name=name
             ).model_dump(),
-            requester=request.user,
+            requester=requester,
             label=TRUSTED,
             handles={},
             intent=Intent(),

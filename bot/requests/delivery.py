@@ -129,7 +129,7 @@ class Asker(Protocol):
 
     async def show(self, run: str, request: StoredRequest) -> int: ...
     async def offer_grant(
-        self, run: str, request: StoredRequest, sources: Mapping[str, str], destination: str
+        self, run: str, requester: str, sources: Mapping[str, str], destination: str
     ) -> None: ...
 
 
@@ -246,7 +246,9 @@ class Delivery:
         async def show() -> int:
             if done.withheld and all(o.grantable for o in done.withheld):
                 sources = {o.source: o.name for o in done.withheld}
-                await self.approvals.offer_grant(live.run.id, request, sources, request.channel)
+                await self.approvals.offer_grant(
+                    live.run.id, request.user, sources, request.channel
+                )
             return await self.approvals.show(live.run.id, request)
 
         try:

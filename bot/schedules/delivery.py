@@ -49,7 +49,6 @@ from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteF
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import SCHEDULED, StoredRequest
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from config.schedules import PERSON
 from config.settings import Settings
@@ -207,21 +206,15 @@ class ReportDelivery:
         is_late = again > at + timedelta(hours=stored.spec.missed_hours)
         next_try = None if stored.spec.at and is_late else again  # no later one takes its place
         if error.sources:
-            await self._ask(stored, occurrence.run or "", error)
+            try:  # once, whether it may be posted there permanently
+                await self.approvals.offer_grant(
+                    occurrence.run or "", stored.spec.owner, error.sources, error.place
+                )
+            except WriteFailed as failed:
+                log.warning("nobody is asked yet whether %s may be shown: %s", work.id, failed)
         await self.alerts.fails(stored.id, why, at, next_try)
         await self.schedules.record_undelivered(work, why, next_try)
         return f"not delivered: {why}"
-
-    async def _ask(self, stored: StoredSchedule, run: str, error: DeliveryFailed) -> None:
-        """Ask the administrators, once, whether it may be posted there permanently."""
-        owner, place = stored.spec.owner, error.place
-        request = StoredRequest(
-            self.validator.directory.team, place, "", "", owner, SCHEDULED, {}, run=run
-        )
-        try:
-            await self.approvals.offer_grant(run, request, error.sources, place)
-        except WriteFailed as failed:
-            log.warning("nobody is asked yet whether %s may be shown: %s", run, failed)
 
     async def _place(self, stored: StoredSchedule, live: ActiveRun) -> DeliveryPlace:
         """Return the place with its current name. Raises DeliveryFailed."""

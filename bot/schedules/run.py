@@ -328,17 +328,13 @@ class RunFailed(Exception):
         """Whether it may succeed later."""
         super().__init__(why)
 
-
-class RunError(BaseModel):
-    """The error of the row of a run without a report."""
-
-    code: str
-    message: str
+    def to_json(self) -> dict[str, str]:
+        """Return the error of the row of such a run."""
+        return {"code": PASSES if self.passing else "failed", "message": str(self)}
 
     @classmethod
-    def of(cls, why: str, passing: bool) -> dict[str, str]:
-        """Return it as JSON."""
-        return cls(code=PASSES if passing else "failed", message=why).model_dump()
+    def of(cls, stored: Mapping[str, Any]) -> RunFailed:
+        return cls(stored["message"], passing=stored["code"] == PASSES)
 
 
 class RunArguments(BaseModel):
@@ -436,12 +432,11 @@ class OccurrenceRunner:
             try:
                 state = await self._run(stored, occurrence)
             except RunFailed as fault:
-                state = await self._failed(stored, occurrence, str(fault), fault.passing)
+                state = await self._failed(stored, occurrence, fault)
             except Exception:  # top-level boundary: one scheduled run must not take down the worker
                 log.exception("the run of %s failed", work.id)
-                state = await self._failed(
-                    stored, occurrence, phrase("schedule.crashed"), passing=True
-                )
+                crash = RunFailed(phrase("schedule.crashed"), passing=True)
+                state = await self._failed(stored, occurrence, crash)
             log.info("the schedule %s: %s", work.schedule, state)
 
     async def lost(self, work: Work, reason: Text, again: datetime) -> None:
@@ -453,7 +448,7 @@ class OccurrenceRunner:
         if work.kind == "delivery":
             await self.alerts.fails(work.schedule, why, work.at, again)
         elif stored and occurrence and occurrence.work == work:
-            await self._failed(stored, occurrence, why)
+            await self._failed(stored, occurrence, RunFailed(why))
 
     async def _run(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
         run = occurrence.run_id
@@ -463,24 +458,23 @@ class OccurrenceRunner:
             if not allowed.usd:
                 return await self._not_allowed(stored.spec, occurrence, allowed)
         elif begun.error:
-            error = RunError.model_validate(begun.error)
-            raise RunFailed(error.message, passing=error.code == PASSES)
+            raise RunFailed.of(begun.error)
         async with self.runs.at_work(run) as live:
             plan = await self._plan(stored, occurrence, live)
             kinds = {"sweep": self._sweep, "triage": self._triage, "ask": self._ask}
             report = await kinds.get(plan.spec.kind, self._remind)(plan, live)
             document = report.document
             failed = document.status in ("failed", "cancelled")
-            why, passing = explain_nothing(document), report.passing
+            fault = RunFailed(explain_nothing(document), passing=report.passing)
             await self.runs.store.finish_run(
                 run,
                 document.status,
                 result=document.to_json(),
                 cost_usd=document.cost_usd,
-                error=RunError.of(why, passing) if failed else None,
+                error=fault.to_json() if failed else None,
             )
         if failed:
-            raise RunFailed(why, passing=passing)
+            raise fault
         await self.schedules.record_run(
             occurrence.work,
             cost=document.cost_usd,
@@ -677,7 +671,7 @@ class OccurrenceRunner:
         )
 
     async def _failed(
-        self, stored: StoredSchedule, occurrence: Occurrence, why: str, passing: bool = False
+        self, stored: StoredSchedule, occurrence: Occurrence, fault: RunFailed
     ) -> str:
         """Record a run without a report, and alert its owner.
 
@@ -686,10 +680,10 @@ class OccurrenceRunner:
         run = occurrence.run_id
         begun, paid = await self.runs.store.find_run(run), await self._paid(run)
         if begun and begun.status == "running":
-            error = RunError.of(why, passing)
-            await self.runs.store.finish_run(run, "failed", error=error, cost_usd=paid)
+            await self.runs.store.finish_run(run, "failed", error=fault.to_json(), cost_usd=paid)
         now = datetime.now(UTC)
-        again = next_try(stored.spec, occurrence, now, self.backoff) if passing else None
+        again = next_try(stored.spec, occurrence, now, self.backoff) if fault.passing else None
+        why = str(fault)
         await self.alerts.fails(stored.id, why, occurrence.at, again)
         await self.schedules.record_failure(occurrence.work, why, cost=paid, again=again)
         return "to be tried again" if again else "failed"
