@@ -33,7 +33,6 @@ from bot.storage.tables import (
     contexts,
     conversations,
     credentials,
-    deliveries,
     feedback,
     flags,
     inbox,
@@ -277,10 +276,9 @@ class Forget:
             statements: list[Statement] = [sa.delete(issues).where(of_it)]
             itself = schedules.c.id == each.id
             is_configured = each.origin == "config" and each.state != "deleted"
-            for table in (schedule_runs, deliveries):
-                of_it = table.c.schedule == each.id
-                told = sa.update(table).where(of_it, table.c.why.is_not(None)).values(why="")
-                statements.append(told if is_configured else sa.delete(table).where(of_it))
+            of_it, why = schedule_runs.c.schedule == each.id, schedule_runs.c.why
+            told = sa.update(schedule_runs).where(of_it, why.is_not(None)).values(why="")
+            statements.append(told if is_configured else sa.delete(schedule_runs).where(of_it))
             trouble = sa.update(schedules).where(itself).values(trouble=None)
             statements.append(trouble if is_configured else sa.delete(schedules).where(itself))
             await self._execute(statements)
@@ -341,19 +339,12 @@ def _rests_on(issue: Issue, target: ForgetTarget | None, items: Set[str]) -> boo
 async def at_work(database: Database) -> dict[str, datetime]:
     """Return the runs in use, and when they began: they read, write, or are to be delivered."""
     alive = datetime.now(UTC) - DEAD_AFTER
-    same = sa.and_(
-        deliveries.c.schedule == schedule_runs.c.schedule, deliveries.c.at == schedule_runs.c.at
-    )
     answering = sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None))
     executing = sa.select(actions.c.run).where(actions.c.state == APPROVED)
-    reporting = sa.select(schedule_runs.c.run).where(
-        schedule_runs.c.state == "running", schedule_runs.c.run.is_not(None)
-    )
-    delivering = sa.select(schedule_runs.c.run).join(deliveries, same)
-    delivering = delivering.where(deliveries.c.state == "waiting", schedule_runs.c.run.is_not(None))
-    unsettled = sa.or_(
-        runs.c.status == "running", runs.c.id.in_(reporting), runs.c.id.in_(delivering)
-    )
+    c = schedule_runs.c
+    left = sa.or_(c.state == "running", c.delivery == "waiting")
+    reporting = sa.select(c.run).where(left, c.run.is_not(None))
+    unsettled = sa.or_(runs.c.status == "running", runs.c.id.in_(reporting))
     busy = sa.or_(
         runs.c.id.in_(answering),
         runs.c.id.in_(executing),
@@ -482,9 +473,8 @@ async def tidy(database: Database, retention: RetentionSettings) -> None:
         (days.results_days, mail_corrections.c.at, sa.true()),
         (days.results_days, mail_acts.c.at, sa.true()),
         (days.results_days, names.c.at, sa.true()),
-        (days.results_days, deliveries.c.at, _is_over(deliveries)),
         (days.results_days, issues.c.last, sa.true()),
-        (days.results_days, schedule_runs.c.at, _is_over(schedule_runs)),
+        (days.results_days, schedule_runs.c.at, _is_over()),
         (days.results_days, schedules.c.changed, schedules.c.state == "done"),
         (threads_days, mail_threads.c.at, snoozed.is_(None)),
         (days.actions_days, actions.c.made, sa.true()),
@@ -505,15 +495,15 @@ async def tidy(database: Database, retention: RetentionSettings) -> None:
     await database.empty_log()
 
 
-def _is_over(table: sa.Table) -> Condition:
-    """Match rows that are over, except the last reported one, where the next report begins."""
-    told = deliveries.alias()
-    latest = sa.select(sa.func.max(told.c.at)).where(told.c.state.in_(("delivered", "quiet")))
+def _is_over() -> Condition:
+    """Match occurrences that are over, except the last reported one, where the next one begins."""
+    c, told = schedule_runs.c, schedule_runs.alias()
+    latest = sa.select(sa.func.max(told.c.at)).where(told.c.delivery.in_(("delivered", "quiet")))
     done = sa.select(schedules.c.id).where(schedules.c.state == "done")
-    mine = sa.and_(told.c.schedule == table.c.schedule, table.c.schedule.not_in(done))
-    kept = latest.where(mine).scalar_subquery()
-    over = table.c.state.not_in(("due", "running", "waiting"))
-    return sa.and_(over, sa.or_(kept.is_(None), table.c.at != kept))
+    kept = latest.where(told.c.schedule == c.schedule, c.schedule.not_in(done)).scalar_subquery()
+    waits = sa.func.coalesce(c.delivery, "") == "waiting"
+    over = sa.and_(c.state.not_in(("due", "running")), ~waits)
+    return sa.and_(over, sa.or_(kept.is_(None), c.at != kept))
 
 
 def _purge_results(connection: sa.Connection, before: datetime) -> int:

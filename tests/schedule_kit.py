@@ -16,7 +16,7 @@ from engine_kit import come
 from serve_kit import ASKER, Served, serving
 
 from bot.schedules.scheduler import Schedules
-from bot.storage.schedules import Occurrence, StoredDelivery
+from bot.storage.schedules import Occurrence
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -88,21 +88,21 @@ class Scheduled:
 
         return await come(found)
 
-    async def delivered(self, occurrence: Occurrence) -> StoredDelivery:
-        """Its delivery, once it is over."""
+    async def delivered(self, occurrence: Occurrence) -> Occurrence:
+        """The occurrence, once its delivery is over."""
 
-        async def found() -> StoredDelivery | None:
-            now = await self.schedules.store.delivery(occurrence.schedule, occurrence.at)
-            return now if now and now.state != "waiting" else None
+        async def found() -> Occurrence | None:
+            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
+            return now if now and now.delivery not in (None, "waiting") else None
 
         return await come(found)
 
-    async def tried(self, occurrence: Occurrence, times: int = 1) -> StoredDelivery:
-        """Its delivery, once it was tried so often."""
+    async def tried(self, occurrence: Occurrence, times: int = 1) -> Occurrence:
+        """The occurrence, once its delivery was tried so often."""
 
-        async def found() -> StoredDelivery | None:
-            now = await self.schedules.store.delivery(occurrence.schedule, occurrence.at)
-            return now if now and now.tries >= times else None
+        async def found() -> Occurrence | None:
+            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
+            return now if now and now.delivery_tries >= times else None
 
         return await come(found)
 

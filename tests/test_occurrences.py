@@ -221,12 +221,10 @@ async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(in_file:
         assert await made.delivered(work, place=place_, on_delivery=lambda _: noted.append("once"))
         assert not await made.delivered(work, on_delivery=lambda _: noted.append("twice"))
         assert noted == ["once"]
-        occurrence = await made.store.last_delivered("markets")
-        delivery = await made.store.delivery("markets", first.at)
-        assert occurrence
-        assert delivery
+        (occurrence,) = await made.store.delivered("markets", 9)
         assert (occurrence.extra, occurrence.cost_usd) == ({"covered": {}}, 0.25)
-        assert (delivery.place, delivery.figures, delivery.tries) == (place_, {"open": 3}, 1)
+        assert (occurrence.place, occurrence.figures) == (place_, {"open": 3})
+        assert occurrence.delivery_tries == 1
         assert await made.store.reports("markets") == 1
         assert await made.store.cost("markets", START) == pytest.approx(0.25)
         assert (await made.taken(START + 20 * MINUTE)).kind == "occurrence"
@@ -243,9 +241,9 @@ async def test_what_is_noted_with_a_delivery_stands_or_falls_with_it(place: Kept
 
         with pytest.raises(LookupError):
             await made.delivered(work, on_delivery=fail)
-        found = await made.store.delivery("markets", work.at)
+        found = await made.store.occurrence("markets", work.at)
         assert found
-        assert (found.state, found.tries) == ("waiting", 0)
+        assert (found.delivery, found.delivery_tries) == ("waiting", 0)
         assert await made.store.at_work("me") == [work]
 
 
@@ -257,7 +255,7 @@ async def test_a_later_report_takes_the_place_of_one_that_still_waits(in_file: K
         await made.store.record_undelivered(once, "Slack is away.", START + HOUR)
         await made.noted(START + 20 * MINUTE)
         await made.ran(await made.taken(START + 20 * MINUTE))
-        states = [each.state for each in await made.store.deliveries("markets")]
+        states = [each.delivery for each in await made.store.occurrences("markets")]
         assert states == ["waiting", "superseded"]
         again = replace(once, attempt=2)
         assert not await made.delivered(once)

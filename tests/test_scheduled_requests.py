@@ -134,7 +134,7 @@ async def test_a_reminder_to_oneself_needs_no_card_and_comes_once_without_a_mode
         calls = len(bot.model.recorded)
         s = Scheduled(bot)
         delivery = await s.delivered(await s.fire("call-ana"))
-        assert delivery.state == "delivered"
+        assert delivery.delivery == "delivered"
         assert reminders(bot.slack, dm) == [f"Reminder: {ANA}"]
         assert len(bot.model.recorded) == calls
         now = await s.schedules.store.get("call-ana")
@@ -308,7 +308,7 @@ async def test_a_scheduled_question_keeps_the_rights_and_limits_of_its_owner(
         his = await s.fire("his")
         assert (await s.document(his))["coverage"]["complete"] == 1
         delivery = await s.tried(his)
-        assert (delivery.state, delivery.tries) == ("waiting", 1)
+        assert (delivery.delivery, delivery.delivery_tries) == ("waiting", 1)
         assert "Not everyone in #support-1 may read what it rests on" in delivery.why
         assert [m for m in said(slack, HERE) if "open" in m.text] == []
 

@@ -72,9 +72,9 @@ def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> No
         occurrence = await occurrences.ask_now("markets", at)
         await occurrences.record_run(occurrence.work, cost=0.42, oldest=at, latest=at)
         later = datetime.now(UTC)
-        delivery = await occurrences.delivery("markets", occurrence.at)
-        assert delivery
-        await occurrences.record_undelivered(delivery.work, "#support-1 is archived.", later)
+        ran = await occurrences.occurrence("markets", occurrence.at)
+        assert ran
+        await occurrences.record_undelivered(ran.work, "#support-1 is archived.", later)
 
     on_state(work)
     shown = shell("schedules").out.splitlines()[1:]

@@ -38,7 +38,6 @@ from bot.slack.messages import Mark
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import (
-    STOPPED,
     RequestQueue,
     StoredReply,
     StoredRequest,
@@ -165,9 +164,9 @@ class RequestHandler:
 
     async def _answer(self, request: StoredRequest) -> str:
         assert request.run
-        if request.event.get(STOPPED):
-            return await self._end_stopped(request)
         resumed = await self.store.find_run(request.run) is not None
+        if request.stopped_by and not resumed:
+            return await self._end_stopped(request)
         if not resumed and not await self._admit(request, request.run):
             until = datetime.now(UTC) + timedelta(seconds=BUDGET_LOOK_S)
             await self.inbox.postpone(request.key, until, request.reply)

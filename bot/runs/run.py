@@ -20,6 +20,7 @@ from bot.runs.durable import Durable, WorkflowLost
 from bot.runs.store import WAITING, Store
 from bot.storage import tables
 from bot.storage.budget import StoredBudget
+from bot.storage.requests import RequestQueue
 from bot.tooling.provider import Toolkit
 from bot.tooling.web import bind
 from config.sections import LimitSettings
@@ -187,9 +188,7 @@ class Runs:
 
     async def check_stop(self, live: ActiveRun) -> None:
         """Stop a run that was asked to stop, in case this process does not know of it yet."""
-        stops = tables.stops
-        asked = sa.select(stops.c.run).where(stops.c.run == live.run.id)
-        if await self.store.database.read(asked):
+        if await RequestQueue(self.store.database).find_stopped([live.run.id]):
             live.run.stop.set()
 
     async def _close(self, live: ActiveRun) -> None:

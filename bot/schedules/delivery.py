@@ -126,8 +126,7 @@ class ReportDelivery:
         """Run the workflow of one try. It always stores the delivery's state."""
         stored = await self.schedules.get(work.schedule)
         occurrence = await self.schedules.occurrence(work.schedule, work.at)
-        delivery = await self.schedules.delivery(work.schedule, work.at)
-        if not (stored and occurrence and delivery) or delivery.state != "waiting":
+        if not (stored and occurrence) or occurrence.delivery != "waiting":
             return
         language = stored.spec.language or await self.people.language(stored.spec.owner)
         with about(run=occurrence.run), in_language(language):
@@ -365,8 +364,8 @@ class ReportDelivery:
         table = await asyncio.to_thread(findings_csv, document)  # thousands take seconds
         files = [MailAttachment("findings.csv", "text/csv", table)]
         schedule = occurrence.schedule
-        earlier = await self.schedules.deliveries(schedule, MOST_REPORTS, over=True)
-        points = {d.at: d.figures[OPEN] for d in earlier if d.figures and OPEN in d.figures}
+        earlier = await self.schedules.delivered(schedule, MOST_REPORTS)
+        points = {o.at: o.figures[OPEN] for o in earlier if o.figures and OPEN in o.figures}
         points[occurrence.at] = document.counts.open
         if len(points) >= FEWEST:
             words = words_of(document.language)

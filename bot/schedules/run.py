@@ -209,7 +209,7 @@ class RunPlanner:
         if spec.kind == "triage":
             now = datetime.now(UTC)  # what arrived since its time is read, too
             return plan.model_copy(update={"oldest": now - timedelta(days=days), "latest": now})
-        last = await self.schedules.last_delivered(stored.id)
+        last = next(iter(await self.schedules.delivered(stored.id, 1)), None)
         extra = (last and last.extra) or {}
         names = {c.id: c.name for c in channels}
         covered = extra.get("covered") or {}

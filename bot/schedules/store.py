@@ -18,16 +18,14 @@ from bot.storage.schedules import (
     Occurrence,
     OccurrenceState,
     Row,
-    StoredDelivery,
     StoredSchedule,
     Work,
     body_of,
-    delivery_of,
     occurrence_of,
     run_id,
     schedule_of,
 )
-from bot.storage.tables import deliveries, issues, schedule_runs, schedules
+from bot.storage.tables import issues, schedule_runs, schedules
 from config.schedules import Schedule
 from scopes.label import TRUSTED, Label
 
@@ -46,6 +44,8 @@ ASKED = {"asked": True}
 """`extra` of a requested occurrence: it is never too late, and waits for the run before it."""
 SYNCING = 7_004
 """Advisory lock of Postgres that a replica holds while it loads the settings into the table."""
+
+DUE, WAITS = schedule_runs.c.state == "due", schedule_runs.c.delivery == "waiting"
 
 OnDelivery = Callable[[sa.Connection], object]
 """Records what follows from a delivery, in the same transaction. It may be called again."""
@@ -189,7 +189,7 @@ class ScheduleStore:
         return found
 
     async def occurrence(self, schedule: str, at: datetime) -> Occurrence | None:
-        query = sa.select(schedule_runs).where(_row(schedule_runs, schedule, at))
+        query = sa.select(schedule_runs).where(_row(schedule, at))
         rows = await self.database.read(query)
         return occurrence_of(rows[0]) if rows else None
 
@@ -199,27 +199,14 @@ class ScheduleStore:
         rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
         return [occurrence_of(row) for row in rows]
 
-    async def delivery(self, schedule: str, at: datetime) -> StoredDelivery | None:
-        """Return the delivery of an occurrence; None until it ran."""
-        query = sa.select(deliveries).where(_row(deliveries, schedule, at))
-        rows = await self.database.read(query)
-        return delivery_of(rows[0]) if rows else None
+    async def delivered(self, schedule: str, limit: int) -> list[Occurrence]:
+        """Return those whose report was delivered or quiet, the latest first.
 
-    async def deliveries(
-        self, schedule: str, limit: int = 20, *, over: bool = False
-    ) -> list[StoredDelivery]:
-        """Return its deliveries, the latest first; with `over` only delivered and quiet ones."""
-        which = _is_over(schedule) if over else deliveries.c.schedule == schedule
-        query = sa.select(deliveries).where(which).order_by(deliveries.c.at.desc()).limit(limit)
-        return [delivery_of(row) for row in await self.database.read(query)]
-
-    async def last_delivered(self, schedule: str) -> Occurrence | None:
-        """Return the occurrence of the latest delivered or quiet report, if there is one.
-
-        The next report continues from there.
+        The next report continues from the latest.
         """
-        found = await self.deliveries(schedule, 1, over=True)
-        return await self.occurrence(schedule, found[0].at) if found else None
+        query = sa.select(schedule_runs).where(_is_over(schedule))
+        rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
+        return [occurrence_of(row) for row in rows]
 
     async def reports(self, schedule: str) -> int:
         """Count the reports that were delivered or quiet."""
@@ -268,13 +255,13 @@ class ScheduleStore:
 
         `extra` is what to record on delivery.
         """
-        values = {"state": "ran", "why": "", "oldest": oldest, "latest": latest, "extra": extra}
-        if not self._end_try(connection, work, cost, values):
+        values: dict[str, Any] = {"state": "ran", "why": "", "not_before": None}
+        values |= {"oldest": oldest, "latest": latest, "extra": extra, "figures": figures}
+        values |= {"delivery": "waiting"}
+        if not self._end(connection, work, values, cost):
             return False
-        mine, c = deliveries.c.schedule == work.schedule, deliveries.c
-        _supersede(connection, sa.and_(mine, c.at < work.at), COVERED.format(at=work.at))
-        row = {"schedule": work.schedule, "at": work.at, "state": "waiting", "tries": 0}
-        connection.execute(sa.insert(deliveries).values(**row, figures=figures))
+        older = sa.and_(schedule_runs.c.schedule == work.schedule, schedule_runs.c.at < work.at)
+        _supersede(connection, older, COVERED.format(at=work.at))
         return True
 
     @in_transaction
@@ -292,30 +279,30 @@ class ScheduleStore:
         values: dict[str, Any] = {"state": state, "why": why}
         if again:
             values |= {"state": "due", "not_before": again, "tries": work.attempt}
-        ended = self._end_try(connection, work, cost, values)
-        _finish(connection, work.schedule, self.now())
-        return ended
+        return self._end(connection, work, values, cost)
 
-    def _end_try(
+    def _end(
         self,
         connection: sa.Connection,
         work: Work,
-        cost: float | None,
         values: Mapping[str, Any],
+        cost: float | None = None,
     ) -> bool:
-        """End one try of an occurrence, and add up its cost.
-
-        Returns whether this call did.
-        """
-        c = schedule_runs.c
-        spent = {} if cost is None else {"cost_usd": sa.func.coalesce(c.cost_usd, 0.0) + cost}
-        mine = sa.and_(_row(schedule_runs, work.schedule, work.at), c.tries == work.attempt - 1)
-        update = sa.update(schedule_runs).where(mine, c.state.in_(("due", "running")))
-        found = connection.execute(update.values(**values, **spent, ended=self.now())).rowcount
-        if found:
+        """End one try to run or to deliver, and add up its cost; return whether this call did."""
+        c, tried = schedule_runs.c, dict[str, Any](delivery_tries=work.attempt)
+        mine = sa.and_(c.delivery_tries == work.attempt - 1, WAITS)
+        if work.kind == "occurrence":
+            tried = {"ended": self.now()}
+            tried |= {} if cost is None else {"cost_usd": sa.func.coalesce(c.cost_usd, 0.0) + cost}
+            mine = sa.and_(c.tries == work.attempt - 1, c.state.in_(("due", "running")))
+        update = sa.update(schedule_runs).where(_row(work.schedule, work.at), mine)
+        ended = bool(connection.execute(update.values(**values, **tried)).rowcount)
+        if ended and work.kind == "occurrence":
             delete_reservations(connection, run_id(work.schedule, work.at, work.attempt))
-        _release(connection, work)
-        return bool(found)
+        held = sa.and_(schedules.c.id == work.schedule, schedules.c.at_work == work.id)
+        connection.execute(sa.update(schedules).where(held).values(at_work=None, worker=None))
+        _finish(connection, work.schedule, self.now())
+        return ended
 
     @in_transaction
     def record_delivery(
@@ -328,9 +315,9 @@ class ScheduleStore:
         on_delivery: OnDelivery | None = None,
     ) -> bool:
         """Mark the report as delivered or, with `quiet`, as having nothing new."""
-        values: dict[str, Any] = {"state": "quiet" if quiet else "delivered", "why": ""}
+        values: dict[str, Any] = {"delivery": "quiet" if quiet else "delivered", "why": ""}
         values |= {"place": place, "delivered": self.now()}
-        if not _end_delivery(connection, work, values):
+        if not self._end(connection, work, values):
             return False
         if on_delivery:
             on_delivery(connection)
@@ -341,8 +328,8 @@ class ScheduleStore:
         self, connection: sa.Connection, work: Work, why: str, again: datetime | None
     ) -> bool:
         """Mark one try as failed; the next one follows at `again`; None = it is given up."""
-        values = {"why": why, "not_before": again, **({} if again else {"state": "failed"})}
-        return _end_delivery(connection, work, values)
+        values = {"why": why, "not_before": again, **({} if again else {"delivery": "failed"})}
+        return self._end(connection, work, values)
 
     @in_transaction
     def take(self, connection: sa.Connection, worker: str, now: datetime, most: int) -> list[Work]:
@@ -382,7 +369,7 @@ class ScheduleStore:
         ).execution_options(preserve_rowcount=True)
         if not connection.execute(upsert).rowcount:
             return False
-        for table in (schedule_runs, deliveries, issues):
+        for table in (schedule_runs, issues):
             connection.execute(sa.delete(table).where(table.c.schedule == new.id))
         return True
 
@@ -416,10 +403,10 @@ def _finish(connection: sa.Connection, id: str, now: datetime) -> None:
     stored = schedule_of(row) if row else None
     if stored is None or not stored.spec.at or stored.spec.timetable.after(stored.watermark):
         return
-    mine = schedule_runs.c.schedule == id
-    runs = sa.exists().where(mine, schedule_runs.c.state.in_(("due", "running")))
-    waits = sa.exists().where(deliveries.c.schedule == id, deliveries.c.state == "waiting")
-    if not connection.execute(sa.select(sa.or_(runs, waits))).scalar():
+    left = sa.or_(schedule_runs.c.state.in_(("due", "running")), WAITS)
+    if not connection.execute(
+        sa.select(sa.exists().where(schedule_runs.c.schedule == id, left))
+    ).scalar():
         _update(connection, id, state="done", changed=now)
 
 
@@ -427,7 +414,7 @@ def _end(connection: sa.Connection, id: str, now: datetime) -> None:
     """Delete a schedule; its row stays."""
     _update(connection, id, state="deleted", why="", changed=now, trouble=None)
     _skip(connection, _due(id), DELETED, now)
-    _supersede(connection, deliveries.c.schedule == id, DELETED)
+    _supersede(connection, schedule_runs.c.schedule == id, DELETED)
 
 
 def _update(connection: sa.Connection, id: str, among: tuple[str, ...] = (), **values: Any) -> int:
@@ -445,8 +432,8 @@ def _skip(
 
 
 def _supersede(connection: sa.Connection, which: sa.ColumnElement[bool], why: str) -> None:
-    update = sa.update(deliveries).where(which, deliveries.c.state == "waiting")
-    connection.execute(update.values(state="superseded", why=why))
+    values = {"delivery": "superseded", "why": why}
+    connection.execute(sa.update(schedule_runs).where(which, WAITS).values(values))
 
 
 def create_due(connection: sa.Connection, database: Database, id: str, now: datetime) -> None:
@@ -466,32 +453,34 @@ def create_due(connection: sa.Connection, database: Database, id: str, now: date
         _update(connection, id, watermark=times[-1])
 
 
-def _row(table: sa.Table, schedule: str, at: datetime) -> sa.ColumnElement[bool]:
-    return sa.and_(table.c.schedule == schedule, table.c.at == at)
+def _row(schedule: str, at: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.at == at)
 
 
 def _due(schedule: str) -> sa.ColumnElement[bool]:
-    return sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.state == "due")
+    return sa.and_(schedule_runs.c.schedule == schedule, DUE)
 
 
 def _is_over(schedule: str) -> sa.ColumnElement[bool]:
-    over = deliveries.c.state.in_(("delivered", "quiet"))
-    return sa.and_(deliveries.c.schedule == schedule, over)
+    over = schedule_runs.c.delivery.in_(("delivered", "quiet"))
+    return sa.and_(schedule_runs.c.schedule == schedule, over)
 
 
 def _ready(
-    table: sa.Table, schedule: str | sa.Column[str], state: str, now: datetime
+    schedule: str | sa.Column[str], state: sa.ColumnElement[bool], now: datetime
 ) -> sa.ColumnElement[bool]:
     """Match the rows of a schedule in this state that wait for no later time."""
-    ready = sa.or_(table.c.not_before.is_(None), table.c.not_before <= now)
-    return sa.and_(table.c.schedule == schedule, table.c.state == state, ready)
+    c = schedule_runs.c
+    return sa.and_(
+        c.schedule == schedule, state, sa.or_(c.not_before.is_(None), c.not_before <= now)
+    )
 
 
 def _idle(connection: sa.Connection, now: datetime, most: int) -> list[StoredSchedule]:
     """Lock the schedules with something due and nothing running; none in a pause."""
-    due = _ready(schedule_runs, schedules.c.id, "due", now)
+    due = _ready(schedules.c.id, DUE, now)
     first = sa.select(sa.func.min(schedule_runs.c.at)).where(due).scalar_subquery()
-    deliverable = _ready(deliveries, schedules.c.id, "waiting", now)
+    deliverable = _ready(schedules.c.id, WAITS, now)
     query = (
         sa.select(schedules)
         .where(
@@ -510,20 +499,20 @@ def _next_work(
     connection: sa.Connection, database: Database, schedule: StoredSchedule, now: datetime
 ) -> Work | None:
     """Return its next work: a due delivery, else the occurrence that its policies select."""
-    for table, state in ((deliveries, "waiting"), (schedule_runs, "due")):
-        if table is schedule_runs:
+    for state in (WAITS, DUE):
+        if state is DUE:
             create_due(connection, database, schedule.id, now)
             _apply_policies(connection, schedule, now)
-        query = sa.select(table).where(_ready(table, schedule.id, state, now))
-        row = connection.execute(query.order_by(table.c.at).limit(1)).one_or_none()
-        if row and table is deliveries:
-            return delivery_of(row).work
-        if row:
-            occurrence = occurrence_of(row)
+        query = sa.select(schedule_runs).where(_ready(schedule.id, state, now))
+        row = connection.execute(query.order_by(schedule_runs.c.at).limit(1)).one_or_none()
+        if row is None:
+            continue
+        occurrence = occurrence_of(row)
+        if state is DUE:
             begun = {"state": "running", "begun": now, "ended": None, "run": occurrence.run_id}
-            mine = _row(schedule_runs, schedule.id, occurrence.at)
-            connection.execute(sa.update(schedule_runs).where(mine).values(begun))
-            return occurrence.work
+            mine = sa.update(schedule_runs).where(_row(schedule.id, occurrence.at))
+            connection.execute(mine.values(begun))
+        return occurrence.work
     return None
 
 
@@ -545,20 +534,3 @@ def _apply_policies(connection: sa.Connection, schedule: StoredSchedule, now: da
     last = connection.execute(sa.select(sa.func.max(runs.at)).where(due)).scalar()
     if last:
         _skip(connection, sa.and_(due, runs.at < last), CAUGHT_UP.format(at=last), now)
-
-
-def _end_delivery(connection: sa.Connection, work: Work, values: Mapping[str, Any]) -> bool:
-    """End one try to deliver; return whether this call did."""
-    c = deliveries.c
-    mine = sa.and_(_row(deliveries, work.schedule, work.at), c.tries == work.attempt - 1)
-    update = sa.update(deliveries).where(mine, c.state == "waiting")
-    found = connection.execute(update.values(**values, tries=work.attempt)).rowcount
-    _release(connection, work)
-    _finish(connection, work.schedule, datetime.now(UTC))
-    return bool(found)
-
-
-def _release(connection: sa.Connection, work: Work) -> None:
-    """Release the schedule from this work."""
-    mine = sa.and_(schedules.c.id == work.schedule, schedules.c.at_work == work.id)
-    connection.execute(sa.update(schedules).where(mine).values(at_work=None, worker=None))

@@ -18,14 +18,12 @@ from bot.storage.tables import (
     StoredRun,
     budgets,
     cursors,
-    deliveries,
     feedback,
     flags,
     inbox,
     reservations,
     runs,
     schedule_runs,
-    stops,
 )
 from scopes.tool import readable
 from subagents.budget import NANO
@@ -142,6 +140,8 @@ class StoredRequest(Incoming):
     reply: StoredReply | None = None
     owner: str | None = None
     """The process that works on it."""
+    stopped_by: str | None = None
+    """The user who stopped it."""
 
     @property
     def words(self) -> str:
@@ -228,8 +228,6 @@ _DUE = (
 AT_WORK = ("new", "running", "waiting")
 SCHEDULED = "schedule"
 """Kind of the runs that a schedule began."""
-STOPPED = "stopped_by"
-"""Key added to the event of a request that was stopped before its turn."""
 
 
 class RequestQueue:
@@ -336,18 +334,10 @@ class RequestQueue:
         self, connection: sa.Connection, team: str, channel: str, thread_ts: str, user: str
     ) -> int:
         """Stop the requests in this thread; return how many of them were running."""
-        here = _thread(team, channel, thread_ts)
-        idle = here & inbox.c.state.in_(("new", "waiting"))
-        for row in connection.execute(sa.select(inbox.c.key, inbox.c.event).where(idle)):
-            event = {**row.event, STOPPED: user}
-            update = sa.update(inbox).where(inbox.c.key == row.key)
-            connection.execute(update.values(state="new", event=event))
-        running = sa.select(runs.c.id).join(inbox, inbox.c.run == runs.c.id)
-        found = connection.execute(running.where(here, inbox.c.state == "running"))
-        rows = [{"run": row.id, "by": user, "at": datetime.now(UTC)} for row in found]
-        if rows:
-            connection.execute(self.database.upsert(stops), rows)
-        return len(rows)
+        stop = sa.update(inbox).where(_thread(team, channel, thread_ts)).values(stopped_by=user)
+        idle = inbox.c.state.in_(("new", "waiting"))
+        connection.execute(stop.where(idle).values(state="new"))  # it waits for no model any more
+        return connection.execute(stop.where(inbox.c.state == "running")).rowcount
 
     @in_transaction
     def take(
@@ -381,8 +371,7 @@ class RequestQueue:
             ),
         )
         gone = connection.execute(sa.delete(inbox).where(over)).rowcount
-        for table in (reservations, stops):
-            connection.execute(sa.delete(table).where(table.c.run.not_in(at_work)))
+        connection.execute(sa.delete(reservations).where(reservations.c.run.not_in(at_work)))
         kept = sa.select(inbox.c.key)
         connection.execute(sa.delete(feedback).where(feedback.c.request.not_in(kept)))
         return gone
@@ -423,7 +412,8 @@ class RequestQueue:
             event[ASKED_BACK] = [*asked, run]
         event[ROUND] = int(row.event.get(ROUND) or 0) + 1
         values = {"state": "waiting", "not_before": datetime.now(UTC), "event": event}
-        values |= {"owner": None, "run": None, "reply": None, "attempt": row.attempt + 1}
+        values |= dict.fromkeys(("owner", "stopped_by", "run", "reply"))
+        values["attempt"] = row.attempt + 1
         connection.execute(sa.update(inbox).where(mine).values(**values))
         return True
 
@@ -460,7 +450,8 @@ class RequestQueue:
         """Return which of these runs were asked to stop."""
         if not ids:
             return set()
-        query = sa.select(stops.c.run).where(stops.c.run.in_(ids))
+        stopped = sa.and_(inbox.c.state == "running", inbox.c.stopped_by.is_not(None))
+        query = sa.select(inbox.c.run).where(stopped, inbox.c.run.in_(ids))
         return {row.run for row in await self.database.read(query)}
 
     @in_transaction
@@ -582,11 +573,6 @@ _SPENT_BY = _SPENT.where(runs.c.requester == sa.bindparam("user"), runs.c.kind !
 
 async def try_now(database: Database, run: str) -> bool:
     """Deliver the waiting report of this run next; return if there is one. Raises StoreError."""
-    mine = sa.select(schedule_runs.c.schedule, schedule_runs.c.at).where(schedule_runs.c.run == run)
-    rows = await database.read(mine)
-    if not rows:
-        return False
-    c = deliveries.c
-    waiting = sa.and_(c.schedule == rows[0].schedule, c.at == rows[0].at, c.state == "waiting")
-    update = sa.update(deliveries).where(waiting).values(not_before=datetime.now(UTC))
+    waiting = sa.and_(schedule_runs.c.run == run, schedule_runs.c.delivery == "waiting")
+    update = sa.update(schedule_runs).where(waiting).values(not_before=datetime.now(UTC))
     return bool(await database.write(update))
