@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -157,10 +157,8 @@ async def _validator(settings: Settings, database: Database) -> AsyncIterator[Sc
         )
         mail = Mailboxes(settings, Credentials(database), people.address)
         reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
-        try:
+        async with aclosing(members):
             yield ScheduleValidator(reader, directory, PolicyFile(None, settings.policy), mail)
-        finally:
-            await members.aclose()
 
 
 async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> DryRun:
@@ -176,7 +174,7 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
         to=spec.to,
     )
     try:
-        async with validator.fresh_reader() as reader:
+        async with aclosing(validator.reader.fresh()) as reader:
             occurrence = Occurrence(row.id, now, "due")
             plan = await planner.plan(row, occurrence, reader, spec.budget_usd)
             place = await validator.place(spec, reader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -187,10 +188,8 @@ class DigestActing:
         if opened is None:
             how = how_to_connect(self.mailboxes.settings)
             raise NotActed(phrase("mail.not_connected", how=how))
-        try:
+        async with aclosing(opened):
             return await _write(opened.gmail, click, verdict, key)
-        finally:
-            await opened.aclose()
 
     async def _tell(self, click: DigestClick, why: str) -> None:
         """Tell only the person who clicked."""

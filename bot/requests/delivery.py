@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
@@ -288,10 +289,8 @@ class Delivery:
                 return False
             before, settings = request.reply, self.settings
             reply = StreamingReply(self.writer, request, settings.reply, before, run=run)
-            try:
+            async with aclosing(reply):
                 done = await reply.finish(render_answer(document, request, settings))
-            finally:
-                await reply.aclose()
             await publish_conversation(self.store.database, run)
             if before and before.withheld:  # else all of this was done before
                 await self.attach(request, live, ctx, done)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -185,10 +186,8 @@ class RequestHandler:
             await self.inbox.finish(request.key, "ignored")  # it would not have been answered
             return "ignored"
         reply = StreamingReply(self.writer, request, self.settings.reply, request.reply)
-        try:
+        async with aclosing(reply):
             said = await reply.fail(phrase("reply.stopped_early"))
-        finally:
-            await reply.aclose()
         await self.inbox.finish(request.key, "failed", said)  # no answer to build upon
         return "stopped"
 
@@ -263,7 +262,7 @@ class RequestHandler:
             run=live.run.id,
             admits=audience_check(live.run, request.channel),
         )
-        try:
+        async with aclosing(reply):
             # a later attempt shows itself by its answer
             if not self.delivery.is_begun(live) and request.reply is None:
                 await self._open(request, live, reply, resumed)
@@ -275,8 +274,6 @@ class RequestHandler:
             done = await self.delivery.write(
                 request, live, reply, ask.answer_context(document), document
             )
-        finally:
-            await reply.aclose()
         await self.store.finish_run(
             live.run.id,
             document.status,

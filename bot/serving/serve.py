@@ -295,8 +295,8 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     )
     _register_workflows(server, answering, children)
     await policy.read()  # an invalid policy at the start ends it; later nobody is answered
-    await watch_process(stack, health, metrics, store.database, sockets)
     await _start(stack, server, store, cursors, Watch(server, admission))
+    server.tasks.append(watch_process(health, metrics, store.database, sockets))
     return server
 
 

@@ -296,7 +296,6 @@ async def run_workspaces(
             console = routes_by_workspace(sign_in, workspaces.console)
         heard = time_calls(workspaces.from_socket, process.metrics.ack)
         sockets = sockets_of(settings, heard, workspaces.backfill)
-        await watch_process(stack, health, process.metrics, database, sockets)
         health.add("workspaces", workspaces.check)
         health.add("faults", workspaces.faults, "noted")
         pages = [
@@ -315,6 +314,7 @@ async def run_workspaces(
             reap_or_exit(process.durable),
             collect_when_idle(workspaces.is_idle),
             tidy_forever(settings.retention, process.durable),
+            watch_process(health, process.metrics, database, sockets),
             *([sockets.run()] if sockets else []),
         ]
         async with in_background(work):
