@@ -123,11 +123,11 @@ class StoredAction:
         return GrantOffer.model_validate(self.action.args)
 
 
+@dataclass(frozen=True)
 class Actions:
     """The actions of one database. All methods raise StoreError."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    database: Database
 
     async def get(self, id: str) -> StoredAction | None:
         found = await self._rows(actions.c.id == id)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
@@ -63,6 +64,7 @@ Place = tuple[str, str]
 """Team and channel."""
 
 
+@dataclass
 class Cursors:
     """Tracks each channel's newest message, and stores it when no earlier message can be lost.
 
@@ -72,13 +74,12 @@ class Cursors:
     discovery that it is stale.
     """
 
-    def __init__(self, inbox: RequestQueue, now: Callable[[], float] = time.time) -> None:
-        self.inbox = inbox
-        self.is_held = False
-        """Whether something may have been missed that was not looked for yet."""
-        self._now = now
-        self._newest: dict[Place, str] = {}
-        self._unstored: set[tuple[Place, str]] = set()
+    inbox: RequestQueue
+    now: Callable[[], float] = time.time
+    is_held: bool = False
+    """Whether something may have been missed that was not looked for yet."""
+    _newest: dict[Place, str] = field(default_factory=dict)
+    _unstored: set[tuple[Place, str]] = field(default_factory=set)
 
     @contextmanager
     def checkpoint(self, team: str, channel: str, ts: str) -> Iterator[None]:
@@ -87,7 +88,7 @@ class Cursors:
         self._unstored.add(mark)
         yield
         self._unstored.discard(mark)
-        if float(ts) <= self._now() + AHEAD_S:
+        if float(ts) <= self.now() + AHEAD_S:
             self._newest[team, channel] = max(ts, self._newest.get((team, channel), ""))
 
     async def flush(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -58,6 +59,7 @@ class ScheduleError(SetupError):
         super().__init__("schedule", message, hint)
 
 
+@dataclass(frozen=True)
 class ScheduleStore:
     """The schedules of one database, with occurrences and deliveries. Methods raise StoreError.
 
@@ -66,10 +68,8 @@ class ScheduleStore:
     next work. Calls for a finished try change nothing.
     """
 
-    def __init__(
-        self, database: Database, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
-        self.database, self.now = database, now
+    database: Database
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def all(self, *, done: bool = False) -> list[StoredSchedule]:
         """Return those that were not deleted, by name; with `done` also those that are over."""

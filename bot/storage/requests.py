@@ -230,11 +230,11 @@ SCHEDULED = "schedule"
 """Kind of the runs that a schedule began."""
 
 
+@dataclass(frozen=True)
 class RequestQueue:
     """The requests, cursors and flags of one database. Its methods raise StoreError."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    database: Database
 
     async def add(self, incoming: Incoming) -> bool:
         """Store a request before it is acked; return whether it is new."""
