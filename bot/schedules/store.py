@@ -232,8 +232,7 @@ class ScheduleStore:
         at = now.replace(microsecond=0)
         while True:
             row = {"schedule": schedule, "at": at, "state": "due", "extra": ASKED}
-            insert = self.database.insert(schedule_runs).values(row).on_conflict_do_nothing()
-            is_ours = await self.database.write(insert)
+            is_ours = await self.database.write(self.database.upsert(schedule_runs).values(row))
             found = await self.occurrence(schedule, at)
             if found and (is_ours or found.state == "due"):  # it may be started at once
                 return found
@@ -449,7 +448,7 @@ def create_due(connection: sa.Connection, database: Database, id: str, now: date
     times = list(schedule.spec.timetable.between(schedule.watermark, now))
     if times:
         rows = [{"schedule": id, "at": at, "state": "due"} for at in times]
-        connection.execute(database.insert(schedule_runs).on_conflict_do_nothing(), rows)
+        connection.execute(database.upsert(schedule_runs), rows)
         _update(connection, id, watermark=times[-1])
 
 

@@ -148,10 +148,8 @@ async def check_database(database: Database) -> str | None:
         await database.read(_ONE)
         await database.change(lambda connection: connection.execute(_ONE).scalar())
         if fault:  # a full disk allows all of that
-            row = {"name": PROBE, "value": None, "at": datetime.now(UTC)}
-            insert = database.insert(flags).values(row)
-            newer = insert.on_conflict_do_update(index_elements=["name"], set_=row)
-            await database.write(newer)
+            newer = database.upsert(flags, ("name",), ("at",))
+            await database.write(newer.values(name=PROBE, value=None, at=datetime.now(UTC)))
     except StoreError as error:
         return str(error)
     return None
