@@ -34,6 +34,17 @@ def test_citations_become_numbers_in_the_order_of_the_text() -> None:
     assert "1 of 2 statements cited" in answer_text(document, whole=True)
 
 
+def test_a_table_that_would_break_words_is_a_list() -> None:
+    titles = [f"Title{n}" for n in range(9)]
+    rows = [titles, ["---"] * 9, [f"considerable{n}" for n in range(9)]]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    text = " ".join(" ".join(shown(answer_text(answer_document({"answer": table})))).split())
+    assert "• considerable0 · Title1: considerable1 · Title2: considerable2 · " in text
+    narrow = "\n".join(f"| {' | '.join(row[:4])} |" for row in rows)
+    lines = shown(answer_text(answer_document({"answer": narrow})))
+    assert [line.split() for line in lines[:3:2]] == [titles[:4], rows[2][:4]]
+
+
 def shown(text: str) -> list[str]:
     """The lines without what is bold on a terminal."""
     return text.replace(BOLD, "").replace(PLAIN, "").splitlines()

@@ -19,7 +19,8 @@ from bot.reports.documents import SweepReport
 from bot.reports.files import COLUMNS, QUIET, findings_csv, harmless
 from bot.reports.markdown import plain, report_markdown
 from bot.reports.problems import days_since, is_urgent
-from bot.reports.sweep import MOST_FINDINGS, sweep_view
+from bot.reports.sweep import sweep_view
+from bot.reports.sweep_details import MOST_FINDINGS
 from bot.reports.text import WIDTH, report_text
 
 Json = dict[str, Any]
@@ -39,11 +40,20 @@ def markdown(document: Json) -> str:
 
 
 def rows(document: Json) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(table(document))))
+    return csv_rows(sweep_report(document))
+
+
+def csv_rows(report: SweepReport) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(findings_csv(report).decode("utf-8-sig"))))
 
 
 def table(document: Json) -> str:
     return findings_csv(sweep_report(document)).decode("utf-8-sig")
+
+
+def people_of(text: str) -> str:
+    """Return what a report tells by person."""
+    return text.partition("By person ")[2].partition(" Open problems")[0].strip("─ ")
 
 
 # ---- as text
@@ -66,13 +76,13 @@ def test_a_report_counts_what_it_shows() -> None:
     )
     assert "40 messages in 12 threads read" in text
     who = "Café Sol, Bar Luna (also [3]) (2 without an owner), for up to 11 days"
-    assert f"1. Issue F1.1 ↗1 · {who}" in text
+    assert f"● 1. Issue F1.1 · {who} → owner missing" in text
     who = "Café Sol, Bar Luna (also [3]) · #csm-es · open since 4 Mar (11 days, Café Sol)"
-    assert f"{who} · unsolved" in text
+    assert f"{who} unsolved → owner missing: Answer Ana." in text
     assert "3 customers · #csm-es" in text
     assert "· 1 channel ·" in text
     assert (
-        "Issue F1.4 ↗4 Hotel Mar · #csm-es · open since 4 Mar (11 days) · waits for the cust"
+        "Issue F1.4 ↗4 Hotel Mar · #csm-es · open since 4 Mar (11 days) waits for the customer"
         in text
     )
     assert "Closed: 1" in text
@@ -88,10 +98,11 @@ def test_an_issue_says_who_waits_since_when_for_how_much_and_who_acts_by_when() 
     text = text_of(swept(section("csm-es", named), section("csm-fr", unnamed)))
     told = "Café Sol · #csm-es · open since 4 Mar (11 days), wrote again 9 Mar · 2 x 59 €"
     assert text.count(told) == 1
-    assert text.count("was due 12 Mar, passed · money is lost") == 1
+    assert "1. Café Sol: money is lost · was due 12 Mar, passed → owner missing: " in text
+    assert "unanswered · was due 12 Mar, passed → owner missing: Answer Ana." in text
     assert "Ana Ruiz · #csm-fr · open since 4 Mar (11 days), wrote again 9 Mar" in text
     assert "→ owner missing: Answer Ana." in text
-    assert "BY PERSON Luis [2] owner missing [1]" in text
+    assert " Luis · [2] Issue F1.2 owner missing · [1] Open problems" in text.replace("─", "")
     assert "→ Luis: Answer Ana." in text
 
 
@@ -106,8 +117,10 @@ def test_what_is_urgent_stands_first_over_all_channels_and_the_overdue_before_th
         finding("F2.3", "unanswered", **old),
     ]
     document = sweep_report(swept(section("a", *found[:3]), section("b", *found[3:])))
-    first = [line.text for line in sweep_view(document).first]
-    assert first == [f"Issue F{id}" for id in ("2.2", "2.3", "2.1", "1.2")]
+    first = [line.references[0].label for line in sweep_view(document).first]
+    assert first == ["1", "2", "3", "4"]
+    numbers = {row["finding"]: row["number"] for row in csv_rows(document)}
+    assert [numbers[f"F{id}"] for id in ("2.2", "2.3", "2.1", "1.2")] == first
 
 
 def tracked(key: str, status: str = "tracked") -> Json:
@@ -171,12 +184,12 @@ def test_each_person_finds_what_waits_for_them_and_what_they_are_only_proposed_f
         finding("F1.5", "waiting", customers=["Bar 3"], owner="Luis"),
     ]
     text = text_of(swept(section("a", *found), section("b", finding("F2.1", next_step="Do it."))))
-    people = text.partition("BY PERSON ")[2].partition(" BY MARKET")[0]
-    assert people == (
-        "Eva [1] 2 customers (1 proposed) Luis [3] Le Coq: a new till · "
-        "[4] (proposed) Bar 1: a list owner missing [2]"
+    assert people_of(text) == (
+        "Eva · [1] 2 customers (1 proposed) Bar 1: Issue F1.1 "
+        "Luis · [3] Le Coq: a new till · [4] (proposed) Bar 1: a list owner missing · [2]"
     )
-    assert "Owner proposed, confirm: [1] [4]" in text
+    assert "→ Eva ↗" in text
+    assert "→ Luis (proposed)" in text.partition("4. Issue F1.4")[2]
     assert "● Bar 1 (also [4])" in text
     assert "Bar 1 (also [1]) · #a · open since" in text
 
@@ -197,8 +210,8 @@ def test_who_asked_the_customer_what_is_promised_and_what_is_to_be_decided_is_to
     assert "due Thu 20 Mar, in 5 days (2 customers)" in text
     assert "waits for the customer: Luis Gil asked on 5 Mar" in text
     assert "2 threads without a customer issue" in text
-    assert "Luis Gil remind: Bar 1 [1] (5 Mar)" in text
-    assert "Eva has BUG-1 [1]" in text
+    assert "Luis Gil · remind: Bar 1 [1] (5 Mar)" in text
+    assert "Eva · has BUG-1 [1]" in text
     assert "FOR YOU TO DECIDE Whether the fee is paid · " in text
 
 
@@ -216,7 +229,8 @@ def test_a_customer_has_one_instruction_and_a_decision_says_whose_it_is() -> Non
     assert "Find who pays" not in text
     assert "Pay the fee" not in text
     assert text.count("Eva: pay Belleroche today") == 1
-    assert "→ Eva: as said above · you decide, see above" in text
+    assert "→ Eva · you decide, see above" in text
+    assert text.count("→ Eva") == 3  # of the problem, and of both customers
     assert "Whether Bar Luna gets its fee back · 45 € · open since 5 Mar (10 days) · [1]" in text
 
 
@@ -237,14 +251,37 @@ def test_each_job_of_a_problem_has_its_line_its_person_and_since_when_nobody_rep
         {"text": "Luis Gil: tell the others", "findings": ["F1.2"]},
     ]
     text = text_of(swept(section("a", *found), top_lines=lines))
-    first, _, people = text.partition("DO FIRST")[2].partition("BY PERSON")
-    told = "→ Eva Sol (proposed): call Bar 1 · no reply since 1 Mar ↗1"
-    assert f"{told} 1 more job below: Luis Gil (1)" in first
-    assert "Bar 3: " in first  # no line is about it
-    assert people.startswith(
-        " Eva Sol [1] (proposed) Bar 3 · [1] (proposed) call Bar 1 · no reply since 1 Mar ↗1 "
-        "Luis Gil · [1] tell the others · no reply since 2 Mar ↗3 BY MARKET"
+    first = text.partition("DO FIRST")[2].partition("OPEN PROBLEMS")[0]
+    assert first.startswith(" 1. Eva Sol (proposed): call Bar 1 [1] ↗1 · no reply since 1 Mar 2. ")
+    assert "2. Luis Gil: tell the others [1] ↗2 · no reply since 2 Mar 3. Bar 3: " in first
+    assert people_of(text) == (
+        "Eva Sol · Do first: 1 · [1] (proposed) Bar 3: Issue F1.3 Luis Gil · Do first: 2"
     )
+
+
+def test_jobs_that_do_not_come_first_stand_with_their_person_and_their_links() -> None:
+    found = [finding(f"F1.{n}", customers=[f"Bar {n}"]) for n in range(1, 14)]
+    found.append(finding("F1.14", severity="low", customers=["Bar 14"]))
+    found[4]["deadline"] = "2025-03-15"
+    lines = [
+        {"text": f"Eva Sol (proposed): call Bar {n}", "findings": [f"F1.{n}"]} for n in range(1, 15)
+    ]
+    lines.insert(3, {"text": "Eva Sol: tell Bar 1 and Bar 2", "findings": ["F1.1", "F1.2"]})
+    text = text_of(swept(section("a", *found), top_lines=lines))
+    assert "DO FIRST 1. Eva Sol (proposed): call Bar 5 [1] ↗1 · due today, Sat 15 Mar 2." in text
+    assert "ALSO URGENT [13] Bar 13 → Eva Sol (proposed) OPEN PROBLEMS" in text
+    told = people_of(text)
+    places = ", ".join(map(str, range(1, 13)))
+    assert told.startswith(f"Eva Sol · Do first: {places} · [2] [3] tell Bar 1 and Bar 2 ↗")
+    assert told.count("call Bar") == 2
+    assert "call Bar" not in text.partition("Open problems")[2]
+
+
+def test_the_headline_stands_above_everything_with_its_problems() -> None:
+    found = [finding("F1.1"), finding("F1.2", claim="The till is slow")]
+    headline = {"text": "Release 3.8 is behind both.", "findings": ["F1.2", "F1.1"]}
+    text = text_of(swept(section("a", *found), headline=headline))
+    assert "Release 3.8 is behind both. [1] [2] DO FIRST" in text
 
 
 def test_what_no_job_is_about_stands_with_who_has_it_whatever_else_they_do() -> None:
@@ -259,9 +296,9 @@ def test_what_no_job_is_about_stands_with_who_has_it_whatever_else_they_do() -> 
         {"text": "Luis Gil: call Bar 3", "findings": ["F1.3"]},
     ]
     text = text_of(swept(section("a", *found), top_lines=lines))
-    people = text.partition("BY PERSON ")[2].partition(" BY MARKET")[0]
-    assert "Luis Gil [1] Bar 2 · [2] call Bar 3" in people
-    assert people.startswith("Eva Sol · [1] call Bar 1")
+    assert people_of(text) == (
+        "Eva Sol · Do first: 1 Luis Gil · Do first: 2 · [1] Bar 2: Issue F1.2"
+    )
 
 
 def test_a_problem_that_the_tracker_does_not_have_says_so() -> None:
@@ -270,7 +307,8 @@ def test_a_problem_that_the_tracker_does_not_have_says_so() -> None:
     pattern = {"text": "Slow tills", "findings": ["F1.1", "F1.2"], "markets": ["a"]}
     text = text_of(swept(section("a", *found), patterns=[pattern]))
     assert "1 customer, #a: 1 waits for the team · not in the tracker" in text
-    assert text.count("not in the tracker") == 1
+    assert "(also [2]), 11 days → owner missing · not in the tracker" in text
+    assert text.count("not in the tracker") == 2
 
 
 def test_a_customer_of_a_problem_counts_once_with_its_most_urgent_state() -> None:
@@ -315,42 +353,28 @@ def test_the_numbers_are_in_the_order_of_what_to_do_first() -> None:
     ]
     document = swept(section("a", *found))
     text = text_of(document)
-    assert "1. The till hangs ↗1 · Café Sol (also [3] [4]), 11 days" in text
-    assert "● 1. The till hangs" in text
+    assert "● 1. The till hangs · Café Sol (also [3] [4]), 11 days" in text
     assert "○ 2. BUG-1 Charged twice" in text
-    assert "#a 3 open problems (1 urgent) [1] [2] [3] · waiting: [4]" in text
+    assert "#a 3 open problems (1 urgent) [1] [2] [3] · 3 customers wait · waiting: [4]" in text
     numbers = {row["finding"]: row["number"] for row in rows(document)}
     assert [numbers[f"F1.{n}"] for n in range(1, 6)] == ["1", "2", "2", "4", "3"]
-    document["top_lines"] = [{"text": "Refund them", "findings": ["F1.2", "F1.3"]}]
-    text = text_of(document)
-    assert "2. BUG-1 Charged twice" in text.partition("BY MARKET")[0]
 
 
-def test_a_day_that_has_passed_says_whose_it_was_and_for_what_before_anything_else() -> None:
+def test_urgent_problems_that_no_job_is_about_stand_on_top_with_their_first_case() -> None:
     bug: Json = {"tracker": tracked("BUG-1")}
     late: Json = {"customers": ["Bar Sol", "Bar Mar"], "deadline": "2025-03-14"}
     late |= {"wants": "a new till", "since": "2025-03-14T08:00:00Z"}
     found = [
         finding("F1.1", "unanswered", customers=["Café Sol"], since="2025-03-07T08:00:00Z", **bug),
         finding("F1.2", customers=["Bar Luna"], **bug, severity="low"),
-        finding("F1.3", severity="low", **bug, **late),
+        finding("F1.3", severity="low", **late),
     ]
-    first = text_of(swept(section("a", *found))).partition("BY MARKET")[0].replace(" ↗1", "")
-    size = "4 customers wait (4 without an owner), for up to 11 days"
-    assert f"1. BUG-1 Charged twice · {size} → owner missing: Answer Ana." in first
-    assert "· Café Sol: money is lost → owner missing: Answer Ana." in first
-    assert "· Bar Sol, Bar Mar: was due 14 Mar, passed · a new till → owner missing" in first
-
-
-def test_a_step_for_a_day_that_is_over_is_told_after_the_question_what_happened() -> None:
-    late: Json = {"deadline": "2025-03-14", "severity": "medium"}
-    named = finding("F1.1", severity_reason="A fair on 14 March.", wants="", **late)
-    other = finding("F1.2", severity_reason="14 € are owed, and 3.14 is out.", wants="", **late)
-    other["severity_reason"] = "114 € are owed."
-    bug: Json = {"tracker": tracked("BUG-1")}
-    text = text_of(swept(section("a", named | bug, other | bug)))
-    assert text.count("14 Mar has passed: ask what happened → owner missing: Answer Ana.") == 2
-    assert "was due 14 Mar, passed · unsolved" in text
+    text = text_of(swept(section("a", *found))).replace(" ↗1", "")
+    first = text.partition("BY MARKET")[0]
+    assert "1. Café Sol: money is lost → owner missing: Answer Ana. [1] · 11 days" in first
+    told = "2. Bar Sol +1: a new till · was due 14 Mar, passed → owner missing: Answer Ana. [2]"
+    assert told in first
+    assert "unsolved · was due 14 Mar, passed → owner missing: Answer Ana." in text
 
 
 def table_of(found: list[Json]) -> str:
@@ -411,10 +435,10 @@ def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the
     assert "(2 without an owner)" in text
     assert "→ Ana Ruiz (proposed): Answer Ana." in text
     assert "→ Luis Gil: Answer Ana." in text
-    assert "Owner proposed, confirm: [1] [2]" in text
     line = {"text": "Eva Sol: pay back", "findings": ["F1.1"]}
     text = text_of(swept(section("a", *found), top_lines=[line]))
-    assert "→ Eva Sol (proposed): pay back" in text
+    assert "1. Eva Sol: pay back [1]" in text
+    assert "→ Eva Sol (proposed)" in text
     assert "Ana Ruiz (proposed)" not in text.partition("Open problems")[2].partition("2.")[0]
 
 
@@ -449,9 +473,6 @@ def test_what_is_over_names_each_customer_once_and_with_what() -> None:
     text = text_of(swept(section("a", *found)))
     assert "Closed: 2 ─" in text
     assert "#a (2) Bar Luna, Bar Sol: Refund arrived" in text
-    found[0]["tracker"] = tracked("BUG-1")
-    text = text_of(swept(section("a", *found)))
-    assert "#a (2) Bar Luna, Bar Sol: Refund arrived (BUG-1)" in text
 
 
 def several_threads() -> Json:
@@ -465,10 +486,8 @@ def several_threads() -> Json:
 def test_lines_of_a_table_lead_to_each_of_their_threads() -> None:
     document = sweep_report(several_threads())
     lines = [line.strip() for line in report_text(document).splitlines()]
-    assert [line.split()[1] for line in lines if line.startswith("↗")] == [
-        *(f"{LINK}01", f"{LINK}10002"),
-        f"{LINK}3",
-    ]
+    told = {line.split()[1] for line in lines if line.startswith("↗")}
+    assert told == {f"{LINK}01", f"{LINK}10002", f"{LINK}3"}
     text = report_markdown(document)
     assert f" · [1]({LINK}01) [2]({LINK}3) |" in text
     assert f" · [open]({LINK}10002) |" in text
@@ -484,8 +503,8 @@ def test_each_numbered_problem_carries_its_next_step() -> None:
         finding("F1.5", "waiting", next_step=""),
     ]
     first, _, rest = text_of(swept(section("a", *found))).partition("BY MARKET")
-    assert [step in first for step in ("Pay back", "Call them", "Send a form")] == [1, 1, 1]
-    assert "Pay back" not in rest.partition("Open problems")[0]
+    assert "1. Café Sol: money is lost → owner missing: Pay back. and 1 more [1]" in first
+    assert "2. Café Sol: money is lost → owner missing: Send a form. [2]" in first
     told = ("Pay back", "Call them", "Wait for it", "→ remind the customer")
     assert [step for step in told if step not in rest] == []
 
@@ -498,10 +517,11 @@ def test_bugs_that_are_closed_and_still_reported_are_named() -> None:
         finding("F1.8", severity="low", tracker={"status": "untracked"}),
         finding("F1.9", "known", tracker={"status": "untracked"}),
     ]
-    closed = "closed there but still reported: BUG-2 [1], BUG-1 [2]"
-    rest = "1 is a question: [3] · of what waits, 1 is not: [4]"
-    told = f"2 open problems are in it · {rest} · {closed}"
-    assert f"Tracker (Bugs): {told}" in text_of(swept(section("a", *found), tracker=tracker))
+    text = text_of(swept(section("a", *found), tracker=tracker))
+    assert "Tracker (Bugs): 2 open problems are in it" in text
+    for problem in ("1. BUG-2 Charged twice", "2. Issue F1.0"):
+        told = text.partition(problem)[2].partition("●")[0]
+        assert "closed in the tracker, still reported" in told
     text = text_of(swept(section("a"), tracker={**tracker, "closed": 0}))
     assert "Tracker (Bugs): complete" in text
     assert "closed" not in text
@@ -551,9 +571,9 @@ def test_a_known_bug_and_what_was_declined_are_told_and_are_not_open() -> None:
     document = swept(section("csm-es", *found))
     text = text_of(document)
     assert "no open problem" in text
-    assert "◇ 1. Issue F1.1 ↗1 Café Sol · #csm-es · open since 4 Mar (11 days) · known bug" in text
+    assert "◇ 1. Issue F1.1 ↗1 Café Sol · #csm-es · open since 4 Mar (11 days) known bug" in text
     assert "Closed: 1" in text
-    assert "#csm-es (1) Café Sol: Issue F1.2" in text
+    assert "#csm-es (1) Café Sol (also [1]): Issue F1.2" in text
     assert [row["state"] for row in rows(document)] == ["known", "declined"]
 
 
@@ -562,7 +582,7 @@ def test_a_section_that_is_not_whole_says_so_and_why() -> None:
     document = swept(bad, status="partial")
     document["coverage"]["not_covered"] = [{"source": "csm-es", "reason": "Slack gave no answer"}]
     text = text_of(document)
-    assert "(1 urgent) [1] · read in part · Slack gave no" in text
+    assert "(1 urgent) [1] · 1 customer waits · read in part · Slack gave no" in text
     assert "Issue F1.1" in text
     assert "NOT COVERED · csm-es: Slack gave no answer" in text
 

@@ -125,7 +125,8 @@ def _styled(leaves: Sequence[Leaf]) -> str:
 
 
 def _table(table: RichTable) -> Iterator[str]:
-    """Yield a table in columns, as wide as its cells, cells of wide ones on several lines."""
+    """Yield a table in columns, as wide as its cells, cells of wide ones on several lines; if that
+    would break words, each row as a list."""
     head, *rows = (
         ["".join(leaf.shown for leaf in cell) or NOTHING for cell in row] for row in table.rows
     )
@@ -139,9 +140,14 @@ def _table(table: RichTable) -> Iterator[str]:
     out = Console(file=StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
     with out.capture() as printed:
         out.print(shown)
-    title, *lines = (line.rstrip() for line in printed.get().splitlines())
-    yield f"{BOLD}{title}{PLAIN}"
-    yield from lines
+    text = printed.get()
+    if all(word in text for row in (head, *rows) for cell in row for word in cell.split()):
+        title, *lines = (line.rstrip() for line in text.splitlines())
+        yield from (f"{BOLD}{title}{PLAIN}", *lines)
+        return
+    for first, *cells in rows:
+        told = [f"{title}: {cell}" for title, cell in zip(head[1:], cells, strict=True)]
+        yield from wrap(f"{BULLETS[0]} {BOLD}{first}{PLAIN} · {' · '.join(told)}", "  ")
 
 
 def _sources(document: AnswerDocument, sources: dict[int, Source], whole: bool) -> Iterator[str]:

@@ -319,9 +319,12 @@ class SweepReport(DocumentPart):
     counts: IssueCounts = IssueCounts()
     """`open`: issues that need action, with those of `still_open`; `high` and `urgent` of them;
     `new`, `changed`, `solved`, `reopened`: findings with that `change`."""
+    headline: TopLine | None = None
+    """What the problems have in common, in the form of `top_lines`; null without such a line."""
     top_lines: list[TopLine] = []
-    """What to do first, each with `text`, `findings` (ids), `links` (the first one of each
-    finding), and `customers` and `messages` of those findings together, counted by code."""
+    """What to do, the most pressing first, each with `text`, `findings` (ids), `links` (the first
+    one of each finding), and `customers` and `messages` of those findings together, counted by
+    code."""
     decisions: list[TopLine] = []
     """What only the reader can decide, in the form of `top_lines`."""
     patterns: list[SharedPattern] = []

@@ -72,6 +72,10 @@ class Member:
     """Days until its day, below 0 if it has passed; None without a day."""
 
     @property
+    def is_urgent(self) -> bool:
+        return self.tier < URGENT
+
+    @property
     def since(self) -> str:
         """When it was opened (ISO 8601)."""
         return self.finding.since or LAST
@@ -222,7 +226,7 @@ def actor(finding: SweepFinding, people: Sequence[str]) -> str:
     step, owner = finding.next_step, finding.owner
     if step.casefold().startswith(tuple(map(str.casefold, _parts(owner)))):
         return owner
-    if (found := _NAMED.match(step)) and _is_name(first := found[1], finding):
+    if (found := _NAMED.match(step)) and is_name(first := found[1], finding):
         return next((p for p in people if first in (p, p.split()[0])), first)
     if named := next((name for name in people if step.startswith(name)), ""):
         return named
@@ -235,17 +239,7 @@ def acting(line: str) -> str:
     return found[1] if found else ""
 
 
-def proposed(problem: SweepProblem, people: Sequence[str], line: str) -> str:
-    """Return who acts for a problem: whom its line names, else who acts for most of its issues;
-    empty = nobody."""
-    found = _NAMED.match(line)
-    if found and _is_name(found[1], problem.members[0].finding):
-        return found[1]
-    actors = [name for m in problem.members if (name := actor(m.finding, people))]
-    return max(actors, key=lambda name: (line.startswith(name), actors.count(name)), default="")
-
-
-def _is_name(text: str, finding: SweepFinding) -> bool:
+def is_name(text: str, finding: SweepFinding) -> bool:
     """Return whether it is a name alone, and not `Answer Ana Ruiz` of somebody who waits."""
     waiting = (*finding.waits, *finding.customers)
     return all(word[0].isupper() for word in text.split()) and not any(w in text for w in waiting)

@@ -39,7 +39,7 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
         lines += wrap(each)
     lines += ["", words("first").upper()] if view.first else []
     for number, first in enumerate(view.first, 1):
-        lines += wrap(f"{number}. {_highlight(first, links, number)}", "   ")
+        lines += wrap(f"{number}. {_highlight(first, links)}", "   ")
         for detail in first.details:
             lines += wrap(f"   {_marked(detail, links)}", "     ")
     for part in view.lists:
@@ -100,16 +100,18 @@ class LinkList:
             yield " ".join(filter(None, (f"↗{number}", url, text)))
 
 
-def _highlight(line: Highlight, links: LinkList | None, number: int = 0) -> str:
-    """Return its line with its references; its own number, and that of a known issue, is only a
-    link."""
+def _highlight(line: Highlight, links: LinkList | None) -> str:
+    """Return its line with its references, which have numbered links below the text if it has
+    such a list."""
     named = []
     for each in line.references:
-        is_link = each.label == str(number) or not each.label.isdigit()
-        if is_link and links:
-            named.append(links.mark(Link("", each.url)) if each.url else "")
-        else:
-            named.append(each.before + (f"[{each.label}]" if each.label.isdigit() else each.url))
+        is_number = each.label.isdigit()
+        label = each.before + f"[{each.label}]" if is_number else ""
+        if links:
+            label += links.mark(Link("", each.url)) if each.url else ""
+        elif not is_number:
+            label = each.before + each.url
+        named.append(label)
     more = f" +{line.more}" if line.more else ""
     return " · ".join(filter(None, (line.text + "".join(named) + more, line.size)))
 
@@ -138,7 +140,7 @@ def _section(section: ReportSection, links: LinkList | None) -> Iterator[str]:
         for each in group.intro:
             yield from wrap(f"· {_highlight(each, links)}", "  ")
         is_full = group.is_full and not (section.fold or group.fold)
-        if place and links and not is_full:
+        if place and links and not (is_full or group.title):
             yield ""
         for number, entry in enumerate(group.entries):
             yield from ("",) if is_full or (group.fold and not (number or group.title)) else ()
@@ -187,7 +189,7 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _row(entry: Entry, group: Group, links: LinkList | None) -> Iterator[str]:
     """Render an entry of a list, and its link unless the group is short."""
-    first, *rest = _flat(entry.row).split("\n")
+    first, *rest = _marked(entry.row, links).split("\n")
     link, below = ("", []) if group.is_short else _link(entry, links)
     mark = f"{entry.number:>4}  " if group.is_numbered else "· "
     yield from wrap(mark + first + link, INDENT if group.is_numbered else "  ")

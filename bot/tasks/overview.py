@@ -21,6 +21,7 @@ MAX_PROBLEMS: Final = 20
 MAX_DECISIONS: Final = 3
 _PROBLEM: Final = re.compile(r"[\s>*•_-]*PROBLEM\W*?:\**\s*(.*)", re.IGNORECASE)
 _DECIDE: Final = re.compile(r"[\s>*•_-]*DECIDE\W*?:\**\s*(.*)", re.IGNORECASE)
+_MAIN: Final = re.compile(r"[\s>*•_-]*MAIN\W*?:\**\s*(.*)", re.IGNORECASE)
 _TRACKED: Final = re.compile(r"[\s>*•_-]*TRACKED\W*?:\**\s*(.*)", re.IGNORECASE)
 _PAIR: Final = re.compile(r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])")
 """One step of `F1.1, [F2.3] = row`; anything else ends a list of ids."""
@@ -30,6 +31,8 @@ _PAIR: Final = re.compile(r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P
 class Overview:
     """The verified part of a parent's lines."""
 
+    headline: Statement | None = None
+    """What the problems have in common."""
     first: tuple[Statement, ...] = ()
     problems: tuple[SharedPattern, ...] = ()
     """Each has at least two findings, and none is in two of them."""
@@ -43,6 +46,7 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     """Parse the lines that rest on findings; `channels`: id of a finding -> its channel."""
     rest: list[str] = []
     decided: list[str] = []
+    main: list[str] = []
     problems: list[SharedPattern] = []
     placed: set[str] = set()
     pairs: list[tuple[str, str]] = []
@@ -58,13 +62,16 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
             pairs += _pairs(tracked[1], channels)
         elif decision := _DECIDE.match(line):
             decided.append(decision[1])
+        elif headline := _MAIN.match(line):
+            main.append(headline[1])
         else:
             rest.append(line)
-    first, decisions = (
+    headlines, first, decisions = (
         [s for s in statements("\n".join(lines), channels) if s.findings]
-        for lines in (rest, decided)
+        for lines in (main, rest, decided)
     )
     return Overview(
+        headlines[0] if headlines else None,
         tuple(first[:MAX_JOBS]),
         tuple(problems[:MAX_PROBLEMS]),
         tuple(decisions[:MAX_DECISIONS]),

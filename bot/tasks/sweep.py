@@ -493,6 +493,7 @@ class Sweep(ReportTask):
             window=Period(oldest=iso(oldest), latest=latest),
             coverage=coverage,
             counts=counts_of(found, [], self.request.window.latest),
+            headline=top_line(overview.headline, findings) if overview.headline else None,
             top_lines=[top_line(s, findings) for s in overview.first],
             decisions=[top_line(s, findings) for s in overview.decisions],
             patterns=list(overview.problems),
