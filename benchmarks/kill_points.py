@@ -252,7 +252,7 @@ def an_occurrence(state: str) -> str:
 
 
 SET = f"select 1 from schedules where made >= {REQUEST}"
-DELIVERED = """select 1 from deliveries where state = 'delivered' and
+DELIVERED = """select 1 from schedule_runs where delivery = 'delivered' and
     schedule = (select id from schedules order by made desc limit 1)"""
 
 

@@ -62,7 +62,7 @@ _DONE = _of("actions where requester = '{user}' and state = 'done'")
 _ACTIONS = _of("actions where requester = '{user}'")
 _SET = _of("schedules where id = '{schedule}' and state = 'active'")
 _RAN = _of("schedule_runs where schedule = '{schedule}' and state = 'ran'")
-_DELIVERED = _of("deliveries where schedule = '{schedule}' and state = 'delivered'")
+_DELIVERED = _of("schedule_runs where schedule = '{schedule}' and delivery = 'delivered'")
 _SCHEDULED = ((_SET, 1), (_RAN, 1), (_DELIVERED, 1))
 
 CHANNELS_READ = Scenario(

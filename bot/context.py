@@ -24,7 +24,7 @@ from bot.local_mode import (
     reader_of,
 )
 from bot.options import EPOCH, Options
-from bot.privacy.retention import tidy
+from bot.privacy import tidy
 from bot.reports.documents import Document
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store

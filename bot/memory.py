@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from bot.policy.directory import SlackDirectory
 from bot.reports.documents import AnswerDocument, Document, KeptFile
-from bot.storage.database import Database
+from bot.storage.database import Database, in_transaction
 from bot.storage.tables import (
     conversations,
     inbox,
@@ -389,35 +389,31 @@ class PreferenceStore:
         rows = await self.database.read(_in(space_of(OPEN_NOTES, user)))
         return [Preference(row.id, row.text) for row in rows]
 
-    async def add(self, text: str, authorship: Authorship) -> None:
+    @in_transaction
+    def add(self, connection: sa.Connection, text: str, authorship: Authorship) -> None:
         space = space_of(OPEN_NOTES, authorship.by)
-
-        def add(connection: sa.Connection) -> None:
-            self._lock(connection)
-            known = connection.execute(_in(space)).all()
-            same = [row.id for row in known if row.text.casefold() == text.casefold()]
-            if len(known) - len(same) >= MAX_PREFERENCES:
-                raise ToolError(FULL)
-            connection.execute(sa.delete(preferences).where(preferences.c.id.in_(same)))
-            connection.execute(sa.insert(preferences).values(_row(space, text, authorship)))
-
-        await self.database.change(add)
+        self._lock(connection)
+        known = connection.execute(_in(space)).all()
+        same = [row.id for row in known if row.text.casefold() == text.casefold()]
+        if len(known) - len(same) >= MAX_PREFERENCES:
+            raise ToolError(FULL)
+        connection.execute(sa.delete(preferences).where(preferences.c.id.in_(same)))
+        connection.execute(sa.insert(preferences).values(_row(space, text, authorship)))
 
     def _lock(self, connection: sa.Connection) -> None:
         """Let no other replica count or replace rows until this transaction ends."""
         if self.database.shared:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SETTING)))
 
-    async def delete(self, user: str, id: int, key: str = "", run: str = "") -> None:
+    @in_transaction
+    def delete(
+        self, connection: sa.Connection, user: str, id: int, key: str = "", run: str = ""
+    ) -> None:
         mine = sa.and_(preferences.c.id == id, preferences.c.space == space_of(OPEN_NOTES, user))
-
-        def delete(connection: sa.Connection) -> None:
-            connection.execute(sa.delete(preferences).where(mine))
-            if key:
-                row = {"key": key, "run": run, "at": datetime.now(UTC)}
-                connection.execute(sa.insert(outside_calls).values(row))
-
-        await self.database.change(delete)
+        connection.execute(sa.delete(preferences).where(mine))
+        if key:
+            row = {"key": key, "run": run, "at": datetime.now(UTC)}
+            connection.execute(sa.insert(outside_calls).values(row))
 
     async def has_deleted(self, key: str) -> bool:
         rows = await self.database.read(sa.select(outside_calls).where(outside_calls.c.key == key))
@@ -442,16 +438,15 @@ class PreferenceStore:
         if person.kind != "member" or user not in inside:
             raise ToolError(NOT_IN_IT)
 
-    async def instruct(self, channel: str, text: str, authorship: Authorship) -> None:
+    @in_transaction
+    def instruct(
+        self, connection: sa.Connection, channel: str, text: str, authorship: Authorship
+    ) -> None:
         space = _of(channel)
-
-        def replace(connection: sa.Connection) -> None:
-            self._lock(connection)
-            connection.execute(sa.delete(preferences).where(preferences.c.space == space))
-            if text:
-                connection.execute(sa.insert(preferences).values(_row(space, text, authorship)))
-
-        await self.database.change(replace)
+        self._lock(connection)
+        connection.execute(sa.delete(preferences).where(preferences.c.space == space))
+        if text:
+            connection.execute(sa.insert(preferences).values(_row(space, text, authorship)))
 
 
 def _of(channel: str) -> str:

@@ -138,9 +138,9 @@ async def read_attachment(ctx: ToolContext, file: MailThreadId, cursor: str = ""
     kept, end, more = _page(ctx, pieces, cursor)
     cut = ""
     if more:
-        cut = f"attachment {number} of {mail.item_id} was read to part {end} of {len(pieces)}"
+        cut = f"{_named(number, mail)} was read to part {end} of {len(pieces)}"
     elif document.cut:
-        more = cut = f"the end of attachment {number} of {mail.item_id} was not read"
+        more = cut = f"the end of {_named(number, mail)} was not read"
     note = f"Attachment {number}: {document.facts}.{'' if more else ' Last page.'}"
     return ToolResult(kept, truncated=more, note=note, label=label, undone={f"read {id}": cut})
 
@@ -324,7 +324,7 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
         refusal = str(error)
     number = id.rpartition("/")[2]
     unread = ToolError(f"Attachment {number} {refusal}.")
-    unread.undone = {f"read {id}": f"attachment {number} of {mail.item_id} {refusal}"}
+    unread.undone = {f"read {id}": f"{_named(number, mail)} {refusal}"}
     raise unread
 
 

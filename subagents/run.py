@@ -112,6 +112,10 @@ class Run:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     stop: StopFlag = field(default_factory=StopFlag)
 
+    def client(self, kind: type[T]) -> T:
+        """Return the client of this kind; a KeyError means that the composition root forgot it."""
+        return cast(T, self.clients[kind])
+
     def declare(
         self,
         context: str,

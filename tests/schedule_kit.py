@@ -16,7 +16,7 @@ from engine_kit import come
 from serve_kit import ASKER, Served, serving
 
 from bot.schedules.scheduler import Schedules
-from bot.storage.schedules import Occurrence, StoredDelivery
+from bot.storage.schedules import Occurrence
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -66,7 +66,7 @@ class Scheduled:
 
     async def begin(self, name: str, at: datetime | None = None) -> Occurrence:
         """Have it run now; returns at once."""
-        occurrence = await self.schedules.occurrences.ask_now(name, at or datetime.now(UTC))
+        occurrence = await self.schedules.store.ask_now(name, at or datetime.now(UTC))
         self.schedules.worker.wake()
         return occurrence
 
@@ -74,7 +74,7 @@ class Scheduled:
         """The occurrence, once it ran, failed or was skipped."""
 
         async def found() -> Occurrence | None:
-            now = await self.schedules.occurrences.get(occurrence.schedule, occurrence.at)
+            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
             return now if now and now.state not in ("due", "running") else None
 
         return await come(found)
@@ -83,26 +83,26 @@ class Scheduled:
         """The occurrence, once so many tries of it have failed."""
 
         async def found() -> Occurrence | None:
-            now = await self.schedules.occurrences.get(occurrence.schedule, occurrence.at)
+            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
             return now if now and now.tries >= tries else None
 
         return await come(found)
 
-    async def delivered(self, occurrence: Occurrence) -> StoredDelivery:
-        """Its delivery, once it is over."""
+    async def delivered(self, occurrence: Occurrence) -> Occurrence:
+        """The occurrence, once its delivery is over."""
 
-        async def found() -> StoredDelivery | None:
-            now = await self.schedules.occurrences.delivery(occurrence.schedule, occurrence.at)
-            return now if now and now.state != "waiting" else None
+        async def found() -> Occurrence | None:
+            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
+            return now if now and now.delivery not in (None, "waiting") else None
 
         return await come(found)
 
-    async def tried(self, occurrence: Occurrence, times: int = 1) -> StoredDelivery:
-        """Its delivery, once it was tried so often."""
+    async def tried(self, occurrence: Occurrence, times: int = 1) -> Occurrence:
+        """The occurrence, once its delivery was tried so often."""
 
-        async def found() -> StoredDelivery | None:
-            now = await self.schedules.occurrences.delivery(occurrence.schedule, occurrence.at)
-            return now if now and now.tries >= times else None
+        async def found() -> Occurrence | None:
+            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
+            return now if now and now.delivery_tries >= times else None
 
         return await come(found)
 

@@ -11,13 +11,15 @@ import random
 import sys
 import uuid
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from bot.runs.durable import Durable
+from bot.runs.worker import adopt, owners
 from bot.schedules.scheduler import Scheduler, ScheduleWorker
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.store import ScheduleStore
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Work
@@ -28,10 +30,10 @@ LONGEST_S = 0.2
 
 async def replica(folder: Path, url: str) -> None:
     database = await Database.open(folder, url)
-    store, occurrences = ScheduleStore(database), Occurrences(RetryingDatabase(database))
+    store = ScheduleStore(RetryingDatabase(database))
     executor = f"replica-{uuid.uuid4().hex[:8]}"
     durable = Durable(executor, {}, folder / "w.sqlite", url, max_concurrency=4, max_crashes=1_000)
-    worker = ScheduleWorker(RequestQueue(database), durable, 8, occurrences)
+    worker = ScheduleWorker(RequestQueue(database), durable, 8, store)
 
     async def occurrence(work: Work) -> None:
         at = work.at.isoformat(timespec="microseconds")
@@ -39,7 +41,7 @@ async def replica(folder: Path, url: str) -> None:
         await database.change(lambda c: c.execute(tried, {"at": at, "pid": os.getpid()}).rowcount)
         await asyncio.sleep(random.uniform(0, LONGEST_S))
         since = work.at - timedelta(seconds=1)
-        await occurrences.record_run(
+        await store.record_run(
             work,
             cost=0.01,
             oldest=since,
@@ -51,24 +53,18 @@ async def replica(folder: Path, url: str) -> None:
         effect = sa.text("INSERT INTO public.effects VALUES (:at)")
         await asyncio.sleep(random.uniform(0, LONGEST_S / 2))
         row = {"at": work.at.isoformat(timespec="microseconds")}
-        await occurrences.record_delivery(work, on_delivery=lambda c: c.execute(effect, row))
+        await store.record_delivery(work, on_delivery=lambda c: c.execute(effect, row))
 
     durable.bodies |= {"occurrence": worker.body(occurrence), "delivery": worker.body(delivery)}
 
-    async def adopt(dead: str) -> None:
-        await occurrences.adopt(dead, executor)
-
-    durable.on_dead, durable.owners, durable.on_adopted = (
-        adopt,
-        occurrences.owners,
-        worker.recover,
-    )
+    durable.owners, durable.on_adopted = partial(owners, database), worker.recover
+    durable.on_dead = partial(adopt, database, executor)
     await durable.open()
     await worker.recover()
     async with asyncio.TaskGroup() as tasks:
         for each in (
             worker.run(),
-            Scheduler(store, occurrences, worker.wake).run(),
+            Scheduler(store, worker.wake).run(),
             durable.reap(),
         ):
             tasks.create_task(each)

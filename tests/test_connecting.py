@@ -36,8 +36,7 @@ from bot.local.slack.views import home
 from bot.mailbox.accounts import Credentials
 from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
 from bot.metrics import Metrics
-from bot.privacy.forget import Forget
-from bot.privacy.retention import tidy
+from bot.privacy import Forget, tidy
 from bot.serving.observability import Health
 from bot.serving.web import connect_routes, serve_app, web_app
 from bot.storage.database import Database

@@ -28,7 +28,7 @@ from bot.console.costs import CostWindow, cost_tables, costs_by_day
 from bot.console.pages import console_routes
 from bot.console.runs import PAGE, RunFilter, listed_runs
 from bot.console.timeline import TimedCall, spans_of
-from bot.privacy.retention import empty_runs, empty_trajectories
+from bot.privacy import empty_runs, empty_trajectories
 from bot.runs.store import Store
 from bot.serving.web import serve_app
 from bot.storage import tables

@@ -19,7 +19,7 @@ from test_private_answer import MARKETS, QUESTION, SECRET, TEAM, in_private, mar
 import scopes
 from bot.local.model.answer import Answer
 from bot.memory import ConversationStore
-from bot.privacy.forget import Forget
+from bot.privacy import Forget
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget

@@ -11,8 +11,7 @@ from bot_kit import Shell, refused
 from pg_kit import Kept, bare, in_file, place
 
 from bot.cli.runs import read_log, run_of
-from bot.privacy.forget import Forget
-from bot.privacy.retention import tidy
+from bot.privacy import Forget, tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database

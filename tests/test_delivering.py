@@ -41,7 +41,7 @@ from bot.reports.markdown import report_markdown
 from bot.schedules.delivery import page_of
 from bot.storage.requests import try_now
 from bot.storage.schedules import Occurrence
-from bot.storage.tables import deliveries, issues
+from bot.storage.tables import issues, schedule_runs
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -142,7 +142,7 @@ async def test_a_report_stands_in_its_channel_with_the_rest_and_its_table_in_the
         thread = s.bot.slack.visible(REPORTS, first.ts)
         noted = await s.bot.store.database.read(sa.select(issues))
         document = await s.document(occurrence)
-    assert delivery.state == "delivered"
+    assert delivery.delivery == "delivered"
     assert delivery.place == {"channel": REPORTS, "ts": first.ts}
     assert len(thread) > 2
     assert [f.name for m in thread for f in m.files] == ["findings.csv"]
@@ -185,7 +185,7 @@ async def test_a_closed_channel_is_told_once_and_gets_one_report_when_it_is_open
         occurrence = await s.fire("markets")
         await until(lambda: told(s) == (1, 0))
         delivery = await s.tried(occurrence, 3)
-        assert (delivery.state, posted(s)) == ("waiting", [])
+        assert (delivery.delivery, posted(s)) == ("waiting", [])
         assert why in delivery.why
         assert why in s.told()[0]
         mend(slack)
@@ -224,10 +224,10 @@ async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path
         occurrence = await s.fire("markets")
         await s.delivered(occurrence)
         before = s.bot.slack.visible(REPORTS)
-        lost = sa.update(deliveries).values(state="waiting", delivered=None, place=None)
+        lost = sa.update(schedule_runs).values(delivery="waiting", delivered=None, place=None)
         await s.bot.store.database.write(lost)  # as where the process dies before it is noted
         again = await s.delivered(occurrence)
-        assert again.tries == 2
+        assert again.delivery_tries == 2
         assert s.bot.slack.visible(REPORTS) == before
         assert told(s) == (0, 0)
 
@@ -266,7 +266,7 @@ async def test_what_not_all_there_may_read_waits_for_an_administrators_word(tmp_
         s.schedules.delivery.backoff = (timedelta(hours=1),)
         occurrence = await s.fire("markets")
         delivery = await s.tried(occurrence)
-        assert (delivery.state, posted(s)) == ("waiting", [])
+        assert (delivery.delivery, posted(s)) == ("waiting", [])
         assert "#board (not everyone in #reports is a member)" in delivery.why
         assert "An administrator is asked" in delivery.why
         await until(lambda: told(s) == (1, 0))
@@ -321,7 +321,7 @@ async def test_a_report_is_mailed_to_its_owner_as_text_and_page_with_its_table(
         assert page
         said, shown = text.get_content(), page.get_content()
         (table,) = mail.iter_attachments()
-    assert delivery.state == "delivered"
+    assert delivery.delivery == "delivered"
     assert delivery.place == {"mail": ME, "id": google.gmail.sent[0]}
     assert mail["To"] == ME
     assert "markets" in mail["Subject"]
@@ -339,7 +339,7 @@ async def test_a_mail_whose_answer_is_lost_is_sent_once(tmp_path: Path, kind: st
     async with post_office(tmp_path, sweep(to=ME)) as (s, google):
         google.faults.append(MailFault("gmail.users.messages.send", kind))
         delivery = await s.delivered(await s.fire("markets"))
-        assert delivery.state == "delivered"
+        assert delivery.delivery == "delivered"
         assert len(sent(google)) == 1
 
 
@@ -404,7 +404,7 @@ async def test_nothing_is_mailed_from_the_mailbox_of_who_owned_it_before(tmp_pat
         s.schedules.delivery.backoff = (timedelta(hours=1),)
         occurrence = await s.fire("markets")
         refused = await s.tried(occurrence)
-        assert refused.state == "waiting"
+        assert refused.delivery == "waiting"
         now = {"markets": spec.model_copy(update={"owner": "U0LUIS"})}
         await s.schedules.store.sync(now, datetime.now(UTC))
         google.faults.clear()

@@ -28,7 +28,7 @@ from bot.runs.store import Store
 from bot.schedules.description import ScheduleStatus
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
-from bot.storage.schedules import Occurrence, StoredDelivery, StoredSchedule
+from bot.storage.schedules import Occurrence, StoredSchedule
 from bot.tasks.replay import Departure
 from config.schedules import Schedule
 from config.settings import load_settings
@@ -275,8 +275,8 @@ def _of_schedules_and_servers() -> set[str]:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     spec = Schedule(kind="triage", cron="0 9 * * *", to="dm", owner="U0ANA")
     row = StoredSchedule("mail", "config", "active", "", spec, at, at, at)
-    last, way = Occurrence("mail", at, "ran"), StoredDelivery("mail", at, "delivered")
-    status = ScheduleStatus(row, True, at, 0, last, way, 0.0).to_json()
+    last = Occurrence("mail", at, "ran", delivery="delivered")
+    status = ScheduleStatus(row, True, at, 0, last, last, 0.0).to_json()
     models = (DryRun, Span, PlannedChannel)
     named = {name for model in models for name in model.model_fields}
     named |= {f.name for kind in (ShownServer, ShownTool, Obstacle) for f in fields(kind)}

@@ -19,7 +19,7 @@ from serve_kit import ASKER, Served, echo, mentioned, serving
 
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import Credentials
-from bot.privacy.forget import Forget, Forgotten, forget_pending
+from bot.privacy import Forget, Forgotten, forget_pending
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
 from bot.storage.requests import RequestQueue

@@ -277,7 +277,7 @@ async def test_what_is_posted_in_slack_and_what_a_schedule_delivers(
         for name, to in (("posted", "dm"), ("mailed", google.gmail.address)):
             await s.set(name, sweep(channels=("csm-*",), to=to, **given))
             delivery = await s.delivered(await s.fire(name, SAMPLE_AS_OF))
-            assert delivery.state == "delivered", delivery.why
+            assert delivery.delivery == "delivered", delivery.why
         delivered = [m for m in s.bot.slack.visible(home) if m.ts not in before]
         check("schedule-posted.json", posted(s.bot, home, delivered))
         (sent,) = (google.gmail.messages[id].raw for id in google.gmail.sent)

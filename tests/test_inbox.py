@@ -17,7 +17,7 @@ from serve_kit import ASKER, Served, echo, mentioned, serving
 from timing import WAIT_S
 
 from bot.errors import StoreError
-from bot.requests.worker import RequestWorker
+from bot.requests.handler import RequestWorker
 from bot.runs.store import Store
 from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.budget import StoredBudget

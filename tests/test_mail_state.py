@@ -14,7 +14,7 @@ from pg_kit import Kept, in_file
 
 from bot.mailbox.actions import GIVEN_UP_AFTER, Correction, UnderWay, sentences_about
 from bot.mailbox.sync import Cursor, HandledMail, MailState
-from bot.privacy.forget import Forget, Forgotten
+from bot.privacy import Forget, Forgotten
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import (

@@ -23,7 +23,7 @@ from bot.approvals.cards import arguments, title
 from bot.cli.mcp import run_list
 from bot.cli.scopes import list_scopes
 from bot.local.model.answer import Answer
-from bot.privacy.retention import tidy
+from bot.privacy import tidy
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from bot.storage.tables import outside_calls

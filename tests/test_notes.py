@@ -13,8 +13,7 @@ from pg_kit import Kept, database_in_file, each_database, in_file, place
 
 import scopes
 from bot.memory import NoteStore
-from bot.privacy.forget import Forget
-from bot.privacy.retention import tidy
+from bot.privacy import Forget, tidy
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.deletions import ForgetTarget

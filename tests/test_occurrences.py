@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from pg_kit import Kept, in_file, kept, place
 from timing import WAIT_S
 
+from bot.runs.worker import adopt, owners
 from bot.schedules.scheduler import Scheduler
-from bot.schedules.store import STILL_AT_WORK, TOO_LATE, Occurrences, ScheduleError, ScheduleStore
+from bot.schedules.store import STILL_AT_WORK, TOO_LATE, ScheduleError, ScheduleStore
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from config.schedules import Schedule
@@ -46,19 +47,15 @@ class Rows:
 
     @property
     def store(self) -> ScheduleStore:
-        return ScheduleStore(self.database)
-
-    @property
-    def occurrences(self) -> Occurrences:
-        return Occurrences(self.database, lambda: self.now)
+        return ScheduleStore(self.database, lambda: self.now)
 
     async def noted(self, now: datetime, schedule: str = "markets") -> None:
         self.now = now
-        await self.occurrences.create_due(schedule)
+        await self.store.create_due(schedule)
 
     async def take(self, now: datetime, most: int = 5) -> list[Work]:
         self.now = now
-        return await self.occurrences.take("me", now, most)
+        return await self.store.take("me", now, most)
 
     async def taken(self, now: datetime) -> Work:
         (work,) = await self.take(now)
@@ -66,14 +63,14 @@ class Rows:
 
     async def ran(self, work: Work, **fields: Any) -> bool:
         given: dict[str, Any] = {"cost": 0.1, "oldest": None, "latest": work.at, **fields}
-        return await self.occurrences.record_run(work, **given)
+        return await self.store.record_run(work, **given)
 
     async def delivered(self, work: Work, **fields: Any) -> bool:
-        return await self.occurrences.record_delivery(work, **fields)
+        return await self.store.record_delivery(work, **fields)
 
     async def shown(self, schedule: str = "markets") -> list[tuple[str, str]]:
         """Minute and state of its occurrences, the oldest first."""
-        found = await self.occurrences.of(schedule, 1_000)
+        found = await self.store.occurrences(schedule, 1_000)
         return [(f"{each.at:%H:%M}", each.state) for each in reversed(found)]
 
     async def stored(self) -> StoredSchedule:
@@ -82,7 +79,7 @@ class Rows:
         return found
 
     async def occurrence(self, at: datetime) -> Occurrence:
-        found = await self.occurrences.get("markets", at)
+        found = await self.store.occurrence("markets", at)
         assert found
         return found
 
@@ -102,7 +99,7 @@ async def rows(place: Kept, **fields: Any) -> AsyncIterator[Rows]:
 async def test_each_time_is_one_row_whoever_notices_it_and_however_often(place: Kept) -> None:
     async with rows(place) as made, place.stores(2) as stores:
         later = START + 35 * MINUTE
-        others = [Occurrences(store.database, lambda: later) for store in stores]
+        others = [ScheduleStore(store.database, lambda: later) for store in stores]
         await asyncio.gather(*(each.create_due("markets") for each in others), made.noted(later))
         await made.noted(START + 25 * MINUTE)  # a clock that was set back
         assert await made.shown() == [("08:10", "due"), ("08:20", "due"), ("08:30", "due")]
@@ -150,15 +147,13 @@ async def test_an_occurrence_that_comes_while_the_one_before_is_at_work_is_skipp
 
 async def test_what_a_person_asks_for_waits_and_is_never_too_late(in_file: Kept) -> None:
     async with rows(in_file, missed_hours=0.5, cron="0 0 1 1 *") as made:
-        asked = await made.occurrences.ask_now(
-            "markets", START + timedelta(minutes=3, microseconds=7)
-        )
+        asked = await made.store.ask_now("markets", START + timedelta(minutes=3, microseconds=7))
         assert asked.at == START + 3 * MINUTE
-        again = await made.occurrences.ask_now("markets", START + 3 * MINUTE)
+        again = await made.store.ask_now("markets", START + 3 * MINUTE)
         assert again == asked
         work = await made.taken(START + 2 * HOUR)
         assert work.at == asked.at
-        while_at_work = await made.occurrences.ask_now("markets", START + 3 * MINUTE)
+        while_at_work = await made.store.ask_now("markets", START + 3 * MINUTE)
         assert while_at_work.at == asked.at + timedelta(seconds=1)
         await made.ran(work)
         await made.delivered(await made.taken(START + 2 * HOUR))
@@ -202,9 +197,9 @@ async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
                     assert await made.ran(work)
                 else:
                     later = now + 3 * MINUTE
-                    assert await made.occurrences.record_failure(work, "Away.", again=later)
+                    assert await made.store.record_failure(work, "Away.", again=later)
         assert len(done) == len(set(done))
-        found = {each.at: each.state for each in await made.occurrences.of("markets", 1_000)}
+        found = {each.at: each.state for each in await made.store.occurrences("markets", 1_000)}
         assert sorted(found) == list(spec().timetable.between(START, now))
 
 
@@ -226,14 +221,12 @@ async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(in_file:
         assert await made.delivered(work, place=place_, on_delivery=lambda _: noted.append("once"))
         assert not await made.delivered(work, on_delivery=lambda _: noted.append("twice"))
         assert noted == ["once"]
-        occurrence = await made.occurrences.last_delivered("markets")
-        delivery = await made.occurrences.delivery("markets", first.at)
-        assert occurrence
-        assert delivery
+        (occurrence,) = await made.store.delivered("markets", 9)
         assert (occurrence.extra, occurrence.cost_usd) == ({"covered": {}}, 0.25)
-        assert (delivery.place, delivery.figures, delivery.tries) == (place_, {"open": 3}, 1)
-        assert await made.occurrences.reports("markets") == 1
-        assert await made.occurrences.cost("markets", START) == pytest.approx(0.25)
+        assert (occurrence.place, occurrence.figures) == (place_, {"open": 3})
+        assert occurrence.delivery_tries == 1
+        assert await made.store.reports("markets") == 1
+        assert await made.store.cost("markets", START) == pytest.approx(0.25)
         assert (await made.taken(START + 20 * MINUTE)).kind == "occurrence"
 
 
@@ -248,10 +241,10 @@ async def test_what_is_noted_with_a_delivery_stands_or_falls_with_it(place: Kept
 
         with pytest.raises(LookupError):
             await made.delivered(work, on_delivery=fail)
-        found = await made.occurrences.delivery("markets", work.at)
+        found = await made.store.occurrence("markets", work.at)
         assert found
-        assert (found.state, found.tries) == ("waiting", 0)
-        assert await made.occurrences.at_work("me") == [work]
+        assert (found.delivery, found.delivery_tries) == ("waiting", 0)
+        assert await made.store.at_work("me") == [work]
 
 
 async def test_a_later_report_takes_the_place_of_one_that_still_waits(in_file: Kept) -> None:
@@ -259,10 +252,10 @@ async def test_a_later_report_takes_the_place_of_one_that_still_waits(in_file: K
         await made.noted(START + 10 * MINUTE)
         await made.ran(await made.taken(START + 10 * MINUTE))
         once = await made.taken(START + 10 * MINUTE)
-        await made.occurrences.record_undelivered(once, "Slack is away.", START + HOUR)
+        await made.store.record_undelivered(once, "Slack is away.", START + HOUR)
         await made.noted(START + 20 * MINUTE)
         await made.ran(await made.taken(START + 20 * MINUTE))
-        states = [each.state for each in await made.occurrences.deliveries("markets")]
+        states = [each.delivery for each in await made.store.occurrences("markets")]
         assert states == ["waiting", "superseded"]
         again = replace(once, attempt=2)
         assert not await made.delivered(once)
@@ -278,7 +271,7 @@ async def test_one_of_two_replicas_takes_what_is_due(place: Kept) -> None:
         now = START + 10 * MINUTE
         found = await asyncio.gather(
             *(
-                Occurrences(s.database).take(f"r{n}", now, 3)
+                ScheduleStore(s.database).take(f"r{n}", now, 3)
                 for n, s in enumerate(stores)
                 for _ in range(4)
             )
@@ -286,9 +279,9 @@ async def test_one_of_two_replicas_takes_what_is_due(place: Kept) -> None:
         ids = [work.id for each in found for work in each]
         rest = [work.id for work in await made.take(now)]
         assert len(ids + rest) == len(set(ids + rest)) == 4
-        await made.occurrences.adopt("r0", "me")
-        assert "r0" not in await made.occurrences.owners()
-        assert {work.id for work in await made.occurrences.at_work()} == set(ids + rest)
+        await adopt(made.store.database, "me", "r0")
+        assert "r0" not in await owners(made.store.database)
+        assert {work.id for work in await made.store.at_work()} == set(ids + rest)
 
 
 # ---- the store
@@ -339,15 +332,15 @@ async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_it
     in_file: Kept,
 ) -> None:
     async with in_file.stores(1) as (store,):
-        schedules, occurrences = ScheduleStore(store.database), Occurrences(store.database)
+        schedules = ScheduleStore(store.database)
         rung = asyncio.Event()
         await schedules.create("other", spec(cron="* * * * * *"), "chat", datetime.now(UTC))
-        running = asyncio.create_task(Scheduler(schedules, occurrences, rung.set).run())
+        running = asyncio.create_task(Scheduler(schedules, rung.set).run())
         await asyncio.wait_for(rung.wait(), WAIT_S)
         start = datetime.now(UTC)
         await schedules.create("each-second", spec(cron="* * * * * *"), "chat", start)
-        await come(lambda: at_least(3, occurrences))
-        found = [each.at for each in reversed(await occurrences.of("each-second"))]
+        await come(lambda: at_least(3, schedules))
+        found = [each.at for each in reversed(await schedules.occurrences("each-second"))]
         first = start.replace(microsecond=0) + timedelta(seconds=1)
         assert found == [first + timedelta(seconds=n) for n in range(len(found))]
         running.cancel()
@@ -355,5 +348,5 @@ async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_it
             await running
 
 
-async def at_least(count: int, occurrences: Occurrences) -> bool:
-    return len(await occurrences.of("each-second")) >= count
+async def at_least(count: int, schedules: ScheduleStore) -> bool:
+    return len(await schedules.occurrences("each-second")) >= count

@@ -33,7 +33,7 @@ from panel_kit import (
 
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
-from bot.privacy.forget import Forget
+from bot.privacy import Forget
 from bot.reports.frame import gaps
 from bot.reports.issues import known_findings, panel_key
 from bot.reports.text import report_text

@@ -23,8 +23,7 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.views import home
 from bot.memory import NOT_IN_IT, PreferenceStore
-from bot.privacy.forget import Forget
-from bot.privacy.retention import tidy
+from bot.privacy import Forget, tidy
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget

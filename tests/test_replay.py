@@ -23,7 +23,7 @@ import config.prompts
 import subagents.brief
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline
-from bot.privacy.retention import tidy
+from bot.privacy import tidy
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from bot.storage.tables import runs, steps

@@ -12,8 +12,7 @@ from pg_kit import database_in_file, each_database, in_file, place
 
 import scopes
 from bot.memory import ResourceStore
-from bot.privacy.forget import Forget
-from bot.privacy.retention import tidy
+from bot.privacy import Forget, tidy
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget

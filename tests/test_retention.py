@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from pg_kit import Kept, in_file
 from test_store import decision, record, result
 
-from bot.privacy.retention import tidy
+from bot.privacy import tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage import tables

@@ -38,7 +38,8 @@ from bot.runs.durable import Durable, WorkflowLost
 from bot.runs.run import ActiveRun, Runs, WorkflowSpawner
 from bot.runs.store import Store
 from bot.storage.database import RETRY_S, Database, RetryingDatabase
-from bot.storage.tables import budgets, reservations, stops, subagents, templates
+from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.tables import budgets, inbox, reservations, subagents, templates
 from scopes.effects import Access, Handles
 from scopes.label import Label
 from scopes.tool import Item, ToolContext, ToolResult, Window, tool
@@ -352,8 +353,11 @@ async def test_a_stop_reaches_a_run_that_is_open_and_one_that_is_opened_later(
             runs.stop("r1")
             runs.stop("unknown")
             assert live.run.stop
-        row = {"run": "r2", "by": "U1", "at": NOW}
-        await store.database.write(store.database.insert(stops).values(row))
+        queue, asked = RequestQueue(store.database), ("T1", "C1", "1.000001", "1.000001", "U1")
+        await queue.add(Incoming(*asked, "mention", {}))
+        taken = sa.update(inbox).values(state="running", run="r2")
+        await store.database.write(taken)
+        assert await queue.stop("T1", "C1", "1.000001", "U1") == 1
         async with runs.at_work("r2") as live:
             assert live.run.stop
 

@@ -16,14 +16,13 @@ from standins.slack import LocalSlack
 
 from bot.local.offline.model import answer as offline
 from bot.memory import NoteStore
-from bot.privacy.forget import Forget
-from bot.privacy.retention import tidy
+from bot.privacy import Forget, tidy
 from bot.reports.issues import Issue
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.schedules import Occurrence
-from bot.storage.tables import deliveries, issues, quoted, runs, schedule_runs
+from bot.storage.tables import issues, quoted, runs, schedule_runs
 from config.sections import RetentionSettings
 from scopes.label import Label
 
@@ -39,7 +38,7 @@ async def told(s: Scheduled) -> tuple[str, list[Occurrence]]:
     after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
     for at in (after, after + timedelta(seconds=2)):  # Slack's clock may be ahead of ours
         made.append(await s.fire("markets", at))
-        assert (await s.delivered(made[-1])).state == "delivered"
+        assert (await s.delivered(made[-1])).delivery == "delivered"
     again = await s.document(made[1])
     assert any(WORDS in each["claim"] for each in again["still_open"])
     return f"{channel_id(1)}/{ts}", made
@@ -99,11 +98,11 @@ async def test_a_report_is_delivered_before_its_run_is_deleted(tmp_path: Path) -
     async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
         message, made = await told(s)
         database, run = s.bot.store.database, made[1].run or ""
-        mine = sa.and_(deliveries.c.schedule == "markets", deliveries.c.at == made[1].at)
-        await database.write(sa.update(deliveries).where(mine).values(state="waiting"))
+        mine = sa.and_(schedule_runs.c.schedule == "markets", schedule_runs.c.at == made[1].at)
+        await database.write(sa.update(schedule_runs).where(mine).values(delivery="waiting"))
         assert (await Forget(database)(ForgetTarget("item", message))).later == 1
         assert (await s.bot.store.run(run)).result
-        await database.write(sa.update(deliveries).where(mine).values(state="delivered"))
+        await database.write(sa.update(schedule_runs).where(mine).values(delivery="delivered"))
         assert (await Forget(database)(ForgetTarget("item", message))).later == 0
         assert (await s.bot.store.run(run)).result is None
 
@@ -115,7 +114,7 @@ async def test_a_user_takes_their_schedules_with_them(tmp_path: Path) -> None:
         done = await Forget(database)(ForgetTarget("user", ASKER))
         assert done.schedules == 1
         assert [each.id for each in await s.schedules.store.all()] == ["other"]
-        assert await s.schedules.occurrences.of("markets") == []
+        assert await s.schedules.store.occurrences("markets") == []
         assert await database.read(sa.select(issues)) == []
 
 
@@ -124,10 +123,11 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
         _, made = await told(s)
         database = s.bot.store.database
         years = timedelta(days=800)
-        for table in (schedule_runs, deliveries):
-            for occurrence in made:
-                mine = sa.and_(table.c.schedule == "markets", table.c.at == occurrence.at)
-                await database.write(sa.update(table).where(mine).values(at=occurrence.at - years))
+        c = schedule_runs.c
+        for occurrence in made:
+            mine = sa.and_(c.schedule == "markets", c.at == occurrence.at)
+            moved = sa.update(schedule_runs).where(mine).values(at=occurrence.at - years)
+            await database.write(moved)
         await database.write(sa.update(issues).values(last=datetime.now(UTC) - years))
         kept = RetentionSettings(
             workflows_days=14,
@@ -137,9 +137,9 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
             notes_days=None,
         )
         await tidy(database, kept)
-        left = await s.schedules.occurrences.of("markets")
+        left = await s.schedules.store.occurrences("markets")
         assert [each.at for each in left] == [made[1].at - years]
-        assert await s.schedules.occurrences.last_delivered("markets")
+        assert await s.schedules.store.delivered("markets", 1)
         assert await database.read(sa.select(issues)) == []
 
 

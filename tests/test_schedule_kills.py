@@ -110,9 +110,8 @@ def open_until(url: str, end: datetime) -> list[tuple[str, str]]:
     if found is None or datetime.fromisoformat(found) < end:
         return [("the clock", f"has come to {found}")]
     query = (
-        "SELECT t.at, t.state || ' ' || coalesce(d.state, '-') FROM assistant.schedule_runs t "
-        "LEFT JOIN assistant.deliveries d ON d.schedule = t.schedule AND d.at = t.at "
-        "WHERE t.at <= '{}' AND (t.state IN ('due', 'running') OR d.state = 'waiting')"
+        "SELECT at, state || ' ' || coalesce(delivery, '-') FROM assistant.schedule_runs "
+        "WHERE at <= '{}' AND (state IN ('due', 'running') OR delivery = 'waiting')"
     )
     text = end.astimezone(UTC).isoformat(timespec="microseconds")
     return [(row[0], row[1]) for row in execute(query.replace("{}", text), url)]

@@ -34,7 +34,7 @@ async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_p
     async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
         occurrence = await s.fire("markets")
         document = await s.document(occurrence)
-        delivery = await s.schedules.occurrences.delivery("markets", occurrence.at)
+        left = await s.schedules.store.occurrence("markets", occurrence.at)
         run = await s.bot.store.run(occurrence.run or "")
         kept = await s.bot.store.database.read(sa.select(reservations))
 
@@ -43,7 +43,8 @@ async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_p
     assert run.kind == "schedule"
     assert run.requester == ASKER
     assert occurrence.latest == occurrence.at
-    assert delivery
+    assert left
+    assert left.delivery
     assert document["title"] == "markets"
     assert document["compared"] is None
     assert len(document["sections"]) == 6
@@ -110,11 +111,11 @@ async def test_runs_of_schedules_are_not_their_owners_daily_spending(tmp_path: P
 async def test_the_next_report_goes_on_where_the_delivered_one_ended(tmp_path: Path) -> None:
     async with scheduled(tmp_path, {"markets": sweep(to="#support-6")}, offline) as s:
         first = await s.fire("markets")
-        assert (await s.delivered(first)).state == "delivered"
+        assert (await s.delivered(first)).delivery == "delivered"
         channel = channel_id(1)
         s.bot.slack.people.say("U0LUIS", channel, "The export is broken again, please help?")
         second = await s.fire("markets")
-        assert (await s.delivered(second)).state == "delivered"
+        assert (await s.delivered(second)).delivery == "delivered"
         document = await s.document(second)
         posts = [m for m in s.bot.slack.visible(channel_id(6)) if m.user == BOT_USER]
 
@@ -162,10 +163,10 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
         document = await s.document(occurrence)
         notices = [each for each in s.told() if "scheduled report markets" in each]
         first = await s.bot.store.run(run_id("markets", occurrence.at))
-        month = await s.schedules.occurrences.cost("markets", occurrence.at)
+        month = await s.schedules.store.cost("markets", occurrence.at)
         dms = [m for m in s.bot.slack.visible(s.bot.slack.people.dm(ASKER)) if m.user == BOT_USER]
 
-    assert (occurrence.state, occurrence.why, delivery.state) == ("ran", "", "delivered")
+    assert (occurrence.state, occurrence.why, delivery.delivery) == ("ran", "", "delivered")
     assert occurrence.tries >= 2
     assert occurrence.run == f"{first.id}-{occurrence.tries + 1}"
     assert (first.status, first.error) == ("failed", {"code": "passing", "message": AWAY})
@@ -180,9 +181,9 @@ async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_pat
         tmp_path, {"markets": sweep(budget_usd=0.5)}, offline, faults=always("http_500")
     ) as s:
         s.schedules.runner.backoff = LATER
-        schedules, occurrences = s.schedules.store, s.schedules.occurrences
+        schedules = s.schedules.store
         await schedules.pause("markets", "the test")
-        occurrence = await occurrences.ask_now("markets", datetime.now(UTC))
+        occurrence = await schedules.ask_now("markets", datetime.now(UTC))
         dear = sa.update(schedule_runs).where(schedule_runs.c.at == occurrence.at)
         await s.bot.store.database.write(dear.values(tries=1, cost_usd=0.4))
         await schedules.resume("markets", datetime.now(UTC))
@@ -228,10 +229,10 @@ async def test_a_digest_is_sent_to_its_owner_alone_and_the_next_one_says_only_wh
         s = Scheduled(bot)
         await s.set("inbox", triage(quiet=True))
         first = await s.fire("inbox")
-        assert (await s.delivered(first)).state == "delivered"
+        assert (await s.delivered(first)).delivery == "delivered"
         before, document = s.told(), await s.document(first)
         second = await s.fire("inbox")
-        assert (await s.delivered(second)).state == "quiet"
+        assert (await s.delivered(second)).delivery == "quiet"
         assert (await s.document(second))["verdicts"] == []
         assert s.told() == before
         gets = [made for made in google.requests if made.method == "gmail.users.threads.get"]

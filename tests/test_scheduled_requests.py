@@ -134,7 +134,7 @@ async def test_a_reminder_to_oneself_needs_no_card_and_comes_once_without_a_mode
         calls = len(bot.model.recorded)
         s = Scheduled(bot)
         delivery = await s.delivered(await s.fire("call-ana"))
-        assert delivery.state == "delivered"
+        assert delivery.delivery == "delivered"
         assert reminders(bot.slack, dm) == [f"Reminder: {ANA}"]
         assert len(bot.model.recorded) == calls
         now = await s.schedules.store.get("call-ana")
@@ -158,7 +158,7 @@ async def test_a_reminder_is_posted_at_its_time_and_is_done_then(tmp_path: Path)
         assert kept.id == "call-ana"
         await s.schedules.scheduler.reconcile()
         await s.schedules.worker.look()
-        assert len(await s.schedules.occurrences.of("call-ana")) == 1
+        assert len(await s.schedules.store.occurrences("call-ana")) == 1
         again = reminder(at=TOMORROW)
         await s.schedules.store.create("call-ana", again, "chat", datetime.now(UTC))
         assert [row.spec for row in await s.schedules.store.all()] == [again], "its name is free"
@@ -185,13 +185,13 @@ async def test_a_reminder_that_was_missed_comes_late_or_not_at_all_and_says_so(
         await s.schedules.scheduler.reconcile()
         await is_done(s, "late")
         await is_done(s, "lost")
-        (lost,) = await s.schedules.occurrences.of("lost")
+        (lost,) = await s.schedules.store.occurrences("lost")
         assert (lost.state, "missed_hours" in lost.why) == ("skipped", True)
         await until(lambda: len(reminders(s.bot.slack, dm)) == 2)
-        ran = [o for o in await s.schedules.occurrences.of("daily") if o.state == "ran"]
+        ran = [o for o in await s.schedules.store.occurrences("daily") if o.state == "ran"]
         assert len(ran) == 1
         (late,) = [each for each in reminders(s.bot.slack, dm) if "late" in each]
-        (occurrence,) = await s.schedules.occurrences.of("late")
+        (occurrence,) = await s.schedules.store.occurrences("late")
         assert f"It was due on {moment(occurrence.at)} (UTC)." in late
 
 
@@ -308,7 +308,7 @@ async def test_a_scheduled_question_keeps_the_rights_and_limits_of_its_owner(
         his = await s.fire("his")
         assert (await s.document(his))["coverage"]["complete"] == 1
         delivery = await s.tried(his)
-        assert (delivery.state, delivery.tries) == ("waiting", 1)
+        assert (delivery.delivery, delivery.delivery_tries) == ("waiting", 1)
         assert "Not everyone in #support-1 may read what it rests on" in delivery.why
         assert [m for m in said(slack, HERE) if "open" in m.text] == []
 

@@ -77,7 +77,7 @@ async def test_what_is_killed_while_it_is_posted_is_posted_once(
 def shown(bots: Fleet, name: str) -> bool:
     """Whether the delivery of its one occurrence is stored."""
     with closing(sqlite3.connect(bots.folder / "data" / "assistant.sqlite")) as connection:
-        query = "SELECT state FROM deliveries WHERE schedule = ?"
+        query = "SELECT delivery FROM schedule_runs WHERE schedule = ?"
         return connection.execute(query, (name,)).fetchall() == [("delivered",)]
 
 
@@ -115,7 +115,7 @@ def state(url: str | None, name: str) -> str:
 
 def delivered(url: str | None, name: str) -> int:
     assert url
-    query = f"FROM assistant.deliveries WHERE schedule = '{name}' AND state = 'delivered'"
+    query = f"FROM assistant.schedule_runs WHERE schedule = '{name}' AND delivery = 'delivered'"
     return int(execute(f"SELECT count(*) {query}", url)[0][0])
 
 

@@ -14,7 +14,7 @@ from card_kit import people
 from pg_kit import place
 from standins.slack import LocalSlack
 
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.store import ScheduleStore
 from bot.storage.database import Database, only_process
 from config.settings import load_settings
 
@@ -68,13 +68,13 @@ def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> No
     at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
 
     async def work(database: Database) -> None:
-        occurrences = Occurrences(database)
+        occurrences = ScheduleStore(database)
         occurrence = await occurrences.ask_now("markets", at)
         await occurrences.record_run(occurrence.work, cost=0.42, oldest=at, latest=at)
         later = datetime.now(UTC)
-        delivery = await occurrences.delivery("markets", occurrence.at)
-        assert delivery
-        await occurrences.record_undelivered(delivery.work, "#support-1 is archived.", later)
+        ran = await occurrences.occurrence("markets", occurrence.at)
+        assert ran
+        await occurrences.record_undelivered(ran.work, "#support-1 is archived.", later)
 
     on_state(work)
     shown = shell("schedules").out.splitlines()[1:]
@@ -96,7 +96,7 @@ def test_one_that_is_asked_for_now_waits_for_the_process_that_serves(shell: Shel
     done = shell("schedules", "run", "markets")
     assert done.code == 0
     assert "Nothing serves at present: it is done as soon as" in done.out
-    (occurrence,) = on_state(lambda database: Occurrences(database).of("markets"))
+    (occurrence,) = on_state(lambda database: ScheduleStore(database).occurrences("markets"))
     assert occurrence.state == "due"
     with only_process(load_settings().data_dir):
         assert (

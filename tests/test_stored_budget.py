@@ -18,9 +18,9 @@ from pg_kit import Kept, in_file, place, postgres
 from timing import patient
 
 from bot.runs.store import Store
+from bot.runs.worker import adopt
 from bot.storage.budget import StoredBudget, settle_dead_calls
 from bot.storage.database import Database
-from bot.storage.requests import RequestQueue
 from bot.storage.tables import budgets, reservations
 from subagents.budget import Amount, Caps
 from subagents.errors import BudgetExceeded
@@ -132,12 +132,12 @@ async def test_what_was_held_is_free_and_what_was_sent_is_paid_after_a_crash(pla
         await dead.settle("done", all_of(4))
         if place.shared:
             await alive.reserve("other", all_of(10))
-        await RequestQueue(database).adopt("p0", "p1")
+        await adopt(database, "p1", "p0")
 
         spent, reserved = await books(database)
         assert spent == all_of(24)
         assert reserved == (all_of(10) if place.shared else Amount())
-        await RequestQueue(database).adopt("p0", "p1")
+        await adopt(database, "p1", "p0")
         assert await books(database) == (spent, reserved)
 
 
@@ -152,7 +152,7 @@ async def test_a_call_of_a_dead_process_is_paid_when_another_one_makes_it_again_
         await heir.reserve("call", all_of(15))
         assert await books(database) == (all_of(20), all_of(45))
         await heir.settle("call", all_of(5))
-        await RequestQueue(database).adopt("p0", "p1")
+        await adopt(database, "p1", "p0")
 
         assert await books(database) == (all_of(25), Amount())
 

@@ -25,7 +25,7 @@ from serve_kit import ASKER, Served, serving
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.privacy.forget import Forget
+from bot.privacy import Forget
 from bot.storage.deletions import ForgetTarget
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
 from config.settings import Settings

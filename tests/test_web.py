@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from timing import WAIT_S
 
+from bot.background import in_background
 from bot.metrics import Metrics
 from bot.serving.observability import Health, LoopLag
 from bot.serving.web import EVENTS_PATH, MOST_BYTES, serve_app, web_app
@@ -86,7 +87,7 @@ async def test_a_check_that_fails_or_hangs_counts_as_a_fault_of_its_part(
 async def test_a_blocked_loop_is_told_of_for_a_while() -> None:
     told: list[float] = []
     lag = LoopLag(told.append, bad_s=0.2)
-    async with lag.sampled():
+    async with in_background([lag.sample()]):
         await asyncio.sleep(0.01)
         assert lag.check() is None
         time.sleep(0.8)  # noqa: ASYNC251

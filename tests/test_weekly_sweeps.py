@@ -35,7 +35,7 @@ async def weekly(s: Scheduled, as_of: str) -> Json:
     """The report of a week, delivered."""
     occurrence = await s.fire("support", datetime.fromisoformat(as_of).replace(tzinfo=UTC))
     assert occurrence.state == "ran", occurrence
-    assert (await s.delivered(occurrence)).state == "delivered"
+    assert (await s.delivered(occurrence)).delivery == "delivered"
     return await s.document(occurrence)
 
 

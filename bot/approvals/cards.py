@@ -286,12 +286,6 @@ MOST_MESSAGES = 20
 """Messages for the texts of one card; an action that needs more cannot be approved."""
 WHY = ("audience", "consequence", "draft", "flood")
 """Rules of the gate with an explanation for people."""
-DONE_BY = {
-    "approved": "card.approved_by",
-    "done": "card.approved_by",
-    "failed": "card.approved_by",
-    "denied": "card.denied_by",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,9 +544,10 @@ def _state(row: StoredAction, address: str) -> Iterator[str | Element]:
     if row.state == "failed":
         yield f"{phrase('card.not_done')} "
     yield from split_links(show_invisible(row.said), address)
-    if row.state in DONE_BY:
+    if row.state in ("approved", "done", "failed", "denied"):
         yield " " if row.said else ""
-        key = "card.chosen_by" if row.action.is_question else DONE_BY[row.state]
+        key = "card.denied_by" if row.state == "denied" else "card.approved_by"
+        key = "card.chosen_by" if row.action.is_question else key
         who: list[str | Element] = [format_decider(row.decided_by)]
         who += [", ", date(row.decided_at)] if row.decided_at else []
         yield from fill(key, who=who)

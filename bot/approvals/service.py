@@ -28,6 +28,7 @@ from bot.approvals.store import (
     BATCH,
     GRANT,
     OURS,
+    STATES,
     WAITS,
     Actions,
     Batch,
@@ -35,6 +36,7 @@ from bot.approvals.store import (
     GrantOffer,
     StoredAction,
 )
+from bot.background import repeat
 from bot.errors import StoreError
 from bot.policy.directory import Grants
 from bot.policy.policy import Admission, PolicyFault
@@ -146,7 +148,7 @@ class CardPoster:
                 yield channel, ""
 
     async def offer_grant(
-        self, run: str, request: StoredRequest, sources: Mapping[str, str], destination: str
+        self, run: str, requester: str, sources: Mapping[str, str], destination: str
     ) -> None:
         """Ask the administrators whether text of these sources may be shown in a place permanently.
 
@@ -167,7 +169,7 @@ class CardPoster:
             args=GrantOffer(
                 sources=dict(sources), destination=destination, destination_name=name
             ).model_dump(),
-            requester=request.user,
+            requester=requester,
             label=TRUSTED,
             handles={},
             intent=Intent(),
@@ -252,7 +254,10 @@ class CardPoster:
         return True
 
     async def draw(self, id: str) -> None:
-        """Update a card to its action's current state; a deleted card is ignored."""
+        """Update a card to its action's current state; a deleted card is ignored.
+
+        Best effort: a failed update is repeated later.
+        """
         row = await self.actions.get(id)
         if row and row.place.batch:
             row = await self.actions.get(row.place.batch)
@@ -266,6 +271,9 @@ class CardPoster:
                 await self.writer.update(Mark(f"action/{row.id}"), channel, ts, part)
             except (MessageGone, ChannelClosed) as error:
                 log.info("the card of %s is not there any more: %s", row.id, error)
+            except WriteFailed as error:
+                log.warning("the card of %s is not up to date: %s", row.id, error)
+                return
         await self.actions.mark_shown(row.id, row.place.model_copy(update={"drawn": row.state}))
 
     async def tidy(self, since: datetime) -> None:
@@ -329,7 +337,6 @@ OWN_DECISIONS = frozenset(
 """Tools whose calls act for their requester from then on: nobody else can approve them."""
 PERSON_S = 2.0
 """Seconds for asking Slack who clicked; Slack expires the click after three."""
-ANY_STATE = (*WAITS, "approved", "denied", "expired", "edited", "done", "failed")
 
 UNKNOWN, UNBOUND, EXPIRED = Text("click.unknown"), Text("click.unbound"), Text("click.expired")
 UNCHECKED = Text("click.unchecked")
@@ -456,7 +463,7 @@ class Approvals:
         said = row.question.options[click.option] if click.what == CHOOSE else ""
         lines = await self._lines(click, row, state)
         owner = self.durable.executor if approved else None
-        among = ("asked",) if ONCE in self.rules else ANY_STATE
+        among = ("asked",) if ONCE in self.rules else STATES
         if not await self.actions.decide(
             row, state, click.user, lines, owner=owner, said=said, among=among
         ):
@@ -485,8 +492,7 @@ class Approvals:
         self, click: Click, row: StoredAction | None, rule: str, sentence: Text | str
     ) -> After:
         log.warning("a click of %s on %s counts for nothing: %s", click.user, click.id, rule)
-        for line in await self._lines(click, row, "refused", rule):
-            await self.actions.log(line)
+        await self.actions.log(await self._lines(click, row, "refused", rule))
         return self._tell(click, row, sentence)
 
     async def _lines(
@@ -545,67 +551,56 @@ class Approvals:
         if row is None:
             return {"state": "gone"}
         if row.state == "approved":
-            await self._draw(id)  # disable its buttons
+            await self.cards.draw(id)  # disable its buttons
             with in_language(await self.cards.language_of(row)):
                 await self._carry_all_out(row)
             if row.tool == BATCH:
                 await actions.finish(id, "done", "")
-        await self._draw(id)
+        await self.cards.draw(id)
         found = await actions.get(id)
         return {"state": found.state if found else "gone"}
 
     async def _carry_all_out(self, row: StoredAction) -> None:
-        parts = await self.cards.actions.parts(row)
-        approved = [each for each in parts if each.state == "approved"]
-        for each in approved:
-            if each.action.is_question:
-                await self._answer(each)
-            elif not each.action.asks:
-                await self._carry_out(each)
-        await self._look_up([each for each in approved if each.action.asks])
+        actions, lookups = self.cards.actions, list[StoredAction]()
+        for each in await actions.parts(row):
+            if each.state != "approved":
+                continue
+            if why := await self._objection(each):
+                await actions.finish(each.id, "failed", why)
+            elif each.action.asks:
+                lookups.append(each)
+            else:
+                done = await (self._answer if each.action.is_question else self._carry_out)(each)
+                await actions.finish(each.id, *done)
+        asks = [ask for each in lookups for ask in each.action.asks]
+        again = bool(asks) and await self.delivery.again(lookups[0].run, asks)
+        for each in lookups:
+            said = phrase("action.looked_up" if again else "action.overtaken")
+            await actions.finish(each.id, "done" if again else "failed", said)
 
-    async def _carry_out(self, row: StoredAction) -> None:
-        state, said = "failed", await self._objection(row)
-        if not said:
-            try:
-                said = await retry_until(lambda: self._do(row), SLACK_GONE_S)
-                state = "done"
-            except NotDone as refusal:
-                said = str(refusal)
-            except WriteFailed as error:
-                log.warning("the action %s failed: %s", row.id, error)
-                unsettled = isinstance(error, OutcomeUnknown)
-                key = "action.unsettled" if unsettled else "action.not_taken"
-                said = phrase(key, code=error.code)
-            except StoreError:
-                raise
-            except Exception:  # top-level boundary: one action must not take down the worker
-                log.exception("the action %s failed", row.id)
-                said = phrase("action.failed")
-        await self.cards.actions.finish(row.id, state, said)
+    async def _carry_out(self, row: StoredAction) -> tuple[str, str]:
+        """Return the final state, and a sentence on it."""
+        try:
+            return "done", await retry_until(lambda: self._do(row), SLACK_GONE_S)
+        except NotDone as refusal:
+            return "failed", str(refusal)
+        except WriteFailed as error:
+            log.warning("the action %s failed: %s", row.id, error)
+            unsettled = isinstance(error, OutcomeUnknown)
+            key = "action.unsettled" if unsettled else "action.not_taken"
+            return "failed", phrase(key, code=error.code)
+        except StoreError:
+            raise
+        except Exception:  # top-level boundary: one action must not take down the worker
+            log.exception("the action %s failed", row.id)
+            return "failed", phrase("action.failed")
 
-    async def _answer(self, row: StoredAction) -> None:
-        """Answer a request again, with what its requester chose."""
-        said = await self._objection(row)
-        if not said:
-            label = row.action.label.to_json()
-            choice = Choice(question=row.question.question, option=row.said, label=label)
-            again = await self.delivery.again(row.run, choice=choice)
-            said = "" if again else phrase("action.overtaken")
-        await self.cards.actions.finish(row.id, "failed" if said else "done", said or row.said)
-
-    async def _look_up(self, rows: Sequence[StoredAction]) -> None:
-        """Answer a request again, with these external look-ups now allowed."""
-        if not rows:
-            return
-        said = {row.id: await self._objection(row) for row in rows}
-        asks = [ask for row in rows if not said[row.id] for ask in row.action.asks]
-        (first, *_) = rows
-        again = bool(asks) and await self.delivery.again(first.run, asks)
-        for row in rows:
-            done = again and not said[row.id]
-            told = said[row.id] or phrase("action.looked_up" if done else "action.overtaken")
-            await self.cards.actions.finish(row.id, "done" if done else "failed", told)
+    async def _answer(self, row: StoredAction) -> tuple[str, str]:
+        """Answer a request again, with what its requester chose; return as `_carry_out` does."""
+        label = row.action.label.to_json()
+        choice = Choice(question=row.question.question, option=row.said, label=label)
+        again = await self.delivery.again(row.run, choice=choice)
+        return ("done", row.said) if again else ("failed", phrase("action.overtaken"))
 
     async def _do(self, row: StoredAction) -> str:
         if row.tool != GRANT:
@@ -650,17 +645,6 @@ class Approvals:
         by = await self.delivery.inbox.paused_by() if RECHECK in self.rules else None
         return phrase("action.paused", by=by) if by else ""
 
-    async def _draw(self, id: str) -> None:
-        """Update the card. Best effort: a failed update is repeated later."""
-        try:
-            await self.cards.draw(id)
-        except WriteFailed as error:
-            log.warning("the card of %s is not up to date: %s", id, error)
-
-    async def adopt(self, dead: str) -> None:
-        """Claim what a dead replica had to execute; `recover` starts it."""
-        await self.actions.adopt(dead, self.durable.executor)
-
     async def recover(self) -> None:
         """Resume what an earlier process of this id, or a dead replica, had left."""
         for row in (await self._load_approved()).values():
@@ -673,14 +657,8 @@ class Approvals:
 
     async def run(self) -> None:
         """Expire undecided actions and update outdated cards until cancelled."""
-        while True:
-            try:
-                await self.tidy()
-            except (StoreError, WriteFailed) as error:
-                log.warning("the cards are not up to date: %s", error)
-            except Exception:  # top-level boundary: one pass must not stop the next
-                log.exception("the cards are not up to date")
-            await asyncio.sleep(TIDY_EVERY_S)
+        trouble = "the cards are not up to date"
+        await repeat(self.tidy, TIDY_EVERY_S, trouble, known=(StoreError, WriteFailed))
 
     async def tidy(self) -> None:
         """Run one such pass. Raises WriteFailed."""

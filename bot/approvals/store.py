@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict
 
-from bot.storage.database import Database
+from bot.storage.database import Database, in_transaction
 from bot.storage.tables import actions, decisions, proposal
 from subagents.gate import Action, Decision
 
@@ -123,11 +123,11 @@ class StoredAction:
         return GrantOffer.model_validate(self.action.args)
 
 
+@dataclass(frozen=True)
 class Actions:
     """The actions of one database. All methods raise StoreError."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    database: Database
 
     async def get(self, id: str) -> StoredAction | None:
         found = await self._rows(actions.c.id == id)
@@ -155,29 +155,25 @@ class Actions:
         young = [actions.c.made >= since] if since else []
         return await self._rows(actions.c.state.in_(states), *of, *young)
 
-    async def owners(self) -> set[str]:
-        """Return the processes that have something to execute."""
-        return {row.owner for row in await self.in_state("approved") if row.owner}
-
     async def add(self, action: Action) -> StoredAction:
         """Store an action that code proposes, once for each id; return its row."""
-        insert = self.database.insert(actions).values(proposal(action))
-        await self.database.write(insert.on_conflict_do_nothing())
+        await self.database.write(self.database.upsert(actions).values(proposal(action)))
         (stored,) = await self._rows(actions.c.id == action.id)
         return stored
 
-    async def ask(self, places: Mapping[str, CardPlace], expires: datetime) -> None:
+    @in_transaction
+    def ask(
+        self, connection: sa.Connection, places: Mapping[str, CardPlace], expires: datetime
+    ) -> None:
         """Record that the cards of these are posted: from now on a person can decide on them."""
+        for id, place in places.items():
+            told = {"state": "asked", "card": place.model_dump(mode="json"), "expires": expires}
+            _set(connection, (id,), ("proposed",), told)
 
-        def change(connection: sa.Connection) -> None:
-            for id, place in places.items():
-                told = {"state": "asked", "card": place.model_dump(mode="json"), "expires": expires}
-                _set(connection, (id,), ("proposed",), told)
-
-        await self.database.change(change)
-
-    async def decide(
+    @in_transaction
+    def decide(
         self,
+        connection: sa.Connection,
         row: StoredAction,
         state: str,
         by: str,
@@ -194,15 +190,11 @@ class Actions:
         """
         told = {"state": state, "decided_by": by, "decided_at": datetime.now(UTC), "owner": owner}
         told |= {"outcome": {"said": said}} if said else {}
-
-        def change(connection: sa.Connection) -> bool:
-            if not _set(connection, (row.id,), among, told):
-                return False
-            _set(connection, [id for id in row.stands_for if id != row.id], among, told)
-            _log(connection, decided)
-            return True
-
-        return await self.database.change(change)
+        if not _set(connection, (row.id,), among, told):
+            return False
+        _set(connection, [id for id in row.stands_for if id != row.id], among, told)
+        _log(connection, decided)
+        return True
 
     async def deny(self, row: StoredAction, by: str, where: str) -> bool:
         """Deny a waiting action; return whether it was still waiting.
@@ -213,25 +205,27 @@ class Actions:
         line = Decision(row.run, row.id, row.tool, row.digest[:16], "denied", where, now, None)
         return await self.decide(row, "denied", by, (line,), among=WAITS)
 
-    async def replace(
-        self, row: StoredAction, new: Action, by: str, decided: Sequence[Decision]
+    @in_transaction
+    def replace(
+        self,
+        connection: sa.Connection,
+        row: StoredAction,
+        new: Action,
+        by: str,
+        decided: Sequence[Decision],
     ) -> bool:
         """Replace a waiting action by an edited one; return whether it was still waiting.
 
         Nobody can decide on the new one before its card shows it: see `ask`.
         """
         told = {"state": "edited", "decided_by": by, "decided_at": datetime.now(UTC)}
+        if not _set(connection, (row.id,), ("asked",), told):
+            return False
         place = {**(row.card or {}), "drawn": ""}
         made = {**proposal(new), "instead_of": row.id, "card": place}
-
-        def change(connection: sa.Connection) -> bool:
-            if not _set(connection, (row.id,), ("asked",), told):
-                return False
-            connection.execute(self.database.insert(actions).values(made))
-            _log(connection, decided)
-            return True
-
-        return await self.database.change(change)
+        connection.execute(sa.insert(actions).values(made))
+        _log(connection, decided)
+        return True
 
     async def finish(self, id: str, state: str, said: str) -> None:
         """Store the result of an approved action: `done` or `failed`, and a sentence on it."""
@@ -246,11 +240,6 @@ class Actions:
             sa.update(actions).where(mine).values(card=place.model_dump(mode="json"))
         )
 
-    async def adopt(self, dead: str, owner: str) -> None:
-        """Claim what a dead process had to execute."""
-        theirs = sa.and_(actions.c.owner == dead, actions.c.state == "approved")
-        await self.database.write(sa.update(actions).where(theirs).values(owner=owner))
-
     async def expire(self, now: datetime, unseen_before: datetime) -> None:
         """Expire actions that nobody decided on or that were never shown."""
         late = sa.and_(actions.c.state == "asked", actions.c.expires < now)
@@ -258,9 +247,10 @@ class Actions:
         ended = sa.update(actions).where(sa.or_(late, unseen))
         await self.database.write(ended.values(state="expired", decided_at=now))
 
-    async def log(self, decision: Decision) -> None:
-        """Write one line to the gate's log."""
-        await self.database.change(lambda connection: _log(connection, [decision]))
+    @in_transaction
+    def log(self, connection: sa.Connection, decided: Sequence[Decision]) -> None:
+        """Write lines to the gate's log."""
+        _log(connection, decided)
 
     async def _rows(self, *wanted: sa.ColumnElement[bool]) -> list[StoredAction]:
         query = sa.select(actions).where(*wanted).order_by(actions.c.made, actions.c.id)

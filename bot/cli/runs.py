@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from bot.cli.output import CommandContext, name_or_default, on_database, result_text
 from bot.errors import SetupError
 from bot.memory import ResourceStore
-from bot.privacy.forget import Forget, Forgotten, at_work
+from bot.privacy import Forget, Forgotten, at_work
 from bot.reports.documents import TriageReport, parse_document
 from bot.reports.text import run_text, thread_text
 from bot.runs.store import RunNotFound, Store

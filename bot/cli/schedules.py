@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from bot.runs.durable import LOCKS
 from bot.schedules import description
 from bot.schedules.description import schedule_statuses, status_lines
 from bot.schedules.run import RunPlanner
-from bot.schedules.store import Occurrences, ScheduleError, ScheduleStore
+from bot.schedules.store import ScheduleError, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
 from bot.slack.client import clients, who_am_i
 from bot.slack.people import People
@@ -114,7 +114,7 @@ async def run_now(context: CommandContext, name: str) -> None:
     _is_to_come(row)
     if row.state != "active":
         raise ScheduleError(f"{name} cannot run: {row.why}", "Fix it first.")
-    occurrence = await Occurrences(context.database).ask_now(name, datetime.now(UTC))
+    occurrence = await ScheduleStore(context.database).ask_now(name, datetime.now(UTC))
     served = await is_served(context.database, context.settings.data_dir)
     then = "`assistant schedules` shows what comes of it." if served else NOT_SERVED
     found = {"name": name, "at": occurrence.at, "served": served}
@@ -135,7 +135,7 @@ async def run_dry(context: CommandContext, name: str) -> int:
         row = StoredSchedule.new(name, "config", spec, now)
     row = row or await schedules.known(name)
     async with _validator(settings, database) as validator:
-        planner = RunPlanner(settings, validator, Occurrences(database))
+        planner = RunPlanner(settings, validator, ScheduleStore(database))
         dry = await _dry_run(planner, row, now)
     context.show(dry.model_dump(mode="json"), *_dry_lines(dry))
     return INCOMPLETE if dry.wrong or dry.in_the_way else DONE
@@ -153,10 +153,8 @@ async def _validator(settings: Settings, database: Database) -> AsyncIterator[Sc
         )
         mail = Mailboxes(settings, Credentials(database), people.address)
         reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
-        try:
+        async with aclosing(members):
             yield ScheduleValidator(reader, directory, PolicyFile(None, settings.policy), mail)
-        finally:
-            await members.aclose()
 
 
 async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> DryRun:
@@ -172,7 +170,7 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
         to=spec.to,
     )
     try:
-        async with validator.fresh_reader() as reader:
+        async with aclosing(validator.reader.fresh()) as reader:
             occurrence = Occurrence(row.id, now, "due")
             plan = await planner.plan(row, occurrence, reader, spec.budget_usd)
             place = await validator.place(spec, reader)

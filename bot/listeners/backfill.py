@@ -15,7 +15,7 @@ import aiohttp
 from bot.errors import StoreError
 from bot.listeners.events import mentions
 from bot.listeners.intake import Cursors, Intake
-from bot.privacy.forget import note_changes
+from bot.privacy import note_changes
 from config.sections import SlackSettings
 from scopes.slack_client import ABSENT, Absent, SlackClient, SlackRefused
 from scopes.slack_items import ts_of

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from slack_sdk.web.async_client import AsyncWebClient
-
 from bot.errors import SetupError, StoreError
 from bot.mailbox.oauth import Connecting, MailAccess
 from bot.policy.policy import (
@@ -354,29 +352,27 @@ def _section(markup: str) -> Block:
     return {"type": "section", "text": {"type": "mrkdwn", "text": markup[:3000]}}
 
 
+@dataclass(frozen=True)
 class Home:
     """Collects the contents of a user's Home, publishes it, and handles its buttons."""
 
-    def __init__(
-        self,
-        admission: Admission,
-        reach: Callable[[str], Awaitable[Mapping[str, str]]],
-        connecting: Connecting,
-        preferences: Preferences,
-    ) -> None:
-        """`reach` returns what requests of a user may use: see `readable_handles`."""
-        self._admission, self._reach = admission, reach
-        self._connecting, self._preferences = connecting, preferences
-        connecting.publish = self.show
+    admission: Admission
+    reach: Callable[[str], Awaitable[Mapping[str, str]]]
+    """Returns what requests of a user may use: see `readable_handles`."""
+    connecting: Connecting
+    preferences: Preferences
+
+    def __post_init__(self) -> None:
+        self.connecting.publish = self.show
 
     async def show(self, user: str, team: str) -> None:
         """Publish Home for a user who opened it. Raises StoreError."""
-        with in_language(await self._admission.people.language(user)):
-            await publish(self._connecting.web, user, view(await self.facts(user, team)))
+        with in_language(await self.admission.people.language(user)):
+            await self._publish(user, await self.facts(user, team))
 
     async def press(self, action: str, user: str, team: str, value: str = "") -> None:
         """Handle a button or field of Home if this user may use it, and publish the result."""
-        inbox, connecting = self._admission.inbox, self._connecting
+        inbox, connecting = self.admission.inbox, self.connecting
         change_mail: dict[str, Callable[[], Awaitable[MailAccess]]] = {
             CONNECT: lambda: connecting.begin(user, team),
             CODE: lambda: connecting.confirm(user, value),
@@ -387,26 +383,30 @@ class Home:
         if action not in (PAUSE, RESUME, DELETE, *change_mail):
             return
         if action == DELETE and value.isdecimal():
-            await self._preferences.delete(user, int(value))
+            await self.preferences.delete(user, int(value))
         facts = await self.facts(user, team)
         if action in change_mail and facts.mail:
             facts = replace(facts, mail=await change_mail[action]())
         elif action in (PAUSE, RESUME) and facts.admin:
             await (inbox.pause(f"<@{user}>") if action == PAUSE else inbox.resume())
             facts = replace(facts, paused=await inbox.paused_by())
-        await publish(connecting.web, user, view(facts))
+        await self._publish(user, facts)
+
+    async def _publish(self, user: str, facts: HomeFacts) -> None:
+        shown = self.connecting.web.views_publish(user_id=user, view=view(facts))
+        await attempt("App Home", shown)
 
     async def facts(self, user: str, team: str) -> HomeFacts:
-        inbox, paused = self._admission.inbox, await self._admission.inbox.paused_by()
-        connecting, database = self._connecting, self._admission.inbox.database
+        inbox, paused = self.admission.inbox, await self.admission.inbox.paused_by()
+        connecting, database = self.connecting, self.admission.inbox.database
         try:
-            policy = await self._admission.file.read()
+            policy = await self.admission.file.read()
         except PolicyFault as fault:
             return HomeFacts(fault.reason, paused=paused)
         refusal, where, offered = offers(policy, await self._admission_facts(policy, user, team))
         mail = await connecting.access(user) if "email" in permitted(offered) else None
         own = {OPEN_MAIL: ""} if mail and mail.state != "off" else {}
-        handles = {} if refusal else {OPEN_CHANNELS: "", **own, **await self._reach(user)}
+        handles = {} if refusal else {OPEN_CHANNELS: "", **own, **await self.reach(user)}
         return HomeFacts(
             refusal=refusal,
             places=where,
@@ -418,16 +418,16 @@ class Home:
             paused=paused,
             admin=user in policy.admins,
             mail=mail,
-            preferences=tuple(await self._preferences.listed(user)),
-            instructions=await self._preferences.instructed(user),
+            preferences=tuple(await self.preferences.listed(user)),
+            instructions=await self.preferences.instructed(user),
             schedules=await _schedules(database, user),
         )
 
     async def _admission_facts(self, policy: Policy, user: str, team: str) -> AdmissionFacts:
         """Return the policy's view of the user without a particular place or budgets."""
-        asked = await self._admission.gather_facts(policy, user, team, "", DIRECT)
+        asked = await self.admission.gather_facts(policy, user, team, "", DIRECT)
         needed = needed_groups(policy, _somewhere(asked))
-        more = {g: await self._admission.people.group(g) for g in needed}
+        more = {g: await self.admission.people.group(g) for g in needed}
         return replace(asked, groups={**asked.groups, **more}, user_usd=0.0, all_usd=0.0)
 
 
@@ -483,9 +483,3 @@ async def last_runs(inbox: RequestQueue, user: str, url: str) -> tuple[LastRun, 
             link = permalink(url, request.channel, request.reply.ts[0], request.thread_ts)
         runs.append(LastRun(run.question, run.status, run.started, run.cost_usd, link))
     return tuple(runs)
-
-
-async def publish(web: AsyncWebClient, user: str, shown: Block) -> bool:
-    """Publish a Home; return whether it is shown. A newer one (`hash_conflict`) counts."""
-    code = await attempt("App Home", web.views_publish(user_id=user, view=shown))
-    return code in ("", "hash_conflict")

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
@@ -24,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.approvals.cards import CardClicked, FormSubmitted
+from bot.background import repeat
 from bot.errors import StoreError
 from bot.listeners.events import (
     ButtonClicked,
@@ -62,6 +64,7 @@ Place = tuple[str, str]
 """Team and channel."""
 
 
+@dataclass
 class Cursors:
     """Tracks each channel's newest message, and stores it when no earlier message can be lost.
 
@@ -71,13 +74,12 @@ class Cursors:
     discovery that it is stale.
     """
 
-    def __init__(self, inbox: RequestQueue, now: Callable[[], float] = time.time) -> None:
-        self.inbox = inbox
-        self.is_held = False
-        """Whether something may have been missed that was not looked for yet."""
-        self._now = now
-        self._newest: dict[Place, str] = {}
-        self._unstored: set[tuple[Place, str]] = set()
+    inbox: RequestQueue
+    now: Callable[[], float] = time.time
+    is_held: bool = False
+    """Whether something may have been missed that was not looked for yet."""
+    _newest: dict[Place, str] = field(default_factory=dict)
+    _unstored: set[tuple[Place, str]] = field(default_factory=set)
 
     @contextmanager
     def checkpoint(self, team: str, channel: str, ts: str) -> Iterator[None]:
@@ -86,7 +88,7 @@ class Cursors:
         self._unstored.add(mark)
         yield
         self._unstored.discard(mark)
-        if float(ts) <= self._now() + AHEAD_S:
+        if float(ts) <= self.now() + AHEAD_S:
             self._newest[team, channel] = max(ts, self._newest.get((team, channel), ""))
 
     async def flush(self) -> None:
@@ -101,19 +103,12 @@ class Cursors:
     async def run(self) -> None:
         """Store cursors regularly until cancelled, then once more."""
         try:
-            while True:
-                await asyncio.sleep(FLUSH_S)
-                await self._try_flush()
+            await repeat(self.flush, FLUSH_S, "the cursors are kept in memory for now")
         finally:
-            await self._try_flush()
-
-    async def _try_flush(self) -> None:
-        try:
-            await self.flush()
-        except StoreError as error:
-            log.warning("the cursors are kept in memory for now: %s", error)
-        except Exception:  # top-level boundary: they are stored later
-            log.exception("the cursors could not be stored")
+            try:
+                await self.flush()
+            except StoreError as error:
+                log.warning("the cursors are not stored: %s", error)
 
 
 STORE_S = 10.0

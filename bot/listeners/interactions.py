@@ -3,30 +3,231 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import hashlib
+import logging
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.approvals.service import Approvals
-from bot.listeners.digest import DigestActing
 from bot.listeners.events import ButtonClicked, DigestAction, FeedbackGiven, HomeOpened
 from bot.listeners.home import Home
+from bot.mailbox.accounts import Mailboxes, how_to_connect
+from bot.mailbox.actions import UnderWay
+from bot.mailbox.sync import MailState, is_incoming
 from bot.policy.policy import Admission
-from bot.reports.documents import AnswerDocument, SweepReport, TriageAnswer, parse_document
+from bot.reports.digest_actions import (
+    ALL,
+    CATEGORY,
+    CORRECT,
+    DRAFT,
+    LABEL,
+    SHOW,
+    SNOOZE,
+    DigestClick,
+    blocks_after,
+)
+from bot.reports.documents import (
+    AnswerDocument,
+    SweepReport,
+    ThreadVerdict,
+    TriageAnswer,
+    TriageReport,
+    parse_document,
+)
 from bot.reports.frame import DETAILS, feedback_form, message_view
-from bot.reports.slack import details_view
-from bot.runs.store import RunNotFound, Store
+from bot.reports.slack import details_view, opened_parts, report_parts
+from bot.runs.store import PendingRecords, RunNotFound, Store
 from bot.slack import assistant_pane
 from bot.slack.assistant_pane import attempt
 from bot.slack.blocks import Block
-from bot.storage.requests import Incoming
+from bot.slack.client import WriteFailed
+from bot.slack.messages import Mark, MessagePart
+from bot.slack.writer import MessageWriter
+from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.tables import StoredRun
 from config.sections import ReplySettings
-from config.words import in_language, phrase
+from config.words import current, in_language, phrase
+from scopes.google.errors import GoogleError
+from scopes.google.gmail import Gmail
 from scopes.label import Label
+from subagents.gate import Decision
+
+log = logging.getLogger(__name__)
 
 HOME_TAB = "home"
 LANGUAGE_S = 2.0
 """Seconds for asking Slack in which language to answer a command; it waits for three."""
+
+
+SNOOZED = timedelta(days=1)
+TOOLS = {LABEL: "apply_label", DRAFT: "create_draft"}
+"""Button -> tool name in the gate's log."""
+SAID = {("priority", "low"): "digest.noted_low", ("asked_of_me", "false"): "digest.noted_false"}
+"""Corrected field and value -> key of what is said of it."""
+
+
+class NotActed(Exception):
+    """Nothing was done; the text explains why, in a sentence for people."""
+
+
+@dataclass
+class DigestActing:
+    """Executes clicks on a digest, and reports the result beside the thread."""
+
+    inbox: RequestQueue
+    mailboxes: Mailboxes
+    writer: MessageWriter
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.inbox.database)
+
+    async def act(self, acted: DigestAction) -> None:
+        """Execute a click after its ack.
+
+        If the work of a click was cut short, the next click executes it.
+        """
+        click = acted.click
+        try:
+            stored = await self._digest(click)
+            if click.what == SHOW:
+                said = await self._open(acted, stored)
+            else:
+                said = await self._perform(click, _verdict(stored, click.thread))
+        except WriteFailed as error:
+            log.warning("%s of %s is not shown: %s", click.thread, click.run, error)
+            return
+        except (NotActed, UnderWay, GoogleError) as error:
+            await self._tell(click, str(error))
+            return
+        log.info("%s: %s of %s in %s", click.user, click.what, click.thread, click.run)
+        await self._show(acted, said, stored.request or click.run)
+
+    async def _show(self, acted: DigestAction, said: str, key: str) -> None:
+        click = acted.click
+        blocks = blocks_after(acted.blocks, click, said)
+        part = MessagePart(acted.text, tuple(map(dict, blocks)))
+        try:
+            await self.writer.update(Mark(key, click.run), click.channel, click.ts, part)
+        except WriteFailed as error:
+            log.warning("what was done for %s is not shown: %s", click.user, error)
+
+    async def _digest(self, click: DigestClick) -> StoredRun:
+        if by := await self.inbox.paused_by():
+            raise NotActed(phrase("digest.paused", by=by))
+        try:
+            stored = await self.store.run(click.run)
+        except RunNotFound:
+            raise NotActed(phrase("digest.gone")) from None
+        if stored.requester != click.user:
+            raise NotActed(phrase("digest.not_yours"))
+        return stored
+
+    async def _open(self, acted: DigestAction, stored: StoredRun) -> str:
+        """Post a folded section, or an earlier digest, into the thread of the digest, once.
+
+        Raises WriteFailed.
+        """
+        click, categories = acted.click, self.mailboxes.settings.triage.categories
+        document = _document(stored)
+        while click.thread == ALL and (last := document.unchanged_since):
+            document = _document(await self._digest(replace(click, run=last.run_id)))
+        if click.thread == ALL:
+            parts = report_parts(document, categories)
+        else:
+            parts = opened_parts(document, categories, click.button_value)
+        if not (parts and click.channel.startswith("D")):
+            raise NotActed(phrase("digest.gone"))
+        root, key = acted.thread_ts or click.ts, f"{click.ts}/{click.button_value}"
+
+        async def post() -> str:
+            for number, part in enumerate(parts, 1):
+                mark = Mark(f"{key}#{number}", click.run)
+                await self.writer.post(mark, click.channel, root, part, look_first=True)
+            return ""
+
+        return await MailState(self.store.database).acts.once(click.user, key, click.thread, post)
+
+    async def _perform(self, click: DigestClick, verdict: ThreadVerdict) -> str:
+        """Execute the action; return what was done, in a sentence."""
+        state, account = MailState(self.store.database), click.user
+        if click.what == CORRECT:
+            await self._correct(state, click, verdict)
+            key = SAID.get((click.field, click.value), "digest.noted")
+            return phrase(key, category=click.value)
+        if click.what == SNOOZE:
+            until = datetime.now(UTC) + SNOOZED
+            await state.snooze(account, click.thread, until)
+            return phrase("digest.snoozed", until=current().minute(until.isoformat()))
+        key = f"{click.run}/{click.thread}/{click.what}"
+        await self._log(click, key)
+        return await state.acts.once(
+            account, key, click.thread, lambda: self._in_gmail(click, verdict, key)
+        )
+
+    async def _correct(self, state: MailState, click: DigestClick, verdict: ThreadVerdict) -> None:
+        if click.field == CATEGORY and click.value not in self.mailboxes.settings.triage.categories:
+            raise NotActed(phrase("digest.no_category", category=click.value))
+        sender = verdict.writer or verdict.sender
+        try:
+            await state.corrections.add(click.user, click.thread, sender, click.field, click.value)
+        except ValueError:
+            raise NotActed(phrase("digest.too_old")) from None
+
+    async def _log(self, click: DigestClick, key: str) -> None:
+        """Write a line to the gate's log: a person clicked."""
+        digest, now = hashlib.sha256(key.encode()).hexdigest(), datetime.now(UTC)
+        tool = TOOLS[click.what]
+        row = Decision(click.run, "click", tool, digest, "approved", "button", now, click.user)
+        await self.store.record(PendingRecords(decisions=[row]))
+
+    async def _in_gmail(self, click: DigestClick, verdict: ThreadVerdict, key: str) -> str:
+        gmail = await self.mailboxes.open(click.user)
+        if gmail is None:
+            how = how_to_connect(self.mailboxes.settings)
+            raise NotActed(phrase("mail.not_connected", how=how))
+        async with aclosing(gmail):
+            return await _write(gmail, click, verdict, key)
+
+    async def _tell(self, click: DigestClick, why: str) -> None:
+        """Tell only the person who clicked."""
+        try:
+            await self.writer.whisper(click.channel, click.user, why)
+        except WriteFailed as error:
+            log.warning("%s is not told that nothing was done: %s", click.user, error)
+
+
+async def _write(gmail: Gmail, click: DigestClick, verdict: ThreadVerdict, key: str) -> str:
+    """Write to the mailbox what the digest proposed; return what was done, in a sentence."""
+    if click.what == LABEL:
+        await gmail.relabel(click.thread, [verdict.category], [])
+        return phrase("digest.labelled", category=verdict.category)
+    if click.what == DRAFT and verdict.draft_reply:
+        thread = await gmail.thread(click.thread)
+        told = datetime.fromisoformat(verdict.at) if verdict.at else None
+        if any(m.at and told and m.at > told and is_incoming(m) for m in thread.messages):
+            raise NotActed(
+                phrase("digest.newer")
+            )  # the draft would answer the last writer, not the one who asked
+        await gmail.draft(thread, verdict.draft_reply, key)
+        return phrase("digest.drafted")
+    raise NotActed(phrase("digest.no_action"))
+
+
+def _verdict(stored: StoredRun, thread: str) -> ThreadVerdict:
+    found = next((v for v in _document(stored).verdicts if v.thread_id == thread), None)
+    if found is None:
+        raise NotActed(phrase("digest.gone"))
+    return found
+
+
+def _document(stored: StoredRun) -> TriageReport:
+    document = parse_document(stored.result) if stored.result else None
+    if not isinstance(document, TriageReport):
+        raise NotActed(phrase("digest.gone"))
+    return document
 
 
 @dataclass

@@ -25,6 +25,7 @@ from slack_sdk.proxy_env_variable_loader import load_http_proxy_from_env
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
+from bot.background import in_background
 from bot.errors import SetupError
 from config.sections import SlackSettings
 from scopes.pages.hosts import is_here
@@ -173,19 +174,11 @@ class Sockets:
     async def run(self) -> None:
         """Keep the connections open until `close` or cancellation. Raises SocketRefused."""
         async with aiohttp.ClientSession() as session:
-            slots = [
-                asyncio.create_task(self._keep(session, number * self._stagger_s))
-                for number in range(self.settings.sockets)
-            ]
-            closing = asyncio.create_task(self._closing.wait())
+            delays = (number * self._stagger_s for number in range(self.settings.sockets))
             try:
-                done, _ = await asyncio.wait({*slots, closing}, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+                async with in_background(self._keep(session, delay) for delay in delays):
+                    await self._closing.wait()
             finally:
-                for task in (*slots, closing):
-                    task.cancel()
-                await asyncio.gather(*slots, closing, return_exceptions=True)
                 await asyncio.gather(*(each.close() for each in self._open))
                 self._open.clear()
 

@@ -21,7 +21,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.mailbox.accounts import Credentials, GoogleOauth, disconnect, oauth_of
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
-from bot.storage.database import Database
+from bot.storage.database import Database, in_transaction
 from bot.storage.tables import oauth_states
 from config.settings import Settings
 from config.words import phrase
@@ -74,12 +74,15 @@ class OauthStates:
 
     def __init__(self, database: Database, prefix: str = "") -> None:
         """Create it; `prefix` begins each state, and tells several workspaces apart."""
-        self._database, self._prefix = database, prefix
+        self.database, self._prefix = database, prefix
 
-    async def begin(self, account: str, team: str) -> str:
+    @in_transaction
+    def begin(self, connection: sa.Connection, account: str, team: str) -> str:
         """Return a new state for the person who clicked, replacing an earlier one."""
         state, now = self._prefix + secrets.token_urlsafe(32), datetime.now(UTC)
         body = _Body(team=team, verifier=secrets.token_urlsafe(48))
+        over = sa.or_(_c.account == account, _c.expires < now)
+        connection.execute(sa.delete(oauth_states).where(over))
         insert = sa.insert(oauth_states).values(
             state=_digest(state),
             account=account,
@@ -88,18 +91,12 @@ class OauthStates:
             expires=now + LIFETIME,
             body=body.model_dump_json(),
         )
-
-        def work(connection: sa.Connection) -> None:
-            over = sa.or_(_c.account == account, _c.expires < now)
-            connection.execute(sa.delete(oauth_states).where(over))
-            connection.execute(insert)
-
-        await self._database.change(work)
+        connection.execute(insert)
         return state
 
     async def find(self, state: str) -> ConnectAttempt | None:
         """Return whose state this is, while it may still be used; else None. Changes nothing."""
-        rows = await self._database.read(_live(_c.state == _digest(state)))
+        rows = await self.database.read(_live(_c.state == _digest(state)))
         return _attempt(rows[0]) if rows and rows[0].phase in ("asked", "begun") else None
 
     async def claim(self, state: str, browser: str) -> ConnectAttempt | None:
@@ -110,25 +107,27 @@ class OauthStates:
         """End the first half, once, in the browser that it was begun in; None for anything else."""
         return await self._advance(state, browser, ("begun",), "spent")
 
-    async def _advance(
-        self, state: str, browser: str, before: tuple[str, ...], after: str
+    @in_transaction
+    def _advance(
+        self,
+        connection: sa.Connection,
+        state: str,
+        browser: str,
+        before: tuple[str, ...],
+        after: str,
     ) -> ConnectAttempt | None:
         """Move a state to another phase, in its browser alone; return whose it is."""
-
-        def work(connection: sa.Connection) -> ConnectAttempt | None:
-            query = _live(_c.state == _digest(state)).with_for_update()
-            row = connection.execute(query).first()
-            if row is None or row.phase not in before:
-                return None
-            body = _Body.model_validate_json(row.body)
-            body.browser = body.browser or _digest(browser)
-            if not _same(body.browser, _digest(browser)):
-                return None
-            mine = sa.update(oauth_states).where(_c.state == row.state)
-            connection.execute(mine.values(phase=after, body=body.model_dump_json()))
-            return _attempt(row)
-
-        return await self._database.change(work)
+        query = _live(_c.state == _digest(state)).with_for_update()
+        row = connection.execute(query).first()
+        if row is None or row.phase not in before:
+            return None
+        body = _Body.model_validate_json(row.body)
+        body.browser = body.browser or _digest(browser)
+        if not _same(body.browser, _digest(browser)):
+            return None
+        mine = sa.update(oauth_states).where(_c.state == row.state)
+        connection.execute(mine.values(phase=after, body=body.model_dump_json()))
+        return _attempt(row)
 
     async def grant(self, state: str, asking: ConnectAttempt, tokens: MailboxTokens) -> str:
         """Store what Google gave until the person enters the code that is returned.
@@ -144,35 +143,34 @@ class OauthStates:
             expires=datetime.now(UTC) + LIFETIME,
             body=_Body(code=code, tokens=tokens).model_dump_json(),
         )
-        return code if await self._database.write(update) else ""
+        return code if await self.database.write(update) else ""
 
     async def waiting_mailbox(self, account: str) -> str:
         """Return the mailbox that waits for this person's code; empty = none does."""
-        rows = await self._database.read(_select_granted(account))
+        rows = await self.database.read(_select_granted(account))
         tokens = _Body.model_validate_json(rows[0].body).tokens if rows else None
         return tokens.address if tokens else ""
 
-    async def confirm(self, account: str, typed: str) -> MailboxTokens | WrongCode:
+    @in_transaction
+    def confirm(
+        self, connection: sa.Connection, account: str, typed: str
+    ) -> MailboxTokens | WrongCode:
         """Return what Google gave, once, to the person who enters the code."""
-
-        def work(connection: sa.Connection) -> MailboxTokens | WrongCode:
-            row = connection.execute(_select_granted(account).with_for_update()).first()
-            if row is None:
-                return WrongCode(0)
-            body, mine = _Body.model_validate_json(row.body), _c.state == row.state
-            is_right = _same(body.code, re.sub(r"\D", "", typed))
-            left = MOST_TRIES - row.tries - 1
-            if is_right or left <= 0:
-                connection.execute(sa.delete(oauth_states).where(mine))
-            else:
-                connection.execute(sa.update(oauth_states).where(mine).values(tries=row.tries + 1))
-            return body.tokens if is_right and body.tokens else WrongCode(left)
-
-        return await self._database.change(work)
+        row = connection.execute(_select_granted(account).with_for_update()).first()
+        if row is None:
+            return WrongCode(0)
+        body, mine = _Body.model_validate_json(row.body), _c.state == row.state
+        is_right = _same(body.code, re.sub(r"\D", "", typed))
+        left = MOST_TRIES - row.tries - 1
+        if is_right or left <= 0:
+            connection.execute(sa.delete(oauth_states).where(mine))
+        else:
+            connection.execute(sa.update(oauth_states).where(mine).values(tries=row.tries + 1))
+        return body.tokens if is_right and body.tokens else WrongCode(left)
 
     async def drop(self, account: str) -> None:
         """Delete what this person has begun."""
-        await self._database.write(sa.delete(oauth_states).where(_c.account == account))
+        await self.database.write(sa.delete(oauth_states).where(_c.account == account))
 
 
 def _live(which: sa.ColumnElement[bool]) -> sa.Select[Any]:

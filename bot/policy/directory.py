@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
@@ -122,27 +122,23 @@ class Audience:
         return phrase(f"why.{'not_all' if many else 'not_who'}_{right}", place=self.name)
 
 
+@dataclass(eq=False)
 class SlackDirectory:
     """Answers from Slack's data; see `subagents.directory.Directory`. Its methods raise nothing."""
 
-    def __init__(
-        self,
-        members: Members,
-        people: People,
-        granted: Granted,
-        bot_user: str,
-        team: str,
-        clock: Clock = time.monotonic,
-    ) -> None:
-        self.members = members
-        self.people = people
-        self.granted = granted
-        self.bot_user = bot_user
-        self.team = team
-        self.things: Mapping[str, Readers] = {}
-        """Handle -> who may read it according to the settings: databases, sheets, folders."""
-        self.anybodys: Collection[str] = ()
-        """Handles of those that guests and people of other companies may read, too."""
+    members: Members
+    people: People
+    granted: Granted
+    bot_user: str
+    team: str
+    clock: InitVar[Clock] = time.monotonic
+    things: Mapping[str, Readers] = field(default_factory=dict)
+    """Handle -> who may read it according to the settings: databases, sheets, folders."""
+    anybodys: Collection[str] = ()
+    """Handles of those that guests and people of other companies may read, too."""
+    _everyone: Kept = field(init=False)
+
+    def __post_init__(self, clock: Clock) -> None:
         self._everyone = Kept(CHECKED_S, clock)
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:

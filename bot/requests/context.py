@@ -83,7 +83,7 @@ class ContextReader:
     url: str
 
     async def read(self, request: StoredRequest, live: ActiveRun) -> RequestContext:
-        reader = _reader(live.run)
+        reader = live.run.client(SlackReader)
         in_thread = request.thread_ts != request.ts
         earlier = EarlierAnswers()
         if in_thread or request.asked_back:
@@ -101,7 +101,7 @@ class ContextReader:
         label = replace(thread.label, outside=outside).join(earlier.label)
         if attached.blocks:
             label = label.join(replace(await self._home(request, reader), outside=True))
-        preferences: Preferences = live.run.clients[Preferences]  # type: ignore[assignment]
+        preferences = live.run.client(Preferences)  # type: ignore[type-abstract]
         instructions = await preferences.instructions(request.channel)
         if instructions:  # somebody else's words, though a full member's
             label = label.join(await self._home(request, reader))
@@ -188,7 +188,7 @@ class ContextReader:
         An answer that rests on what this requester may not read is left out, wherever it was
         posted.
         """
-        found, reader = EarlierAnswers(), _reader(run)
+        found, reader = EarlierAnswers(), run.client(SlackReader)
         runs = [*await self.inbox.earlier_runs(request), *request.asked_back]
         found.answers |= dict.fromkeys(runs[:-MAX_EARLIER_ANSWERS], LEFT_OUT)
         rich = 0
@@ -233,12 +233,6 @@ async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> L
     except FAILURES as error:
         log.warning("who may read %s is not known: %s", channel, error)
         return Label(True, unless, frozenset({channel}), outside=True)
-
-
-def _reader(run: Run) -> SlackReader:
-    reader = run.clients[SlackReader]
-    assert isinstance(reader, SlackReader)
-    return reader
 
 
 def joined_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
@@ -113,7 +114,7 @@ async def _as_optional(write: Write[T]) -> T:
 
 async def read_file(run: Run, file: Resource) -> bytes:
     """Return a kept file as people get it. Raises WriteFailed."""
-    files: Resources = run.clients[Resources]  # type: ignore[assignment]
+    files = run.client(Resources)  # type: ignore[type-abstract]
     found = await files.get(file.space, file.name, file.version)
     if found is None:
         raise WriteFailed("upload", "file_is_gone")
@@ -129,7 +130,7 @@ class Asker(Protocol):
 
     async def show(self, run: str, request: StoredRequest) -> int: ...
     async def offer_grant(
-        self, run: str, request: StoredRequest, sources: Mapping[str, str], destination: str
+        self, run: str, requester: str, sources: Mapping[str, str], destination: str
     ) -> None: ...
 
 
@@ -246,7 +247,9 @@ class Delivery:
         async def show() -> int:
             if done.withheld and all(o.grantable for o in done.withheld):
                 sources = {o.source: o.name for o in done.withheld}
-                await self.approvals.offer_grant(live.run.id, request, sources, request.channel)
+                await self.approvals.offer_grant(
+                    live.run.id, request.user, sources, request.channel
+                )
             return await self.approvals.show(live.run.id, request)
 
         try:
@@ -286,10 +289,8 @@ class Delivery:
                 return False
             before, settings = request.reply, self.settings
             reply = StreamingReply(self.writer, request, settings.reply, before, run=run)
-            try:
+            async with aclosing(reply):
                 done = await reply.finish(render_answer(document, request, settings))
-            finally:
-                await reply.aclose()
             await publish_conversation(self.store.database, run)
             if before and before.withheld:  # else all of this was done before
                 await self.attach(request, live, ctx, done)

@@ -1,7 +1,7 @@
-"""Handle one request from Slack, from the decision to answer it to the finished reply.
+"""Handle requests from Slack: take them up, decide whether to answer, reply.
 
-This is the body of a workflow. After a crash it runs again from its start; finished steps return
-their stored results.
+`RequestHandler.work` is the body of a workflow. After a crash it runs again from its start;
+finished steps return their stored results.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,6 +18,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from bot.background import repeat
+from bot.errors import StoreError
 from bot.log import about
 from bot.memory import add_files
 from bot.metrics import Metrics
@@ -27,6 +30,7 @@ from bot.requests.delivery import Delivery, audience_check
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import RunNotFound, Store
+from bot.runs.worker import Worker
 from bot.slack import blocks
 from bot.slack.assistant_pane import title_of
 from bot.slack.client import WriteFailed
@@ -35,7 +39,6 @@ from bot.slack.messages import Mark
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import (
-    STOPPED,
     RequestQueue,
     StoredReply,
     StoredRequest,
@@ -53,6 +56,51 @@ from subagents.delegation import Allowed as AllowedSubagents
 log = logging.getLogger(__name__)
 
 BUDGET_LOOK_S = 1.0
+STOPS_EVERY_S = 0.5
+
+
+@dataclass
+class RequestWorker(Worker[StoredRequest]):
+    """Starts workflows for stored requests: the oldest first, one at a time in each thread."""
+
+    runs: Runs
+
+    async def load_claimed(self) -> Sequence[StoredRequest]:
+        return await self.inbox.at_work(self.durable.executor)
+
+    async def take(self, free: int) -> Sequence[StoredRequest]:
+        return await self.inbox.take(self.durable.executor, free, datetime.now(UTC))
+
+    async def give_up(self, work: StoredRequest, id: str) -> None:
+        await self.durable.begin("apology", f"apology/{id}", work.key)
+
+    def key(self, work: StoredRequest) -> str:
+        return work.key
+
+    def workflow(self, work: StoredRequest) -> tuple[str, str, str, int]:
+        return ("request", workflow_id(work), work.key, work.attempt)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether anything runs, including subagents of other replicas' requests."""
+        return bool(self.at_work or self.runs.ids)
+
+    async def mark_started(self, key: str) -> None:
+        """Record that work on a request starts here, perhaps on one of a dead replica."""
+        if key not in self.at_work:
+            self.at_work.add(key)
+            try:
+                await self.inbox.claim(key, self.durable.executor)
+            except StoreError as error:
+                log.error("%s", error)
+
+    async def watch_stops(self) -> None:
+        """Stop the runs whose users asked for it on any replica. Runs until cancelled."""
+        await repeat(self._stop, STOPS_EVERY_S, "no Stop is noticed")
+
+    async def _stop(self) -> None:
+        for run in await self.inbox.find_stopped(self.runs.ids):
+            self.runs.stop(run)
 
 
 class Admitted(BaseModel):
@@ -117,9 +165,9 @@ class RequestHandler:
 
     async def _answer(self, request: StoredRequest) -> str:
         assert request.run
-        if request.event.get(STOPPED):
-            return await self._end_stopped(request)
         resumed = await self.store.find_run(request.run) is not None
+        if request.stopped_by and not resumed:
+            return await self._end_stopped(request)
         if not resumed and not await self._admit(request, request.run):
             until = datetime.now(UTC) + timedelta(seconds=BUDGET_LOOK_S)
             await self.inbox.postpone(request.key, until, request.reply)
@@ -138,10 +186,8 @@ class RequestHandler:
             await self.inbox.finish(request.key, "ignored")  # it would not have been answered
             return "ignored"
         reply = StreamingReply(self.writer, request, self.settings.reply, request.reply)
-        try:
+        async with aclosing(reply):
             said = await reply.fail(phrase("reply.stopped_early"))
-        finally:
-            await reply.aclose()
         await self.inbox.finish(request.key, "failed", said)  # no answer to build upon
         return "stopped"
 
@@ -216,7 +262,7 @@ class RequestHandler:
             run=live.run.id,
             admits=audience_check(live.run, request.channel),
         )
-        try:
+        async with aclosing(reply):
             # a later attempt shows itself by its answer
             if not self.delivery.is_begun(live) and request.reply is None:
                 await self._open(request, live, reply, resumed)
@@ -228,8 +274,6 @@ class RequestHandler:
             done = await self.delivery.write(
                 request, live, reply, ask.answer_context(document), document
             )
-        finally:
-            await reply.aclose()
         await self.store.finish_run(
             live.run.id,
             document.status,
@@ -290,9 +334,8 @@ class RequestHandler:
         around = await live.run.once(key, RequestContext, read)
         admitted = Admitted.model_validate(live.args)
         asked = replace(around.asked, allowed=admitted.allowed)
-        reader = live.run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
-        reader.action_token = request.action_token if self.settings.slack.search else ""
+        token = request.action_token if self.settings.slack.search else ""
+        live.run.client(SlackReader).action_token = token
         context = TaskContext(
             settings=self.settings,
             model_name=self.model_name,

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 
-from bot.errors import StoreError
+from bot.background import repeat
 from bot.mailbox.accounts import Mailboxes
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
@@ -21,6 +21,7 @@ from bot.runs.durable import Child, Durable, WorkflowLost
 from bot.runs.store import WAITING, Store
 from bot.storage import tables
 from bot.storage.budget import StoredBudget
+from bot.storage.requests import RequestQueue
 from bot.tooling.provider import Toolkit
 from bot.tooling.web import bind
 from config.sections import LimitSettings
@@ -103,12 +104,7 @@ class Runs:
 
     async def follow(self) -> None:
         """Report subagents that ended in other processes to the listeners, until cancelled."""
-        while True:
-            await asyncio.sleep(FOLLOW_EVERY_S)
-            try:
-                await self._follow()
-            except StoreError as error:
-                log.error("%s", error)
+        await repeat(self._follow, FOLLOW_EVERY_S, "what ended elsewhere is not shown")
 
     async def _follow(self) -> None:
         table = tables.subagents
@@ -189,15 +185,11 @@ class Runs:
 
     async def check_stop(self, live: ActiveRun) -> None:
         """Stop a run that was asked to stop, in case this process does not know of it yet."""
-        stops = tables.stops
-        asked = sa.select(stops.c.run).where(stops.c.run == live.run.id)
-        if await self.store.database.read(asked):
+        if await RequestQueue(self.store.database).find_stopped([live.run.id]):
             live.run.stop.set()
 
     async def _close(self, live: ActiveRun) -> None:
-        reader = live.run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
-        await reader.aclose()
+        await live.run.client(SlackReader).aclose()
         if live.mail:
             await live.mail.aclose()
         await live.budget.aclose()

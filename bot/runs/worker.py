@@ -5,20 +5,53 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import sqlalchemy as sa
+
+from bot.background import repeat
 from bot.errors import StoreError
 from bot.runs.durable import Durable
+from bot.storage.budget import settle_dead_calls
+from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
+from bot.storage.tables import actions, inbox, schedules
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 """Seconds between polls: for work of other replicas, and for the ends of pauses and outages."""
 DRAIN_LOOK_S = 0.05
+CLAIMS = (
+    (inbox.c.owner, inbox.c.state == "running"),
+    (actions.c.owner, actions.c.state == "approved"),
+    (schedules.c.worker, schedules.c.at_work.is_not(None)),
+)
+"""Where the process is named that does stored work, and when there is such work."""
+
+
+async def owners(database: Database) -> set[str]:
+    """Return the processes that have claimed work and not ended it. Raises StoreError."""
+    found = (sa.select(owner).where(claimed, owner.is_not(None)) for owner, claimed in CLAIMS)
+    query = sa.select(sa.union(*found).subquery())
+    return {row[0] for row in await database.read(query)}
+
+
+async def adopt(database: Database, owner: str, dead: str) -> None:
+    """Claim the work of a process that died, and settle its calls. Raises StoreError."""
+    log.warning("replica %s is dead; its work goes on here", dead)
+
+    def change(connection: sa.Connection) -> None:
+        for column, claimed in CLAIMS:
+            theirs = sa.update(column.table).where(column == dead, claimed)
+            connection.execute(theirs.values({column: owner}))
+        settle_dead_calls(connection, dead)
+
+    await database.change(change)
+
 
 W = TypeVar("W")
 
@@ -70,16 +103,14 @@ class Worker(ABC, Generic[W]):
 
     async def run(self) -> None:
         """Start work until cancelled."""
-        while True:
-            self._woken.clear()
-            try:
-                await self.look()
-            except StoreError as error:
-                log.error("%s", error)
-                self._unsure = True
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._woken.wait()
+        await repeat(self._pass, LOOK_EVERY_S, "nothing is started", woken=self._woken)
+
+    async def _pass(self) -> None:
+        try:
+            await self.look()
+        except Exception:
+            self._unsure = True
+            raise
 
     async def look(self) -> None:
         """Start what is due now, and end what was lost. Raises StoreError."""
@@ -113,6 +144,17 @@ class Worker(ABC, Generic[W]):
         except TimeoutError:
             return False
         return True
+
+    @contextmanager
+    def counted(self, key: str) -> Iterator[None]:
+        """Count what is done inside as work of this process; if it raises, its workflow failed."""
+        self.at_work.add(key)
+        try:
+            yield
+        except BaseException:
+            self.mark_ended(key, lost=True)
+            raise
+        self.mark_ended(key)
 
     def mark_ended(self, key: str, *, lost: bool = False) -> None:
         """Record that work ended here. `lost`: its workflow failed."""

@@ -6,13 +6,12 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 
-from bot.errors import StoreError
+from bot.background import repeat
 from bot.policy.policy import PolicyFile
 from bot.schedules.description import when
 from bot.schedules.store import ScheduleStore
@@ -21,7 +20,7 @@ from bot.slack.client import TokenRefused, WriteFailed, is_away
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
-from bot.storage.database import Database
+from bot.storage.database import Database, in_transaction
 from bot.storage.schedules import AlertHold, Failure, Recovery, StoredSchedule
 from bot.storage.tables import schedule_runs, schedules
 from config.schedules import Kind
@@ -100,17 +99,8 @@ class FailureAlerts:
 
     async def run(self) -> None:
         """Send alerts, and retry those that could not be sent. Runs until cancelled."""
-        while True:
-            self._woken.clear()
-            try:
-                await self.send()
-            except StoreError as error:
-                log.error("%s", error)
-            except Exception:  # top-level boundary: one pass must not stop the next
-                log.exception("the alerts about schedules could not be sent")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.look_s):
-                    await self._woken.wait()
+        trouble = "the alerts about schedules could not be sent"
+        await repeat(self.send, self.look_s, trouble, woken=self._woken)
 
     async def send(self) -> None:
         """Send all pending alerts."""
@@ -121,7 +111,7 @@ class FailureAlerts:
             await self._send(row.id)
 
     async def _send(self, id: str) -> None:
-        failure = await self.database.change(lambda c: self._claim(c, id))
+        failure = await self._claim(id)
         stored = await ScheduleStore(self.database).get(id) if failure else None
         if failure is None or stored is None:
             return
@@ -133,6 +123,7 @@ class FailureAlerts:
         finally:
             await self.database.change(lambda c: _record_reached(c, id, failure, reached))
 
+    @in_transaction
     def _claim(self, connection: sa.Connection, id: str) -> Failure | None:
         """Claim an alert for a while, so that no other process sends it."""
         failure, now = _failure(connection, id), datetime.now(UTC)

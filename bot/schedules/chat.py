@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -208,7 +209,7 @@ class ScheduleService:
         """
         _check_times(spec, datetime.now(UTC))
         try:
-            async with self.validator.fresh_reader() as reader:
+            async with aclosing(self.validator.reader.fresh()) as reader:
                 channels = await self.validator.check(spec, "chat", reader)
         except (ScheduleInvalid, CheckUnavailable) as fault:
             raise ToolError(str(fault)) from fault

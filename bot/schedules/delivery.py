@@ -39,17 +39,16 @@ from bot.requests.delivery import (
     read_file,
 )
 from bot.runs.run import ActiveRun, Runs
-from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, record_success
+from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_success
 from bot.schedules.description import contents, moment, when
 from bot.schedules.run import note_mail
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import ScheduleValidator, find_channel
 from bot.slack import blocks
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import SCHEDULED, StoredRequest
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from config.schedules import PERSON
 from config.settings import Settings
@@ -113,7 +112,6 @@ class ReportDelivery:
     settings: Settings
     runs: Runs
     schedules: ScheduleStore
-    occurrences: Occurrences
     writer: MessageWriter
     validator: ScheduleValidator
     alerts: FailureAlerts
@@ -127,9 +125,8 @@ class ReportDelivery:
     async def work(self, work: Work) -> None:
         """Run the workflow of one try. It always stores the delivery's state."""
         stored = await self.schedules.get(work.schedule)
-        occurrence = await self.occurrences.get(work.schedule, work.at)
-        delivery = await self.occurrences.delivery(work.schedule, work.at)
-        if not (stored and occurrence and delivery) or delivery.state != "waiting":
+        occurrence = await self.schedules.occurrence(work.schedule, work.at)
+        if not (stored and occurrence) or occurrence.delivery != "waiting":
             return
         language = stored.spec.language or await self.people.language(stored.spec.owner)
         with about(run=occurrence.run), in_language(language):
@@ -166,7 +163,7 @@ class ReportDelivery:
             note_mail(MailState(database), connection, occurrence.extra)
             record_success(connection, stored.id, occurrence.at, said)
 
-        await self.occurrences.record_delivery(
+        await self.schedules.record_delivery(
             work, quiet=quiet, place=written, on_delivery=on_delivery
         )
         return "quiet" if quiet else "delivered"
@@ -208,23 +205,15 @@ class ReportDelivery:
         is_late = again > at + timedelta(hours=stored.spec.missed_hours)
         next_try = None if stored.spec.at and is_late else again  # no later one takes its place
         if error.sources:
-            await self._ask(stored, occurrence.run or "", error)
-        await self.runs.store.database.change(
-            lambda c: record_failure(c, stored.id, why, at, next_try)
-        )
-        await self.occurrences.record_undelivered(work, why, next_try)
+            try:  # once, whether it may be posted there permanently
+                await self.approvals.offer_grant(
+                    occurrence.run or "", stored.spec.owner, error.sources, error.place
+                )
+            except WriteFailed as failed:
+                log.warning("nobody is asked yet whether %s may be shown: %s", work.id, failed)
+        await self.alerts.fails(stored.id, why, at, next_try)
+        await self.schedules.record_undelivered(work, why, next_try)
         return f"not delivered: {why}"
-
-    async def _ask(self, stored: StoredSchedule, run: str, error: DeliveryFailed) -> None:
-        """Ask the administrators, once, whether it may be posted there permanently."""
-        owner, place = stored.spec.owner, error.place
-        request = StoredRequest(
-            self.validator.directory.team, place, "", "", owner, SCHEDULED, {}, run=run
-        )
-        try:
-            await self.approvals.offer_grant(run, request, error.sources, place)
-        except WriteFailed as failed:
-            log.warning("nobody is asked yet whether %s may be shown: %s", run, failed)
 
     async def _place(self, stored: StoredSchedule, live: ActiveRun) -> DeliveryPlace:
         """Return the place with its current name. Raises DeliveryFailed."""
@@ -238,10 +227,8 @@ class ReportDelivery:
             return DeliveryPlace(to, f"<@{to}>")
         if "@" in to:
             return DeliveryPlace("", to, to)
-        reader = live.run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
         try:
-            channels = await reader.channels()
+            channels = await live.run.client(SlackReader).channels()
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
             raise DeliveryFailed(phrase("delivery.away")) from error
         if found := find_channel(channels, to):
@@ -375,8 +362,8 @@ class ReportDelivery:
         table = await asyncio.to_thread(findings_csv, document)  # thousands take seconds
         files = [MailAttachment("findings.csv", "text/csv", table)]
         schedule = occurrence.schedule
-        earlier = await self.occurrences.deliveries(schedule, MOST_REPORTS, over=True)
-        points = {d.at: d.figures[OPEN] for d in earlier if d.figures and OPEN in d.figures}
+        earlier = await self.schedules.delivered(schedule, MOST_REPORTS)
+        points = {o.at: o.figures[OPEN] for o in earlier if o.figures and OPEN in o.figures}
         points[occurrence.at] = document.counts.open
         if len(points) >= FEWEST:
             words = words_of(document.language)

@@ -10,10 +10,10 @@ from typing import Any
 
 from cron_descriptor import Options, get_description
 
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import with_spelling
 from bot.storage.database import Database
-from bot.storage.schedules import Occurrence, StoredDelivery, StoredSchedule
+from bot.storage.schedules import Occurrence, StoredSchedule
 from config.schedules import PERSON, Kind, Schedule
 from config.words import ENGLISH, current, phrase
 from scopes.tool import iso, one_line
@@ -167,6 +167,11 @@ LATEST = 20
 """Occurrences that are searched for a finished one."""
 LAST_RUN = ("at", "state", "why", "run", "cost_usd", "tries", "not_before")
 """Fields of an occurrence that are shown."""
+LAST_DELIVERY = {
+    **{"at": "at", "state": "delivery", "why": "why", "tries": "delivery_tries"},
+    **{name: name for name in ("not_before", "delivered", "place", "figures")},
+}
+"""Names of what is shown of a delivery -> the fields of its occurrence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +186,14 @@ class ScheduleStatus:
     """Occurrences that are due for the first time."""
     last: Occurrence | None
     """The latest one that has finished, is running, or waits for another try."""
-    delivery: StoredDelivery | None
-    """The latest one, delivered or not."""
+    delivery: Occurrence | None
+    """The latest one that ran, delivered or not."""
     month_usd: float
 
     def to_json(self) -> dict[str, Any]:
         spec, last, way = self.stored.spec, self.last, self.delivery
-        trouble = self.stored.trouble
+        trouble, of_run = self.stored.trouble, {"why": "", "not_before": None}
+        run = {**asdict(last), **(of_run if last.delivery else {})} if last else {}
         return {
             "name": self.stored.id,
             "origin": self.stored.origin,
@@ -196,8 +202,8 @@ class ScheduleStatus:
             **spec.model_dump(mode="json"),
             "next_run": self.next_run,
             "due": self.waiting,
-            "last_run": last and {n: getattr(last, n) for n in LAST_RUN},
-            "last_delivery": way and {n: v for n, v in asdict(way).items() if n != "schedule"},
+            "last_run": {n: run[n] for n in LAST_RUN} if last else None,
+            "last_delivery": way and {n: getattr(way, f) for n, f in LAST_DELIVERY.items()},
             "month_usd_spent": self.month_usd,
             "trouble": trouble.model_dump(mode="json") if trouble else None,
         }
@@ -224,9 +230,8 @@ async def schedule_statuses(
 async def _status(
     database: Database, row: StoredSchedule, taken_up: bool, now: datetime
 ) -> ScheduleStatus:
-    occurrences, runs = Occurrences(database), row.state == "active"
-    of = await occurrences.of(row.id, LATEST) if taken_up else []
-    ways = await occurrences.deliveries(row.id, 1) if taken_up else []
+    store, runs = ScheduleStore(database), row.state == "active"
+    of = await store.occurrences(row.id, LATEST) if taken_up else []
     return ScheduleStatus(
         row,
         taken_up,
@@ -235,8 +240,8 @@ async def _status(
         next(
             (occurrence for occurrence in of if occurrence.state != "due" or occurrence.tries), None
         ),
-        ways[0] if ways else None,
-        await occurrences.cost(row.id, _month_of(now, row)) if taken_up else 0.0,
+        next((occurrence for occurrence in of if occurrence.delivery), None),
+        await store.cost(row.id, _month_of(now, row)) if taken_up else 0.0,
     )
 
 
@@ -283,18 +288,20 @@ def status_facts(each: ScheduleStatus, now: datetime) -> Iterator[tuple[str, str
 def _ran(last: Occurrence, zone: Any) -> str:
     waits = last.state == "due"
     state, why = "failed" if waits else last.state, f": {last.why}" if last.why else ""
+    why = "" if last.delivery else why
     tried = f" after {last.tries} {'try' if last.tries == 1 else 'tries'}" if last.tries else ""
     again = f" (next try {last.not_before.astimezone(UTC):%H:%M} UTC)" if last.not_before else ""
     at = moment(last.at.astimezone(zone))
     return f"{at}, {state}{tried}{why}{again if waits else ''}"
 
 
-def _way(way: StoredDelivery, zone: Any) -> str:
+def _way(way: Occurrence, zone: Any) -> str:
     if way.delivered:
-        said = f"{moment(way.delivered.astimezone(zone))}, {way.state}"
-        return f"{said}: nothing was new" if way.state == "quiet" else said
+        said = f"{moment(way.delivered.astimezone(zone))}, {way.delivery}"
+        return f"{said}: nothing was new" if way.delivery == "quiet" else said
     again = f", next try {way.not_before.astimezone(UTC):%H:%M} UTC" if way.not_before else ""
     why = f": {way.why}" if way.why else ""
     of = moment(way.at.astimezone(zone))
-    tried = f" after {way.tries} {'try' if way.tries == 1 else 'tries'}" if way.tries else ""
-    return f"{way.state}{tried}, that of {of}{why}{again if way.state == 'waiting' else ''}"
+    tries = way.delivery_tries
+    tried = f" after {tries} {'try' if tries == 1 else 'tries'}" if tries else ""
+    return f"{way.delivery}{tried}, that of {of}{why}{again if way.delivery == 'waiting' else ''}"

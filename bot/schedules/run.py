@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import sqlalchemy as sa
@@ -31,9 +31,8 @@ from bot.reports.issues import IssueStore, compare_issues
 from bot.requests.context import TaskContext, conversation_name
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs
-from bot.runs.store import Store
 from bot.schedules.alerts import FailureAlerts
-from bot.schedules.store import DELETED, Occurrences, ScheduleStore
+from bot.schedules.store import DELETED, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
 from bot.storage.database import Database
 from bot.storage.deletions import record_reused_items
@@ -132,16 +131,6 @@ def covered_after(document: SweepReport, before: Mapping[str, str]) -> dict[str,
     return after
 
 
-def changes(
-    now: Mapping[str, str], before: Mapping[str, str] | None
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return names of the channels that were added and removed since the last report; by id."""
-    if before is None:
-        return (), ()
-    came = sorted(name for id, name in now.items() if id not in before)
-    return came, sorted(name for id, name in before.items() if id not in now)
-
-
 SURELY = 2.0
 """A run that may spend so many times its likely cost needs no estimate."""
 LOOK_SHARE = 0.3
@@ -191,7 +180,7 @@ class RunPlanner:
 
     settings: Settings
     validator: ScheduleValidator
-    occurrences: Occurrences
+    schedules: ScheduleStore
 
     async def plan(
         self, stored: StoredSchedule, occurrence: Occurrence, reader: SlackReader, usd: float
@@ -220,27 +209,27 @@ class RunPlanner:
         if spec.kind == "triage":
             now = datetime.now(UTC)  # what arrived since its time is read, too
             return plan.model_copy(update={"oldest": now - timedelta(days=days), "latest": now})
-        last = await self.occurrences.last_delivered(stored.id)
+        last = next(iter(await self.schedules.delivered(stored.id, 1)), None)
         extra = (last and last.extra) or {}
         names = {c.id: c.name for c in channels}
         covered = extra.get("covered") or {}
         since = window_starts(names, covered, occurrence.at, timedelta(days=days))
         oldest = min(since.values(), default=plan.oldest)
-        added, gone = changes(names, extra.get("channels"))
+        before = extra.get("channels", names)
         likely = _likely(last, oldest, occurrence.at) if last else None
         if likely is None or likely * SURELY >= usd:
             likely = await self._estimated_usd(reader, channels, since, occurrence.at)
         return plan.model_copy(
             update={
                 "oldest": oldest,
-                "notes": _too_little(likely, usd),
+                "notes": (_too_little(likely, usd),) if likely and likely > usd else (),
                 "channels": tuple(channels),
                 "since": since,
-                "added": tuple(added),
-                "gone": tuple(gone),
+                "added": tuple(sorted(names[id] for id in names.keys() - before.keys())),
+                "gone": tuple(sorted(before[id] for id in before.keys() - names.keys())),
                 "covered": covered,
                 "last": last.latest if last else None,
-                "reports": await self.occurrences.reports(stored.id),
+                "reports": await self.schedules.reports(stored.id),
                 "likely_usd": likely,
                 "language": await self._language(spec, reader),
             }
@@ -308,12 +297,10 @@ def _likely(last: Occurrence, oldest: datetime, latest: datetime) -> float | Non
     return last.cost_usd * max(1.0, (latest - oldest) / span)
 
 
-def _too_little(planned: float | None, usd: float) -> tuple[str, ...]:
+def _too_little(likely: float, usd: float) -> str:
     """Warn before a run that its budget will not be enough."""
-    if planned is None or planned <= usd:
-        return ()
     words = current()
-    return (words("run.too_little", needed=words.usd(planned), limit=words.usd(usd)),)
+    return words("run.too_little", needed=words.usd(likely), limit=words.usd(usd))
 
 
 BACKOFF = tuple(timedelta(minutes=m) for m in (1, 5, 15, 60))
@@ -341,17 +328,13 @@ class RunFailed(Exception):
         """Whether it may succeed later."""
         super().__init__(why)
 
-
-class RunError(BaseModel):
-    """The error of the row of a run without a report."""
-
-    code: str
-    message: str
+    def to_json(self) -> dict[str, str]:
+        """Return the error of the row of such a run."""
+        return {"code": PASSES if self.passing else "failed", "message": str(self)}
 
     @classmethod
-    def of(cls, why: str, passing: bool) -> dict[str, str]:
-        """Return it as JSON."""
-        return cls(code=PASSES if passing else "failed", message=why).model_dump()
+    def of(cls, stored: Mapping[str, Any]) -> RunFailed:
+        return cls(stored["message"], passing=stored["code"] == PASSES)
 
 
 class RunArguments(BaseModel):
@@ -428,7 +411,6 @@ class OccurrenceRunner:
     runs: Runs
     durable: Durable
     schedules: ScheduleStore
-    occurrences: Occurrences
     validator: ScheduleValidator
     alerts: FailureAlerts
     backoff: Sequence[timedelta] = BACKOFF
@@ -436,70 +418,64 @@ class OccurrenceRunner:
     _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Each of several at once must count what the others may spend."""
 
-    @property
-    def store(self) -> Store:
-        return self.runs.store
-
     async def work(self, work: Work) -> None:
         """Run the workflow of one occurrence. It always stores the occurrence's state."""
         stored = await self.schedules.get(work.schedule)
-        occurrence = await self.occurrences.get(work.schedule, work.at)
+        occurrence = await self.schedules.occurrence(work.schedule, work.at)
         if occurrence is None or occurrence.state not in ("due", "running"):
             return
         if stored is None:
-            await self.occurrences.skip(occurrence.work, DELETED)
+            await self.schedules.record_failure(occurrence.work, DELETED, state="skipped")
             return
         language = await self.validator.language(stored.spec)
         with about(run=occurrence.run_id), in_language(language):
             try:
                 state = await self._run(stored, occurrence)
             except RunFailed as fault:
-                state = await self._failed(stored, occurrence, str(fault), fault.passing)
+                state = await self._failed(stored, occurrence, fault)
             except Exception:  # top-level boundary: one scheduled run must not take down the worker
                 log.exception("the run of %s failed", work.id)
-                state = await self._failed(
-                    stored, occurrence, phrase("schedule.crashed"), passing=True
-                )
+                crash = RunFailed(phrase("schedule.crashed"), passing=True)
+                state = await self._failed(stored, occurrence, crash)
             log.info("the schedule %s: %s", work.schedule, state)
 
     async def lost(self, work: Work, reason: Text, again: datetime) -> None:
         """End the run of lost work, whose workflow reported no end, and alert the owner."""
         stored = await self.schedules.get(work.schedule)
-        occurrence = await self.occurrences.get(work.schedule, work.at)
+        occurrence = await self.schedules.occurrence(work.schedule, work.at)
         with in_language(await self.validator.language(stored.spec) if stored else ""):
             why = str(reason)
         if work.kind == "delivery":
             await self.alerts.fails(work.schedule, why, work.at, again)
         elif stored and occurrence and occurrence.work == work:
-            await self._failed(stored, occurrence, why)
+            await self._failed(stored, occurrence, RunFailed(why))
 
     async def _run(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
         run = occurrence.run_id
-        begun = await self.store.find_run(run)
+        begun = await self.runs.store.find_run(run)
         if begun is None:
             allowed = await self._begin(stored, occurrence)
             if not allowed.usd:
                 return await self._not_allowed(stored.spec, occurrence, allowed)
         elif begun.error:
-            error = RunError.model_validate(begun.error)
-            raise RunFailed(error.message, passing=error.code == PASSES)
+            raise RunFailed.of(begun.error)
         async with self.runs.at_work(run) as live:
             plan = await self._plan(stored, occurrence, live)
             kinds = {"sweep": self._sweep, "triage": self._triage, "ask": self._ask}
             report = await kinds.get(plan.spec.kind, self._remind)(plan, live)
             document = report.document
             failed = document.status in ("failed", "cancelled")
-            why, passing = explain_nothing(document), report.passing
-            await self.store.finish_run(
+            fault = RunFailed(explain_nothing(document), passing=report.passing)
+            await self.runs.store.finish_run(
                 run,
                 document.status,
                 result=document.to_json(),
                 cost_usd=document.cost_usd,
-                error=RunError.of(why, passing) if failed else None,
+                error=fault.to_json() if failed else None,
             )
         if failed:
-            raise RunFailed(why, passing=passing)
-        await self.occurrences.record_run(
+            raise fault
+        await self.schedules.record_run(
             occurrence.work,
             cost=document.cost_usd,
             oldest=plan.oldest,
@@ -519,7 +495,7 @@ class OccurrenceRunner:
                     policy = await self.validator.policy.read()
                 except PolicyFault as fault:
                     return Allowance(0.0, fault.reason)
-                database, now = self.store.database, datetime.now(UTC)
+                database, now = self.runs.store.database, datetime.now(UTC)
                 allowed = await allowance(database, policy, budget, occurrence, now)
             if allowed.usd:
                 await self._open(stored, occurrence, allowed)
@@ -531,9 +507,9 @@ class OccurrenceRunner:
         if again is None:
             await self.alerts.fails(occurrence.schedule, may.why, occurrence.at)
             if not occurrence.tries:
-                await self.occurrences.skip(occurrence.work, may.why)
+                await self.schedules.record_failure(occurrence.work, may.why, state="skipped")
                 return "skipped"
-        await self.occurrences.record_failure(occurrence.work, may.why, again=again)
+        await self.schedules.record_failure(occurrence.work, may.why, again=again)
         return "to be tried again" if again else "failed"
 
     async def _open(self, stored: StoredSchedule, occurrence: Occurrence, may: Allowance) -> None:
@@ -546,7 +522,7 @@ class OccurrenceRunner:
             schedule=stored.id, as_of=iso(occurrence.at), note=may.note, limits=limits
         )
         question = spec.request or f"{spec.kind} {stored.id}"
-        await self.store.start_run(
+        await self.runs.store.start_run(
             *(run, SCHEDULED, question, self.model_name, given.model_dump(mode="json")),
             requester=spec.owner,
         )
@@ -559,16 +535,15 @@ class OccurrenceRunner:
 
         Raises RunFailed.
         """
-        planner = RunPlanner(self.settings, self.validator, self.occurrences)
-        reader = live.run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
+        planner = RunPlanner(self.settings, self.validator, self.schedules)
+        usd = live.run.limits.cost_usd
         key = f"{live.run.id}/plan"
         if made := live.run.recorded(key, RunPlan):
             return made
         early = occurrence.at + self.settling - datetime.now(UTC)
         await asyncio.sleep(max(0.0, early.total_seconds()))
         try:
-            made = await planner.plan(stored, occurrence, reader, live.run.limits.cost_usd)
+            made = await planner.plan(stored, occurrence, live.run.client(SlackReader), usd)
         except ScheduleInvalid as error:
             raise RunFailed(str(error)) from error
         except CheckUnavailable as error:
@@ -593,11 +568,11 @@ class OccurrenceRunner:
         document = await sweep.work()
         document.channels_added, document.channels_gone = list(plan.added), list(plan.gone)
         document.notes = list(plan.notes)
-        known = await IssueStore(self.store.database).known(plan.name)
+        known = await IssueStore(self.runs.store.database).known(plan.name)
         document = compare_issues(document, known, plan.last, plan.reports)
         again = {each.issue for each in document.still_open}
         repeated = {id for issue in known if issue.id in again for id in issue.trace.messages}
-        await record_reused_items(self.store.database, live.run.id, sorted(repeated))
+        await record_reused_items(self.runs.store.database, live.run.id, sorted(repeated))
         names = {c.id: c.name for c in plan.channels}
         extra = {"covered": covered_after(document, plan.covered), "channels": names}
         away = any(s.plan and s.plan.stopped == "slack" for s in sweep.sources)
@@ -648,7 +623,7 @@ class OccurrenceRunner:
         """
         said, reply, label = plan.spec.request, self.settings.reply, Label.of(plan.label)
         own = "" if label.untrusted else said
-        preferences = cast(Preferences, live.run.clients[Preferences])  # by its type, as registered
+        preferences = live.run.client(Preferences)  # type: ignore[type-abstract]
 
         async def listed() -> list[str]:
             return [each.text for each in await preferences.listed(plan.spec.owner)]
@@ -692,29 +667,29 @@ class OccurrenceRunner:
         self, settings: Settings, plan: RunPlan, live: ActiveRun, problems: tuple[str, ...] = ()
     ) -> TaskContext:
         return TaskContext(
-            settings, self.model_name, self.durable, self.store, live, plan.workflow, problems
+            settings, self.model_name, self.durable, self.runs.store, live, plan.workflow, problems
         )
 
     async def _failed(
-        self, stored: StoredSchedule, occurrence: Occurrence, why: str, passing: bool = False
+        self, stored: StoredSchedule, occurrence: Occurrence, fault: RunFailed
     ) -> str:
         """Record a run without a report, and alert its owner.
 
         It is retried if the reason may pass; else the next one covers what it should have read.
         """
         run = occurrence.run_id
-        begun, paid = await self.store.find_run(run), await self._paid(run)
+        begun, paid = await self.runs.store.find_run(run), await self._paid(run)
         if begun and begun.status == "running":
-            error = RunError.of(why, passing)
-            await self.store.finish_run(run, "failed", error=error, cost_usd=paid)
+            await self.runs.store.finish_run(run, "failed", error=fault.to_json(), cost_usd=paid)
         now = datetime.now(UTC)
-        again = next_try(stored.spec, occurrence, now, self.backoff) if passing else None
+        again = next_try(stored.spec, occurrence, now, self.backoff) if fault.passing else None
+        why = str(fault)
         await self.alerts.fails(stored.id, why, occurrence.at, again)
-        await self.occurrences.record_failure(occurrence.work, why, cost=paid, again=again)
+        await self.schedules.record_failure(occurrence.work, why, cost=paid, again=again)
         return "to be tried again" if again else "failed"
 
     async def _paid(self, run: str) -> float:
         """Return what a run has spent that gave no document."""
         paid = (budgets.c.spent_nanousd + budgets.c.reserved_nanousd).label("paid")
-        rows = await self.store.database.read(sa.select(paid).where(budgets.c.run == run))
+        rows = await self.runs.store.database.read(sa.select(paid).where(budgets.c.run == run))
         return float(rows[0].paid if rows else 0) / NANO

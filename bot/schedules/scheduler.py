@@ -20,7 +20,7 @@ from bot.runs.worker import Worker
 from bot.schedules.alerts import FailureAlerts
 from bot.schedules.delivery import ReportDelivery
 from bot.schedules.run import OccurrenceRunner
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleValidator
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import NEVER, RequestQueue
@@ -45,15 +45,15 @@ Failed = Callable[[Work, Text, datetime], Awaitable[None]]
 class ScheduleWorker(Worker[Work]):
     """Starts due work. Its database retries."""
 
-    occurrences: Occurrences
+    store: ScheduleStore
     on_failed: Failed | None = None
     """Called if the workflow itself cannot report its failure."""
 
     async def load_claimed(self) -> Sequence[Work]:
-        return await self.occurrences.at_work(self.durable.executor)
+        return await self.store.at_work(self.durable.executor)
 
     async def take(self, free: int) -> Sequence[Work]:
-        return await self.occurrences.take(self.durable.executor, datetime.now(UTC), free)
+        return await self.store.take(self.durable.executor, datetime.now(UTC), free)
 
     async def give_up(self, work: Work, id: str) -> None:
         self.at_work.discard(id)
@@ -73,14 +73,9 @@ class ScheduleWorker(Worker[Work]):
         """
 
         async def body(id: str) -> dict[str, Any]:
-            self.at_work.add(id)
-            try:
-                if await self.occurrences.claim(id, self.durable.executor):
+            with self.counted(id):
+                if await self.store.claim(id, self.durable.executor):
                     await self._carry_out(Work.parse(id), work_on)
-            except BaseException:
-                self.mark_ended(id, lost=True)
-                raise
-            self.mark_ended(id)
             return {"state": "done"}
 
         return body
@@ -92,19 +87,19 @@ class ScheduleWorker(Worker[Work]):
             log.exception("%s crashed", work.id)
             if self.draining:
                 raise  # what it uses may be closed already; the next process handles it
-        if await self.occurrences.claim(work.id, self.durable.executor):
+        if await self.store.claim(work.id, self.durable.executor):
             await self._failed(work, Text("schedule.crashed"))
 
     async def _failed(self, work: Work, why: Text) -> None:
         """End failed work, so that its schedule continues with the next."""
         again = datetime.now(UTC) + AGAIN_AFTER
-        is_news = work.kind == "occurrence" or await self.occurrences.record_undelivered(
+        is_news = work.kind == "occurrence" or await self.store.record_undelivered(
             work, str(why), again
         )
         if is_news and self.on_failed:
             await self.on_failed(work, why, again)
         if work.kind == "occurrence":
-            await self.occurrences.record_failure(work, str(why))
+            await self.store.record_failure(work, str(why))
 
 
 log = logging.getLogger(__name__)
@@ -147,7 +142,6 @@ class Scheduler:
     """
 
     store: ScheduleStore
-    occurrences: Occurrences
     on_due: Callable[[], None]
     """Called when occurrences may have become due."""
     jobs: AsyncIOScheduler = field(default_factory=lambda: AsyncIOScheduler(timezone=UTC))
@@ -188,7 +182,7 @@ class Scheduler:
     async def create_due(self, id: str) -> None:
         """Create rows for the times of a schedule up to now."""
         try:
-            await self.occurrences.create_due(id)
+            await self.store.create_due(id)
         except StoreError:
             self._known[id] = NEVER  # the next reconciliation catches it up
             raise
@@ -215,17 +209,14 @@ class Schedules:
             database, writer, people, validator.policy, team, durable.executor
         )
         self.store = store = ScheduleStore(database)
-        self.occurrences = occurrences = Occurrences(database)
         self.runner = OccurrenceRunner(
-            settings, model_name, runs, durable, store, occurrences, validator, self.alerts
+            settings, model_name, runs, durable, store, validator, self.alerts
         )
         self.delivery = ReportDelivery(
-            settings, runs, store, occurrences, writer, validator, self.alerts, approvals
+            settings, runs, store, writer, validator, self.alerts, approvals
         )
-        self.worker = ScheduleWorker(
-            RequestQueue(database), durable, MOST, occurrences, self.runner.lost
-        )
-        self.scheduler = Scheduler(store, occurrences, self.worker.wake)
+        self.worker = ScheduleWorker(RequestQueue(database), durable, MOST, store, self.runner.lost)
+        self.scheduler = Scheduler(store, self.worker.wake)
 
     def bodies(self) -> dict[str, Body]:
         """Return its workflows, by name."""
@@ -235,9 +226,8 @@ class Schedules:
         }
 
     async def begin(self) -> None:
-        """Load the settings into the table, and resume what an earlier process left."""
+        """Load the settings into the table, and check them from now on."""
         await self.store.sync(self.settings.schedules, datetime.now(UTC))
-        await self.worker.recover()
         self.scheduler.repeat(self.validate, VALIDATE_EVERY_S)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:

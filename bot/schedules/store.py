@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
 from bot.errors import SetupError
-from bot.storage.database import Database
+from bot.storage.database import Database, in_transaction
 from bot.storage.requests import IS_PAUSED, delete_reservations
 from bot.storage.schedules import (
     Occurrence,
+    OccurrenceState,
     Row,
-    StoredDelivery,
     StoredSchedule,
     Work,
     body_of,
-    delivery_of,
     occurrence_of,
     run_id,
     schedule_of,
 )
-from bot.storage.tables import deliveries, issues, schedule_runs, schedules
+from bot.storage.tables import issues, schedule_runs, schedules
 from config.schedules import Schedule
 from scopes.label import TRUSTED, Label
 
@@ -45,6 +46,8 @@ ASKED = {"asked": True}
 SYNCING = 7_004
 """Advisory lock of Postgres that a replica holds while it loads the settings into the table."""
 
+DUE, WAITS = schedule_runs.c.state == "due", schedule_runs.c.delivery == "waiting"
+
 OnDelivery = Callable[[sa.Connection], object]
 """Records what follows from a delivery, in the same transaction. It may be called again."""
 
@@ -56,11 +59,17 @@ class ScheduleError(SetupError):
         super().__init__("schedule", message, hint)
 
 
+@dataclass(frozen=True)
 class ScheduleStore:
-    """The schedules of one database. All methods raise StoreError."""
+    """The schedules of one database, with occurrences and deliveries. Methods raise StoreError.
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    Methods that end an occurrence or a delivery take effect once, whoever calls them and however
+    often: they return whether this call did. The same transaction releases the schedule for its
+    next work. Calls for a finished try change nothing.
+    """
+
+    database: Database
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def all(self, *, done: bool = False) -> list[StoredSchedule]:
         """Return those that were not deleted, by name; with `done` also those that are over."""
@@ -75,100 +84,11 @@ class ScheduleStore:
         rows = await self.database.read(query)
         return schedule_of(rows[0]) if rows else None
 
-    async def sync(self, config: Mapping[str, Schedule], now: datetime) -> None:
-        """Update the table from the settings; of what was set in chat, only taken names go."""
-        await self.database.change(lambda c: self._sync(c, config, now))
-
-    async def create(
-        self,
-        id: str,
-        spec: Schedule,
-        origin: Literal["config", "chat"],
-        now: datetime,
-        label: Label = TRUSTED,
-    ) -> StoredSchedule:
-        """Create one, whose first time is after now. Raises ScheduleError if the name is taken.
-
-        `label` is that of the context in which it was asked for.
-        """
-        new = StoredSchedule.new(id, origin, spec, now, label)
-        if not await self.database.change(lambda c: self._insert(c, new)):
-            hint = "Choose another name, or delete that one first."
-            raise ScheduleError(f"There is a schedule named {id!r} already.", hint)
-        return await self.known(id)
-
-    async def pause(self, id: str, by: str) -> None:
-        """Start nothing for it until it is resumed; running work continues to its end.
-
-        `by` is shown to users. Raises ScheduleError if there is none.
-        """
-        now = datetime.now(UTC)
-
-        def change(connection: sa.Connection) -> int:
-            among = ("active", "refused")
-            paused = _update(connection, id, among, state="paused", why=by, changed=now)
-            if paused:
-                _skip(connection, _due(id), PAUSED, now)
-            return paused
-
-        if not await self.database.change(change):
-            await self.known(id)
-
-    async def resume(self, id: str, now: datetime) -> None:
-        """Resume from now on; the times of the pause are not caught up. Raises ScheduleError."""
-        values = {"state": "active", "why": "", "changed": now, "watermark": now}
-
-        def change(connection: sa.Connection) -> int:
-            resumed = _update(connection, id, ("paused",), **values)
-            _finish(connection, id, now)
-            return resumed
-
-        if not await self.database.change(change):
-            await self.known(id)
-
-    async def delete(self, id: str) -> None:
-        """Delete one. Raises ScheduleError if there is none, or it is in the settings."""
-        known = await self.known(id)
-        if known.origin == "config":
-            what = f"The schedule {id!r} is set in assistant.yaml."
-            raise ScheduleError(what, "Take it out there and start again, or pause it.")
-
-        def change(connection: sa.Connection) -> None:
-            _end(connection, id, datetime.now(UTC))
-            connection.execute(sa.delete(issues).where(issues.c.schedule == id))
-
-        await self.database.change(change)
-
-    async def refuse(self, id: str, why: str) -> bool:
-        """Mark it as unable to run; return whether that is news.
-
-        Its times are caught up afterwards.
-        """
-        now = datetime.now(UTC)
-
-        def change(connection: sa.Connection) -> bool:
-            news = _update(connection, id, ("active",), state="refused", why=why, changed=now)
-            return bool(news) or not _update(connection, id, ("refused",), why=why)
-
-        return await self.database.change(change)
-
-    async def accept(self, id: str) -> bool:
-        """Mark it as able to run again; return whether it was refused before."""
-        values = {"state": "active", "why": "", "changed": datetime.now(UTC)}
-        return bool(await self.database.change(lambda c: _update(c, id, ("refused",), **values)))
-
-    async def known(self, id: str) -> StoredSchedule:
-        """Return a schedule. Raises ScheduleError if there is none."""
-        found = await self.get(id)
-        if found is None:
-            names = ", ".join(each.id for each in await self.all()) or "none"
-            hint = f"There are: {names}. `assistant serve` takes up those of assistant.yaml."
-            raise ScheduleError(f"There is no schedule {id[:40]!r}.", hint)
-        return found
-
-    def _sync(
+    @in_transaction
+    def sync(
         self, connection: sa.Connection, config: Mapping[str, Schedule], now: datetime
     ) -> None:
+        """Update the table from the settings; of what was set in chat, only taken names go."""
         if self.database.shared:  # two replicas must not start one schedule twice
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SYNCING)))
         found = {row.id: row for row in connection.execute(sa.select(schedules))}
@@ -187,6 +107,252 @@ class ScheduleStore:
                 log.warning("the settings replaced the schedule %s of %s", id, old.spec.owner)
                 _update(connection, id, why=REPLACED)
 
+    async def create(
+        self,
+        id: str,
+        spec: Schedule,
+        origin: Literal["config", "chat"],
+        now: datetime,
+        label: Label = TRUSTED,
+    ) -> StoredSchedule:
+        """Create one, whose first time is after now. Raises ScheduleError if the name is taken.
+
+        `label` is that of the context in which it was asked for.
+        """
+        new = StoredSchedule.new(id, origin, spec, now, label)
+        if not await self.database.change(partial(self._insert, new=new)):
+            hint = "Choose another name, or delete that one first."
+            raise ScheduleError(f"There is a schedule named {id!r} already.", hint)
+        return await self.known(id)
+
+    async def pause(self, id: str, by: str) -> None:
+        """Start nothing for it until it is resumed; running work continues to its end.
+
+        `by` is shown to users. Raises ScheduleError if there is none.
+        """
+        await self.known(id)
+        await self._pause(id, by)
+
+    @in_transaction
+    def _pause(self, connection: sa.Connection, id: str, by: str) -> None:
+        now = datetime.now(UTC)
+        if _update(connection, id, ("active", "refused"), state="paused", why=by, changed=now):
+            _skip(connection, _due(id), PAUSED, now)
+
+    async def resume(self, id: str, now: datetime) -> None:
+        """Resume from now on; the times of the pause are not caught up. Raises ScheduleError."""
+        await self.known(id)
+        await self._resume(id, now)
+
+    @in_transaction
+    def _resume(self, connection: sa.Connection, id: str, now: datetime) -> None:
+        values = {"state": "active", "why": "", "changed": now, "watermark": now}
+        _update(connection, id, ("paused",), **values)
+        _finish(connection, id, now)
+
+    async def delete(self, id: str) -> None:
+        """Delete one. Raises ScheduleError if there is none, or it is in the settings."""
+        known = await self.known(id)
+        if known.origin == "config":
+            what = f"The schedule {id!r} is set in assistant.yaml."
+            raise ScheduleError(what, "Take it out there and start again, or pause it.")
+        await self._delete(id)
+
+    @in_transaction
+    def _delete(self, connection: sa.Connection, id: str) -> None:
+        _end(connection, id, datetime.now(UTC))
+        connection.execute(sa.delete(issues).where(issues.c.schedule == id))
+
+    @in_transaction
+    def refuse(self, connection: sa.Connection, id: str, why: str) -> bool:
+        """Mark it as unable to run; return whether that is news.
+
+        Its times are caught up afterwards.
+        """
+        now = datetime.now(UTC)
+        news = _update(connection, id, ("active",), state="refused", why=why, changed=now)
+        return bool(news) or not _update(connection, id, ("refused",), why=why)
+
+    @in_transaction
+    def accept(self, connection: sa.Connection, id: str) -> bool:
+        """Mark it as able to run again; return whether it was refused before."""
+        values = {"state": "active", "why": "", "changed": datetime.now(UTC)}
+        return bool(_update(connection, id, ("refused",), **values))
+
+    async def known(self, id: str) -> StoredSchedule:
+        """Return a schedule. Raises ScheduleError if there is none."""
+        found = await self.get(id)
+        if found is None:
+            names = ", ".join(each.id for each in await self.all()) or "none"
+            hint = f"There are: {names}. `assistant serve` takes up those of assistant.yaml."
+            raise ScheduleError(f"There is no schedule {id[:40]!r}.", hint)
+        return found
+
+    async def occurrence(self, schedule: str, at: datetime) -> Occurrence | None:
+        query = sa.select(schedule_runs).where(_row(schedule, at))
+        rows = await self.database.read(query)
+        return occurrence_of(rows[0]) if rows else None
+
+    async def occurrences(self, schedule: str, limit: int = 20) -> list[Occurrence]:
+        """Return its occurrences, the latest first."""
+        query = sa.select(schedule_runs).where(schedule_runs.c.schedule == schedule)
+        rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
+        return [occurrence_of(row) for row in rows]
+
+    async def delivered(self, schedule: str, limit: int) -> list[Occurrence]:
+        """Return those whose report was delivered or quiet, the latest first.
+
+        The next report continues from the latest.
+        """
+        query = sa.select(schedule_runs).where(_is_over(schedule))
+        rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
+        return [occurrence_of(row) for row in rows]
+
+    async def reports(self, schedule: str) -> int:
+        """Count the reports that were delivered or quiet."""
+        count = sa.select(sa.func.count().label("n")).where(_is_over(schedule))
+        return int((await self.database.read(count))[0].n)
+
+    async def cost(self, schedule: str, since: datetime) -> float:
+        """Return the cost of its occurrences since then, in US dollars."""
+        total = sa.select(sa.func.sum(schedule_runs.c.cost_usd).label("usd"))
+        mine = sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.at >= since)
+        return float((await self.database.read(total.where(mine)))[0].usd or 0.0)
+
+    @in_transaction
+    def create_due(self, connection: sa.Connection, schedule: str) -> None:
+        """Create rows for all times up to now, however long the database was unavailable."""
+        create_due(connection, self.database, schedule, self.now())
+
+    async def ask_now(self, schedule: str, now: datetime) -> Occurrence:
+        """Request an occurrence at the next free whole second.
+
+        One that already waits is returned instead. It is started in its turn, however late that is.
+        """
+        at = now.replace(microsecond=0)
+        while True:
+            row = {"schedule": schedule, "at": at, "state": "due", "extra": ASKED}
+            is_ours = await self.database.write(self.database.upsert(schedule_runs).values(row))
+            found = await self.occurrence(schedule, at)
+            if found and (is_ours or found.state == "due"):  # it may be started at once
+                return found
+            at += timedelta(seconds=1)
+
+    @in_transaction
+    def record_run(
+        self,
+        connection: sa.Connection,
+        work: Work,
+        *,
+        cost: float | None,
+        oldest: datetime | None,
+        latest: datetime | None,
+        extra: Mapping[str, Any] | None = None,
+        figures: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Store that its report exists and is to be delivered; older waiting ones are dropped.
+
+        `extra` is what to record on delivery.
+        """
+        values: dict[str, Any] = {"state": "ran", "why": "", "not_before": None}
+        values |= {"oldest": oldest, "latest": latest, "extra": extra, "figures": figures}
+        values |= {"delivery": "waiting"}
+        if not self._end(connection, work, values, cost):
+            return False
+        older = sa.and_(schedule_runs.c.schedule == work.schedule, schedule_runs.c.at < work.at)
+        _supersede(connection, older, COVERED.format(at=work.at))
+        return True
+
+    @in_transaction
+    def record_failure(
+        self,
+        connection: sa.Connection,
+        work: Work,
+        why: str,
+        *,
+        cost: float | None = None,
+        again: datetime | None = None,
+        state: OccurrenceState = "failed",
+    ) -> bool:
+        """Mark it as failed or skipped, without a report; it is due again at `again`, if given."""
+        values: dict[str, Any] = {"state": state, "why": why}
+        if again:
+            values |= {"state": "due", "not_before": again, "tries": work.attempt}
+        return self._end(connection, work, values, cost)
+
+    def _end(
+        self,
+        connection: sa.Connection,
+        work: Work,
+        values: Mapping[str, Any],
+        cost: float | None = None,
+    ) -> bool:
+        """End one try to run or to deliver, and add up its cost; return whether this call did."""
+        c, tried = schedule_runs.c, dict[str, Any](delivery_tries=work.attempt)
+        mine = sa.and_(c.delivery_tries == work.attempt - 1, WAITS)
+        if work.kind == "occurrence":
+            tried = {"ended": self.now()}
+            tried |= {} if cost is None else {"cost_usd": sa.func.coalesce(c.cost_usd, 0.0) + cost}
+            mine = sa.and_(c.tries == work.attempt - 1, c.state.in_(("due", "running")))
+        update = sa.update(schedule_runs).where(_row(work.schedule, work.at), mine)
+        ended = bool(connection.execute(update.values(**values, **tried)).rowcount)
+        if ended and work.kind == "occurrence":
+            delete_reservations(connection, run_id(work.schedule, work.at, work.attempt))
+        held = sa.and_(schedules.c.id == work.schedule, schedules.c.at_work == work.id)
+        connection.execute(sa.update(schedules).where(held).values(at_work=None, worker=None))
+        _finish(connection, work.schedule, self.now())
+        return ended
+
+    @in_transaction
+    def record_delivery(
+        self,
+        connection: sa.Connection,
+        work: Work,
+        *,
+        quiet: bool = False,
+        place: Mapping[str, Any] | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> bool:
+        """Mark the report as delivered or, with `quiet`, as having nothing new."""
+        values: dict[str, Any] = {"delivery": "quiet" if quiet else "delivered", "why": ""}
+        values |= {"place": place, "delivered": self.now()}
+        if not self._end(connection, work, values):
+            return False
+        if on_delivery:
+            on_delivery(connection)
+        return True
+
+    @in_transaction
+    def record_undelivered(
+        self, connection: sa.Connection, work: Work, why: str, again: datetime | None
+    ) -> bool:
+        """Mark one try as failed; the next one follows at `again`; None = it is given up."""
+        values = {"why": why, "not_before": again, **({} if again else {"delivery": "failed"})}
+        return self._end(connection, work, values)
+
+    @in_transaction
+    def take(self, connection: sa.Connection, worker: str, now: datetime, most: int) -> list[Work]:
+        """Claim due work, one thing for each schedule, for so many schedules."""
+        taken = []
+        for schedule in _idle(connection, now, most):
+            if work := _next_work(connection, self.database, schedule, now):
+                _update(connection, schedule.id, at_work=work.id, worker=worker)
+                taken.append(work)
+            else:
+                _finish(connection, schedule.id, now)
+        return taken
+
+    async def claim(self, id: str, worker: str) -> bool:
+        """Claim it for this process; return whether it is still to be done."""
+        mine = sa.update(schedules).where(schedules.c.at_work == id).values(worker=worker)
+        return bool(await self.database.write(mine))
+
+    async def at_work(self, worker: str | None = None) -> list[Work]:
+        """Return all running work, or that of one process."""
+        query = sa.select(schedules.c.at_work).where(schedules.c.at_work.is_not(None))
+        query = query.where(schedules.c.worker == worker) if worker else query
+        return [Work.parse(row.at_work) for row in await self.database.read(query)]
+
     def _insert(
         self, connection: sa.Connection, new: StoredSchedule, *, replace: bool = False
     ) -> bool:
@@ -202,7 +368,7 @@ class ScheduleStore:
         ).execution_options(preserve_rowcount=True)
         if not connection.execute(upsert).rowcount:
             return False
-        for table in (schedule_runs, deliveries, issues):
+        for table in (schedule_runs, issues):
             connection.execute(sa.delete(table).where(table.c.schedule == new.id))
         return True
 
@@ -236,10 +402,10 @@ def _finish(connection: sa.Connection, id: str, now: datetime) -> None:
     stored = schedule_of(row) if row else None
     if stored is None or not stored.spec.at or stored.spec.timetable.after(stored.watermark):
         return
-    mine = schedule_runs.c.schedule == id
-    runs = sa.exists().where(mine, schedule_runs.c.state.in_(("due", "running")))
-    waits = sa.exists().where(deliveries.c.schedule == id, deliveries.c.state == "waiting")
-    if not connection.execute(sa.select(sa.or_(runs, waits))).scalar():
+    left = sa.or_(schedule_runs.c.state.in_(("due", "running")), WAITS)
+    if not connection.execute(
+        sa.select(sa.exists().where(schedule_runs.c.schedule == id, left))
+    ).scalar():
         _update(connection, id, state="done", changed=now)
 
 
@@ -247,7 +413,7 @@ def _end(connection: sa.Connection, id: str, now: datetime) -> None:
     """Delete a schedule; its row stays."""
     _update(connection, id, state="deleted", why="", changed=now, trouble=None)
     _skip(connection, _due(id), DELETED, now)
-    _supersede(connection, deliveries.c.schedule == id, DELETED)
+    _supersede(connection, schedule_runs.c.schedule == id, DELETED)
 
 
 def _update(connection: sa.Connection, id: str, among: tuple[str, ...] = (), **values: Any) -> int:
@@ -265,216 +431,8 @@ def _skip(
 
 
 def _supersede(connection: sa.Connection, which: sa.ColumnElement[bool], why: str) -> None:
-    update = sa.update(deliveries).where(which, deliveries.c.state == "waiting")
-    connection.execute(update.values(state="superseded", why=why))
-
-
-class Occurrences:
-    """The occurrences of one database, and their deliveries. All methods raise StoreError.
-
-    Methods that end an occurrence or a delivery take effect once, whoever calls them and however
-    often: they return whether this call did. The same transaction releases the schedule for its
-    next work. Calls for a finished try change nothing.
-    """
-
-    def __init__(
-        self, database: Database, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
-        self.database, self.now = database, now
-
-    async def get(self, schedule: str, at: datetime) -> Occurrence | None:
-        query = sa.select(schedule_runs).where(_row(schedule_runs, schedule, at))
-        rows = await self.database.read(query)
-        return occurrence_of(rows[0]) if rows else None
-
-    async def of(self, schedule: str, limit: int = 20) -> list[Occurrence]:
-        """Return its occurrences, the latest first."""
-        query = sa.select(schedule_runs).where(schedule_runs.c.schedule == schedule)
-        rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
-        return [occurrence_of(row) for row in rows]
-
-    async def delivery(self, schedule: str, at: datetime) -> StoredDelivery | None:
-        """Return the delivery of an occurrence; None until it ran."""
-        query = sa.select(deliveries).where(_row(deliveries, schedule, at))
-        rows = await self.database.read(query)
-        return delivery_of(rows[0]) if rows else None
-
-    async def deliveries(
-        self, schedule: str, limit: int = 20, *, over: bool = False
-    ) -> list[StoredDelivery]:
-        """Return its deliveries, the latest first; with `over` only delivered and quiet ones."""
-        which = _is_over(schedule) if over else deliveries.c.schedule == schedule
-        query = sa.select(deliveries).where(which).order_by(deliveries.c.at.desc()).limit(limit)
-        return [delivery_of(row) for row in await self.database.read(query)]
-
-    async def last_delivered(self, schedule: str) -> Occurrence | None:
-        """Return the occurrence of the latest delivered or quiet report, if there is one.
-
-        The next report continues from there.
-        """
-        found = await self.deliveries(schedule, 1, over=True)
-        return await self.get(schedule, found[0].at) if found else None
-
-    async def reports(self, schedule: str) -> int:
-        """Count the reports that were delivered or quiet."""
-        count = sa.select(sa.func.count().label("n")).where(_is_over(schedule))
-        return int((await self.database.read(count))[0].n)
-
-    async def cost(self, schedule: str, since: datetime) -> float:
-        """Return the cost of its occurrences since then, in US dollars."""
-        total = sa.select(sa.func.sum(schedule_runs.c.cost_usd).label("usd"))
-        mine = sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.at >= since)
-        return float((await self.database.read(total.where(mine)))[0].usd or 0.0)
-
-    async def create_due(self, schedule: str) -> None:
-        """Create rows for all times up to now, however long the database was unavailable."""
-        now = self.now()
-        await self.database.change(lambda c: create_due(c, self.database, schedule, now))
-
-    async def ask_now(self, schedule: str, now: datetime) -> Occurrence:
-        """Request an occurrence at the next free whole second.
-
-        One that already waits is returned instead. It is started in its turn, however late that is.
-        """
-        at = now.replace(microsecond=0)
-        while True:
-            row = {"schedule": schedule, "at": at, "state": "due", "extra": ASKED}
-            insert = self.database.insert(schedule_runs).values(row).on_conflict_do_nothing()
-            is_ours = await self.database.write(insert)
-            found = await self.get(schedule, at)
-            if found and (is_ours or found.state == "due"):  # it may be started at once
-                return found
-            at += timedelta(seconds=1)
-
-    async def record_run(
-        self,
-        work: Work,
-        *,
-        cost: float | None,
-        oldest: datetime | None,
-        latest: datetime | None,
-        extra: Mapping[str, Any] | None = None,
-        figures: Mapping[str, int] | None = None,
-    ) -> bool:
-        """Store that its report exists and is to be delivered; older waiting ones are dropped.
-
-        `extra` is what to record on delivery.
-        """
-        values = {"state": "ran", "why": "", "oldest": oldest, "latest": latest, "extra": extra}
-        row = {"schedule": work.schedule, "at": work.at, "state": "waiting", "tries": 0}
-
-        def change(connection: sa.Connection) -> bool:
-            if not self._end_try(connection, work, cost, values):
-                return False
-            mine, c = deliveries.c.schedule == work.schedule, deliveries.c
-            _supersede(connection, sa.and_(mine, c.at < work.at), COVERED.format(at=work.at))
-            connection.execute(self.database.insert(deliveries).values(**row, figures=figures))
-            return True
-
-        return await self.database.change(change)
-
-    async def record_failure(
-        self, work: Work, why: str, *, cost: float | None = None, again: datetime | None = None
-    ) -> bool:
-        """Mark it as failed, without a report; it is due again at `again`, if given."""
-        values: dict[str, Any] = {"state": "failed", "why": why}
-        if again:
-            values |= {"state": "due", "not_before": again, "tries": work.attempt}
-        return await self.database.change(lambda c: self._end_without_report(c, work, cost, values))
-
-    async def skip(self, work: Work, why: str) -> bool:
-        values = {"state": "skipped", "why": why}
-        return await self.database.change(lambda c: self._end_without_report(c, work, None, values))
-
-    def _end_without_report(
-        self, connection: sa.Connection, work: Work, cost: float | None, values: Mapping[str, Any]
-    ) -> bool:
-        ended = self._end_try(connection, work, cost, values)
-        _finish(connection, work.schedule, self.now())
-        return ended
-
-    def _end_try(
-        self,
-        connection: sa.Connection,
-        work: Work,
-        cost: float | None,
-        values: Mapping[str, Any],
-    ) -> bool:
-        """End one try of an occurrence, and add up its cost.
-
-        Returns whether this call did.
-        """
-        c = schedule_runs.c
-        spent = {} if cost is None else {"cost_usd": sa.func.coalesce(c.cost_usd, 0.0) + cost}
-        mine = sa.and_(_row(schedule_runs, work.schedule, work.at), c.tries == work.attempt - 1)
-        update = sa.update(schedule_runs).where(mine, c.state.in_(("due", "running")))
-        found = connection.execute(update.values(**values, **spent, ended=self.now())).rowcount
-        if found:
-            delete_reservations(connection, run_id(work.schedule, work.at, work.attempt))
-        _release(connection, work)
-        return bool(found)
-
-    async def record_delivery(
-        self,
-        work: Work,
-        *,
-        quiet: bool = False,
-        place: Mapping[str, Any] | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> bool:
-        """Mark the report as delivered or, with `quiet`, as having nothing new."""
-        values: dict[str, Any] = {"state": "quiet" if quiet else "delivered", "why": ""}
-        values |= {"place": place, "delivered": self.now()}
-
-        def change(connection: sa.Connection) -> bool:
-            if not _end_delivery(connection, work, values):
-                return False
-            if on_delivery:
-                on_delivery(connection)
-            return True
-
-        return await self.database.change(change)
-
-    async def record_undelivered(self, work: Work, why: str, again: datetime | None) -> bool:
-        """Mark one try as failed; the next one follows at `again`; None = it is given up."""
-        values = {"why": why, "not_before": again, **({} if again else {"state": "failed"})}
-        return await self.database.change(lambda c: _end_delivery(c, work, values))
-
-    async def take(self, worker: str, now: datetime, most: int) -> list[Work]:
-        """Claim due work, one thing for each schedule, for so many schedules."""
-
-        def take(connection: sa.Connection) -> list[Work]:
-            taken = []
-            for schedule in _idle(connection, now, most):
-                if work := _next_work(connection, self.database, schedule, now):
-                    _update(connection, schedule.id, at_work=work.id, worker=worker)
-                    taken.append(work)
-                else:
-                    _finish(connection, schedule.id, now)
-            return taken
-
-        return await self.database.change(take) if most > 0 else []
-
-    async def claim(self, id: str, worker: str) -> bool:
-        """Claim it for this process; return whether it is still to be done."""
-        mine = sa.update(schedules).where(schedules.c.at_work == id).values(worker=worker)
-        return bool(await self.database.write(mine))
-
-    async def at_work(self, worker: str | None = None) -> list[Work]:
-        """Return all running work, or that of one process."""
-        query = sa.select(schedules.c.at_work).where(schedules.c.at_work.is_not(None))
-        query = query.where(schedules.c.worker == worker) if worker else query
-        return [Work.parse(row.at_work) for row in await self.database.read(query)]
-
-    async def owners(self) -> set[str]:
-        """Return the processes that have running work."""
-        query = sa.select(schedules.c.worker).where(schedules.c.at_work.is_not(None)).distinct()
-        return {row.worker for row in await self.database.read(query) if row.worker}
-
-    async def adopt(self, dead: str, worker: str) -> None:
-        """Claim the work of a process that died."""
-        theirs = sa.and_(schedules.c.worker == dead, schedules.c.at_work.is_not(None))
-        await self.database.write(sa.update(schedules).where(theirs).values(worker=worker))
+    values = {"delivery": "superseded", "why": why}
+    connection.execute(sa.update(schedule_runs).where(which, WAITS).values(values))
 
 
 def create_due(connection: sa.Connection, database: Database, id: str, now: datetime) -> None:
@@ -490,36 +448,38 @@ def create_due(connection: sa.Connection, database: Database, id: str, now: date
     times = list(schedule.spec.timetable.between(schedule.watermark, now))
     if times:
         rows = [{"schedule": id, "at": at, "state": "due"} for at in times]
-        connection.execute(database.insert(schedule_runs).on_conflict_do_nothing(), rows)
+        connection.execute(database.upsert(schedule_runs), rows)
         _update(connection, id, watermark=times[-1])
 
 
-def _row(table: sa.Table, schedule: str, at: datetime) -> sa.ColumnElement[bool]:
-    return sa.and_(table.c.schedule == schedule, table.c.at == at)
+def _row(schedule: str, at: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.at == at)
 
 
 def _due(schedule: str) -> sa.ColumnElement[bool]:
-    return sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.state == "due")
+    return sa.and_(schedule_runs.c.schedule == schedule, DUE)
 
 
 def _is_over(schedule: str) -> sa.ColumnElement[bool]:
-    over = deliveries.c.state.in_(("delivered", "quiet"))
-    return sa.and_(deliveries.c.schedule == schedule, over)
+    over = schedule_runs.c.delivery.in_(("delivered", "quiet"))
+    return sa.and_(schedule_runs.c.schedule == schedule, over)
 
 
 def _ready(
-    table: sa.Table, schedule: str | sa.Column[str], state: str, now: datetime
+    schedule: str | sa.Column[str], state: sa.ColumnElement[bool], now: datetime
 ) -> sa.ColumnElement[bool]:
     """Match the rows of a schedule in this state that wait for no later time."""
-    ready = sa.or_(table.c.not_before.is_(None), table.c.not_before <= now)
-    return sa.and_(table.c.schedule == schedule, table.c.state == state, ready)
+    c = schedule_runs.c
+    return sa.and_(
+        c.schedule == schedule, state, sa.or_(c.not_before.is_(None), c.not_before <= now)
+    )
 
 
 def _idle(connection: sa.Connection, now: datetime, most: int) -> list[StoredSchedule]:
     """Lock the schedules with something due and nothing running; none in a pause."""
-    due = _ready(schedule_runs, schedules.c.id, "due", now)
+    due = _ready(schedules.c.id, DUE, now)
     first = sa.select(sa.func.min(schedule_runs.c.at)).where(due).scalar_subquery()
-    deliverable = _ready(deliveries, schedules.c.id, "waiting", now)
+    deliverable = _ready(schedules.c.id, WAITS, now)
     query = (
         sa.select(schedules)
         .where(
@@ -538,20 +498,20 @@ def _next_work(
     connection: sa.Connection, database: Database, schedule: StoredSchedule, now: datetime
 ) -> Work | None:
     """Return its next work: a due delivery, else the occurrence that its policies select."""
-    for table, state in ((deliveries, "waiting"), (schedule_runs, "due")):
-        if table is schedule_runs:
+    for state in (WAITS, DUE):
+        if state is DUE:
             create_due(connection, database, schedule.id, now)
             _apply_policies(connection, schedule, now)
-        query = sa.select(table).where(_ready(table, schedule.id, state, now))
-        row = connection.execute(query.order_by(table.c.at).limit(1)).one_or_none()
-        if row and table is deliveries:
-            return delivery_of(row).work
-        if row:
-            occurrence = occurrence_of(row)
+        query = sa.select(schedule_runs).where(_ready(schedule.id, state, now))
+        row = connection.execute(query.order_by(schedule_runs.c.at).limit(1)).one_or_none()
+        if row is None:
+            continue
+        occurrence = occurrence_of(row)
+        if state is DUE:
             begun = {"state": "running", "begun": now, "ended": None, "run": occurrence.run_id}
-            mine = _row(schedule_runs, schedule.id, occurrence.at)
-            connection.execute(sa.update(schedule_runs).where(mine).values(begun))
-            return occurrence.work
+            mine = sa.update(schedule_runs).where(_row(schedule.id, occurrence.at))
+            connection.execute(mine.values(begun))
+        return occurrence.work
     return None
 
 
@@ -573,20 +533,3 @@ def _apply_policies(connection: sa.Connection, schedule: StoredSchedule, now: da
     last = connection.execute(sa.select(sa.func.max(runs.at)).where(due)).scalar()
     if last:
         _skip(connection, sa.and_(due, runs.at < last), CAUGHT_UP.format(at=last), now)
-
-
-def _end_delivery(connection: sa.Connection, work: Work, values: Mapping[str, Any]) -> bool:
-    """End one try to deliver; return whether this call did."""
-    c = deliveries.c
-    mine = sa.and_(_row(deliveries, work.schedule, work.at), c.tries == work.attempt - 1)
-    update = sa.update(deliveries).where(mine, c.state == "waiting")
-    found = connection.execute(update.values(**values, tries=work.attempt)).rowcount
-    _release(connection, work)
-    _finish(connection, work.schedule, datetime.now(UTC))
-    return bool(found)
-
-
-def _release(connection: sa.Connection, work: Work) -> None:
-    """Release the schedule from this work."""
-    mine = sa.and_(schedules.c.id == work.schedule, schedules.c.at_work == work.id)
-    connection.execute(sa.update(schedules).where(mine).values(at_work=None, worker=None))

@@ -6,8 +6,8 @@ Errors are sentences for people that end with what to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -76,7 +76,7 @@ class ScheduleValidator:
         Raises CheckUnavailable and StoreError.
         """
         try:
-            async with self.fresh_reader() as reader:
+            async with aclosing(self.reader.fresh()) as reader:
                 await self.check(spec, origin, reader)
         except ScheduleInvalid as wrong:
             return str(wrong)
@@ -98,19 +98,10 @@ class ScheduleValidator:
                 await self._tracker(spec, reader)
             return await self._sources(spec, reader) if spec.kind == "sweep" else []
 
-    @asynccontextmanager
-    async def fresh_reader(self) -> AsyncIterator[SlackReader]:
-        """Open a reader that has cached nothing yet."""
-        reader = self.reader.fresh()
-        try:
-            yield reader
-        finally:
-            await reader.aclose()
-
     async def channels(self) -> list[ChannelInfo]:
         """Return the channels that the bot sees. Raises CheckUnavailable."""
         with _answers():
-            async with self.fresh_reader() as reader:
+            async with aclosing(self.reader.fresh()) as reader:
                 return await reader.channels()
 
     async def place(self, spec: Schedule, reader: SlackReader) -> str:
@@ -208,7 +199,9 @@ class ScheduleValidator:
         if spec.is_private or "@" in spec.to:
             return
         if PERSON.fullmatch(spec.to):
-            await self._recipient(spec.to)
+            person = await self._person(spec.to)
+            if person is None or person.kind in ("deleted", "bot"):
+                raise ScheduleInvalid(phrase("check.nobody", user=spec.to))
             return
         place = spec.to
         if spec.to.startswith("#"):
@@ -226,11 +219,6 @@ class ScheduleValidator:
             await self._surely(spec.owner)
             told = phrase("check.unreadable", owner=spec.owner, place=there.title)
             raise ScheduleInvalid(told)
-
-    async def _recipient(self, user: str) -> None:
-        person = await self._person(user)
-        if person is None or person.kind in ("deleted", "bot"):
-            raise ScheduleInvalid(phrase("check.nobody", user=user))
 
     async def _person(self, user: str) -> Person | None:
         """Return a person; None = there is none. Raises CheckUnavailable."""

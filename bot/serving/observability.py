@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -104,23 +103,14 @@ class LoopLag:
         self._tell, self._bad_s = tell, bad_s
         self._recent: list[float] = []
 
-    @asynccontextmanager
-    async def sampled(self) -> AsyncIterator[None]:
-        """Sample twice a second inside the context."""
-        task = asyncio.create_task(self._sample(), name="loop-lag")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
     def check(self) -> str | None:
         worst = max(self._recent, default=0.0)
         if worst < self._bad_s:
             return None
         return f"The event loop was blocked for {worst:.1f} s a moment ago."
 
-    async def _sample(self) -> None:
+    async def sample(self) -> None:
+        """Sample twice a second until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _LAG_EVERY_S
@@ -158,26 +148,20 @@ async def check_database(database: Database) -> str | None:
         await database.read(_ONE)
         await database.change(lambda connection: connection.execute(_ONE).scalar())
         if fault:  # a full disk allows all of that
-            row = {"name": PROBE, "value": None, "at": datetime.now(UTC)}
-            insert = database.insert(flags).values(row)
-            newer = insert.on_conflict_do_update(index_elements=["name"], set_=row)
-            await database.write(newer)
+            newer = database.upsert(flags, ("name",), ("at",))
+            await database.write(newer.values(name=PROBE, value=None, at=datetime.now(UTC)))
     except StoreError as error:
         return str(error)
     return None
 
 
-async def watch_process(
-    stack: AsyncExitStack,
-    health: Health,
-    metrics: Metrics,
-    database: Database,
-    sockets: Sockets | None,
-) -> None:
-    """Register the checks of the event loop, the database and the sockets, until the stack ends."""
+def watch_process(
+    health: Health, metrics: Metrics, database: Database, sockets: Sockets | None
+) -> Coroutine[Any, Any, None]:
+    """Register checks of the event loop, the database and the sockets; return background work."""
     lag = LoopLag(metrics.lag.set)
-    await stack.enter_async_context(lag.sampled())
     health.add("loop", lag.check, "live")
     health.add("database", lambda: check_database(database))
     if sockets:
         health.add("slack", lambda: None if sockets.healthy() else "No socket is connected.")
+    return lag.sample()

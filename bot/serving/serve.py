@@ -11,7 +11,7 @@ import socket
 import uuid
 import webbrowser
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -28,16 +28,16 @@ from prometheus_client import Gauge
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
+from bot.background import in_background, repeat
 from bot.console.app import PATH, ConsoleAccess, LoopbackAccess
 from bot.console.pages import console_routes
 from bot.console.signin import Administrators, SlackSignIn, TeamAccess
 from bot.context import trace_runs
-from bot.errors import SetupError, StoreError
+from bot.errors import SetupError
 from bot.listeners.backfill import Backfill
-from bot.listeners.digest import DigestActing
 from bot.listeners.home import Home, readable_handles
 from bot.listeners.intake import Cursors, Intake
-from bot.listeners.interactions import Interactions
+from bot.listeners.interactions import DigestActing, Interactions
 from bot.listeners.socket_mode import Hear, Sockets
 from bot.local_mode import model_client
 from bot.log import log_to
@@ -47,15 +47,14 @@ from bot.memory import PreferenceStore
 from bot.metrics import Metrics, time_calls
 from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import Admission, PolicyFile
-from bot.privacy.forget import forget_pending_forever
-from bot.privacy.retention import tidy
+from bot.privacy import forget_pending_forever, tidy
 from bot.requests.context import ContextReader
 from bot.requests.delivery import Delivery
-from bot.requests.handler import RequestHandler
-from bot.requests.worker import RequestWorker
+from bot.requests.handler import RequestHandler, RequestWorker
 from bot.runs.durable import Durable, LockLost
 from bot.runs.run import Runs, Subagents
 from bot.runs.store import Store
+from bot.runs.worker import adopt, owners
 from bot.schedules.chat import ScheduleService
 from bot.schedules.scheduler import Schedules
 from bot.schedules.validation import ScheduleValidator
@@ -64,6 +63,7 @@ from bot.serving.web import connect_routes, serve_app, web_app
 from bot.slack.client import clients, who_am_i
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter, Writer
+from bot.storage.budget import settle_dead_calls
 from bot.storage.database import Database, RetryingDatabase, only_process
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
@@ -115,6 +115,12 @@ class Server:
         return not (
             self.dispatch.at_work or self.dispatch.runs.ids or self.schedules.worker.at_work
         )
+
+    async def recover(self) -> None:
+        """Resume what an earlier process of this id, or a dead replica, had begun."""
+        await self.dispatch.recover()
+        await self.approvals.recover()
+        await self.schedules.worker.recover()
 
     @property
     def left(self) -> int:
@@ -179,19 +185,6 @@ async def run_server(
         )
         async with in_background(server.tasks):
             yield server
-
-
-@asynccontextmanager
-async def in_background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run this work inside the context, which ends if one of it fails."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in work]
-            yield
-            for task in tasks:
-                task.cancel()
-    except* SetupError as errors:
-        raise errors.exceptions[0] from None
 
 
 async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) -> Server:
@@ -302,25 +295,19 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     )
     _register_workflows(server, answering, children)
     await policy.read()  # an invalid policy at the start ends it; later nobody is answered
-    await watch_process(stack, health, metrics, store.database, sockets)
     await _start(stack, server, store, cursors, Watch(server, admission))
+    server.tasks.append(watch_process(health, metrics, store.database, sockets))
     return server
 
 
 def _register_workflows(server: Server, answering: RequestHandler, subagents: Subagents) -> None:
     """Register the body of each workflow, and how to adopt the work of a dead replica."""
-    durable, dispatch = server.durable, server.dispatch
-    approvals, schedules = server.approvals, server.schedules
+    durable, dispatch, database = server.durable, server.dispatch, server.dispatch.inbox.database
 
     async def request(key: str, attempt: int) -> dict[str, Any]:
         await dispatch.mark_started(key)
-        try:
-            state = await answering.work(key, attempt)
-        except BaseException:
-            dispatch.mark_ended(key, lost=True)
-            raise
-        dispatch.mark_ended(key)
-        return state
+        with dispatch.counted(key):
+            return await answering.work(key, attempt)
 
     async def apology(key: str) -> dict[str, Any]:
         try:
@@ -328,25 +315,11 @@ def _register_workflows(server: Server, answering: RequestHandler, subagents: Su
         finally:
             dispatch.mark_ended(key)
 
-    async def adopt(dead: str) -> None:
-        log.warning("replica %s is dead; its work goes on here", dead)
-        await dispatch.inbox.adopt(dead, durable.executor)
-        await approvals.adopt(dead)
-        await schedules.occurrences.adopt(dead, durable.executor)
-
-    async def owners() -> set[str]:
-        at_work = {r.owner for r in await dispatch.inbox.at_work() if r.owner}
-        return at_work | await approvals.actions.owners() | await schedules.occurrences.owners()
-
-    async def recover() -> None:
-        await dispatch.recover()
-        await approvals.recover()
-        await schedules.worker.recover()
-
     durable.bodies |= {"request": request, "subagent": subagents.work, "apology": apology}
-    durable.bodies |= {"action": approvals.execute, **schedules.bodies()}
-    durable.on_dead, durable.owners = adopt, owners
-    durable.on_adopted = recover
+    durable.bodies |= {"action": server.approvals.execute, **server.schedules.bodies()}
+    durable.owners = partial(owners, database)
+    durable.on_dead = partial(adopt, database, durable.executor)
+    durable.on_adopted = server.recover
 
 
 def _is_forwarded_to(settings: Settings) -> bool:
@@ -364,13 +337,12 @@ async def _start(
 ) -> None:
     """Resume what an earlier process left, and start the background tasks."""
     dispatch, durable, backfill = server.dispatch, server.durable, server.backfill
-    inbox, runs, sockets = dispatch.inbox, dispatch.runs, server.sockets
-    await inbox.adopt(durable.executor, durable.executor)  # reservations of a crashed process
+    runs, sockets = dispatch.runs, server.sockets
+    await store.database.change(partial(settle_dead_calls, owner=durable.executor))
     await durable.open()
     stack.push_async_callback(durable.aclose)
-    await dispatch.recover()
-    await server.approvals.recover()
     await server.schedules.begin()
+    await server.recover()
     backfill.ask()
     server.tasks = [
         dispatch.run(),
@@ -412,12 +384,7 @@ class Watch:
     async def count(self) -> None:
         """Update the metrics until cancelled."""
         try:
-            while True:
-                try:
-                    await self._count()
-                except StoreError as error:
-                    log.error("%s", error)
-                await asyncio.sleep(COUNT_EVERY_S)
+            await repeat(self._count, COUNT_EVERY_S, "the metrics are not up to date")
         finally:
             for gauge in list(self._shares):
                 self._set(gauge, 0)
@@ -597,18 +564,15 @@ async def tidy_forever(
 
     Without a database these are the workflows alone: each workspace tidies its own data.
     """
-    while True:
+
+    async def delete() -> None:
         before = datetime.now(UTC) - timedelta(days=retention.workflows_days)
-        try:
-            if database:
-                await tidy(database, retention)
-                await RequestQueue(database).forget(before)
-            await durable.forget(before)
-        except StoreError as error:
-            log.error("%s What is old could not be deleted.", error)
-        except Exception:  # top-level boundary: nobody waits for this
-            log.exception("what is old could not be deleted; it is tried again in an hour")
-        await asyncio.sleep(TIDY_EVERY_S)
+        if database:
+            await tidy(database, retention)
+            await RequestQueue(database).forget(before)
+        await durable.forget(before)
+
+    await repeat(delete, TIDY_EVERY_S, "what is old could not be deleted")
 
 
 async def reap_or_exit(durable: Durable) -> None:

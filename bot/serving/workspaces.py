@@ -17,6 +17,7 @@ from slack_bolt.response import BoltResponse
 from slack_sdk.errors import SlackApiError
 from starlette.routing import BaseRoute
 
+from bot.background import in_background, repeat
 from bot.console.pages import routes_by_workspace
 from bot.console.signin import Administrators, SlackSignIn
 from bot.errors import SetupError, StoreError
@@ -33,7 +34,6 @@ from bot.serving.serve import (
     Server,
     assemble,
     collect_when_idle,
-    in_background,
     reap_or_exit,
     sockets_of,
     tidy_forever,
@@ -186,16 +186,8 @@ class Workspaces(Receiver):
     async def run(self) -> None:
         """Serve what is installed, until cancelled; then close everything."""
         try:
-            while True:
-                self._woken.clear()
-                try:
-                    await self._follow()
-                    self._looked = True
-                except StoreError as error:
-                    log.error("%s", error)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
-                        await self._woken.wait()
+            trouble = "what is installed is not known"
+            await repeat(self._follow, LOOK_EVERY_S, trouble, woken=self._woken)
         finally:
             await asyncio.gather(*(self._close(team) for team in list(self.opened)))
 
@@ -212,6 +204,7 @@ class Workspaces(Receiver):
                 opened = Opened(token, asyncio.Event(), asyncio.Event())
                 opened.task = asyncio.create_task(self._serve(team, opened), name=team)
                 self.opened[team] = opened
+        self._looked = True
 
     async def _close(self, team: str) -> None:
         opened = self.opened[team]
@@ -303,7 +296,6 @@ async def run_workspaces(
             console = routes_by_workspace(sign_in, workspaces.console)
         heard = time_calls(workspaces.from_socket, process.metrics.ack)
         sockets = sockets_of(settings, heard, workspaces.backfill)
-        await watch_process(stack, health, process.metrics, database, sockets)
         health.add("workspaces", workspaces.check)
         health.add("faults", workspaces.faults, "noted")
         pages = [
@@ -322,6 +314,7 @@ async def run_workspaces(
             reap_or_exit(process.durable),
             collect_when_idle(workspaces.is_idle),
             tidy_forever(settings.retention, process.durable),
+            watch_process(health, process.metrics, database, sockets),
             *([sockets.run()] if sockets else []),
         ]
         async with in_background(work):

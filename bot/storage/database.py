@@ -12,12 +12,13 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -554,6 +555,30 @@ class Database:
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(thread, explained)
+
+
+class OnDatabase(Protocol):
+    @property
+    def database(self) -> Database: ...
+
+
+S = TypeVar("S", bound=OnDatabase)
+P = ParamSpec("P")
+
+
+def in_transaction(
+    work: Callable[Concatenate[S, sa.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Return a method that awaits its work in a transaction; see `Database.change`.
+
+    The work gets the connection before its arguments, and may run again if the transaction fails.
+    """
+
+    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.database.change(lambda given: work(self, given, *args, **kwargs))
+
+    update_wrapper(method, work)
+    return method
 
 
 RETRY_S = 2.0

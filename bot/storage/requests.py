@@ -12,21 +12,18 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict
 
-from bot.storage.budget import settle_dead_calls
-from bot.storage.database import Database, chunks
+from bot.storage.database import Database, chunks, in_transaction
 from bot.storage.deletions import ForgetTarget, note
 from bot.storage.tables import (
     StoredRun,
     budgets,
     cursors,
-    deliveries,
     feedback,
     flags,
     inbox,
     reservations,
     runs,
     schedule_runs,
-    stops,
 )
 from scopes.tool import readable
 from subagents.budget import NANO
@@ -143,6 +140,8 @@ class StoredRequest(Incoming):
     reply: StoredReply | None = None
     owner: str | None = None
     """The process that works on it."""
+    stopped_by: str | None = None
+    """The user who stopped it."""
 
     @property
     def words(self) -> str:
@@ -229,15 +228,13 @@ _DUE = (
 AT_WORK = ("new", "running", "waiting")
 SCHEDULED = "schedule"
 """Kind of the runs that a schedule began."""
-STOPPED = "stopped_by"
-"""Key added to the event of a request that was stopped before its turn."""
 
 
+@dataclass(frozen=True)
 class RequestQueue:
     """The requests, cursors and flags of one database. Its methods raise StoreError."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    database: Database
 
     async def add(self, incoming: Incoming) -> bool:
         """Store a request before it is acked; return whether it is new."""
@@ -251,29 +248,29 @@ class RequestQueue:
         )
         return bool(await self.database.write(insert))
 
-    async def amend(
-        self, team: str, channel: str, ts: str, text: str | None, at: datetime | None = None
+    @in_transaction
+    def amend(
+        self,
+        connection: sa.Connection,
+        team: str,
+        channel: str,
+        ts: str,
+        text: str | None,
+        at: datetime | None = None,
     ) -> None:
         """Note that a message was edited, or deleted (None): forget what was read of it.
 
         A request that is not begun yet is updated. `at`: when it happened; None = just now.
         """
-        database, target = self.database, ForgetTarget("item", f"{channel}/{ts}")
-
-        def change(connection: sa.Connection) -> None:
-            mine = sa.and_(inbox.c.key == f"{team}/{channel}/{ts}", inbox.c.state == "new")
-            row = connection.execute(sa.select(inbox.c.event).where(mine)).one_or_none()
-            edited = text is not None
-            note(
-                connection, database, target, at, edited=edited, amended=edited and row is not None
-            )
-            if row is None:
-                return
-            event = {**row.event, "text": readable(text or "")}
-            values = {"event": event} if text is not None else {"state": "ignored"}
+        target, edited = ForgetTarget("item", f"{channel}/{ts}"), text is not None
+        mine = sa.and_(inbox.c.key == f"{team}/{channel}/{ts}", inbox.c.state == "new")
+        event = connection.execute(sa.select(inbox.c.event).where(mine)).scalar()
+        facts = {"edited": edited, "amended": edited and event is not None}
+        note(connection, self.database, target, at, **facts)
+        if event is not None:
+            changed = {"event": {**event, "text": readable(text or "")}}
+            values = changed if edited else {"state": "ignored"}
             connection.execute(sa.update(inbox).where(mine).values(**values))
-
-        await self.database.change(change)
 
     async def advance(self, team: str, channel: str, ts: str) -> None:
         """Move the channel's cursor to this message; it never goes back."""
@@ -332,50 +329,39 @@ class RequestQueue:
         rows = await self.database.read(query.order_by(inbox.c.ts.desc()).limit(most))
         return {row.ts: row.run or "" for row in reversed(rows)}
 
-    async def stop(self, team: str, channel: str, thread_ts: str, user: str) -> int:
+    @in_transaction
+    def stop(
+        self, connection: sa.Connection, team: str, channel: str, thread_ts: str, user: str
+    ) -> int:
         """Stop the requests in this thread; return how many of them were running."""
+        stop = sa.update(inbox).where(_thread(team, channel, thread_ts)).values(stopped_by=user)
+        idle = inbox.c.state.in_(("new", "waiting"))
+        connection.execute(stop.where(idle).values(state="new"))  # it waits for no model any more
+        return connection.execute(stop.where(inbox.c.state == "running")).rowcount
 
-        def change(connection: sa.Connection) -> int:
-            here = _thread(team, channel, thread_ts)
-            running = here & (inbox.c.state == "running")
-            idle = here & inbox.c.state.in_(("new", "waiting"))
-            for row in connection.execute(sa.select(inbox.c.key, inbox.c.event).where(idle)):
-                event = {**row.event, STOPPED: user}
-                update = sa.update(inbox).where(inbox.c.key == row.key)
-                connection.execute(update.values(state="new", event=event))
-            found = connection.execute(sa.select(inbox.c.run).where(running))
-            ids = [row.run for row in found if row.run]
-            known = connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(ids)))
-            rows = [{"run": row.id, "by": user, "at": datetime.now(UTC)} for row in known]
-            if rows:
-                connection.execute(self.database.upsert(stops), rows)
-            return len(rows)
-
-        return await self.database.change(change)
-
-    async def take(self, owner: str, free: int, now: datetime) -> list[StoredRequest]:
+    @in_transaction
+    def take(
+        self, connection: sa.Connection, owner: str, free: int, now: datetime
+    ) -> list[StoredRequest]:
         """Take up to `free` requests to work on: oldest first, one at a time per thread."""
-
-        def take(connection: sa.Connection) -> list[StoredRequest]:
-            if self.database.shared:  # two replicas must not both find a thread idle
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TAKING)))
-            asked = {"now": now, "free": free}
-            found = [row for query in _DUE for row in connection.execute(query, asked)]
-            taken = []
-            for row in sorted(found, key=lambda row: row.received)[:free]:
-                run = row.run or uuid.uuid4().hex[:12]
-                told = {"state": "running", "owner": owner, "run": run}
-                connection.execute(sa.update(inbox).where(inbox.c.key == row.key).values(told))
-                taken.append(request_of(row, **told))
-            return taken
-
-        return await self.database.change(take) if free > 0 else []
+        if self.database.shared:  # two replicas must not both find a thread idle
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TAKING)))
+        asked = {"now": now, "free": free}
+        found = [row for query in _DUE for row in connection.execute(query, asked)]
+        taken = []
+        for row in sorted(found, key=lambda row: row.received)[:free]:
+            run = row.run or uuid.uuid4().hex[:12]
+            told = {"state": "running", "owner": owner, "run": run}
+            connection.execute(sa.update(inbox).where(inbox.c.key == row.key).values(told))
+            taken.append(request_of(row, **told))
+        return taken
 
     async def finish(self, key: str, state: str, reply: StoredReply | None = None) -> None:
         """Mark the request as answered (`done`), refused or silent (`ignored`), or `failed`."""
-        await self._end(key, reply, state=state)
+        await self._end(key, reply, {"state": state})
 
-    async def forget(self, before: datetime) -> int:
+    @in_transaction
+    def forget(self, connection: sa.Connection, before: datetime) -> int:
         """Delete finished requests from before then; return how many."""
         over = sa.and_(inbox.c.received < before, inbox.c.state.not_in(AT_WORK))
         at_work = sa.union(
@@ -384,24 +370,25 @@ class RequestQueue:
                 schedule_runs.c.state == "running", schedule_runs.c.run.is_not(None)
             ),
         )
-
-        def forget(connection: sa.Connection) -> int:
-            gone = connection.execute(sa.delete(inbox).where(over)).rowcount
-            for table in (reservations, stops):
-                connection.execute(sa.delete(table).where(table.c.run.not_in(at_work)))
-            kept = sa.select(inbox.c.key)
-            connection.execute(sa.delete(feedback).where(feedback.c.request.not_in(kept)))
-            return gone
-
-        return await self.database.change(forget)
+        gone = connection.execute(sa.delete(inbox).where(over)).rowcount
+        connection.execute(sa.delete(reservations).where(reservations.c.run.not_in(at_work)))
+        kept = sa.select(inbox.c.key)
+        connection.execute(sa.delete(feedback).where(feedback.c.request.not_in(kept)))
+        return gone
 
     async def postpone(self, key: str, until: datetime, reply: StoredReply | None) -> None:
         """Try the request again from then on, as another run."""
-        attempt = inbox.c.attempt + 1
-        await self._end(key, reply, state="waiting", not_before=until, run=None, attempt=attempt)
+        attempt = {"run": None, "attempt": inbox.c.attempt + 1}
+        await self._end(key, reply, {"state": "waiting", "not_before": until, **attempt})
 
-    async def again(
-        self, key: str, run: str, lookups: Sequence[str] = (), choice: Choice | None = None
+    @in_transaction
+    def again(
+        self,
+        connection: sa.Connection,
+        key: str,
+        run: str,
+        lookups: Sequence[str] = (),
+        choice: Choice | None = None,
     ) -> bool | None:
         """Have the request of this run answered again, with these look-ups approved, or with what
         its requester chose.
@@ -409,69 +396,46 @@ class RequestQueue:
         Return whether it will be; repeating the call returns the same. None = its answer is still
         being finished: try again in a moment.
         """
-
-        def change(connection: sa.Connection) -> bool | None:
-            mine = inbox.c.key == key
-            row = connection.execute(sa.select(inbox).where(mine)).one_or_none()
-            if row is None:
-                return False
-            found = request_of(row)
-            known, chosen, asked = set(found.lookups), found.choices, found.asked_back
-            if run in asked if choice else known.issuperset(lookups):
-                return True
-            if row.run != run or row.state != "done":
-                return None if row.run == run and row.state == "running" else False
-            event = {**row.event, LOOKUPS: sorted(known.union(lookups))}
-            if choice:
-                event[CHOICES] = [each.model_dump() for each in (*chosen, choice)]
-                event[ASKED_BACK] = [*asked, run]
-            event[ROUND] = int(row.event.get(ROUND) or 0) + 1
-            again = (
-                sa.update(inbox)
-                .where(mine)
-                .values(
-                    state="waiting",
-                    not_before=datetime.now(UTC),
-                    owner=None,
-                    run=None,
-                    reply=None,
-                    attempt=row.attempt + 1,
-                    event=event,
-                )
-            )
-            connection.execute(again)
-            return True
-
-        return await self.database.change(change)
-
-    async def _end(self, key: str, reply: StoredReply | None, **change: Any) -> None:
-        """Note that its run is over."""
         mine = inbox.c.key == key
-        change |= {"owner": None, "reply": reply and reply.model_dump(mode="json")}
+        row = connection.execute(sa.select(inbox).where(mine)).one_or_none()
+        if row is None:
+            return False
+        found = request_of(row)
+        known, chosen, asked = set(found.lookups), found.choices, found.asked_back
+        if run in asked if choice else known.issuperset(lookups):
+            return True
+        if row.run != run or row.state != "done":
+            return None if row.run == run and row.state == "running" else False
+        event = {**row.event, LOOKUPS: sorted(known.union(lookups))}
+        if choice:
+            event[CHOICES] = [each.model_dump() for each in (*chosen, choice)]
+            event[ASKED_BACK] = [*asked, run]
+        event[ROUND] = int(row.event.get(ROUND) or 0) + 1
+        values = {"state": "waiting", "not_before": datetime.now(UTC), "event": event}
+        values |= dict.fromkeys(("owner", "stopped_by", "run", "reply"))
+        values["attempt"] = row.attempt + 1
+        connection.execute(sa.update(inbox).where(mine).values(**values))
+        return True
 
-        def end(connection: sa.Connection) -> None:
-            run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
-            connection.execute(sa.update(inbox).where(mine).values(**change))
-            delete_reservations(connection, run)
-
-        await self.database.change(end)
+    @in_transaction
+    def _end(
+        self,
+        connection: sa.Connection,
+        key: str,
+        reply: StoredReply | None,
+        change: Mapping[str, Any],
+    ) -> None:
+        """Note that its run is over."""
+        mine, told = inbox.c.key == key, reply and reply.model_dump(mode="json")
+        run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
+        connection.execute(sa.update(inbox).where(mine).values(owner=None, reply=told, **change))
+        delete_reservations(connection, run)
 
     async def at_work(self, owner: str | None = None) -> list[StoredRequest]:
         """Return the running requests, or those of one process."""
         query = sa.select(inbox).where(inbox.c.state == "running")
-        if owner:
-            query = query.where(inbox.c.owner == owner)
+        query = query.where(inbox.c.owner == owner) if owner else query
         return [request_of(row) for row in await self.database.read(query)]
-
-    async def adopt(self, dead: str, owner: str) -> None:
-        """Take over the requests of a process that died, and settle its reservations."""
-
-        def adopt(connection: sa.Connection) -> None:
-            theirs = sa.and_(inbox.c.owner == dead, inbox.c.state == "running")
-            connection.execute(sa.update(inbox).where(theirs).values(owner=owner))
-            settle_dead_calls(connection, dead)
-
-        await self.database.change(adopt)
 
     async def claim(self, key: str, owner: str) -> None:
         """Record that this process works on the request."""
@@ -486,38 +450,32 @@ class RequestQueue:
         """Return which of these runs were asked to stop."""
         if not ids:
             return set()
-        query = sa.select(stops.c.run).where(stops.c.run.in_(ids))
+        stopped = sa.and_(inbox.c.state == "running", inbox.c.stopped_by.is_not(None))
+        query = sa.select(inbox.c.run).where(stopped, inbox.c.run.in_(ids))
         return {row.run for row in await self.database.read(query)}
 
-    async def feedback(self, key: str, user: str, value: str) -> bool:
+    @in_transaction
+    def feedback(self, connection: sa.Connection, key: str, user: str, value: str) -> bool:
         """Store what a user thinks of an answer; return whether that is new.
 
         The last click counts. The reason for a bad answer is dropped when its rating changes.
         """
         c = feedback.c
         mine = sa.and_(c.request == key, c.user == user)
-
-        def change(connection: sa.Connection) -> bool:
-            if connection.execute(sa.select(c.value).where(mine)).scalar() == value:
-                return False
-            changing = ("value", "at", "reason", "comment")
-            insert = self.database.upsert(feedback, ("request", "user"), changing)
-            row = {"request": key, "user": user, "value": value, "at": datetime.now(UTC)}
-            connection.execute(insert.values(**row, reason=None, comment=None))
-            return True
-
-        return await self.database.change(change)
+        if connection.execute(sa.select(c.value).where(mine)).scalar() == value:
+            return False
+        changing = ("value", "at", "reason", "comment")
+        insert = self.database.upsert(feedback, ("request", "user"), changing)
+        row = {"request": key, "user": user, "value": value, "at": datetime.now(UTC)}
+        connection.execute(insert.values(**row, reason=None, comment=None))
+        return True
 
     async def explain(self, key: str, user: str, reason: str, comment: str) -> bool:
         """Store why a user finds an answer bad; return False unless they had said that it is."""
         c = feedback.c
         bad = sa.and_(c.request == key, c.user == user, c.value == BAD)
         told = {"reason": reason or None, "comment": comment or None}
-
-        def change(connection: sa.Connection) -> bool:
-            return bool(connection.execute(sa.update(feedback).where(bad).values(told)).rowcount)
-
-        return await self.database.change(change)
+        return bool(await self.database.write(sa.update(feedback).where(bad).values(told)))
 
     async def ratings(self, limit: int, value: str = "") -> list[Rating]:
         """Return the latest ratings of answers with their runs, newest first; all or of a value."""
@@ -615,11 +573,6 @@ _SPENT_BY = _SPENT.where(runs.c.requester == sa.bindparam("user"), runs.c.kind !
 
 async def try_now(database: Database, run: str) -> bool:
     """Deliver the waiting report of this run next; return if there is one. Raises StoreError."""
-    mine = sa.select(schedule_runs.c.schedule, schedule_runs.c.at).where(schedule_runs.c.run == run)
-    rows = await database.read(mine)
-    if not rows:
-        return False
-    c = deliveries.c
-    waiting = sa.and_(c.schedule == rows[0].schedule, c.at == rows[0].at, c.state == "waiting")
-    update = sa.update(deliveries).where(waiting).values(not_before=datetime.now(UTC))
+    waiting = sa.and_(schedule_runs.c.run == run, schedule_runs.c.delivery == "waiting")
+    update = sa.update(schedule_runs).where(waiting).values(not_before=datetime.now(UTC))
     return bool(await database.write(update))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
 import sqlalchemy as sa
@@ -68,12 +69,12 @@ log = logging.getLogger(__name__)
 MOST_KEPT = 10_000
 
 
+@dataclass(frozen=True)
 class Names:
     """The names in one database."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._saved: dict[str, tuple[str, date]] = {}
+    database: Database
+    _saved: dict[str, tuple[str, date]] = field(default_factory=dict)
 
     async def save(self, id: str, name: str) -> None:
         """Store a name, once a day; if the database cannot be used, later."""
@@ -84,9 +85,9 @@ class Names:
         if len(self._saved) >= MOST_KEPT:
             self._saved.clear()
         row = {"id": id, "name": name, "folded": folded(name.removeprefix("#")), "at": now}
-        upsert = self._database.upsert(names, ("id",), ("name", "folded", "at"))
+        upsert = self.database.upsert(names, ("id",), ("name", "folded", "at"))
         try:
-            await self._database.change(lambda connection: connection.execute(upsert, row))
+            await self.database.change(lambda connection: connection.execute(upsert, row))
             self._saved[id] = latest
         except StoreError as error:
             log.warning("%s The name of %s is not stored.", error, id)
@@ -96,7 +97,7 @@ class Names:
         found = {}
         for some in chunks(set(ids) - {""}):
             query = sa.select(names.c.id, names.c.name).where(names.c.id.in_(some))
-            found.update({row.id: row.name for row in await self._database.read(query)})
+            found.update({row.id: row.name for row in await self.database.read(query)})
         return found
 
 

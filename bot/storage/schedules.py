@@ -1,4 +1,4 @@
-"""Schedules, their occurrences and their deliveries, as they are stored."""
+"""Schedules and their occurrences, as they are stored."""
 
 from __future__ import annotations
 
@@ -135,6 +135,12 @@ class Occurrence:
     ended: datetime | None = None
     extra: Mapping[str, Any] | None = None
     """Data to be recorded when the report is delivered."""
+    delivery: DeliveryState | None = None
+    """None until it ran; from then on `why` and `not_before` are of the delivery."""
+    delivery_tries: int = 0
+    delivered: datetime | None = None
+    place: Mapping[str, Any] | None = None
+    figures: Mapping[str, int] | None = None
 
     @property
     def attempt(self) -> int:
@@ -143,34 +149,15 @@ class Occurrence:
 
     @property
     def work(self) -> Work:
-        """Return the work of its current or next try."""
+        """Return the work of the current or next try to run or, once it ran, to deliver it."""
+        if self.delivery:
+            return Work("delivery", self.schedule, self.at, self.delivery_tries + 1)
         return Work("occurrence", self.schedule, self.at, self.attempt)
 
     @property
     def run_id(self) -> str:
         """Return the id of the run of its current or next try."""
         return run_id(self.schedule, self.at, self.attempt)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDelivery:
-    """The delivery of one report to its readers."""
-
-    schedule: str
-    at: datetime
-    """Time of its occurrence."""
-    state: DeliveryState
-    why: str = ""
-    tries: int = 0
-    not_before: datetime | None = None
-    delivered: datetime | None = None
-    place: Mapping[str, Any] | None = None
-    figures: Mapping[str, int] | None = None
-
-    @property
-    def work(self) -> Work:
-        """Return the work of its next try."""
-        return Work("delivery", self.schedule, self.at, self.tries + 1)
 
 
 def schedule_of(row: Row) -> StoredSchedule | None:
@@ -197,10 +184,6 @@ def body_of(spec: Schedule, label: Label) -> str:
 
 def occurrence_of(row: Row) -> Occurrence:
     return Occurrence(**{**row._asdict(), "why": row.why or ""})
-
-
-def delivery_of(row: Row) -> StoredDelivery:
-    return StoredDelivery(**{**row._asdict(), "why": row.why or ""})
 
 
 def run_id(schedule: str, at: datetime, attempt: int = 1) -> str:

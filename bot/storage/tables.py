@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from bot.storage.encryption import EncryptedJson, EncryptedText
 from subagents.gate import Action
 
-REVISIONS = ("0017",)
+REVISIONS = ("0018",)
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -240,7 +240,7 @@ inbox = table(
     columns(sa.String, "key", primary_key=True),
     columns(sa.String, "team", "channel", "ts", "thread_ts", "user", "kind", "state"),
     columns(JSON, "event"),
-    optional(sa.String, "run", "owner"),
+    optional(sa.String, "run", "owner", "stopped_by"),
     columns(sa.Integer, "attempt"),
     columns(UtcTime, "received"),
     optional(UtcTime, "not_before"),
@@ -248,7 +248,8 @@ inbox = table(
     sa.Index("inbox_by_thread", "team", "channel", "thread_ts"),
     sa.Index("inbox_by_state", "state", "received"),
 )
-"""Messages that ask something, by (team, channel, ts); `owner` is the process that works on it."""
+"""Messages that ask something, by (team, channel, ts). `owner` is the process that works on it,
+`stopped_by` the user who stopped it."""
 
 cursors = table(
     "cursors",
@@ -272,13 +273,6 @@ names = table(
 )
 """What people and channels (`#support`) are called in Slack, as it was last told: for pages, which
 ask Slack nothing. `folded` is searched, see `bot.storage.run_index`."""
-
-stops = table(
-    "stops",
-    of_run(primary_key=True),
-    columns(sa.String, "by"),
-    columns(UtcTime, "at"),
-)
 
 feedback = table(
     "feedback",
@@ -571,32 +565,23 @@ schedule_runs = table(
     columns(sa.String, "state"),
     optional(PlainText, "why"),
     optional(sa.String, "run"),
-    optional(UtcTime, "oldest", "latest", "not_before", "begun", "ended"),
+    optional(UtcTime, "oldest", "latest", "not_before", "begun", "ended", "delivered"),
     optional(sa.Float, "cost_usd"),
-    columns(sa.Integer, "tries", default=0),
-    optional(JSON, "extra"),
+    columns(sa.Integer, "tries", "delivery_tries", default=0),
+    optional(sa.String, "delivery"),
+    optional(JSON, "extra", "place", "figures"),
     sa.Index("schedule_runs_by_state", "state", "schedule"),
+    sa.Index("schedule_runs_by_delivery", "delivery", "schedule"),
 )
-"""`state`: due, running, then ran, failed or skipped (`why` says why). A run that failed for a
-temporary reason is due again, not before `not_before`; `tries` counts those. `run`, `begun`
-and `ended` are of the latest try, `cost_usd` of all of them. Its report covers `[oldest,
-latest)`. `extra`: data to be recorded when the report is delivered."""
+"""`state`: due, running, then ran, failed or skipped. A run that failed for a temporary reason is
+due again, not before `not_before`; `tries` counts those. `run`, `begun` and `ended` are of the
+latest try, `cost_usd` of all of them. Its report covers `[oldest, latest)`. `extra`: data to be
+recorded when the report is delivered. `figures`: counts by which reports are compared.
 
-deliveries = table(
-    "deliveries",
-    columns(sa.String, "schedule", primary_key=True),
-    columns(UtcTime, "at", primary_key=True),
-    columns(sa.String, "state"),
-    optional(PlainText, "why"),
-    columns(sa.Integer, "tries"),
-    optional(UtcTime, "not_before", "delivered"),
-    optional(JSON, "place", "figures"),
-    sa.Index("deliveries_by_state", "state", "schedule"),
-)
-"""The delivery of the occurrence of the same key, once it ran. `state`: waiting, then delivered,
-quiet (nothing was new, so nothing was sent), superseded (a later report covers its window too) or
-failed (given up: nothing follows it). `place`: where the message is. `figures`: counts by which
-reports are compared."""
+`delivery`, once it ran: waiting, then delivered, quiet (nothing was new, so nothing was sent),
+superseded (a later report covers its window too) or failed (given up: nothing follows it).
+`delivery_tries` counts its tries. `place`: where the message is. `why` and `not_before` are of the
+run, then of its delivery."""
 
 issues = table(
     "issues",

@@ -43,7 +43,7 @@ import scopes.web
 import subagents.rules
 from bot.memory import NoteStore, ResourceStore
 from bot.policy.directory import SlackDirectory
-from bot.privacy.forget import Forget
+from bot.privacy import Forget
 from bot.storage.deletions import ForgetTarget
 from scopes.label import TRUSTED, WORKSPACE, Label
 from subagents.agent import Agent

@@ -1,6 +1,7 @@
-"""Deletes what is stored about a person, channel, source or message.
+"""Delete what is stored about a person, channel, source or message, and what is past its retention.
 
-Functions that use the database raise StoreError, except `forgetting`, which logs it.
+Of a run its id, kind, status, cost and times stay. The log of decisions is kept permanently: it
+holds no text, only names of tools and rules, ids, and hashes of arguments.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.errors import StoreError
-from bot.privacy.retention import RUNS, empty_runs, empty_trajectories
+from bot.background import repeat
 from bot.reports.issues import PANEL, Issue
 from bot.slack.messages import edited_at
 from bot.storage.database import Database, chunks
@@ -29,14 +29,15 @@ from bot.storage.schedules import schedule_of
 from bot.storage.tables import (
     actions,
     address_of,
+    blocks,
     contexts,
     conversations,
     credentials,
-    deliveries,
     feedback,
     flags,
     inbox,
     issues,
+    ledger,
     mail_acts,
     mail_corrections,
     mail_cursors,
@@ -44,14 +45,21 @@ from bot.storage.tables import (
     names,
     notes,
     oauth_states,
+    outside_calls,
     preferences,
+    questions,
     quoted,
+    replies,
+    requests,
     resources,
     runs,
     schedule_runs,
     schedules,
+    steps,
+    subagents,
 )
 from bot.tooling.files import place_of, work_of
+from config.sections import RetentionSettings
 from scopes.resources import space_of_run
 
 log = logging.getLogger(__name__)
@@ -60,6 +68,8 @@ APPROVED = "approved"
 """State of an action that is being executed."""
 DEAD_AFTER = timedelta(hours=6)
 """A run that began so long ago and never ended is not running any more."""
+ORIGIN = ("space", "name", "run", "label", "by", "place", "requester", "state")
+"""Columns that say whose a row is, or where it comes from."""
 KEPT = ("type", "channel", "channel_type", "ts", "thread_ts", "event_ts", "user", "team")
 """Fields of a request's event that stay."""
 
@@ -193,34 +203,29 @@ class Forget:
             read = not target.labels.isdisjoint(row.label["sources"])
             return row.run in gone or row.space == target.space or read
 
-        def is_preference(row: sa.Row[Any]) -> bool:
-            return row.by == user or is_note(row)
-
         def is_file(row: sa.Row[Any]) -> bool:
             return row.space not in kept and (row.space in spaces or is_note(row))
-
-        def is_conversation(row: sa.Row[Any]) -> bool:
-            return row.run in answered or row.place == channel
 
         def is_action(row: sa.Row[Any]) -> bool:
             return row.state != APPROVED and (row.run in gone or row.requester == user)
 
-        files = await self._lost(resources, ("space", "name", "run", "label"), is_file)
+        own = await self._lost(preferences, lambda row: row.by == user or is_note(row))
+        said = await self._lost(
+            conversations, lambda row: row.run in answered or row.place == channel
+        )
         return Forgotten(
-            notes=len(await self._lost(notes, ("space", "run", "label"), is_note)),
-            preferences=len(
-                await self._lost(preferences, ("space", "by", "run", "label"), is_preference)
-            ),
-            files=len({(row.space, row.name) for row in files}),
-            conversations=len(await self._lost(conversations, ("run", "place"), is_conversation)),
-            actions=len(await self._lost(actions, ("run", "requester", "state"), is_action)),
+            notes=len(await self._lost(notes, is_note)),
+            preferences=len(own),
+            files=len({(row.space, row.name) for row in await self._lost(resources, is_file)}),
+            conversations=len(said),
+            actions=len(await self._lost(actions, is_action)),
         )
 
     async def _lost(
-        self, table: sa.Table, names: Sequence[str], is_lost: Callable[[sa.Row[Any]], bool]
+        self, table: sa.Table, is_lost: Callable[[sa.Row[Any]], bool]
     ) -> list[sa.Row[Any]]:
-        """Delete rows of a table, which is_lost decides by the columns `names`; return them."""
-        query = sa.select(table.c.id, *(table.c[name] for name in names))
+        """Delete rows of a table, which is_lost decides by the columns of ORIGIN; return them."""
+        query = sa.select(table.c.id, *(column for column in table.c if column.name in ORIGIN))
         lost = [row for row in await self.database.read(query) if is_lost(row)]
         for some in chunks(row.id for row in lost):
             await self._execute([sa.delete(table).where(table.c.id.in_(some))])
@@ -271,10 +276,9 @@ class Forget:
             statements: list[Statement] = [sa.delete(issues).where(of_it)]
             itself = schedules.c.id == each.id
             is_configured = each.origin == "config" and each.state != "deleted"
-            for table in (schedule_runs, deliveries):
-                of_it = table.c.schedule == each.id
-                told = sa.update(table).where(of_it, table.c.why.is_not(None)).values(why="")
-                statements.append(told if is_configured else sa.delete(table).where(of_it))
+            of_it, why = schedule_runs.c.schedule == each.id, schedule_runs.c.why
+            told = sa.update(schedule_runs).where(of_it, why.is_not(None)).values(why="")
+            statements.append(told if is_configured else sa.delete(schedule_runs).where(of_it))
             trouble = sa.update(schedules).where(itself).values(trouble=None)
             statements.append(trouble if is_configured else sa.delete(schedules).where(itself))
             await self._execute(statements)
@@ -335,19 +339,12 @@ def _rests_on(issue: Issue, target: ForgetTarget | None, items: Set[str]) -> boo
 async def at_work(database: Database) -> dict[str, datetime]:
     """Return the runs in use, and when they began: they read, write, or are to be delivered."""
     alive = datetime.now(UTC) - DEAD_AFTER
-    same = sa.and_(
-        deliveries.c.schedule == schedule_runs.c.schedule, deliveries.c.at == schedule_runs.c.at
-    )
     answering = sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None))
     executing = sa.select(actions.c.run).where(actions.c.state == APPROVED)
-    reporting = sa.select(schedule_runs.c.run).where(
-        schedule_runs.c.state == "running", schedule_runs.c.run.is_not(None)
-    )
-    delivering = sa.select(schedule_runs.c.run).join(deliveries, same)
-    delivering = delivering.where(deliveries.c.state == "waiting", schedule_runs.c.run.is_not(None))
-    unsettled = sa.or_(
-        runs.c.status == "running", runs.c.id.in_(reporting), runs.c.id.in_(delivering)
-    )
+    c = schedule_runs.c
+    left = sa.or_(c.state == "running", c.delivery == "waiting")
+    reporting = sa.select(c.run).where(left, c.run.is_not(None))
+    unsettled = sa.or_(runs.c.status == "running", runs.c.id.in_(reporting))
     busy = sa.or_(
         runs.c.id.in_(answering),
         runs.c.id.in_(executing),
@@ -401,13 +398,8 @@ GRACE = timedelta(seconds=60)
 
 async def forget_pending_forever(database: Database, data_dir: Path) -> None:
     """Carry out pending deletions until cancelled."""
-    while True:
-        try:
-            await forget_pending(database, data_dir=data_dir)
-        except Exception as error:  # top-level boundary: pending deletions stay, and are retried
-            trace, what = not isinstance(error, StoreError), "What was deleted in Slack"
-            log.error("%s could not be forgotten yet: %s", what, error, exc_info=trace)
-        await asyncio.sleep(LOOK_EVERY_S)
+    forget = partial(forget_pending, database, data_dir=data_dir)
+    await repeat(forget, LOOK_EVERY_S, "what was deleted in Slack could not be forgotten yet")
 
 
 async def forget_pending(
@@ -457,3 +449,99 @@ async def note_changes(
 
 def _is_gone(message: Mapping[str, Any]) -> bool:
     return message.get("subtype") == "tombstone"
+
+
+Purge = Callable[[sa.Connection, datetime], int]
+"""Deletes data of some runs from before then; returns of how many, 0 if nothing is left."""
+
+RUNS = 20
+"""Runs of one transaction: others, such as storing a new Slack message, wait for it."""
+THREADS_DAYS = 365
+"""Minimum days to keep ids of handled mail threads, which a new listing of a mailbox needs."""
+
+
+async def tidy(database: Database, retention: RetentionSettings) -> None:
+    """Delete data that is past its retention. Raises StoreError."""
+    now, days = datetime.now(UTC), retention
+    threads_days = days.results_days and max(days.results_days, THREADS_DAYS)
+    of_run, snoozed = resources.c.space.startswith(space_of_run("")), mail_threads.c.until
+    purges: tuple[tuple[int | None, Purge], ...] = (
+        (days.trajectories_days, _purge_trajectories),
+        (days.results_days, _purge_results),
+    )
+    rows: tuple[tuple[int | None, sa.Column[Any], Condition], ...] = (
+        (days.results_days, mail_corrections.c.at, sa.true()),
+        (days.results_days, mail_acts.c.at, sa.true()),
+        (days.results_days, names.c.at, sa.true()),
+        (days.results_days, issues.c.last, sa.true()),
+        (days.results_days, schedule_runs.c.at, _is_over()),
+        (days.results_days, schedules.c.changed, schedules.c.state == "done"),
+        (threads_days, mail_threads.c.at, snoozed.is_(None)),
+        (days.actions_days, actions.c.made, sa.true()),
+        (days.actions_days, outside_calls.c.at, sa.true()),
+        (days.notes_days, notes.c.at, sa.true()),
+        (days.notes_days, preferences.c.at, sa.true()),
+        (days.notes_days, resources.c.at, ~of_run),  # files of a run are deleted with its results
+    )
+    for age, purge in purges:
+        before = now - timedelta(days=age or 0)
+        while age and await database.change(lambda c, p=purge, t=before: p(c, t)):  # type: ignore[misc]
+            pass
+    for age, time, is_old in rows:
+        if age:
+            past = time < now - timedelta(days=age)
+            await database.write(sa.delete(time.table).where(past, is_old))
+    await database.write(sa.delete(oauth_states).where(oauth_states.c.expires < now))
+    await database.empty_log()
+
+
+def _is_over() -> Condition:
+    """Match occurrences that are over, except the last reported one, where the next one begins."""
+    c, told = schedule_runs.c, schedule_runs.alias()
+    latest = sa.select(sa.func.max(told.c.at)).where(told.c.delivery.in_(("delivered", "quiet")))
+    done = sa.select(schedules.c.id).where(schedules.c.state == "done")
+    kept = latest.where(told.c.schedule == c.schedule, c.schedule.not_in(done)).scalar_subquery()
+    waits = sa.func.coalesce(c.delivery, "") == "waiting"
+    over = sa.and_(c.state.not_in(("due", "running")), ~waits)
+    return sa.and_(over, sa.or_(kept.is_(None), c.at != kept))
+
+
+def _purge_results(connection: sa.Connection, before: datetime) -> int:
+    query = sa.select(runs.c.id).where(runs.c.started < before, runs.c.question != "")
+    old = list(connection.execute(query.order_by(runs.c.started).limit(RUNS)).scalars())
+    empty_runs(connection, old)
+    return len(old)
+
+
+def _purge_trajectories(connection: sa.Connection, before: datetime) -> int:
+    held = sa.or_(*(sa.exists().where(t.c.run == runs.c.id) for t in (contexts, steps)))
+    query = sa.select(runs.c.id).where(runs.c.started < before, held)
+    old = list(connection.execute(query.order_by(runs.c.started).limit(RUNS)).scalars())
+    empty_trajectories(connection, old)
+    return len(old)
+
+
+def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
+    """Delete questions, answers and findings of these runs."""
+    spaces = [space_of_run(id) for id in ids]
+    for table in (subagents, questions):
+        connection.execute(sa.delete(table).where(table.c.run.in_(ids)))
+    connection.execute(sa.delete(conversations).where(conversations.c.run.in_(ids)))
+    connection.execute(sa.delete(resources).where(resources.c.space.in_(spaces)))
+    # What a run has seen stays known while anything of it is kept that may rest on that.
+    holding = (contexts, notes, preferences, resources)
+    kept = [sa.exists().where(t.c.run == quoted.c.run) for t in holding]
+    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~sa.or_(*kept)))
+    empty: dict[str, Any] = {"question": "", "result": None, "error": None}
+    connection.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(empty))
+
+
+def empty_trajectories(connection: sa.Connection, ids: Sequence[str]) -> None:
+    """Delete the trajectories of these runs, and blocks that no other run holds."""
+    query = sa.select(ledger.c.hash).distinct().where(ledger.c.run.in_(ids))
+    hashes = list(connection.execute(query).scalars())
+    for table in (requests, replies, ledger, contexts, steps):
+        connection.execute(sa.delete(table).where(table.c.run.in_(ids)))
+    kept = sa.exists().where(ledger.c.hash == blocks.c.hash)
+    for some in chunks(hashes):
+        connection.execute(sa.delete(blocks).where(blocks.c.hash.in_(some), ~kept))

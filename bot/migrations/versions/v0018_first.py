@@ -6,7 +6,7 @@ from alembic import op
 
 from bot.storage.tables import METADATA
 
-revision = "0017"
+revision = "0018"
 down_revision = None
 
 REFUSAL = "the log of decisions is append-only"
