@@ -328,6 +328,12 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
     raise unread
 
 
+def _named(number: int | str, mail: MailMessage) -> str:
+    """Name what is attached for a requester, without words of strangers."""
+    day = f" of {mail.at:%Y-%m-%d %H:%M} UTC" if mail.at else ""
+    return f"attachment {number} of the mail{day}"
+
+
 async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
     """Return the message that a draft answers, if it is the one that is named, and who gets it."""
     own, (_, _, id) = await mailbox.address(), named.partition("/")
