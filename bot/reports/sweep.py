@@ -313,9 +313,10 @@ class _Sweep:
             yield self.words("untracked")
 
     def _size(self, number: int, problem: SweepProblem) -> str:
-        """Return who waits, many by their number, how many without an owner, and how long."""
+        """Return who waits for the team, many by their number, how many without an owner, and how
+        long."""
         words, facts = self.words, self.facts
-        waiting = [m for m in problem.active if m.finding.state != "waiting"]
+        waiting = problem.open
         unnamed = [m for m in waiting if not any(case.customer for case in m.cases())]
         names = customers_of(m for m in waiting if m not in unnamed)
         told = ", ".join(facts.also(clean_text(name, NAME), number) for name in names)

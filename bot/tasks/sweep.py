@@ -457,7 +457,11 @@ class Sweep(ReportTask[SweepReport]):
         yield f"TRACKER: {self.reading.title}", Origin.REQUEST, ""
         for result in self.reading.results:
             yield parent_view(result, max(cap, MIN_VIEW)), Origin.VIEW, result.id
-        sure = [f"{id} = {t.key}" for id, t in self.tracked.items() if t and t.key]
+        sure = []
+        for id, entry in self.tracked.items():
+            if entry and entry.key:
+                known = ", ".join(filter(None, (entry.stage, entry.owner)))
+                sure.append(f"{id} = {entry.key}{f' ({known})' if known else ''}")
         yield f"TRACKED BY CODE: {', '.join(sure) or 'none'}", Origin.REQUEST, ""
 
     def _document(self) -> SweepReport:
